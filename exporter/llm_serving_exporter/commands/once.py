@@ -28,6 +28,7 @@ from llm_serving_exporter.render.json_text import write_json
 from llm_serving_exporter.render.numbers import CLIPPED, NOTHING, count, number, seconds, share, size, span
 from llm_serving_exporter.render.sentences import LIMITERS, describe_suspect, title, why_absent
 from llm_serving_exporter.render.tail import long_requests_fit, longest_share
+from llm_serving_exporter.render.without_nvml import explain_without_nvml
 from llm_serving_exporter.schema.problems import listed
 from llm_serving_exporter.targets.host import TargetHost
 from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, print_line, print_message
@@ -69,8 +70,16 @@ def run(
         printed = print_line(write_json(documents[0] if len(documents) == 1 else documents))
     else:
         tables = [_isolate(reading, as_table, _name_unshown, failed) for reading in readings]
-        printed = print_line("\n".join(tables))
+        printed = print_line("\n".join([*tables, *_explain_gpus(host, readings)]))
     return EXIT_OK if printed and not failed and all(reading.up for reading in readings) else EXIT_FAILED
+
+
+def _explain_gpus(host: TargetHost, readings: Sequence[TargetReading]) -> list[str]:
+    """Without NVML: what is missing for it, and what to set."""
+    read = host.gpus.latest.readings
+    if not any(reading.up for reading in readings):
+        return []
+    return [f"\n{' '.join(sentences)}"] if (sentences := explain_without_nvml(read, readings)) else []
 
 
 def _isolate(

@@ -116,7 +116,7 @@ def _read_product(labels: SeriesKey, table: DeviceTable, memory_bytes: int | Non
     for product, bytes_ in table.products.items():
         if memory_bytes is not None and abs(memory_bytes - bytes_) <= _MEMORY_TOLERANCE * bytes_:
             names.append(product)
-    return (names[0] if names else ""), (ids[0] << 16 | table.pci_vendor if ids and ids[0] <= 0xFFFF else None)
+    return next(iter([*names, *said]), ""), (ids[0] << 16 | table.pci_vendor if ids and ids[0] <= 0xFFFF else None)
 
 
 def _read_labels(labels: SeriesKey, which: Iterable[str]) -> Iterator[str]:
