@@ -1,4 +1,4 @@
-"""A page of a device exporter, scrape by scrape: over a connection that is kept, with every way to fail told apart."""
+"""A page of a device exporter, scrape by scrape: over a connection that is kept, each way to fail with its reason."""
 
 from __future__ import annotations
 

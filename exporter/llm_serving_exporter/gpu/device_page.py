@@ -23,7 +23,7 @@ _WHY: Mapping[Absence, GpuAbsence] = {
 }
 _COUNTS = ("ecc_errors_total", "pcie_bytes_total", "nvlink_bytes_total")
 _WHOLE = frozenset({"memory_used_bytes", "memory_total_bytes"})
-# products of one memory are told apart by more than what drivers keep
+# more than what drivers keep of the memory, less than from one product to the next
 _MEMORY_TOLERANCE = 0.12
 
 
