@@ -13,7 +13,7 @@ from llm_serving_exporter.commands.once_reading import read_all
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.devices.dcgm_source import DcgmSource
 from llm_serving_exporter.devices.kubelet import open_kubelet
-from llm_serving_exporter.devices.node_gpus import open_nvml
+from llm_serving_exporter.devices.node_gpus import open_gpus
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.histogram import Quantile
@@ -28,6 +28,7 @@ from llm_serving_exporter.render.json_text import write_json
 from llm_serving_exporter.render.numbers import CLIPPED, NOTHING, count, number, seconds, share, size, span
 from llm_serving_exporter.render.sentences import LIMITERS, describe_suspect, title, why_absent
 from llm_serving_exporter.render.tail import long_requests_fit, longest_share
+from llm_serving_exporter.render.without_nvml import explain_without_nvml
 from llm_serving_exporter.schema.problems import listed
 from llm_serving_exporter.targets.host import TargetHost
 from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, print_line, print_message
@@ -69,8 +70,16 @@ def run(
         printed = print_line(write_json(documents[0] if len(documents) == 1 else documents))
     else:
         tables = [_isolate(reading, as_table, _name_unshown, failed) for reading in readings]
-        printed = print_line("\n".join(tables))
+        printed = print_line("\n".join([*tables, *_explain_gpus(host, readings)]))
     return EXIT_OK if printed and not failed and all(reading.up for reading in readings) else EXIT_FAILED
+
+
+def _explain_gpus(host: TargetHost, readings: Sequence[TargetReading]) -> list[str]:
+    """Without NVML: what is missing for it, and what to set."""
+    read = host.gpus.latest.readings
+    if not any(reading.up for reading in readings):
+        return []
+    return [f"\n{' '.join(sentences)}"] if (sentences := explain_without_nvml(read, readings)) else []
 
 
 def _isolate(
@@ -97,11 +106,11 @@ def _name_unshown(reading: TargetReading, why: str) -> str:
 
 
 def open_host(config: Config, wait_seconds: float) -> TargetHost:
-    """A host with the GPUs of this node and the dcgm-exporter as configured. Raises ConfigError."""
+    """A host with the GPUs of this node and the device exporters as configured. Raises ConfigError."""
     dcgm = DcgmSource(config.dcgm) if config.dcgm is not None else None
     return TargetHost(
         fit_config(config, wait_seconds),
-        gpu_source=open_nvml(config),
+        gpu_source=open_gpus(config),
         dcgm_source=dcgm,
         kubelet_source=open_kubelet(config.gpu),
     )

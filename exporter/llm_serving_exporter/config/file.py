@@ -17,7 +17,7 @@ from llm_serving_exporter.schema.tree import Node, Scalar
 # sections of discovery, in the order in which their targets are taken; config/discovery.py reads each
 DISCOVERY_KEYS = ("file_sd", "http_sd", "kubernetes")
 # keys that no option takes
-LIST_KEYS = frozenset({"targets", "target_defaults", *DISCOVERY_KEYS, "expected_replicas", "runtimes"})
+LIST_KEYS = frozenset({"targets", "target_defaults", *DISCOVERY_KEYS, "expected_replicas", "runtimes", "gpu_models"})
 # what users of Prometheus, or of other exporters, would write
 _HINTS = {
     "static_configs": "Write targets: with one element per server.",
@@ -27,6 +27,8 @@ _HINTS = {
     "kubernetes_sd_configs": "Write kubernetes:, with one element per set of namespaces.",
     "http_sd_configs": "Write http_sd:, with hosts: for the servers that it may name.",
     "runtime": "Write it in an element of targets: or in target_defaults:; a table of your own in runtimes:.",
+    "gpus": "Write gpu_models: to describe GPUs; which of them a server has stands in its element of targets:.",
+    "gpu_model": "Write it in an element of targets: or in target_defaults:; a description of your own in gpu_models:.",
     "mappings": "Write runtimes: with one element per runtime.",
     "global": "Write scrape: {interval: 5s}.",
     "listen_address": "Write it below web: web: {listen_address: …}.",

@@ -17,10 +17,18 @@ from llm_serving_exporter.config.checks import (
     refuse_too_many,
     refuse_window,
 )
-from llm_serving_exporter.config.dcgm import dcgm_warnings, read_dcgm, refuse_dcgm_timeout
+from llm_serving_exporter.config.dcgm import (
+    dcgm_warnings,
+    device_exporter_warnings,
+    read_dcgm,
+    read_device_exporter,
+    refuse_dcgm_timeout,
+)
 from llm_serving_exporter.config.discovery import read_discovery
 from llm_serving_exporter.config.effective import hash_of
 from llm_serving_exporter.config.file import DISCOVERY_KEYS, ConfigFile, read_config_file
+from llm_serving_exporter.config.gpu_models import KEY as GPU_MODELS
+from llm_serving_exporter.config.gpu_models import read_gpu_models
 from llm_serving_exporter.config.host import read_host
 from llm_serving_exporter.config.http import check_file
 from llm_serving_exporter.config.identity import refuse_target_labels
@@ -89,7 +97,9 @@ def load(
     own_name = host_name or socket.gethostname()
     host = read_host(environ, problems, own_name)
     configured = read_runtimes(file, runtimes)
-    context = Context(host, environ, configured.names.union(runtimes), file.folder)
+    own = read_gpu_models(*file.find_key(GPU_MODELS))
+    names = [name for spec in own for name in (spec.name, *spec.names)]
+    context = Context(host, environ, configured.names.union(runtimes), file.folder, names)
     settings = _settings(given, file, context, problems, read)
     shard = _shard(settings, context)
 
@@ -98,10 +108,11 @@ def load(
     discovery, discovered = read_discovery(settings, file, defaults, context)
     expected = read_expected_replicas(file)
     dcgm = read_dcgm(settings, file, context)
-    refuse_stated_gpus(settings)
+    device_exporter = read_device_exporter(settings, file, context)
+    refuse_stated_gpus(settings, context)
     prices = PriceReading(price_stated_gpus(settings, targets), (), ())
     if "cost.price-file" in settings:
-        prices = look_at_prices(settings["cost.price-file"].value, read)
+        prices = look_at_prices(settings["cost.price-file"].value, read, own)
     everywhere = [*targets, *discovered]
     stale_after = _stale_after(settings, everywhere)
 
@@ -129,7 +140,9 @@ def load(
             **{name: build_section(section, settings) for name, section in _SECTIONS.items()},
             expected_replicas=expected,
             runtimes=configured.tables,
+            gpu_models=own,
             dcgm=dcgm,
+            device_exporter=device_exporter,
             prices=prices.book,
             price_problems=prices.problems,
             price_warnings=prices.warnings,
@@ -146,6 +159,7 @@ def load(
         *_slo_warnings(config, everywhere, runtimes),
         *target_warnings(everywhere, own_name),
         *dcgm_warnings(config, settings, file, own_name),
+        *device_exporter_warnings(config, settings, file, own_name),
     ]
     return replace(config, warnings=_bounded(warnings), config_hash=hash_of(config))
 

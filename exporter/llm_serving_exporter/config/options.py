@@ -8,11 +8,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from llm_serving_exporter.config.facts import GPU_MODEL
 from llm_serving_exporter.config.limiter import LimiterConfig
 from llm_serving_exporter.config.option import ENVIRONMENT_PREFIX, Option
-from llm_serving_exporter.config.target_keys import DcgmSettings
-from llm_serving_exporter.config.target_kinds import GPU_COUNT
+from llm_serving_exporter.config.target_keys import DcgmSettings, DeviceExporterSettings
+from llm_serving_exporter.config.target_kinds import GPU_COUNT, GPU_NAME
 from llm_serving_exporter.config.types import (
     Config,
     CostConfig,
@@ -49,7 +48,7 @@ TARGET = Option(
 # of the servers that --target names; config/stated_gpus.py puts them there
 TARGET_GPU_MODEL = Option(
     name="gpu-model",
-    reads=GPU_MODEL,
+    reads=GPU_NAME,
     help="What the GPUs of the servers of --target are, such as H100 SXM, where NVML does not show them.",
     in_file=False,
 )
@@ -79,7 +78,18 @@ SLO_FILE = Option(
 )
 _FLAGS = (CONFIG_FILE, TARGET, TARGET_GPU_MODEL, TARGET_GPU_COUNT, TARGET_GPU_PRICE, FILE_SD)
 # whose fields are the other options
-_DECLARING = (WebConfig, LogConfig, Config, ScrapeConfig, GpuConfig, DcgmSettings, SloConfig, LimiterConfig, CostConfig)
+_DECLARING = (
+    WebConfig,
+    LogConfig,
+    Config,
+    ScrapeConfig,
+    GpuConfig,
+    DcgmSettings,
+    DeviceExporterSettings,
+    SloConfig,
+    LimiterConfig,
+    CostConfig,
+)
 
 
 def _options_of(declaring: type) -> list[Option]:
@@ -104,7 +114,10 @@ def plain_keys(declaring: type) -> Keys:
 
 
 # below a top-level key, beside the options
-PLAIN_NAMES = {"dcgm": tuple(plain_keys(DcgmSettings))}
+PLAIN_NAMES = {
+    "dcgm": tuple(plain_keys(DcgmSettings)),
+    "device_exporter": tuple(plain_keys(DeviceExporterSettings)),
+}
 
 
 def add_flags(parser: argparse._ActionsContainer) -> None:

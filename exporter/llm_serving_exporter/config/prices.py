@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +10,8 @@ from typing import NamedTuple
 from llm_serving_exporter.config.facts import GPU_MODEL
 from llm_serving_exporter.derive.price import purchase_usd_per_gpu_hour
 from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.facts.gpu_names import split_words
+from llm_serving_exporter.model.hardware import GpuSpec
 from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.document import read_bounded, read_document
@@ -64,6 +66,16 @@ def _read_names(kind: Kind[str]) -> Reader:
     return read
 
 
+def _read_gpu_models(node: Node, place: Place, own: Sequence[GpuSpec]) -> list[str]:
+    """The same of cards: of the catalogue's, or of those that the configuration describes."""
+    known = {split_words(name) for spec in own for name in (spec.name, *spec.names)}
+    kind = Kind(
+        GPU_MODEL.expects, lambda text: text if split_words(text) in known else GPU_MODEL.parse(text), is_text=True
+    )
+    found: list[str] = _read_names(kind)(node, place, None)
+    return found
+
+
 def _read_instance(node: Node, place: Place, context: object) -> float | None:
     """USD per GPU and hour of a machine that is paid by the hour."""
     found = read_complete(_INSTANCE, node, place, "Write {usd_per_hour: 55.04, gpus: 8}.")
@@ -87,7 +99,7 @@ _AMOUNTS = table(
     usd_per_gpu_hour=Key(reads=kinds.USD), instance=Key(reads=_read_instance), purchase=Key(reads=_read_purchase)
 )
 _STATEMENT = {
-    **table(**{name: Key(reads=_read_names(GPU_MODEL if name == "gpu_model" else _NAME)) for name in _SCOPES}),
+    **table(**{name: Key(reads=_read_gpu_models if name == "gpu_model" else _read_names(_NAME)) for name in _SCOPES}),
     **_AMOUNTS,
     **table(rate=Key(reads=_NAME), since=Key(name="from", reads=FROM)),
 }
@@ -111,8 +123,11 @@ class PriceReading(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def look_at_prices(path: str, read: Callable[[Path], str] = read_bounded) -> PriceReading:
-    """Reads a price file, and says whether its last line may be cut short: of 3600 there may be only 360 so far."""
+def look_at_prices(path: str, read: Callable[[Path], str] = read_bounded, own: Sequence[GpuSpec] = ()) -> PriceReading:
+    """Reads a price file, and says whether its last line may be cut short: of 3600 there may be only 360 so far.
+
+    `own`: the GPUs that the configuration describes, which prices may name too.
+    """
     ends: list[str] = []
 
     def note_end(file: Path) -> str:
@@ -121,12 +136,14 @@ def look_at_prices(path: str, read: Callable[[Path], str] = read_bounded) -> Pri
         return text
 
     problems: list[Problem] = []
-    book = read_prices(path, Place(path, "", problems), note_end)
+    book = read_prices(path, Place(path, "", problems), note_end, own)
     odd = f"{path}: there is no final newline, so that its last line may be cut short. End it with one."
     return PriceReading(book, tuple(problems), (odd,) if ends and ends[0] not in ("", "\n", "\r") else ())
 
 
-def read_prices(path: str, place: Place, read: Callable[[Path], str] = read_bounded) -> PriceBook | None:
+def read_prices(
+    path: str, place: Place, read: Callable[[Path], str] = read_bounded, own: Sequence[GpuSpec] = ()
+) -> PriceBook | None:
     """The prices that stand in the file; None where it cannot be used, which is then reported at its places."""
     before = len(place.problems)
     document = read_document(path, place, read)
@@ -139,7 +156,7 @@ def read_prices(path: str, place: Place, read: Callable[[Path], str] = read_boun
     statements: dict[tuple[Scope, str, float | None], PriceStatement] = {}
     used: dict[str, Rate] = dict(rates)
     for node, at in elements(section.get("prices"), place.key("prices"), "prices"):
-        for one in _statements(node, at, rates, used):
+        for one in _statements(node, at, rates, used, own):
             key = one.scope, one.value, one.from_unix_seconds
             other = statements.setdefault(key, one)
             if other is not one:
@@ -187,7 +204,9 @@ def _named(name: str, place: Place) -> bool:
     return True
 
 
-def _statements(node: Node, place: Place, rates: dict[str, Rate], used: dict[str, Rate]) -> Iterator[PriceStatement]:
+def _statements(
+    node: Node, place: Place, rates: dict[str, Rate], used: dict[str, Rate], own: Sequence[GpuSpec]
+) -> Iterator[PriceStatement]:
     before = len(place.problems)
     if not isinstance(node, dict):
         place.refuse(
@@ -208,7 +227,7 @@ def _statements(node: Node, place: Place, rates: dict[str, Rate], used: dict[str
             "no amount is given" if not amounts else f"{' and '.join(amounts)} are given",
             "Write usd_per_gpu_hour: 2.49, or instance: {usd_per_hour: 55.04, gpus: 8}, or purchase: {…}.",
         )
-    given = read_keys(_STATEMENT, section, place)
+    given = read_keys(_STATEMENT, section, place, own)
     name = given.get("rate", RateKind.ON_DEMAND.value)
     rate = rates.get(name)
     if rate is None and name in set(RateKind):
@@ -219,14 +238,13 @@ def _statements(node: Node, place: Place, rates: dict[str, Rate], used: dict[str
         return
     used.setdefault(rate.name, rate)
     for one in given[scopes[0]]:
-        own = _catalogued(one) if scopes[0] == "gpu_model" else one
-        yield PriceStatement(_SCOPES[scopes[0]], own, given[amounts[0]], rate.name, given.get("since"))
+        known = _catalogued(one, own) if scopes[0] == "gpu_model" else one
+        yield PriceStatement(_SCOPES[scopes[0]], known, given[amounts[0]], rate.name, given.get("since"))
 
 
-def _catalogued(name: str) -> str:
+def _catalogued(name: str, own: Sequence[GpuSpec]) -> str:
     # a megabyte of tables: only where a price file names a card
     from llm_serving_exporter.facts import loader
     from llm_serving_exporter.facts.gpus import find
-    from llm_serving_exporter.facts.peaks import peaks_of_spec
 
-    return peaks_of_spec(find(name, loader.gpu_catalogue())).name
+    return find(name, (*own, *loader.gpu_catalogue())).name

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from llm_serving_exporter.config.checks import Placed
+from llm_serving_exporter.config.gpu_models import check_gpu_model
 from llm_serving_exporter.config.options import TARGET, TARGET_GPU_COUNT, TARGET_GPU_MODEL, TARGET_GPU_PRICE, Settings
 from llm_serving_exporter.config.target_keys import TargetSettings
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.schema.context import Context
 
 # of a price that a flag states: that of a price file which names none
 RATE = Rate(RateKind.ON_DEMAND.value, RateKind.ON_DEMAND)
@@ -33,8 +35,11 @@ def price_stated_gpus(settings: Settings, targets: Sequence[Placed]) -> PriceBoo
     return PriceBook(tuple(statements), (RATE,))
 
 
-def refuse_stated_gpus(settings: Settings) -> None:
-    """Refuses what says something of no server, or beside a price file what only one of them can say."""
+def refuse_stated_gpus(settings: Settings, context: Context) -> None:
+    """Refuses a GPU that nobody knows, what says something of no server, and beside a price file what only one of them can say."""
+    if TARGET_GPU_MODEL.name in settings:
+        said = settings[TARGET_GPU_MODEL.name]
+        check_gpu_model(said.value, said.place, context)
     for option in (TARGET_GPU_MODEL, TARGET_GPU_COUNT, TARGET_GPU_PRICE):
         if option.name in settings and TARGET.name not in settings:
             fix = f"Give {TARGET.flag} too, or set targets[] and cost.price_file in the configuration file."

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from llm_serving_exporter.config.facts import GPU_MODEL
+from llm_serving_exporter.config.gpu_models import read_gpu_model
 from llm_serving_exporter.config.http import Auth, Tls, read_auth, read_headers, read_tls
 from llm_serving_exporter.config.identity import (
     CONTAINER,
@@ -166,8 +166,8 @@ class TargetSettings:
         label="gpu_share",
     )
     gpu_model: str | None = target_key(
-        GPU_MODEL,
-        "What its GPUs are (`H100 SXM`, `A100-SXM4-80GB`, …), where NVML does not show them.",
+        read_gpu_model,
+        "What its GPUs are (`H100 SXM`, `MI300X`, `TPU v6e`, …, or one of [gpu_models](#gpus-of-your-own)), where NVML does not show them.",
         label="gpu_model",
         label_reads=_ANY_GPU_MODEL,
     )
@@ -275,3 +275,23 @@ class DcgmSettings:
     auth: Auth | None = key(read_auth, "As for a target.")
     headers: tuple[tuple[str, str | Secret], ...] | None = key(read_headers, "As for a target.")
     tls: Tls | None = key(read_tls, "As for a target.")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceExporterSettings:
+    """`device_exporter:`: where this node's exporter of AMD's or Intel's GPUs is and how to ask it."""
+
+    url: Address | None = option(
+        "device-exporter.url",
+        URL,
+        "This node's AMD device-metrics-exporter or Intel Gaudi metric exporter, such as http://localhost:5000: its GPUs are read "
+        "instead of NVML's (docs/other-gpus.md). Default: NVML.",
+    )
+    timeout_seconds: float | None = option(
+        "device-exporter.timeout",
+        kinds.DURATION,
+        "Deadline of one reading of the device exporter. Default: 80 % of gpu.interval, at most 10s.",
+    )
+    auth: Auth | None = key(read_auth, "As for a target, for the device exporter.")
+    headers: tuple[tuple[str, str | Secret], ...] | None = key(read_headers, "As for a target, likewise.")
+    tls: Tls | None = key(read_tls, "As for a target, for its certificates.")

@@ -21,6 +21,7 @@ from llm_serving_exporter.schema import kinds
 
 if TYPE_CHECKING:
     from llm_serving_exporter.config.discovery_types import DiscoverySection
+    from llm_serving_exporter.model.hardware import GpuSpec
     from llm_serving_exporter.model.prices import PriceBook
     from llm_serving_exporter.normalise.mapping import Runtime
 
@@ -123,7 +124,7 @@ class GpuConfig:
 
 @dataclass(frozen=True, slots=True)
 class DcgmConfig:
-    """Where this node's dcgm-exporter is and how to ask it; config/settings.py declares its keys."""
+    """Where this node's dcgm-exporter, or another device exporter, is and how to ask it; config/target_keys.py declares its keys."""
 
     # scheme://host:port
     url: str
@@ -249,8 +250,8 @@ class Config:
         default="60s",
     )
     gpu: GpuConfig = field(default_factory=GpuConfig)  # whether and how NVML is read
-    # None = no dcgm-exporter is read
-    dcgm: DcgmConfig | None = None
+    dcgm: DcgmConfig | None = None  # None = no dcgm-exporter is read
+    device_exporter: DcgmConfig | None = None  # whose GPUs are read instead of NVML's; None = NVML's
     slo: SloConfig = field(default_factory=SloConfig)  # thresholds that good and bad events are counted by
     limiter: LimiterConfig = field(default_factory=LimiterConfig)  # what the limiter goes by
     expected_replicas: tuple[
@@ -271,8 +272,8 @@ class Config:
         repeatable=True,
         unset=(),
     )
-    # the file's own tables
-    runtimes: tuple[Runtime, ...] = ()
+    runtimes: tuple[Runtime, ...] = ()  # the file's own tables
+    gpu_models: tuple[GpuSpec, ...] = ()  # GPUs that the file describes
     hf_cache: str | None = option(
         "hf-cache",
         kinds.PATH,
@@ -298,12 +299,9 @@ class Config:
     )
     # of `report_settings_file`, which the caller of the loader reads
     review: ReviewSchedule | None = None
-    # of `price_file`; None without one, or where it cannot be used
-    prices: PriceBook | None = None
-    # why `price_file` cannot be used
-    price_problems: tuple[Problem, ...] = ()
-    # what is legal in it but odd, in sentences
-    price_warnings: tuple[str, ...] = ()
+    prices: PriceBook | None = None  # of `price_file`; None without one, or where it cannot be used
+    price_problems: tuple[Problem, ...] = ()  # why `price_file` cannot be used
+    price_warnings: tuple[str, ...] = ()  # what is legal in it but odd, in sentences
     state_file: str | None = option(
         "state-file", kinds.PATH, "File in which the exporter keeps what must outlive a restart."
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.errors import ConfigError, DrillResultsError
 from llm_serving_exporter.files.watched import Watched
 from llm_serving_exporter.model.drill import DrillResult
+from llm_serving_exporter.model.hardware import GpuSpec
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.schema.problems import shown
 from llm_serving_exporter.state import drill_results
@@ -36,7 +37,9 @@ PriceFile = Watched[PriceBook | None]
 DrillFile = Watched[tuple[DrillResult, ...]]
 
 
-def watch_prices(path: str, book: PriceBook | None, *, quiet_since: float | None = None) -> PriceFile:
+def watch_prices(
+    path: str, book: PriceBook | None, *, quiet_since: float | None = None, own: Sequence[GpuSpec] = ()
+) -> PriceFile:
     """The price file over time. `book`: the prices that are in use until it is read.
 
     A change is believed at the second look that finds the same stamp, but for a file that nobody has touched since `quiet_since` (Unix
@@ -44,7 +47,7 @@ def watch_prices(path: str, book: PriceBook | None, *, quiet_since: float | None
     """
 
     def read() -> PriceBook | None:
-        found = look_at_prices(path)
+        found = look_at_prices(path, own=own)
         if found.problems:
             raise ConfigError(*found.problems)
         for warning in found.warnings:
@@ -144,6 +147,8 @@ class FileJobs:
         self._priced, self._wall = priced, wall
         self._drills: DrillFile | None = None
         self._prices: PriceFile | None = None
+        # those that the configuration described when the price file was last looked at
+        self._own_gpus: tuple[GpuSpec, ...] = ()
         self._review: ReviewRunner | None = None
 
     def apply(self, config: Config) -> None:
@@ -157,17 +162,19 @@ class FileJobs:
         """Whether nothing is wrong with the price file, as far as it was read."""
         return self._prices is None or self._prices.problem is None
 
-    def take_prices(self, path: str | None, book: PriceBook | None) -> PriceBook | None:
-        """Looks at the price file of a configuration that is about to be used. `book`: the prices in use so far.
+    def take_prices(self, path: str | None, book: PriceBook | None, own: Sequence[GpuSpec] = ()) -> PriceBook | None:
+        """Looks at the price file of a configuration that is about to be used. `book`: the prices in use so far; `own`: the GPUs that
+        the configuration describes.
 
         The prices to use: those of the file, or `book` as long as the file is not believed or not good; None without a file.
         """
         if path is None:
             self._prices = None
             return None
-        if self._prices is None or self._prices.path != path:
+        if self._prices is None or self._prices.path != path or tuple(own) != self._own_gpus:
             quiet_since = self._wall() - PRICES_EVERY_SECONDS
-            self._prices = watch_prices(path, book, quiet_since=quiet_since)
+            self._own_gpus = tuple(own)
+            self._prices = watch_prices(path, book, quiet_since=quiet_since, own=own)
         refresh_prices(self._prices)
         return self._prices.value
 

@@ -149,10 +149,7 @@ class Daemon:
 
     def _apply(self, config: Config) -> None:
         window_kept = config.window_seconds == self.config.window_seconds
-        gpus_kept = self._host.gpus.is_read and (config.gpu, gpu_interval(config)) == (
-            self.config.gpu,
-            gpu_interval(self.config),
-        )
+        gpus_kept = self._host.gpus.is_read and _gpu_reading(config) == _gpu_reading(self.config)
         dcgm_kept = self._dcgm_is_read and config.dcgm == self.config.dcgm
         retold = [
             name
@@ -161,7 +158,7 @@ class Daemon:
         ]
         # until the first reading of a price file nothing has a cost
         known = self.config.prices if self._config_applied else None
-        prices = self._files.take_prices(config.price_file, known)
+        prices = self._files.take_prices(config.price_file, known, config.gpu_models)
         if config.price_file is None:
             prices = config.prices  # as a flag states them
         if prices != config.prices:
@@ -262,7 +259,13 @@ class Daemon:
     # --- GPUs and prices --------------------------------------------------------------------------------------------
 
     def _restart_gpus(self, config: Config) -> None:
-        source = self._make_gpu_source(config) if config.gpu.enabled else None
+        source = None
+        if config.gpu.enabled or config.device_exporter is not None:
+            try:
+                source = self._make_gpu_source(config)
+            except ConfigError as error:
+                # as for dcgm-exporter below
+                log.error("the device exporter cannot be read: %s", error)
         kubelet = open_kubelet(config.gpu)
         self._host.gpus.set_source(source)
         self._host.gpus.set_kubelet(kubelet)
@@ -318,3 +321,8 @@ class Daemon:
             config = replace(self.config, prices=source.value)
             self._host.config = replace(config, config_hash=hash_of(config))
         self.store.put_config(self.config.config_hash, good and self._config_good, self._wall())
+
+
+def _gpu_reading(config: Config) -> tuple[object, ...]:
+    """What the reading of GPUs goes by."""
+    return config.gpu, gpu_interval(config), config.device_exporter

@@ -21,7 +21,7 @@ from llm_serving_exporter.daemon.cost_keeper import CostKeeper
 from llm_serving_exporter.daemon.jobs import Daemon
 from llm_serving_exporter.devices.attribution import gpu_interval
 from llm_serving_exporter.devices.locality import find_node_name
-from llm_serving_exporter.devices.node_gpus import open_nvml
+from llm_serving_exporter.devices.node_gpus import open_gpus
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import write_page
 from llm_serving_exporter.gpu.source import GpuSource
@@ -46,7 +46,7 @@ class Service:
         self,
         config: Config,
         load: Callable[[], Config],
-        gpu_source: Callable[[Config], GpuSource | None] = open_nvml,
+        gpu_source: Callable[[Config], GpuSource | None] = open_gpus,
         environ: Mapping[str, str] = os.environ,
         *,
         monotonic: Callable[[], float] = elapsed_seconds,

@@ -96,10 +96,13 @@ def share_cards(assignment: Assignment, gpus: Collection[GpuIdentity]) -> dict[s
     A MIG instance is its part of the card's compute slices; an instance that NVML does not show is a part that is not known.
     """
     instances = {gpu.uuid: gpu.mig for gpu in gpus if gpu.mig is not None}
+    parts = {gpu.uuid: gpu.partitions for gpu in gpus}
     found: dict[str, float | None] = {}
     for uuid in assignment.uuids:
         own, mig = assignment.shares.get(uuid, 1.0), instances.get(uuid)
-        of_card = mig.compute_share if mig is not None else None if uuid.startswith("MIG-") else 1.0
+        of_card = (
+            mig.compute_share if mig is not None else None if uuid.startswith("MIG-") else 1.0 / parts.get(uuid, 1)
+        )
         found[uuid] = None if own is None or of_card is None else own * of_card
     return found
 

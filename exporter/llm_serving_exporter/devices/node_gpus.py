@@ -44,8 +44,15 @@ class DcgmReader(Protocol):
         ...
 
 
-def open_nvml(config: Config) -> GpuSource | None:
-    """NVML as configured; None where GPUs are switched off."""
+def open_gpus(config: Config) -> GpuSource | None:
+    """What reads the GPUs, as configured: a device exporter, else NVML; None where GPUs are switched off.
+
+    Raises ConfigError where the device exporter cannot be asked as configured.
+    """
+    if config.device_exporter is not None:
+        from llm_serving_exporter.devices.exporter_source import DeviceExporterSource
+
+        return DeviceExporterSource(config.device_exporter)
     if not config.gpu.enabled:
         return None
     # pynvml is 8,000 lines: imported only where GPUs are on

@@ -11,7 +11,7 @@ from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.peaks import peaks_of_identity, peaks_of_many, peaks_of_spec
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading
-from llm_serving_exporter.model.hardware import GpuPeaks
+from llm_serving_exporter.model.hardware import GpuPeaks, GpuSpec
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
 
@@ -25,11 +25,22 @@ MOST_NAMES = 256
 class GpuFacts:
     """Peaks by GPU. May be used from several threads: what is known is replaced whole, and worked out twice at worst."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: Sequence[GpuSpec] = ()) -> None:
+        # cards that the configuration describes, which win over the catalogue's
+        self._own = tuple(own)
         # the GPUs of the last pass
         self._known: dict[GpuIdentity, GpuPeaks] = {}
         # by the name that a target or its server gives, None where the catalogue does not know it; the oldest first
         self._named: OrderedDict[str, GpuPeaks | None] = OrderedDict()
+
+    def use_own(self, own: Sequence[GpuSpec]) -> None:
+        """Replaces the cards that the configuration describes; what was worked out with those of before is forgotten."""
+        if tuple(own) != self._own:
+            self._own = tuple(own)
+            self._known, self._named = {}, OrderedDict()
+
+    def _list_rows(self) -> Sequence[GpuSpec]:
+        return (*self._own, *loader.gpu_catalogue())
 
     def find_peaks(self, gpus: Sequence[GpuReading]) -> dict[str, GpuPeaks]:
         """Peaks by UUID. GPUs that are gone are forgotten."""
@@ -39,7 +50,7 @@ class GpuFacts:
     def _find_identity_peaks(self, identity: GpuIdentity) -> GpuPeaks:
         known = self._known.get(identity)
         if known is None:
-            known = peaks_of_identity(identity, loader.gpu_catalogue())
+            known = peaks_of_identity(identity, self._list_rows())
             log.info(
                 "gpu=%s (%s): peak bandwidth %s by %s, dense rates for %s",
                 identity.uuid, identity.name,
@@ -82,15 +93,15 @@ class GpuFacts:
 
     def _find_by_name(self, target: Target, name: str) -> GpuPeaks | None:
         if name not in self._named:
-            self._named[name] = _find_named(target, name)
+            self._named[name] = _find_named(target, name, self._list_rows())
             while len(self._named) > MOST_NAMES:
                 self._named.popitem(last=False)
         return self._named.get(name)
 
 
-def _find_named(target: Target, name: str) -> GpuPeaks | None:
+def _find_named(target: Target, name: str, rows: Sequence[GpuSpec]) -> GpuPeaks | None:
     try:
-        return peaks_of_spec(find(name, loader.gpu_catalogue()))
+        return peaks_of_spec(find(name, rows))
     except FactsError as error:
         # a configured name was checked when the configuration was loaded; a discovered one, or a server's own word, may be unknown
         log.warning("target=%s: %s", target.name, error)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from llm_serving_exporter.config.gpu_models import GpuModelSettings
 from llm_serving_exporter.config.groups import LABELS
 from llm_serving_exporter.config.http_sd import HttpSdSettings
 from llm_serving_exporter.config.kubernetes import KubernetesSettings
@@ -72,6 +73,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "keys of a target": target_table,
     "labels": labels_sentence,
     "keys of http_sd": partial(section_table, HttpSdSettings),
+    "keys of gpu_models": partial(section_table, GpuModelSettings),
     "keys of kubernetes": partial(section_table, KubernetesSettings),
 }
 

@@ -9,7 +9,7 @@ from llm_serving_exporter.derive.gpus import Origin
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.labels import NO_LABELS, SharedLabels
 from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.device import GpuReading, GpuReadings
+from llm_serving_exporter.model.device import DRIVER_SOURCES, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kubelet import Worker
@@ -48,11 +48,14 @@ def add_gpus(families: Families, view: View, node: str, *, oldest_monotonic_seco
     if readings is None:
         return
     hangs = readings.monotonic_seconds < oldest_monotonic_seconds
-    families.add_value(health.NVML_UP, NO_LABELS, readings.attempt.ok and not hangs)
-    families.add_value(health.NVML_DURATION, NO_LABELS, readings.attempt.duration_seconds)
-    for reason in NVML_REASONS:
-        count = view.nvml_failures_total.get(reason, 0)
-        families.add_value(health.NVML_FAILURES, NO_LABELS, count, reason=reason.value)
+    if readings.source in DRIVER_SOURCES:
+        families.add_value(health.NVML_UP, NO_LABELS, readings.attempt.ok and not hangs)
+        families.add_value(health.NVML_DURATION, NO_LABELS, readings.attempt.duration_seconds)
+        for reason in NVML_REASONS:
+            count = view.nvml_failures_total.get(reason, 0)
+            families.add_value(health.NVML_FAILURES, NO_LABELS, count, reason=reason.value)
+    else:
+        families.add_value(health.DEVICE_EXPORTER_UP, NO_LABELS, readings.attempt.ok and not hangs)
     for reading in () if hangs else readings.gpus:
         _gpu(families, reading, readings, node, view.gpu_peaks.get(reading.identity.uuid))
 

@@ -20,7 +20,7 @@ from importlib.resources import files
 from typing import Any, BinaryIO
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts import gpus, models
+from llm_serving_exporter.facts import gpu_rows, models
 from llm_serving_exporter.facts.model_files import ModelEntry, ModelFiles
 from llm_serving_exporter.facts.resolve import resolve
 from llm_serving_exporter.model.hardware import GpuSpec
@@ -48,7 +48,7 @@ _REFS_BYTES = 256
 @cache
 def gpu_catalogue() -> tuple[GpuSpec, ...]:
     """The GPU catalogue; parsed once, when it is first asked for."""
-    return gpus.parse(_shipped("gpus.toml"))
+    return gpu_rows.parse(_shipped("gpus.toml"))
 
 
 @cache

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from llm_serving_exporter.errors import FactsError
@@ -15,15 +16,16 @@ from llm_serving_exporter.model.weights import Precision
 Key = TypeVar("Key")
 Peak = TypeVar("Peak", float, int, tuple[int, int])
 
-CATALOGUE, NVML = "catalogue", "nvml"
+CATALOGUE, NVML, CONFIG = "catalogue", "nvml", "config"
 
 # lowest compute capability with a path of its own, and the first without one again (vLLM's kernels; AMD's are told by the rates alone).
-# 16-bit float: Volta and Turing by FP16. INT8 W8A8: vLLM has no kernel from 10.0 on although B200 has the hardware. FP8: below 8.9 weights
-# only (Marlin). FP4: below 10.0 weights only (Marlin); on 12.x the hardware has it, kernels fall back to weights only in part.
+# 16-bit float: P100, Volta and Turing by FP16. INT8 W8A8: vLLM has no kernel from 10.0 on although B200 has the hardware; Pascal's dot
+# products of four bytes are llama.cpp's. FP8: below 8.9 weights only (Marlin). FP4: below 10.0 weights only (Marlin); on 12.x the
+# hardware has it, kernels fall back to weights only in part.
 _NATIVE: Mapping[Precision, tuple[tuple[int, int], tuple[int, int] | None]] = {
     Precision.FP32: ((0, 0), None),
-    Precision.BF16: ((7, 0), None),
-    Precision.INT8: ((7, 5), (10, 0)),
+    Precision.BF16: ((6, 0), None),
+    Precision.INT8: ((6, 1), (10, 0)),
     Precision.FP8: ((8, 9), None),
     Precision.FP4: ((10, 0), None),
 }
@@ -54,15 +56,8 @@ def compute_precision(wanted: Precision, peaks: GpuPeaks) -> Precision:
 
 def peaks_of_spec(spec: GpuSpec) -> GpuPeaks:
     """A GPU that is only named: the command line, remote targets. `flops`: the rates with a native path."""
-    bandwidth = spec.bandwidth_bytes_per_second
-    return GpuPeaks(
-        name=spec.name,
-        bandwidth_bytes_per_second=bandwidth,
-        origin=CATALOGUE,
-        by_origin={CATALOGUE: bandwidth},
-        flops=_usable(spec, spec.compute_capability, 1.0),
-        compute_capability=spec.compute_capability,
-        memory_bytes=spec.memory_bytes,
+    return _describe(
+        spec, spec.compute_capability, {CONFIG if spec.own else CATALOGUE: spec.bandwidth_bytes_per_second}
     )
 
 
@@ -77,17 +72,22 @@ def peaks_of_identity(identity: GpuIdentity, catalogue: Sequence[GpuSpec]) -> Gp
                                                             is not there (H200 4917 for 4800, B200 8184 or 7672 for 8000)
     knows the GPU       not told (driver too old)           the catalogue's, "catalogue"
     does not know it    told                                NVML's, "nvml"; `flops` empty
-    does not know it    not told (GB10)                     None, ""
+    does not know it    not told (Jetson)                   None, ""
     ==================  ==================================  =================================================================
 
-    `flops`: the row's rates that have a native path, so without INT8 on B200.
+    A card that a user described has the user's figure, "config", whatever NVML says.
+
+    `flops`: the row's rates that have a native path, so without INT8 on B200; of a card that a user described all of them.
 
     A MIG instance gets its memory slices of the whole GPU's bandwidth and its compute slices of the FLOP/s (by the profile's name,
     "1g.10gb" = 1 of 7; else by memory slices). Where its slices are not known, neither is its share: None and empty.
     """
+    if identity.partitions > 1:
+        return _find_part(identity, catalogue)
     spec = match(identity, catalogue)
     told = identity.memory_bandwidth_peak_bytes_per_second
-    whole = {} if spec is None else {CATALOGUE: spec.bandwidth_bytes_per_second}
+    stated = CONFIG if spec is not None and spec.own else CATALOGUE
+    whole = {} if spec is None else {stated: spec.bandwidth_bytes_per_second}
     if told is not None:
         whole[NVML] = told
     memory_share, compute_share = _shares(identity, spec)
@@ -100,14 +100,48 @@ def peaks_of_identity(identity: GpuIdentity, catalogue: Sequence[GpuSpec]) -> Gp
     memory = identity.memory_total_bytes
     if memory is None and spec is not None and memory_share is not None:
         memory = round(spec.memory_bytes * memory_share)
-    return GpuPeaks(
-        name=name,
-        bandwidth_bytes_per_second=by_origin.get(origin),
-        origin=origin,
-        by_origin=by_origin,
-        flops={} if spec is None or compute_share is None else _usable(spec, capability, compute_share),
-        compute_capability=capability,
-        memory_bytes=memory,
+    if spec is None:
+        return GpuPeaks(
+            name, by_origin.get(origin), origin, by_origin, compute_capability=capability, memory_bytes=memory
+        )
+    found = _describe(spec, capability, by_origin, memory_share or 0.0, compute_share or 0.0)
+    return replace(
+        found, name=name, bandwidth_bytes_per_second=by_origin.get(origin), origin=origin, memory_bytes=memory
+    )
+
+
+def _find_part(identity: GpuIdentity, catalogue: Sequence[GpuSpec]) -> GpuPeaks:
+    """Of one of the even parts of a card; its memory is its own where that is told."""
+    own, parts = identity.memory_total_bytes, identity.partitions
+    whole = replace(identity, partitions=1, memory_total_bytes=None if own is None else own * parts)
+    found = share_of_peaks(peaks_of_identity(whole, catalogue), parts)
+    return found if own is None else replace(found, memory_bytes=own)
+
+
+def share_of_peaks(peaks: GpuPeaks, parts: int) -> GpuPeaks:
+    """One of `parts` equal parts that a GPU is partitioned into (AMD's DPX, QPX, CPX): its share of memory, bandwidth and rates."""
+    if parts <= 1:
+        return peaks
+    bandwidth, upper, lower, memory = (
+        None if whole is None else whole / parts
+        for whole in (
+            peaks.bandwidth_bytes_per_second,
+            peaks.bandwidth_upper_bytes_per_second,
+            peaks.bandwidth_lower_bytes_per_second,
+            peaks.memory_bytes,
+        )
+    )
+    return replace(
+        peaks,
+        name=f"1/{parts} of {peaks.name}",
+        bandwidth_bytes_per_second=bandwidth,
+        bandwidth_upper_bytes_per_second=upper,
+        bandwidth_lower_bytes_per_second=lower,
+        memory_bytes=None if memory is None else int(memory),
+        by_origin={key: whole / parts for key, whole in peaks.by_origin.items()},
+        flops={key: whole / parts for key, whole in peaks.flops.items()},
+        flops_upper={key: whole / parts for key, whole in peaks.flops_upper.items()},
+        flops_lower={key: whole / parts for key, whole in peaks.flops_lower.items()},
     )
 
 
@@ -135,16 +169,67 @@ def peaks_of_many(gpus: Sequence[GpuPeaks]) -> GpuPeaks:
         origin="" if bandwidth is None else gpus[bandwidths.index(bandwidth)].origin,
         by_origin={key: min(each.by_origin[key] for each in gpus) for key in _shared(each.by_origin for each in gpus)},
         flops={key: min(each.flops[key] for each in gpus) for key in _shared(each.flops for each in gpus)},
+        flops_upper=_lowest_rates(gpus, lambda one: one.flops_upper),
+        flops_lower=_lowest_rates(gpus, lambda one: one.flops_lower),
+        bandwidth_upper_bytes_per_second=_other_than(
+            bandwidth,
+            _lowest(each.bandwidth_upper_bytes_per_second or each.bandwidth_bytes_per_second for each in gpus),
+        ),
+        bandwidth_lower_bytes_per_second=_other_than(
+            bandwidth,
+            _lowest(each.bandwidth_lower_bytes_per_second or each.bandwidth_bytes_per_second for each in gpus),
+        ),
         compute_capability=_lowest([each.compute_capability for each in gpus]),
         memory_bytes=_lowest([each.memory_bytes for each in gpus]),
     )
 
 
-def _usable(spec: GpuSpec, capability: tuple[int, int] | None, share: float) -> Mapping[Precision, float]:
-    return {key: rate * share for key, rate in spec.flops.items() if native(key, capability)}
+def _describe(
+    spec: GpuSpec,
+    capability: tuple[int, int] | None,
+    by_origin: Mapping[str, float],
+    memory_share: float = 1.0,
+    compute_share: float = 1.0,
+) -> GpuPeaks:
+    """Peaks of a row, or of its share. The bandwidth is the row's own."""
+
+    def usable(rates: Mapping[Precision, float]) -> Mapping[Precision, float]:
+        kept = {key: rate * compute_share for key, rate in rates.items() if spec.own or native(key, capability)}
+        return kept if compute_share else {}
+
+    def shared(whole: float | None) -> float | None:
+        return whole * memory_share if whole is not None and memory_share else None
+
+    return GpuPeaks(
+        name=spec.name,
+        bandwidth_bytes_per_second=shared(spec.bandwidth_bytes_per_second),
+        origin=CONFIG if spec.own else CATALOGUE,
+        by_origin=by_origin,
+        flops=usable(spec.flops),
+        flops_upper=usable(spec.flops_highest),
+        bandwidth_upper_bytes_per_second=shared(spec.bandwidth_highest_bytes_per_second),
+        flops_lower=usable(spec.flops_lowest),
+        bandwidth_lower_bytes_per_second=shared(spec.bandwidth_lowest_bytes_per_second),
+        compute_capability=capability,
+        memory_bytes=spec.memory_bytes,
+    )
+
+
+def _lowest_rates(
+    gpus: Sequence[GpuPeaks], which: Callable[[GpuPeaks], Mapping[Precision, float]]
+) -> Mapping[Precision, float]:
+    """Of the rates that all have: the lowest of what `which` says, or `flops` where it says nothing. {} where that is `flops`."""
+    found: dict[Precision, float] = {}
+    for key in _shared(each.flops for each in gpus):
+        rate = min(which(each).get(key, each.flops[key]) for each in gpus)
+        if rate != min(each.flops[key] for each in gpus):
+            found[key] = rate
+    return found
 
 
 def _believed(by_origin: Mapping[str, float], tolerance: float | None) -> str:
+    if CONFIG in by_origin:
+        return CONFIG
     known, told = by_origin.get(CATALOGUE), by_origin.get(NVML)
     if known is None:
         return "" if told is None else NVML
@@ -178,6 +263,10 @@ def _lowest(values: Iterable[Peak | None]) -> Peak | None:
     found = list(values)
     known = [value for value in found if value is not None]
     return min(known) if known and len(known) == len(found) else None
+
+
+def _other_than(believed: float | None, value: float | None) -> float | None:
+    return None if value == believed else value
 
 
 def _shared(maps: Iterable[Mapping[Key, float]]) -> list[Key]:

@@ -9,9 +9,9 @@ before the filter of 2024 write them like readings.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import inf, isfinite, isnan
+from math import inf
 
+from llm_serving_exporter.gpu.page_table import PageField, collect_values, names_of
 from llm_serving_exporter.model.dcgm import DcgmRatios, DcgmReading, DcgmReadings
 from llm_serving_exporter.model.device import GpuReading
 from llm_serving_exporter.model.samples import Samples, SeriesKey
@@ -21,9 +21,6 @@ PROFILING_NEEDS = (
     "profiling fields (DCGM_FI_PROF_…) need a datacenter GPU, dcgm-exporter run as root with CAP_SYS_ADMIN, "
     "and their lines in its counters file; meanwhile no profiler may hold the GPU"
 )
-# a node has at most 16 GPUs of 7 instances; a page with more is a federation, of which this many are kept
-MOST_GPUS = 4096
-
 # As doubles the four INT64 blanks (0x7ffffffffffffff0 and the next three) are one and the same number; "not supported" is the usual one.
 # DCGM keeps INT32 blanks (0x7ffffff0 and the next three) in 64-bit fields too.
 _INTEGER_BLANKS: Mapping[float, Absence] = {
@@ -42,52 +39,42 @@ _DOUBLE_BLANKS: Mapping[float, Absence] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """How a field of DcgmReading stands on a page."""
-
-    names: tuple[str, ...]  # the metric's names in the releases of dcgm-exporter
-    blanks: Mapping[float, Absence]  # the values of its type that mean "no value"
-    factor: float = 1.0  # page's unit -> base unit
-    highest: float = inf  # in the page's unit; a value above it is invalid
-
-
-FIELDS: Mapping[str, _Field] = {
-    "dram_bandwidth_ratio": _Field(
+FIELDS: Mapping[str, PageField] = {
+    "dram_bandwidth_ratio": PageField(
         ("DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_DRAM_UTIL_RATIO", "dcgm_fi_prof_dram_active"),
         _DOUBLE_BLANKS,
         highest=1.0,
     ),
-    "sm_activity_ratio": _Field(
+    "sm_activity_ratio": PageField(
         ("DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_SM_UTIL_RATIO", "dcgm_fi_prof_sm_active"), _DOUBLE_BLANKS, highest=1.0
     ),
-    "tensor_activity_ratio": _Field(
+    "tensor_activity_ratio": PageField(
         ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_TENSOR_UTIL_RATIO", "dcgm_fi_prof_pipe_tensor_active"),
         _DOUBLE_BLANKS,
         highest=1.0,
     ),
-    "engine_activity_ratio": _Field(
+    "engine_activity_ratio": PageField(
         ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", "dcgm_fi_prof_gr_engine_active"),
         _DOUBLE_BLANKS,
         highest=1.0,
     ),
-    "power_watts": _Field(
+    "power_watts": PageField(
         ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_BOARD_POWER_WATTS", "dcgm_power_usage"), _DOUBLE_BLANKS
     ),
     # millijoules
-    "energy_joules_total": _Field(
+    "energy_joules_total": PageField(
         ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "dcgm_total_energy_consumption"), _INTEGER_BLANKS, factor=1e-3
     ),
     # MiB
-    "memory_used_bytes": _Field(("DCGM_FI_DEV_FB_USED", "dcgm_fb_used"), _INTEGER_BLANKS, factor=float(1 << 20)),
+    "memory_used_bytes": PageField(("DCGM_FI_DEV_FB_USED", "dcgm_fb_used"), _INTEGER_BLANKS, factor=float(1 << 20)),
 }
-_FIELD_OF = {name: field for field, spec in FIELDS.items() for name in spec.names}
+_WANTED = frozenset(names_of(FIELDS))
 _PREFIXES = ("DCGM_", "dcgm_")
 
 
 def is_wanted_name(name: str) -> bool:
     """Whether samples of this name are read here."""
-    return name in _FIELD_OF
+    return name in _WANTED
 
 
 def is_dcgm_page(names: Iterable[str]) -> bool:
@@ -105,68 +92,32 @@ def read_gpus(samples: Samples) -> tuple[DcgmReading, ...]:
     One GPU may have several series of a field, one for each pod that shares it or one for each of two names: equal values are one
     value, different ones are none. Series without a GPU's UUID (CPUs, switches) are left out.
     """
-    labels: dict[_Key, SeriesKey] = {}
-    found: dict[_Key, dict[str, set[float | None]]] = {}
-    for series, value in zip(samples.layout.keys, samples.values, strict=True):
-        field = _FIELD_OF.get(series.name)
-        key = _read_key(series)
-        if field is None or key is None or (key not in found and len(found) >= MOST_GPUS):
-            continue
-        labels.setdefault(key, series)
-        # NaN differs from itself; as None it is one value
-        found.setdefault(key, {}).setdefault(field, set()).add(None if isnan(value) else value)
-    return tuple(_make_reading(labels[key], key[1], values) for key, values in found.items())
+    return tuple(
+        DcgmReading(
+            uuid=_read_uuid(labels),
+            gpu_instance_id=_read_instance(labels),
+            mig_profile=labels.label("GPU_I_PROFILE") or "",
+            gpu_name=labels.label("modelName") or "",
+            host_name=labels.label("hostname") or labels.label("Hostname") or "",
+            absent=absent,
+            **values,
+        )
+        for _, labels, values, absent in collect_values(samples, FIELDS, _read_key)
+    )
 
 
 def _read_uuid(series: SeriesKey) -> str:
     return series.label("UUID") or series.label("uuid") or ""
 
 
+def _read_instance(series: SeriesKey) -> int | None:
+    instance = series.label("GPU_I_ID") or ""
+    return int(instance) if instance.isascii() and instance.isdigit() and len(instance) < 10 else None
+
+
 def _read_key(series: SeriesKey) -> _Key | None:
-    uuid = _read_uuid(series)
-    if not uuid:
-        return None
-    instance = series.label("GPU_I_ID")
-    if not instance:
-        return uuid.lower(), None
-    return (uuid.lower(), int(instance)) if instance.isascii() and instance.isdigit() and len(instance) < 10 else None
-
-
-def _make_reading(labels: SeriesKey, instance: int | None, found: Mapping[str, set[float | None]]) -> DcgmReading:
-    values: dict[str, float] = {}
-    absent: dict[str, Absence] = {}
-    for name, spec in FIELDS.items():
-        judged = _judge_values(found.get(name), spec)
-        if isinstance(judged, Absence):
-            absent[name] = judged
-        else:
-            values[name] = judged
-    return DcgmReading(
-        uuid=_read_uuid(labels),
-        gpu_instance_id=instance,
-        mig_profile=labels.label("GPU_I_PROFILE") or "",
-        gpu_name=labels.label("modelName") or "",
-        host_name=labels.label("hostname") or labels.label("Hostname") or "",
-        absent=absent,
-        **values,
-    )
-
-
-def _judge_values(found: set[float | None] | None, spec: _Field) -> float | Absence:
-    """The one value of a field in base units, or why there is none."""
-    if found is None:
-        return Absence.NOT_EXPORTED
-    if len(found) > 1:
-        return Absence.DUPLICATE
-    (value,) = found
-    if value is None:
-        return Absence.INVALID
-    blank = spec.blanks.get(value)
-    if blank is not None:
-        return blank
-    # percentages, infinities and the ratios above 1 that DCGM gives for some MIG layouts (DCGM issue 152)
-    scaled = value * spec.factor
-    return scaled if 0 <= value <= spec.highest and isfinite(scaled) else Absence.INVALID
+    uuid, instance = _read_uuid(series), _read_instance(series)
+    return None if not uuid or (series.label("GPU_I_ID") and instance is None) else (uuid.lower(), instance)
 
 
 def select_dcgm_ratios(

@@ -184,8 +184,9 @@ class NvmlSource:
         )
         if others:
             advice = (
-                f"No NVIDIA GPU can be read, but there are others ({', '.join(others[:8])}): "
-                "this exporter reads NVIDIA GPUs through NVML only; set gpu.enabled: false"
+                f"No NVIDIA GPU can be read, but there are others ({', '.join(others[:8])}): for AMD's and Intel's Gaudi set "
+                "device_exporter.url to their exporter on this node, else gpu.enabled: false; with gpu_model and gpu_count of "
+                "targets, ceilings, rooflines and cost work either way (docs/other-gpus.md)"
             )
         return GpuError(reason, f"{advice} ({error})" if advice else str(error))
 

@@ -18,6 +18,10 @@ _HEX = r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
 GPU_UUID = re.compile(rf"(?:(?:GPU|MIG)-{_HEX}|MIG-GPU-{_HEX}/\d+/\d+)")
 
 
+# sources of readings that are the driver's, or stand for it; any other is a device exporter's
+DRIVER_SOURCES = frozenset({"nvml", "replay", "simulated"})
+
+
 class GpuAbsence(StrEnum):
     """Why a reading of a GPU is not there: the values of `GpuReading.absent`."""
 
@@ -94,6 +98,8 @@ class GpuIdentity:
     # 2 x highest memory clock x bus width / 8, of the whole GPU also for an instance
     memory_bandwidth_peak_bytes_per_second: float | None = None
     mig: MigInstance | None = None  # None: the whole GPU
+    # equal parts that the card is partitioned into, of which this is one (AMD's DPX, QPX, CPX); 1: the whole card
+    partitions: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +142,7 @@ class GpuReading:
     remap_failed: bool | None = None  # whether a memory row could not be remapped: the card wants replacing
     xid_events_total: Mapping[int, int] | None = None  # XID number -> events since the exporter's start
     pcie_bytes_total: Mapping[str, int] = field(default_factory=dict)  # direction: tx, rx
-    nvlink_bytes_total: Mapping[str, int] = field(default_factory=dict)  # direction: tx, rx
+    nvlink_bytes_total: Mapping[str, int] = field(default_factory=dict)  # direction: tx, rx; AMD's XGMI likewise
     processes: tuple[GpuProcess, ...] | None = None  # compute processes; (): none runs
     # field -> why it is missing (GpuAbsence); "field.key" for one member of a mapping
     absent: Mapping[str, str] = field(default_factory=dict)
@@ -147,7 +153,7 @@ class GpuReadings:
     """One pass over every GPU that is visible."""
 
     attempt: Attempt  # its health; where it failed `gpus` is empty
-    source: str  # where the readings come from: "nvml", "replay" or "simulated"
+    source: str  # where the readings come from: "nvml", "replay", "simulated", or the name of a device exporter's table
     monotonic_seconds: float  # when the pass ended
     gpus: tuple[GpuReading, ...] = ()  # GPUs and MIG instances
     driver_version: str | None = None  # None: it could not be read

@@ -24,7 +24,7 @@ class GpuSpec:
     bandwidth_bytes_per_second: float
     # dense tensor rates in FLOP/s (INT8: operations), never the sparse ones of data sheets; a precision that is missing has no native path
     flops: Mapping[Precision, float]
-    # major and minor; None where not known
+    # major and minor; None where not known, and where there is none
     compute_capability: tuple[int, int] | None
     # of the figures
     source: str
@@ -48,6 +48,15 @@ class GpuSpec:
     key_words: frozenset[str] = frozenset()
     # words that may stand there
     words: frozenset[str] = frozenset()
+    # the lowest and the highest that are published, of the rates whose documents differ
+    flops_lowest: Mapping[Precision, float] = field(default_factory=dict)
+    flops_highest: Mapping[Precision, float] = field(default_factory=dict)  # likewise
+    # None: not less than `bandwidth_bytes_per_second`
+    bandwidth_lowest_bytes_per_second: float | None = None
+    # None: not more
+    bandwidth_highest_bytes_per_second: float | None = None
+    # whether a user described it: then its figures are believed before all others
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,10 @@ class GpuPeaks:
     flops_upper: Mapping[Precision, float] = field(default_factory=dict)
     # likewise; None: as `bandwidth_bytes_per_second`
     bandwidth_upper_bytes_per_second: float | None = None
+    # the lowest that is published of those rates; {}: as `flops`
+    flops_lower: Mapping[Precision, float] = field(default_factory=dict)
+    # likewise; None: as `bandwidth_bytes_per_second`
+    bandwidth_lower_bytes_per_second: float | None = None
     # major and minor; None where not known
     compute_capability: tuple[int, int] | None = None
     # None where not known

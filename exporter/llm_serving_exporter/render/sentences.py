@@ -65,7 +65,7 @@ ABSENCES: Mapping[Absence, str] = {
     ),
     Absence.PEAK_UNKNOWN: (
         "The GPU's peak is not known: neither the catalogue knows the card nor do NVML's clocks say it; "
-        "set targets[].gpu_model where it is one of the catalogue's."
+        "set targets[].gpu_model where it is one of the catalogue's, or describe it in gpu_models."
     ),
     Absence.NOT_SOUND: (
         "The engine's own estimate is wrong for this model, weight format or release (docs/accuracy.md), and is not shown."
@@ -127,7 +127,10 @@ FAILURES: Mapping[FailureReason, str] = {
         "Several servers answer at this address in turn, so its counters belong to no single one: list each replica as a target."
     ),
     FailureReason.NOT_AN_ENGINE: "This is the page of a router or gateway: point the target's url at the engines behind it.",
-    FailureReason.NO_LIBRARY: "libnvidia-ml.so.1 is not there: run the container with the NVIDIA runtime, or set gpu.enabled: false.",
+    FailureReason.NO_LIBRARY: (
+        "libnvidia-ml.so.1 is not there: run the container with the NVIDIA runtime; on a host without NVIDIA GPUs set gpu.enabled: false, "
+        "or device_exporter.url for AMD's and Intel's."
+    ),
     FailureReason.NO_DRIVER: "The NVIDIA driver is not loaded: see dmesg and nvidia-smi on the node, or set gpu.enabled: false.",
     FailureReason.DRIVER_MISMATCH: "Driver and library differ in version, as after an upgrade: reload the driver or reboot the node.",
     FailureReason.NO_PERMISSION: (
@@ -216,7 +219,7 @@ GPU_ABSENCES: Mapping[GpuAbsence, str] = {
     GpuAbsence.IN_USE: "NVML refuses it while something else holds the GPU; under MIG with driver 535 set gpu.gpm to false.",
     GpuAbsence.NO_DATA: "NVML has no value for it at the moment.",
     GpuAbsence.NO_WINDOW: "It needs two samples, and so far there is one.",
-    GpuAbsence.ON_PARENT: "A MIG instance has none of its own; the whole GPU's row has it.",
+    GpuAbsence.ON_PARENT: "A part of a card (MIG, AMD's partitions) has none of its own; it is measured of the whole card.",
     GpuAbsence.ON_INSTANCES: "A GPU in MIG mode has none as a whole; its instances have it.",
     GpuAbsence.IMPLAUSIBLE: "The driver's value cannot be true: it is outside the range that METRICS.md states.",
     GpuAbsence.ERROR: "NVML failed to read it; the log has the call.",

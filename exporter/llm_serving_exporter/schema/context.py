@@ -37,6 +37,8 @@ class Context:
     runtimes: Collection[str]
     # where relative paths start, None = the working directory
     folder: str | None = None
+    # the names of GPUs that the file itself describes
+    gpu_models: Collection[str] = ()
     # the environment variables that the settings name
     secret_variables: set[str] = field(default_factory=set)
     # what is legal but odd

@@ -113,9 +113,9 @@ class TargetHost:
         wall: Callable[[], float] = time.time,
         proc_root: Path = Path("/proc"),
     ) -> None:
-        self.config = config
         self._monotonic, self._wall = monotonic, wall
         self.gpus = NodeGpus(monotonic, proc_root)
+        self.config = config
         self.gpus.set_source(gpu_source)
         self.gpus.set_dcgm(dcgm_source)
         self.gpus.set_kubelet(kubelet_source)
@@ -131,6 +131,16 @@ class TargetHost:
         self._targets: Mapping[str, HostedTarget] = {}
         # by the targets' names; replaced whole, ticks read it in their own threads
         self._pods: Mapping[str, PodState] = {}
+
+    @property
+    def config(self) -> Config:
+        """The configuration that ticks go by."""
+        return self._config
+
+    @config.setter
+    def config(self, config: Config) -> None:
+        self._config = config
+        self.gpus.facts.use_own(config.gpu_models)
 
     @property
     def targets(self) -> Mapping[str, HostedTarget]:

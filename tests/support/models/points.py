@@ -73,8 +73,9 @@ class Point:
 
     `batch` counts the sequences of all ranks; `context`: tokens of each that a decode step reads; `prompt`: tokens of each prompt,
     `prefix` of them in the cache already. One of `tokens_per_second` and `seconds` (of a step, or of all prompts) is given. `weights`:
-    "checkpoint", a format's name, or "gguf:" and a file's; `excludes`: what an NVFP4 checkpoint leaves out, instead of it; `everything`:
-    the format holds for lm_head and routers too. `above`: why it lies above what is expected.
+    "checkpoint", a format's name, or "gguf:" and a file's; `excludes`: what an NVFP4 checkpoint leaves out, instead of it;
+    `everything`: the format holds for lm_head and routers too; `rest`: what a file keeps the checkpoint's 16-bit matrices in. `above`:
+    why it lies above what is expected.
     """
 
     source: Source
@@ -84,6 +85,7 @@ class Point:
     weights: str = ""
     excludes: tuple[str, ...] = ()
     everything: bool = False
+    rest: str = ""
     kv_bytes: float = 2.0
     tp: int = 1
     pp: int = 1
@@ -128,7 +130,8 @@ class Point:
         """For people."""
         if self.row is not None:
             return f"{self.row.weights.name if not self.row.modelopt else 'nvfp4 experts'}"
-        return "nvfp4 experts" if self.excludes else self.weights.removeprefix(_GGUF)
+        stored = "nvfp4 experts" if self.excludes else self.weights.removeprefix(_GGUF)
+        return f"{stored}, the rest {self.rest.removeprefix(_GGUF)}" if self.rest else stored
 
     def as_tensor_parallel(self) -> Point:
         """The same on as many GPUs, all of them one tensor-parallel group."""
@@ -152,7 +155,12 @@ def _formats(point: Point, config: Mapping[str, Any], shape: Geometry) -> Assign
         made = {"producer": {"name": "modelopt"}, "quantization": quantization}
         return assign(catalogued(point.model), made, shape)
     if point.weights == _CHECKPOINT:
-        return assign(config, None, shape)
+        found = assign(config, None, shape)
+        if not point.rest:
+            return found
+        rest = _named(point.rest)
+        shares = (replace(one, format=rest) if formats.is_plain(one.format) else one for one in found.shares)
+        return replace(found, shares=tuple(shares))
     chosen = _named(point.weights)
     return uniform(shape, chosen) if point.everything else assign(catalogued(point.model), None, shape, override=chosen)
 

@@ -76,6 +76,12 @@ SAMPLES = {
     "dcgm.url": ("http://gpu-1:9400/m", lambda config: config.dcgm.url, "http://gpu-1:9400"),
     "dcgm.interval": ("1m", lambda config: config.dcgm.interval_seconds, 60.0),
     "dcgm.timeout": ("5s", lambda config: config.dcgm.http.timeout_seconds, 5.0),
+    "device-exporter.url": (
+        "http://gpu-1:5000/m",
+        lambda config: config.device_exporter and config.device_exporter.metrics_path,
+        "/m",
+    ),
+    "device-exporter.timeout": ("3s", lambda config: config.device_exporter.http.timeout_seconds, 3.0),
     "slo.file": (str(RULES), lambda config: config.slo.e2e_seconds, 30.0),
     "slo.ttft": ("off", lambda config: config.slo.ttft_seconds, None),
     "slo.itl": ("200ms", lambda config: config.slo.itl_seconds, 0.2),
@@ -95,6 +101,7 @@ SAMPLES = {
 
 # what else must be set for an option to end up anywhere
 BESIDE = dict.fromkeys(("dcgm.interval", "dcgm.timeout"), ("--dcgm.url", "http://gpu-1:9400"))
+BESIDE["device-exporter.timeout"] = ("--device-exporter.url", "http://gpu-1:5000")
 
 
 def test_every_option_has_a_sample() -> None:

@@ -64,6 +64,15 @@ def test_a_price_file_beside_a_price_is_refused(tmp_path: Path) -> None:
     assert problem.startswith("flag --gpu-price: there is a price file as well. Leave one of them out")
 
 
+def test_a_gpu_is_one_of_the_catalogue_or_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "exporter.yml"
+    file.write_text("gpu_models: [{name: House Card, memory: 96GB, bandwidth: 1.8TB/s}]\n")
+    config = load_flags("--config.file", str(file), "--target", "http://gpu-1:8000", "--gpu-model", "House Card")
+    assert config.targets[0].gpu_model == "House Card"
+    (problem,) = problems_of_flags(*TWO, "--gpu-model", "House Card")
+    assert problem.startswith("flag --gpu-model: GPU 'House Card' is not in the catalogue")
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "two"])
 def test_a_price_that_is_none_is_refused(value: str) -> None:
     (problem,) = problems_of_flags(*TWO, f"--gpu-price={value}")

@@ -14,7 +14,7 @@ import trustme
 from llm_serving_exporter.config.types import DcgmConfig
 from llm_serving_exporter.devices.dcgm_source import DcgmSource
 from llm_serving_exporter.errors import ConfigError
-from llm_serving_exporter.gpu import dcgm
+from llm_serving_exporter.gpu import page_table
 from llm_serving_exporter.gpu.dcgm import select_dcgm_ratios
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.snapshot import Absence, Quality
@@ -157,7 +157,7 @@ def test_a_url_that_cannot_be_used_is_a_configuration_error() -> None:
 
 
 def test_a_fault_of_ours_is_a_failed_attempt(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(dcgm, "MOST_GPUS", "no number")
+    monkeypatch.setattr(page_table, "MOST_GPUS", "no number")
     with (
         FaultServer({"/metrics": fault.page(PLAIN.encode())}) as server,
         closing(DcgmSource(config_of(server.url))) as source,

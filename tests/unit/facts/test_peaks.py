@@ -15,6 +15,7 @@ from llm_serving_exporter.facts.peaks import (
     peaks_of_identity,
     peaks_of_many,
     peaks_of_spec,
+    share_of_peaks,
 )
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.weights import Precision
@@ -99,18 +100,25 @@ def test_without_clocks_the_catalogue_is_believed():
 
 
 def test_an_unknown_gpu_has_what_nvml_says():
-    identity = replace(device("NVIDIA GeForce RTX 5080", 16303, 0x2C02, 15001, 256), compute_capability=(12, 0))
+    identity = replace(device("NVIDIA GeForce RTX 6080", 16303, 0x2C99, 15001, 256), compute_capability=(12, 0))
     peaks = peaks_of_identity(identity, CATALOGUE)
-    assert (peaks.name, peaks.origin, dict(peaks.flops)) == ("NVIDIA GeForce RTX 5080", "nvml", {})
+    assert (peaks.name, peaks.origin, dict(peaks.flops)) == ("NVIDIA GeForce RTX 6080", "nvml", {})
     assert peaks.bandwidth_bytes_per_second == pytest.approx(960.064e9)
     assert dict(peaks.by_origin) == {"nvml": peaks.bandwidth_bytes_per_second}
     assert (peaks.memory_bytes, peaks.compute_capability) == (16303 * MEBIBYTE, (12, 0))
 
 
 def test_a_gpu_of_which_nothing_is_known_has_no_peak():
-    """GB10: NVML gives no memory clock, no bus width, no memory."""
+    """Jetson: NVML gives no memory clock, no bus width, no memory, and a name of several modules."""
+    peaks = peaks_of_identity(replace(device("Orin (nvgpu)"), compute_capability=(8, 7)), CATALOGUE)
+    assert peaks == GpuPeaks("Orin (nvgpu)", None, "", compute_capability=(8, 7))
+
+
+def test_gb10_of_which_nvml_tells_nothing_has_the_catalogues_figures():
     peaks = peaks_of_identity(replace(device("NVIDIA GB10", pci=0x2E12), compute_capability=(12, 1)), CATALOGUE)
-    assert peaks == GpuPeaks("NVIDIA GB10", None, "", compute_capability=(12, 1))
+    assert (peaks.name, peaks.bandwidth_bytes_per_second, peaks.origin) == ("GB10", 273e9, "catalogue")
+    assert (peaks.bandwidth_upper_bytes_per_second, peaks.memory_bytes) == (301e9, 128e9)
+    assert (peaks.flops[FP4], INT8 in peaks.flops) == (500e12, False)
 
 
 @pytest.mark.parametrize(
@@ -178,17 +186,50 @@ def test_a_named_gpu():
         origin="catalogue",
         by_origin={"catalogue": 5300e9},
         flops=spec.flops,
+        flops_lower={BF16: 1300e12, FP8: 2610e12, INT8: 2600e12},
         compute_capability=None,
         memory_bytes=192 * 1024 * MEBIBYTE,
     )
+
+
+def test_what_else_is_published_is_the_upper_bound_and_an_instance_has_its_share():
+    named = peaks_of_spec(row("B300 288GB"))
+    assert (named.flops_lower[FP4], named.flops[FP4], named.flops_upper[FP4]) == (12600e12, 14000e12, 15000e12)
+    assert (named.bandwidth_lower_bytes_per_second, named.bandwidth_upper_bytes_per_second) == (7750e9, None)
+    mig = peaks_of_identity(device("NVIDIA B200", mig=instance("1g.23gb", 1)), CATALOGUE)
+    assert mig.flops_upper == {FP4: pytest.approx(10000e12 / 7)}
+    assert mig.bandwidth_lower_bytes_per_second == pytest.approx(7700e9 / 8)
+
+
+def test_the_upper_bound_of_a_group_is_the_lowest_of_its_upper_bounds():
+    group = peaks_of_many([peaks_of_spec(row("B200 180GB")), peaks_of_spec(row("GB200 186GB"))])
+    assert (group.flops[FP4], group.flops_upper[FP4]) == (9000e12, 10000e12)
+    assert (group.bandwidth_bytes_per_second, group.bandwidth_lower_bytes_per_second) == (8000e9, 7700e9)
+    assert group.bandwidth_upper_bytes_per_second is None
+    alike = peaks_of_many([peaks_of_spec(row("H100 SXM 80GB")), peaks_of_spec(row("A100 SXM 80GB"))])
+    assert (dict(alike.flops_upper), dict(alike.flops_lower)) == ({}, {})
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4, 8])
+def test_a_partition_has_its_part_of_everything(parts):
+    """AMD's compute partitions: CPX of an MI300X is eight GPUs of 24 GB."""
+    whole = peaks_of_spec(row("Instinct MI300X"))
+    part = share_of_peaks(whole, parts)
+    assert part.bandwidth_bytes_per_second == pytest.approx(5300e9 / parts)
+    assert part.memory_bytes == 196608 * MEBIBYTE // parts
+    assert part.flops[FP8] == pytest.approx(2614e12 / parts)
+    assert part.by_origin == {"catalogue": pytest.approx(5300e9 / parts)}
+    assert part.name == ("Instinct MI300X" if parts == 1 else f"1/{parts} of Instinct MI300X")
 
 
 # table D.3 of the fact file: compute capability -> precisions with a path of their own
 @pytest.mark.parametrize(
     ("capability", "precisions"),
     [
-        ((6, 1), set()),
-        ((7, 0), {BF16}),  # FP16; the key stands for 16-bit float
+        ((5, 2), set()),
+        ((6, 0), {BF16}),  # P100's FP16
+        ((6, 1), {BF16, INT8}),
+        ((7, 0), {BF16, INT8}),  # FP16; the key stands for 16-bit float
         ((7, 5), {BF16, INT8}),
         ((8, 0), {BF16, INT8}),
         ((8, 6), {BF16, INT8}),
@@ -224,7 +265,7 @@ def test_native_paths(capability, precisions):
         ("Instinct MI300X", FP8, FP8),
         ("Instinct MI300X", FP4, BF16),
         ("Instinct MI355X", FP4, FP4),
-        ("RTX PRO 6000 Max-Q", FP8, BF16),  # no rate is known
+        ("Instinct MI308X", FP8, BF16),  # no rate is known
         ("H100 SXM 80GB", BF16, BF16),
         ("A10G", FP32, FP32),  # without a rate: no ceiling rather than BF16's
     ],

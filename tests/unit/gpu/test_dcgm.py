@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.gpu import dcgm
+from llm_serving_exporter.gpu import page_table
 from llm_serving_exporter.gpu.dcgm import FIELDS, is_dcgm_page, read_gpus, select_dcgm_ratios
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.dcgm import DcgmRatios, DcgmReading, DcgmReadings
@@ -142,7 +142,7 @@ def test_gpu_instance_ids(instance: str, expected: list[int | None]) -> None:
 
 
 def test_a_page_of_any_number_of_gpus_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dcgm, "MOST_GPUS", 3)
+    monkeypatch.setattr(page_table, "MOST_GPUS", 3)
     page = "".join(dram("0.5", f'UUID="GPU-{number}"') for number in range(10))
     page += "".join(dram("7", f'UUID="GPU-{number}"', "DCGM_FI_DEV_POWER_USAGE") for number in range(10))
     assert [(gpu.uuid, gpu.power_watts) for gpu in read(page)] == [(f"GPU-{number}", 7.0) for number in range(3)]

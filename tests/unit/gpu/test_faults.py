@@ -304,7 +304,7 @@ def test_without_the_library_gpus_of_another_vendor_are_named(tmp_path):
     printed = read_in_subprocess({"LD_LIBRARY_PATH": str(tmp_path)}, tmp_path)
     assert printed.startswith("nvml_library_missing 0")
     assert "AMD 0x74a1 at 0000:05:00.0" in printed
-    assert "this exporter reads NVIDIA GPUs through NVML only" in printed
+    assert "for AMD's and Intel's Gaudi set device_exporter.url" in printed
 
 
 def test_the_fault_log_is_bounded(gpu_log):

@@ -18,6 +18,8 @@ from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.weights import ModelFacts, Precision
 from llm_serving_exporter.render.numbers import size
 
+# figures that differ by less are one figure, rounded
+_ROUNDING = 1.02
 DEFAULT_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -248,8 +250,25 @@ def _notes(roof: Roof, question: Question, room: Fit, least: int | None) -> Iter
     for wanted in dict.fromkeys(group.format.multiplied for group in model.groups):
         if choose_rate(roof.peaks, wanted) is not wanted and Precision.BF16 in question.peaks.flops:
             yield f"{question.peaks.name} has no {wanted} rate: such weights are dequantised and multiplied at {Precision.BF16}"
+    yield from _published(question.peaks)
     yield from model.notes
     yield from (f"not counted: {part}" for part in model.geometry.left_out)
+
+
+def _published(peaks: GpuPeaks) -> Iterator[str]:
+    """Peaks of which other figures are published too, and how far those reach."""
+    low, high = peaks.bandwidth_lower_bytes_per_second, peaks.bandwidth_upper_bytes_per_second
+    moved = peaks.bandwidth_bytes_per_second or 0.0
+    ranges = [("bandwidth", low or moved, high or moved, 1e9, "GB/s")]
+    for key, rate in peaks.flops.items():
+        ranges.append((key.value, peaks.flops_lower.get(key, rate), peaks.flops_upper.get(key, rate), 1e12, "TFLOP/s"))
+    apart = [
+        f"{name} {least / unit:.6g} to {most / unit:.6g} {words}"
+        for name, least, most, unit, words in ranges
+        if most > _ROUNDING * least > 0
+    ]
+    if apart:
+        yield f"published of {peaks.name}: {', '.join(apart)}; tokens/s count the figures above, at best the highest"
 
 
 def _spread(roof: Roof) -> Iterator[str]:

@@ -109,7 +109,18 @@ def parser() -> CommandParser:
     say("--hf-cache", metavar="FOLDER", help="Hugging Face cache to look the name up in first (default: this user's)")
 
     say = parser.add_argument_group("the GPUs of one replica").add_argument
-    say("--gpu", metavar="GPU", help='"H100 SXM", "NVIDIA A100-SXM4-80GB", L40S …, or "this one" to ask NVML')
+    say(
+        "--gpu",
+        metavar="GPU",
+        help='"H100 SXM", MI300X, "TPU v6e", L40S …, one of --gpu-spec, or "this one" to ask NVML',
+    )
+    say(
+        "--gpu-spec",
+        metavar="FILE",
+        help="YAML file with gpu_models:, cards of your own that --gpu may name, such as the daemon's configuration",
+    )
+    say("--gpu-bandwidth", metavar="RATE", help="of the memory of one GPU, as in 1.8TB/s, instead of the catalogue's")
+    say("--gpu-tflops", metavar="LIST", help="dense TFLOP/s of one GPU by format, as in bf16=400,fp8=800, likewise")
     say(
         "--tp",
         metavar="N",

@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
 
 from llm_serving_exporter.commands.ceiling import arguments as kinds
 from llm_serving_exporter.commands.ceiling.answer import DEFAULT_BATCHES, Load, Question
+from llm_serving_exporter.commands.ceiling.gpus import find_peaks
 from llm_serving_exporter.commands.ceiling.layout import read_layout, read_speculation, read_start_command
 from llm_serving_exporter.config.facts import KV_CACHE_DTYPE, STATE_DTYPE, WEIGHT_FORMAT
 from llm_serving_exporter.errors import ConfigError, FactsError
 from llm_serving_exporter.facts import loader, resolve
-from llm_serving_exporter.facts.gpus import find
-from llm_serving_exporter.facts.peaks import peaks_of_identity, peaks_of_many, peaks_of_spec
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.schema.flags import FlagReader
 from llm_serving_exporter.schema.problems import shown
 
 DEFAULT_CONTEXT_TOKENS = 4096
-THIS_GPU = frozenset({"this one", "this", "local"})
 # what the daemon's configuration would be told -> what to write here
 _FIXES = {
     resolve.SET_MODEL: "Give --model the path of its config.json, or the catalogue's name of a model of the same sizes.",
     resolve.SET_FORMAT: "Say the format with --dtype, or give --model the path of its config.json.",
-}
-_NAME_A_GPU = 'Name one, as in --gpu "H100 SXM".'
-_UNSEEN = {
-    FailureReason.NO_LIBRARY: "NVIDIA's library libnvidia-ml.so.1 is not on this machine, so that no GPU of it can be seen",
-    FailureReason.NO_DRIVER: "the NVIDIA driver is not loaded on this machine, so that no GPU of it can be seen",
 }
 
 
@@ -41,7 +31,7 @@ def question(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Quest
     flags = FlagReader(arguments)
     launch = read_start_command(flags)
     model = _model(flags, environ, launch.model if launch is not None else None)
-    peaks = _peaks(flags)
+    peaks = find_peaks(flags)
     parallel = read_layout(flags, model, launch)
     speculation = read_speculation(flags)
     memory = flags.value("--memory", kinds.MEMORY)
@@ -93,43 +83,6 @@ def _model(flags: FlagReader, environ: Mapping[str, str], launched: str | None) 
     except FactsError as error:
         flags.refuse("--model", error.what.rstrip("."), _FIXES.get(error.fix, error.fix))
         return None
-
-
-def _peaks(flags: FlagReader) -> GpuPeaks | None:
-    asked = flags.text("--gpu")
-    if not asked or not asked.strip():
-        flags.refuse("--gpu", "it is missing", 'Write a name such as "H100 SXM", or "this one" to ask NVML.')
-        return None
-    if " ".join(asked.lower().split()) in THIS_GPU:
-        return _this_gpu(flags)
-    try:
-        return peaks_of_spec(find(asked, loader.gpu_catalogue()))
-    except FactsError as error:
-        flags.refuse("--gpu", error.what.rstrip("."), error.fix)
-        return None
-
-
-def _this_gpu(flags: FlagReader) -> GpuPeaks | None:
-    """What NVML says of the GPUs of this machine, MIG instances instead of the GPUs they are of."""
-    from llm_serving_exporter.gpu.nvml import NvmlSource
-
-    # what it would log is said here as a refusal
-    source = NvmlSource(gpm=False, xid_events=False, log=logging.Logger("ceiling", logging.CRITICAL + 1))
-    try:
-        readings = source.read()
-    finally:
-        source.close()
-    if readings.attempt.reason is not None:
-        why = _UNSEEN.get(readings.attempt.reason, f"no GPU of this machine can be seen: {readings.attempt.detail}")
-        flags.refuse("--gpu", why, _NAME_A_GPU)
-        return None
-    seen = [gpu.identity for gpu in readings.gpus if not gpu.lost]
-    parents = {identity.mig.parent_uuid for identity in seen if identity.mig is not None}
-    usable = [identity for identity in seen if identity.uuid not in parents]
-    if not usable:
-        flags.refuse("--gpu", "NVML shows no GPU on this machine", _NAME_A_GPU)
-        return None
-    return peaks_of_many([peaks_of_identity(identity, loader.gpu_catalogue()) for identity in usable])
 
 
 def _load(flags: FlagReader, model: ModelFacts | None) -> Load | None:

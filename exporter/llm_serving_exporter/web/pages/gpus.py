@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from llm_serving_exporter.model.device import GpuReading, GpuReadings, count_cards
+from llm_serving_exporter.model.device import DRIVER_SOURCES, GpuReading, GpuReadings, count_cards
 from llm_serving_exporter.model.reading import View
 from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, header, join, level, note, row, table
 from llm_serving_exporter.render.numbers import NOTHING, share, size, span
 from llm_serving_exporter.render.sentences import what_to_do, why_gpu_absent
+from llm_serving_exporter.render.without_nvml import explain_without_nvml
 
 MOST_GPUS = 64
 _COLUMNS = ("busy", "DRAM bandwidth", "tensor cores", "power", "memory", "temperature", "slowed by")
@@ -28,12 +29,13 @@ _SLOWDOWNS = {
 def render_gpus(view: View, now_monotonic: float) -> Markup:
     """The section about GPUs."""
     readings = view.gpus
+    source = "NVML" if readings is None or readings.source in DRIVER_SOURCES else f"device exporter ({readings.source})"
     if readings is None:
         inside = fill('<p class="facts">There are no GPU readings: none was taken yet, or gpu.enabled is off.</p>')
     elif readings.attempt.reason is not None:
-        inside = note("bad", f"NVML: {readings.attempt.detail}", what_to_do(readings.attempt.reason))
+        inside = note("bad", f"{source}: {readings.attempt.detail}", what_to_do(readings.attempt.reason))
     elif not readings.gpus:
-        inside = fill('<p class="facts">NVML works, but no GPU is visible to the exporter.</p>')
+        inside = fill('<p class="facts">{} works, but no GPU is visible to the exporter.</p>', source)
     else:
         inside = _table(view, readings, readings.gpus)
     if readings is not None:
@@ -41,6 +43,7 @@ def render_gpus(view: View, now_monotonic: float) -> Markup:
         source = NO_MARKUP if readings.source == "nvml" else fill("<b>{}</b>", readings.source)
         age = span(max(0.0, now_monotonic - readings.monotonic_seconds))
         inside = facts((source, driver, f"read {age} ago", _part_of_node(view, readings))) + inside
+    inside += join(fill('<p class="facts">{}</p>', text) for text in explain_without_nvml(readings, view.targets))
     if view.kubelet is not None and view.kubelet.reason is not None:
         inside += note("bad", f"kubelet: {view.kubelet.detail}", what_to_do(view.kubelet.reason))
     return fill('<section class="card" id="gpus"><div class="title"><h2>GPUs</h2></div>{}</section>', inside)

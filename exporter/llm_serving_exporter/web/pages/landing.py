@@ -12,6 +12,7 @@ from markupsafe import Markup
 from llm_serving_exporter.derive.gpus import Origin
 from llm_serving_exporter.model.attempt import Attempt
 from llm_serving_exporter.model.derived import Derived
+from llm_serving_exporter.model.device import DRIVER_SOURCES
 from llm_serving_exporter.model.reading import State, TargetReading, View
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
@@ -113,7 +114,7 @@ def _summary(view: View) -> Markup:
             chips.append(badge(f"{len(view.gpus.gpus)} GPU{'' if len(view.gpus.gpus) == 1 else 's'}", "plain"))
             chips += [badge(f"{lost} GPU lost", "bad")] if lost else []
         else:
-            chips.append(badge("NVML failed", "bad"))
+            chips.append(badge(f"{'NVML' if view.gpus.source in DRIVER_SOURCES else 'device exporter'} failed", "bad"))
     if not view.reload_ok:
         chips.append(badge("reload failed", "bad"))
     return fill('<ul class="summary">{}</ul>', join(fill("<li>{}</li>", chip) for chip in chips))

@@ -33,6 +33,24 @@ def test_readings_that_a_gpu_does_not_have_are_dashes():
     assert page.row("0 NVIDIA H100 80GB HBM3 GPU-0b1d5c9e")[1:] == ["–"] * 7
 
 
+def test_without_nvml_the_page_says_what_still_works_and_what_to_set():
+    absent = views.gpus(reason=FailureReason.NO_LIBRARY, detail="libnvidia-ml.so.1 is not found")
+    said = page_of(views.view(views.reading("chat-0", [views.engine("m")]), gpu_readings=absent)).card("GPUs")
+    assert "NVML: libnvidia-ml.so.1 is not found" in said
+    assert "everything that the engines' pages say is still here" in said
+    assert "set gpu_model and gpu_count of chat-0." in said
+    assert "device_exporter.url" in said
+    assert "is still here" not in page_of(views.view(gpu_readings=views.gpus(views.gpu(0)))).text
+
+
+def test_a_device_exporter_is_named_where_it_fails():
+    failed = replace(views.gpus(reason=FailureReason.REFUSED, detail="connection refused"), source="device_exporter")
+    page = page_of(views.view(gpu_readings=failed))
+    assert "device exporter (device_exporter): connection refused" in page.card("GPUs")
+    assert "device exporter failed" in page.text
+    assert "NVML" not in page.card("GPUs")
+
+
 def test_a_lost_gpu():
     page = page_of(views.view(gpu_readings=views.gpus(views.gpu(0, lost=True))))
     assert page.row("0 NVIDIA H100 80GB HBM3 GPU-0b1d5c9e")[1:] == ["lost", *["–"] * 6]

@@ -1,0 +1,91 @@
+"""A device exporter as the source of GPU readings, where NVML is not: AMD's, Intel Gaudi's. Its page says which it is."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from llm_serving_exporter.clock import elapsed_seconds
+from llm_serving_exporter.config.types import DcgmConfig
+from llm_serving_exporter.devices.device_page_source import DevicePage
+from llm_serving_exporter.gpu.dcgm import is_dcgm_page
+from llm_serving_exporter.gpu.device_page import TABLES, is_wanted_name, read_devices, recognise
+from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
+from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.schema.problems import listed
+
+log = logging.getLogger("llm_serving_exporter.gpu")
+
+# the source of readings of which no page was recognised yet
+UNKNOWN = "device_exporter"
+SOURCES = frozenset({UNKNOWN, *(table.name for table in TABLES)})
+
+
+class DeviceExporterSource:
+    """Reads one device exporter, from one thread at a time: a `gpu.source.GpuSource`.
+
+    Raises ConfigError when it is made with a URL or settings that cannot be used.
+    """
+
+    def __init__(
+        self,
+        config: DcgmConfig,
+        *,
+        monotonic: Callable[[], float] = elapsed_seconds,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._monotonic = monotonic
+        self._page = DevicePage(config, is_wanted_name, monotonic, wall)
+        self._name = UNKNOWN
+        self._said: tuple[str, FailureReason | None, int] | None = None
+
+    def read(self) -> GpuReadings:
+        """One scrape. Never raises: what went wrong is in `attempt`."""
+        started = self._monotonic()
+        try:
+            readings = self._read(started)
+        except Exception as error:
+            log.exception("reading the device exporter failed; this is a bug, please report it")
+            detail = f"internal error ({type(error).__name__}); the log has the traceback"
+            readings = self._fail(self._page.fail(started, Stage.GPU, FailureReason.INTERNAL, detail))
+        self._log_change(readings)
+        return readings
+
+    def close(self) -> None:
+        """Ends the connection; may be called twice."""
+        self._page.close()
+
+    def _read(self, started: float) -> GpuReadings:
+        found = self._page.scrape(started)
+        if isinstance(found, Attempt):
+            return self._fail(found)
+        table = recognise(found.names)
+        if table is None:
+            detail = f"{self._page.config.metrics_path} is the page of none of {listed((one.title for one in TABLES), 'and')}"
+            if is_dcgm_page(found.names):
+                detail = (
+                    f"{self._page.config.metrics_path} is dcgm-exporter's: its address belongs to dcgm.url, beside NVML"
+                )
+            reason, page = FailureReason.UNKNOWN_RUNTIME, found.page
+            return self._fail(self._page.fail(started, Stage.NORMALISE, reason, detail, page.status, len(page.body)))
+        self._name = table.name
+        gpus = read_devices(found.samples, table)
+        attempt = self._page.succeed(started, found.page)
+        return GpuReadings(attempt, table.name, found.page.received_monotonic_seconds, gpus)
+
+    def _fail(self, attempt: Attempt) -> GpuReadings:
+        return GpuReadings(attempt, self._name, self._monotonic())
+
+    def _log_change(self, readings: GpuReadings) -> None:
+        """Logs what changed since the last scrape."""
+        attempt = readings.attempt
+        said, self._said = self._said, (readings.source, attempt.reason, len(readings.gpus))
+        if said == self._said:
+            return
+        if attempt.reason is not None:
+            stage, why = attempt.stage.value, attempt.reason.value
+            log.warning("device exporter %s: %s failed, reason=%s: %s", self._page.place, stage, why, attempt.detail)
+        else:
+            title = next(table.title for table in TABLES if table.name == readings.source)
+            log.info("device exporter %s: %s, %d GPUs", self._page.place, title, len(readings.gpus))
