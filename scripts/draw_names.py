@@ -16,6 +16,7 @@ import argparse
 import json
 import random
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,15 +76,15 @@ def main() -> None:
     union: dict[str, tuple[str, list[str]]] = {}
     for source, names in lists.items():
         for name in names:
-            first, sources = union.setdefault(name.rpartition("/")[2].lower(), (name, []))
+            _, sources = union.setdefault(name.rpartition("/")[2].lower(), (name, []))
             if source not in sources:
                 sources.append(source)
     rows = [union[key] for key in sorted(union)]
-    drawn = sorted(random.Random(asked.seed).sample([name for name, _ in rows], asked.count), key=str.lower)  # noqa: S311 - a draw, no secret
+    drawn = sorted(random.Random(asked.seed).sample([name for name, _ in rows], asked.count), key=str.lower)
     asked.out.mkdir(parents=True, exist_ok=True)
     (asked.out / "union.txt").write_text("".join(f"{name} {','.join(sources)}\n" for name, sources in rows), "utf-8")
     (asked.out / "drawn.txt").write_text("".join(f"{name}\n" for name in drawn), "utf-8")
-    print(f"{len(rows)} names, {len(drawn)} drawn with seed {asked.seed}")
+    sys.stdout.write(f"{len(rows)} names, {len(drawn)} drawn with seed {asked.seed}\n")
 
 
 if __name__ == "__main__":
