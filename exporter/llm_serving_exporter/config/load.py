@@ -35,6 +35,7 @@ from llm_serving_exporter.config.identity import refuse_target_labels
 from llm_serving_exporter.config.limiter import LimiterConfig
 from llm_serving_exporter.config.lists import read_configured_targets, read_expected_replicas
 from llm_serving_exporter.config.options import Setting, Settings, build_section
+from llm_serving_exporter.config.own_models import check_models
 from llm_serving_exporter.config.prices import PriceReading, look_at_prices
 from llm_serving_exporter.config.runtimes import read_runtimes
 from llm_serving_exporter.config.shard import resolve_shard
@@ -191,6 +192,8 @@ def _settings(
     thresholds = read_thresholds(explicit["slo.file"], read) if "slo.file" in explicit else {}
     context.warnings.extend(overridden(thresholds, explicit))
     settings = options.defaults(problems) | thresholds | explicit
+    if "model-catalogue" in settings:
+        check_models(settings["model-catalogue"].value, settings["model-catalogue"].place)
     if "web.config.file" in settings:
         # before anything listens: a web server without the TLS that was meant would be worse than none
         check_file(settings["web.config.file"].value, settings["web.config.file"].place)

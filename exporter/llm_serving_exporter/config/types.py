@@ -279,6 +279,12 @@ class Config:
         kinds.PATH,
         "Hugging Face cache (the folder with models--*) in which the config.json of served models is looked up.",
     )
+    model_catalogue: str | None = option(
+        "model-catalogue",
+        kinds.PATH,
+        "Models of your own, which go before the built-in ones: a TOML file of rows as theirs, or a folder of such files, of config.json "
+        "files, and of folders that hold one (docs/ceiling.md).",
+    )
     price_file: str | None = option(
         "cost.price-file",
         kinds.PATH,

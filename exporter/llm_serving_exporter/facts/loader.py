@@ -1,4 +1,4 @@
-"""The one reader of files in this package: the catalogues that are shipped, and a model's files on disk.
+"""The reader of files in this package: the catalogues that are shipped, and a model's files on disk.
 
 Every read is bounded, of a regular file, and never blocks on what is none. What is looked for below a folder must lie in it, links
 resolved; a Hugging Face cache links from its snapshots to its blobs, so there the model's whole cache folder counts. Names and paths that a
@@ -22,13 +22,16 @@ from typing import Any, BinaryIO
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import gpu_rows, models
 from llm_serving_exporter.facts.model_files import ModelEntry, ModelFiles
-from llm_serving_exporter.facts.resolve import resolve
+from llm_serving_exporter.facts.own_models import OwnCatalogue, read_own
+from llm_serving_exporter.facts.resolve import Finder, resolve
 from llm_serving_exporter.model.hardware import GpuSpec
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
 
 CONFIG = "config.json"
+# of the built-in catalogue: where its rows were published
+SOURCES = "sources.toml"
 QUANTISATION = "hf_quant_config.json"
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -51,10 +54,22 @@ def gpu_catalogue() -> tuple[GpuSpec, ...]:
     return gpu_rows.parse(_shipped("gpus.toml"))
 
 
-@cache
-def model_catalogue() -> tuple[ModelEntry, ...]:
-    """The model catalogue; parsed once, when it is first asked for."""
-    return models.parse(_shipped("models.toml"))
+def model_catalogue() -> models.Catalogue:
+    """The built-in catalogue of models, by name. Read again each time, so that nothing of it stays in memory: a model is asked for once."""
+    folder = files("llm_serving_exporter.facts").joinpath("catalogue")
+    texts = {
+        place.name: place.read_text(encoding="utf-8") for place in folder.iterdir() if place.name.endswith(".toml")
+    }
+    sources = tomllib.loads(texts.pop(SOURCES))["sources"]
+    return models.Catalogue(list(texts.values()), sources, tomllib.loads)
+
+
+def own_models(path: str) -> tuple[ModelEntry, ...]:
+    """A user's own models: of a TOML file, a config.json, or a folder of them.
+
+    Raises FactsError that names the file, the row, the key and what to do.
+    """
+    return read_own(path, read_config)
 
 
 def _shipped(name: str) -> Mapping[str, Any]:
@@ -78,14 +93,22 @@ def given(text: str) -> ModelSettings:
 
 
 def model_facts(
-    settings: ModelSettings, served: ServedModel | None = None, cache_folder: str | None = None
+    settings: ModelSettings,
+    served: ServedModel | None = None,
+    cache_folder: str | None = None,
+    own: str | None = None,
 ) -> ModelFacts:
-    """Everything that is known about a model: its files where there are some, else the catalogue (see `facts.resolve`).
+    """Everything that is known about a model: its files where there are some, else the catalogues (see `facts.resolve`).
 
-    `cache_folder`: a Hugging Face cache, None = none is looked at. Raises FactsError that says what is missing and what to do.
+    `cache_folder`: a Hugging Face cache, None = none is looked at. `own`: file or folder of the user's own models, which go before
+    the built-in ones. Raises FactsError that says what is missing and what to do.
     """
     found, notes = find_files(settings, served, cache_folder)
-    return resolve(settings, served, found, model_catalogue, notes)
+    return resolve(settings, served, found, partial(_catalogues, own), notes)
+
+
+def _catalogues(own: str | None) -> Finder:
+    return model_catalogue() if own is None else OwnCatalogue(own_models(own), model_catalogue)
 
 
 def find_files(

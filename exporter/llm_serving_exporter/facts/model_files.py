@@ -1,4 +1,4 @@
-"""What the loader finds about models: rows of the built-in catalogue, and the files of one model on disk."""
+"""What the loader finds about models: rows of catalogues, and the files of one model on disk."""
 
 from __future__ import annotations
 
@@ -6,16 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+BUILT_IN = "built-in catalogue"
+
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """A row of models.toml."""
+    """A row of a catalogue of models."""
 
-    name: str  # on the Hugging Face hub, without the organisation
-    also: tuple[str, ...]  # other names with the same geometry
+    name: str  # on the Hugging Face hub; with the organisation where only that one's checkpoint is meant
+    also: tuple[str, ...]  # other names with the same geometry and formats
     config: Mapping[str, Any]  # as the model's config.json would be, of its language part
     source: str  # where the config was published
-    date: str  # when it was looked up
+    date: str  # when it was looked up; "": a row of a user's own that does not say it
+    catalogue: str = BUILT_IN  # which one the row stands in, in words
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """A row of the built-in catalogue that is known by name only: its text is parsed when it is asked for."""
+
+    name: str  # as in the row
+    also: tuple[str, ...]  # as in the row
+    text: str  # the row's own TOML
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,21 @@
 
 A name means a row when nothing but closed lists stands between them: organisation or path, case, separators, `Meta-`, suffixes of role
 (-Instruct), date (-2507) and weight format (-FP8). Anything else makes it another model ("-Nemotron-Tulu", "-sql-lora"): its sizes may
-be the same, but nobody said so. Parameter counts never come from a name.
+be the same, but nobody said so. Parameter counts never come from a name. A row whose name has an organisation is meant by that
+organisation's name alone: checkpoints of one name differ ("nvidia/X-FP8" keeps its KV cache in FP8, another's X-FP8 does not).
 """
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Generic, Protocol, TypeVar
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
-from llm_serving_exporter.facts.model_files import ModelEntry
+from llm_serving_exporter.facts.near_names import nearest
 from llm_serving_exporter.model.snapshot import Absence
 
 LONGEST = 4096  # as a path; a name alone is far shorter
@@ -23,7 +24,9 @@ _LONGEST_NAME = 256
 _NAME = re.compile(r"[a-z0-9._:\- ]+")
 _HUB_FOLDER = re.compile(r"models--(?:[^/]+--)?([^/]+)")
 
-_ROLES = ("instruct", "chat", "it", "base", "hf", "pt", "preview", "latest", r"\d{4}", r"\d{6}", r"\d{8}")
+_ROLES = (
+    "instruct", "chat", "it", "base", "hf", "pt", "preview", "latest", "thinking", "reasoning", r"\d{4}", r"\d{6}", r"\d{8}",
+)  # fmt: skip
 # words of a weight format -> how _FORMATS spells them
 _WORDS: Mapping[str, str] = {
     "fp8": "fp8", "bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "f16": "fp16", "fp32": "fp32", "f32": "fp32",
@@ -57,11 +60,26 @@ _FORMATS: Mapping[frozenset[str], str] = {
 }  # fmt: skip
 
 
+class Named(Protocol):
+    """What can be found by name."""
+
+    @property
+    def name(self) -> str:
+        """Its first name."""
+
+    @property
+    def also(self) -> tuple[str, ...]:
+        """Its other names."""
+
+
+Row = TypeVar("Row", bound=Named)
+
+
 @dataclass(frozen=True, slots=True)
-class Match:
+class Match(Generic[Row]):
     """A row of the catalogue, and what the asked name says of the weights."""
 
-    entry: ModelEntry  # the row
+    entry: Row  # the row
     weight_format: str | None = None  # the format that the name states, for `formats.named`; None: it states none
     unclear: str | None = None  # a word of the name that states a quantisation but not its bits
 
@@ -78,26 +96,66 @@ def key(text: str) -> str | None:
     return re.sub(r"(?<!\d)-|-(?!\d)", "", dashed) or None
 
 
-def find(text: str, catalogue: Sequence[ModelEntry]) -> Match:
-    """The row that a name or path means; of a path, its last part.
+def claimed(name: str) -> str | None:
+    """What a row's name is found by: `key`, with the organisation's before it where the name has one. None: it is no name."""
+    organisation, slash, model = name.rpartition("/")
+    keys = (key(organisation), key(model)) if slash else (key(model),)
+    return "/".join(found for found in keys if found) if all(keys) else None
 
-    Raises FactsError (model_unknown) that names the nearest rows.
+
+def find(text: str, catalogue: Sequence[Row]) -> Match[Row]:
+    """The row that a name or path means; of a path its last part, with the organisation before it where a row is of that one alone.
+
+    Raises FactsError (model_unknown) that names rows near it, where there are some.
     """
-    known = {claimed: entry for entry in catalogue for name in (entry.name, *entry.also) if (claimed := key(name))}
-    rest, words = _last(text), list[str]()
+    known = {spelled: entry for entry in catalogue for name in (entry.name, *entry.also) if (spelled := claimed(name))}
+    whole = known.get(_whole(text))
+    found = (
+        Match(whole) if whole is not None else next(filter(None, (_find(form, known) for form in _forms(text))), None)
+    )
+    if found is not None:
+        return found
+    near = nearest(text.strip()[:LONGEST].rstrip("/").rpartition("/")[2][:_LONGEST_NAME].lower(), catalogue)
+    known_as = f" (nearest: {', '.join(near)})" if near else ""
+    raise FactsError(Absence.MODEL_UNKNOWN.value, f"model {text[-128:]!r} is not in the built-in catalogue{known_as}")
+
+
+def _find(rest: str, known: Mapping[str, Row]) -> Match[Row] | None:
+    words = list[str]()
     while rest:
         entry = known.get(key(rest) or "")
         if entry is not None:
             return _match(entry, words)
         suffix = _suffix().fullmatch(rest)
         if suffix is None:
-            break
+            return None
         rest = suffix["rest"]
         if not re.fullmatch("|".join(_ROLES), suffix["word"]):
             words.append(suffix["word"])
-    nearest = _nearest(text, catalogue)
-    known_as = f" (nearest: {', '.join(nearest)})" if nearest else ""
-    raise FactsError(Absence.MODEL_UNKNOWN.value, f"model {text[-128:]!r} is not in the built-in catalogue{known_as}")
+    return None
+
+
+def _forms(text: str) -> Iterator[str]:
+    """The name, and as a host that allows no dots in names means it: "qwen2p5" is Qwen2.5, "llama-v3p1" Llama-3.1."""
+    last = _last(text)
+    yield last
+    dotted = re.sub(r"(?<=\d)p(?=\d)", "-", last)
+    if dotted != last:
+        yield dotted
+    plain = re.sub(r"-v(?=\d)", "-", dotted)
+    if plain != dotted:
+        yield plain
+
+
+def _whole(text: str) -> str:
+    """The key of organisation and model, as a hub id, a cache's folder or the last two parts of a path say them; "" for neither."""
+    text = text.strip()[:LONGEST]
+    hub = re.findall(r"models--([^/]+?)--([^/]+)", text)
+    organisation, model = (
+        hub[-1] if hub else text.rstrip("/").rsplit("/", 2)[-2:] if "/" in text.strip("/") else ("", "")
+    )
+    keys = key(organisation), key(model)
+    return "/".join(found for found in keys if found) if all(keys) else ""
 
 
 def _last(text: str) -> str:
@@ -119,7 +177,7 @@ def _suffix() -> re.Pattern[str]:
     return re.compile(rf"(?P<rest>.+?)-(?P<word>{words})")
 
 
-def _match(entry: ModelEntry, words: Sequence[str]) -> Match:
+def _match(entry: Row, words: Sequence[str]) -> Match[Row]:
     if not words:
         return Match(entry)
     said = frozenset(_WORDS.get(word, word) for word in words) - _CONTAINERS
@@ -130,9 +188,3 @@ def _match(entry: ModelEntry, words: Sequence[str]) -> Match:
             return Match(entry, gguf)
     meant = _FORMATS.get(said)
     return Match(entry, meant) if meant is not None else Match(entry, unclear="-".join(reversed(words)))
-
-
-def _nearest(text: str, catalogue: Sequence[ModelEntry]) -> list[str]:
-    spelled = {entry.name.lower(): entry.name for entry in catalogue}
-    said = _last(text) or text[-_LONGEST_NAME:].lower()
-    return [spelled[name] for name in difflib.get_close_matches(said, spelled, n=3, cutoff=0.5)]

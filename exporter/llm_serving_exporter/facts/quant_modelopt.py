@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from llm_serving_exporter.facts import formats
-from llm_serving_exporter.facts.quant_names import Patterns, plain, runs
+from llm_serving_exporter.facts.quant_names import Patterns, compiled, matches, plain, runs
 from llm_serving_exporter.facts.quant_settings import Scheme, Settings
 from llm_serving_exporter.model.geometry import Module
 from llm_serving_exporter.model.weights import Precision, WeightFormat
@@ -75,17 +75,25 @@ def _mixed(settings: Settings, kept: Patterns) -> Scheme:
 
 
 def named_layers(settings: Settings) -> Callable[[tuple[str, ...]], WeightFormat | None]:
-    """What `quantized_layers` gives to a module by its names; None for one that it does not name."""
-    layers = {
-        plain(name): _format(layer, layer.text("quant_algo").upper())
+    """What `quantized_layers` gives to a module by its names; None for one that it does not name.
+
+    A name that begins with "re:" is a regular expression: ModelOpt writes none, the catalogue does, for thousands of names that are alike.
+    """
+    stated = {
+        name: _format(layer, layer.text("quant_algo").upper())
         for name, layer in settings.entries("quantized_layers").items()
     }
-    if not layers:
+    layers = {plain(name): chosen for name, chosen in stated.items() if not name.startswith("re:")}
+    expressions = [(compiled(name[3:]), chosen) for name, chosen in stated.items() if name.startswith("re:")]
+    if not stated:
         raise settings.refused("quantized_layers", "is missing or empty")
 
     def find(called: tuple[str, ...]) -> WeightFormat | None:
         # the whole name before the module that holds it ("...mlp.experts")
-        return next((layers[run] for name in called for run in runs(name) if run in layers), None)
+        exact = next((layers[run] for name in called for run in runs(name) if run in layers), None)
+        if exact is not None:
+            return exact
+        return next((chosen for tried, chosen in expressions for name in called if matches((tried,), name)), None)
 
     return find
 

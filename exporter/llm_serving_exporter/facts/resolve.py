@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats, kv_dtype, names, quantisation, weighing
@@ -45,6 +45,13 @@ _POSITIONS = ("max_position_embeddings", "n_positions")
 _POSITIONS_FROM_PADDING = frozenset({"roberta", "xlm-roberta", "camembert"})
 
 
+class Finder(Protocol):
+    """A catalogue of models."""
+
+    def find(self, text: str) -> names.Match[ModelEntry]:
+        """The row that a name or path means. Raises FactsError (model_unknown)."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Source:
     """Where the geometry comes from."""
@@ -72,7 +79,7 @@ def resolve(
     settings: ModelSettings,
     served: ServedModel | None,
     files: ModelFiles | None,
-    catalogue: Callable[[], Sequence[ModelEntry]],
+    catalogue: Callable[[], Finder],
     notes: Sequence[str] = (),
 ) -> ModelFacts:
     """The facts of one model, with their origin in words.
@@ -108,7 +115,7 @@ def resolve(
         formats_assumed=weights.assumed or (assumed_kv and not shape.encoder),
         context_limit_tokens=_longest_context(source),
     )
-    return replace(facts, notes=(*notes, *_disagreement(facts)))
+    return replace(facts, notes=(*notes, *_disagreement(facts), *_assumed_of_name(weights, kv, assumed_kv, facts)))
 
 
 def _of_files(files: ModelFiles) -> _Source:
@@ -125,16 +132,16 @@ def _name_of(path: str) -> str:
 
 
 def _of_catalogue(
-    settings: ModelSettings, served: ServedModel | None, catalogue: Sequence[ModelEntry], notes: Sequence[str]
+    settings: ModelSettings, served: ServedModel | None, catalogue: Finder, notes: Sequence[str]
 ) -> _Source:
     first: FactsError | None = None
     for said in _said_names(settings, served):
         try:
-            match = names.find(said, catalogue)
+            match = catalogue.find(said)
         except FactsError as error:
             first = first or error
             continue
-        origin = f"built-in catalogue: {match.entry.name}"
+        origin = f"{match.entry.catalogue}: {match.entry.name}"
         return _Source(
             match.entry.name, origin, match.entry.config, read=False, said_format=match.weight_format,
             unclear=match.unclear,
@@ -176,7 +183,8 @@ def _weights(settings: ModelSettings, served: ServedModel | None, source: _Sourc
             SET_FORMAT,
         )
     if quantization is None and source.said_format is not None:
-        return _Chosen(_or_own(formats.named(source.said_format), own), "as its name says")
+        meant = _or_own(formats.named(source.said_format), own)
+        return _Chosen(meant, "as its name says", assumed=_is_quantisation(meant))
     said = _plain(served.dtype) if served is not None and own is None else None
     if said is not None:
         return _Chosen(said, "as the server says")
@@ -223,6 +231,11 @@ def _mix(word: str, stated: float) -> WeightFormat | None:
 def _or_own(said: WeightFormat, own: Settings | None) -> WeightFormat | None:
     """None where the checkpoint's own quantisation is of that kind, and so says it exactly."""
     return None if own is not None and own.method and said.name.startswith(own.method) else said
+
+
+def _is_quantisation(meant: WeightFormat | None) -> bool:
+    """Whether a format is of a quantised checkpoint, which says module by module what it holds, as no name does."""
+    return meant is not None and not formats.is_plain(meant) and not formats.is_gguf(meant)
 
 
 def _plain(dtype: str | None) -> WeightFormat | None:
@@ -311,6 +324,18 @@ def _disagreement(facts: ModelFacts) -> tuple[str, ...]:
     if left_out and checkpoint > facts.weight_bytes:
         return (f"{sizes}: what is not counted is in it ({', '.join(left_out)})",)
     return (f"{sizes}: if the checkpoint holds nothing else, state the weight format",)
+
+
+def _assumed_of_name(weights: _Chosen, kv: kv_dtype.KvFormat, assumed_kv: bool, facts: ModelFacts) -> tuple[str, ...]:
+    """What nobody stated of a quantised checkpoint that is known by a name alone, which no row of a catalogue has."""
+    if not (weights.assumed and _is_quantisation(weights.override)):
+        return ()
+    assert weights.override is not None
+    cache = f", and a KV cache in another format than {kv.name}" if assumed_kv and facts.geometry.attention else ""
+    return (
+        f"{weights.override.name} is assumed of every linear layer but lm_head, because the name says it: the checkpoint's config.json "
+        f"may keep some, such as attention, in {formats.BF16.name}{cache}; give that file",
+    )
 
 
 def _words(assignment: quantisation.Assignment, weights: _Chosen) -> str:

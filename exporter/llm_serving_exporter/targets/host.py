@@ -119,7 +119,7 @@ class TargetHost:
         self.gpus.set_source(gpu_source)
         self.gpus.set_dcgm(dcgm_source)
         self.gpus.set_kubelet(kubelet_source)
-        self._models = ModelBook(config.hf_cache)
+        self._models = ModelBook(config.hf_cache, config.model_catalogue)
         # the configuration's own runtimes, and what is known of pages with them
         self._book = config.runtimes, PageBook(together(config.runtimes))
         self._replicas = ReplicaBook()
@@ -213,7 +213,7 @@ class TargetHost:
 
     def forget_models(self) -> None:
         """Has every model looked up again: files may have changed."""
-        self._models = ModelBook(self.config.hf_cache)
+        self._models = ModelBook(self.config.hf_cache, self.config.model_catalogue)
         for hosted in self._targets.values():
             hosted.look_again()
 

@@ -26,10 +26,11 @@ MOST_MODELS = 32
 
 
 class ModelBook:
-    """`find` may be called from several threads. `hf_cache`: a Hugging Face cache to look into, None = none."""
+    """`find` may be called from several threads. `hf_cache`: a Hugging Face cache to look into; `own_models`: file or folder of the
+    user's own; None = none."""
 
-    def __init__(self, hf_cache: str | None) -> None:
-        self._hf_cache = hf_cache
+    def __init__(self, hf_cache: str | None, own_models: str | None = None) -> None:
+        self._hf_cache, self._own_models = hf_cache, own_models
         self._known: OrderedDict[tuple[ModelSettings, ServedModel], ModelFacts | FactsError] = OrderedDict()
 
     def find(self, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
@@ -48,7 +49,7 @@ class ModelBook:
         from llm_serving_exporter.facts import loader
 
         try:
-            return loader.model_facts(settings, served, self._hf_cache)
+            return loader.model_facts(settings, served, self._hf_cache, self._own_models)
         except FactsError as error:
             # made again: the one that was raised holds the frames that it came through, and with them whatever file they had read
             return FactsError(error.reason, error.what, error.fix)

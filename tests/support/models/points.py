@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from llm_serving_exporter.derive.roof import Roof
-from llm_serving_exporter.facts import formats, names
+from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.loader import gpu_catalogue, model_catalogue
@@ -142,7 +142,7 @@ class Point:
         """Raises FactsError where a catalogue does not know the model or the GPU."""
         if self.row is not None:
             return self.row.roof
-        config = names.find(self.model, model_catalogue()).entry.config
+        config = model_catalogue().find(self.model).entry.config
         shape = geometry(config)
         groups = weigh(shape, _formats(self, config, shape))
         facts = ModelFacts(self.model, self.source.title, shape, groups, self.kv_bytes, "test")

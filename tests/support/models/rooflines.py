@@ -14,7 +14,7 @@ from typing import Any
 from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.roof import Ceiling, Roof
 from llm_serving_exporter.derive.traffic import add_flops
-from llm_serving_exporter.facts import formats, names
+from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.loader import gpu_catalogue, model_catalogue
@@ -31,7 +31,7 @@ INT8_ALL = formats.INT8_WEIGHT_ONLY
 @cache
 def catalogued(name: str) -> Mapping[str, Any]:
     """The catalogue's config.json of a model, without the quantisation of its own checkpoint."""
-    config = names.find(name, model_catalogue()).entry.config
+    config = model_catalogue().find(name).entry.config
     return {key: value for key, value in config.items() if key != "quantization_config"}
 
 

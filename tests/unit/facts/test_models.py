@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import subprocess
 import sys
-import tomllib
-from importlib.resources import files
+import time
 
 import pytest
 
@@ -14,52 +12,29 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.facts.model_files import ModelEntry
-from llm_serving_exporter.facts.models import parse
+from llm_serving_exporter.facts.models import listed, parse
 from llm_serving_exporter.facts.names import find
 from llm_serving_exporter.facts.quantisation import assign
 from llm_serving_exporter.facts.weighing import stored_bytes, weigh
+from llm_serving_exporter.model.geometry import Part
+from llm_serving_exporter.model.model_settings import ModelSettings
 from tests.support.models import dense_models, hybrid_models, moe_models
+from tests.support.models.catalogued import document, texts, whole_catalogue
+from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE_SECONDS
 
-DOCUMENT = tomllib.loads(files("llm_serving_exporter.facts").joinpath("models.toml").read_text(encoding="utf-8"))
-CATALOGUE = parse(DOCUMENT)
+DOCUMENT = document()
+CATALOGUE = whole_catalogue()
 ROWS = {entry.name: entry for entry in CATALOGUE}
-
-# Parameters of the row's own fields in transformers 5.23.0 on the meta device (AutoConfig.for_model, AutoModelForCausalLM or AutoModel).
-# The language parts of Qwen-VL have no class of their own there: the text model of the same sizes. Kimi-K2: as deepseek_v3, which its
-# modelling code is. NV-Embed-v2: facts model-math B.7 and its pooler's three LayerNorms
-PARAMETERS = {
-    "Llama-2-7B": 6_738_415_616, "Llama-2-13B": 13_015_864_320, "Llama-2-70B": 68_976_648_192,
-    "Llama-3.1-8B": 8_030_261_248, "Llama-3.1-70B": 70_553_706_496, "Llama-3.1-405B": 405_853_388_800,
-    "Llama-3.2-1B": 1_235_814_400, "Llama-3.2-3B": 3_212_749_824, "Llama-4-Scout": 107_769_861_120,
-    "Llama-4-Maverick": 400_711_848_960, "CodeLlama-34B": 33_744_232_448, "TinyLlama-1.1B": 1_100_048_384,
-    "Mistral-7B-v0.1": 7_241_732_096, "Mistral-7B-v0.2": 7_241_732_096, "Mistral-7B-v0.3": 7_248_023_552,
-    "Mistral-Nemo-12B": 12_247_782_400, "Mistral-Small-24B": 23_572_403_200, "Mistral-Small-3.1-24B": 23_572_403_200,
-    "Mistral-Large-123B": 122_610_069_504, "Mixtral-8x7B": 46_702_792_704, "Mixtral-8x22B": 140_620_634_112,
-    "Mixtral-8x22B-Instruct-v0.1": 140_630_071_296, "Qwen2.5-0.5B": 494_032_768, "Qwen2.5-1.5B": 1_543_714_304,
-    "Qwen2.5-3B": 3_085_938_688, "Qwen2.5-7B": 7_615_616_512, "Qwen2.5-14B": 14_770_033_664,
-    "Qwen2.5-32B": 32_763_876_352, "Qwen2.5-72B": 72_706_203_648, "Qwen2.5-VL-7B": 7_615_616_512,
-    "DeepSeek-R1-Distill-Qwen-1.5B": 1_777_088_000, "Qwen3-0.6B": 596_049_920, "Qwen3-1.7B": 1_720_574_976,
-    "Qwen3-4B": 4_022_468_096, "Qwen3-8B": 8_190_735_360, "Qwen3-14B": 14_768_307_200, "Qwen3-32B": 32_762_123_264,
-    "Qwen3-30B-A3B": 30_532_122_624, "Qwen3-235B-A22B": 235_093_634_560, "Qwen3-Coder-480B-A35B": 480_154_875_392,
-    "Qwen3-Next-80B-A3B": 79_674_391_296, "Qwen3-VL-8B": 8_190_735_360, "Qwen3-VL-32B": 32_762_123_264,
-    "Qwen3-VL-30B-A3B": 30_532_122_624, "Qwen3-VL-235B-A22B": 235_093_634_560, "Qwen3.5-27B": 26_895_998_464,
-    "Qwen3.5-35B-A3B": 34_660_610_688, "Qwen3.5-122B-A10B": 122_111_526_912, "Qwen3.5-397B-A17B": 396_346_350_336,
-    "Qwen1.5-MoE-A2.7B": 14_315_784_192, "Gemma-2B": 2_506_172_416, "Gemma-7B": 8_537_680_896,
-    "Gemma-2-2B": 2_614_341_888, "Gemma-2-9B": 9_241_705_984, "Gemma-2-27B": 27_227_128_320,
-    "Gemma-3-1B": 999_885_952, "Gemma-3-4B": 3_880_263_168, "Gemma-3-12B": 11_766_034_176,
-    "Gemma-3-27B": 27_009_346_304, "Phi-2": 2_779_683_840, "Phi-3-mini-4k": 3_821_079_552,
-    "Phi-3.5-mini": 3_821_079_552, "Phi-3-medium-4k": 13_960_238_080, "Phi-3.5-MoE": 41_873_153_344,
-    "Phi-4": 14_659_507_200, "Phi-4-mini": 3_836_021_760, "DeepSeek-V2-Lite": 15_706_484_224,
-    "DeepSeek-V2": 235_741_434_880, "DeepSeek-V3": 671_026_404_352, "Kimi-K2": 1_026_408_209_408,
-    "Kimi-K2-Thinking": 1_026_408_209_408, "Kimi-K2.5": 1_026_408_209_408, "gpt-oss-20b": 20_914_757_184,
-    "gpt-oss-120b": 116_829_156_672, "MiniMax-M2.5": 228_689_748_992, "Jamba-v0.1": 51_570_323_328,
-    "Jamba-1.5-Large": 398_555_145_696, "Nemotron-H-56B": 56_324_350_464, "Nemotron-3-Nano-30B-A3B": 31_577_937_344,
-    "Nemotron-3-Super-120B-A12B": 120_668_687_360, "GPT-J-6B": 6_050_882_784, "bge-m3": 567_754_752,
-    "multilingual-e5-large": 559_890_432, "bge-large": 335_141_888, "bge-base-en-v1.5": 109_482_240,
-    "all-MiniLM-L6-v2": 22_713_216, "e5-mistral-7b": 7_110_660_096, "NV-Embed-v2": 7_851_016_192,
-    "Qwen3-Embedding-8B": 7_567_295_488,
-}  # fmt: skip
+# parameters of each row, and who says so: see tests/truth/names/README.md
+COUNTS = {
+    name: (int(count), how)
+    for name, count, how in (
+        line.split(" | ") for line in (ROOT / "tests/truth/names/parameters.txt").read_text("utf-8").splitlines()
+    )
+}
+# what a published total may hold beside the language part: a share of it, or an encoder of this many parameters beside a small model
+MOST_BESIDE_RATIO, MOST_BESIDE = 0.13, 1_300_000_000
 # name: parameters, active, of which a decode step reads, KV bytes per token at 2 bytes an element (facts model-math B.8)
 TABLE_B8 = {
     **{name: (row[1], row[1], row[2], row[3]) for name, row in dense_models.TABLE.items()},
@@ -71,13 +46,27 @@ CHECKPOINTS = {"gpt-oss-120b": 65.25, "gpt-oss-20b": 13.76, "Kimi-K2-Thinking": 
 
 
 def test_there_are_enough_models_and_each_has_a_count() -> None:
-    assert len(ROWS) >= 45
-    assert ROWS.keys() == PARAMETERS.keys()
+    names_of_all = [name for entry in CATALOGUE for name in (entry.name, *entry.also)]
+    assert len(names_of_all) >= 900
+    assert len({repr(geometry(entry.config)) for entry in CATALOGUE}) >= 350
+    assert ROWS.keys() == COUNTS.keys()
+    assert sum(how == "class" for _, how in COUNTS.values()) >= 400
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_parameters(name: str) -> None:
-    assert geometry(ROWS[name].config).parameters_total == PARAMETERS[name]
+    """transformers' own class on the meta device, else the published total."""
+    shape, (count, how) = geometry(ROWS[name].config), COUNTS[name]
+    if how == "class":
+        assert shape.parameters_total == count
+    elif how == "headless":
+        # a class of a language part that leaves lm_head to what encloses it
+        lm_head = sum(module.parameters for module in shape.modules if module.part is Part.LM_HEAD)
+        assert shape.parameters_total - lm_head == count
+    else:
+        assert how == "published"
+        beside = max(MOST_BESIDE_RATIO * count, MOST_BESIDE)
+        assert shape.parameters_total - 0.01 * count <= count <= shape.parameters_total + beside
 
 
 @pytest.mark.parametrize("name", TABLE_B8)
@@ -140,25 +129,53 @@ def test_quantised_checkpoints_are_as_large_as_published(name: str) -> None:
 def test_models_published_in_fp8_are_weighed_in_fp8(name: str) -> None:
     shape = geometry(ROWS[name].config)
     groups = weigh(shape, assign(ROWS[name].config, None, shape))
-    assert stored_bytes(groups, shape.experts) == pytest.approx(PARAMETERS[name], rel=0.01)
+    assert stored_bytes(groups, shape.experts) == pytest.approx(COUNTS[name][0], rel=0.01)
 
 
 def test_every_row_has_source_and_date() -> None:
     assert all(entry.source and entry.date.startswith("20") for entry in ROWS.values())
 
 
-def test_the_catalogue_is_read_once_and_only_when_asked_for() -> None:
-    assert loader.model_catalogue() is loader.model_catalogue()
+def test_the_index_has_every_row_and_every_name() -> None:
+    """What picks names out of the files' text, against the parser."""
+    found = [(row.name, row.also) for text in texts().values() for row in listed(text)]
+    assert sorted(found) == sorted((entry.name, entry.also) for entry in CATALOGUE)
+
+
+def test_a_row_that_is_asked_for_is_the_row_of_the_whole() -> None:
+    catalogue = loader.model_catalogue()
+    for entry in CATALOGUE[::9]:
+        assert catalogue.find(entry.name).entry == entry
+
+
+def test_only_the_row_that_is_asked_for_is_parsed_and_nothing_stays() -> None:
+    """All rows take a second to parse, and megabytes to keep; a daemon asks for a few of them, once."""
+    started = time.process_time()
+    loader.model_catalogue().find("Qwen/Qwen3-32B")
+    assert time.process_time() - started < 0.5
     script = (
+        "import gc\n"
         "from llm_serving_exporter.facts import loader\n"
-        "assert loader.model_catalogue.cache_info().currsize == 0\n"
-        "assert loader.gpu_catalogue.cache_info().currsize == 0\n"
+        "from llm_serving_exporter.facts.model_files import ListedModel, ModelEntry\n"
+        "from llm_serving_exporter.model.model_settings import ModelSettings\n"
+        "loader.model_facts(ModelSettings(name='Qwen/Qwen3-32B'))\n"
+        "gc.collect()\n"
+        "assert not [kept for kept in gc.get_objects() if isinstance(kept, (ListedModel, ModelEntry))]\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE_SECONDS)
 
 
+def _small() -> dict[str, object]:
+    config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2}
+    row = {"name": "A-7B", "also": ["A-7B-chat"], "source": "x", "config": config}
+    return {
+        "sources": {"x": {"title": "somewhere", "date": "2026-01-31"}},
+        "model": [row, {**row, "name": "B-7B", "also": []}],
+    }
+
+
 def _changed(**changes: object) -> dict[str, object]:
-    document = copy.deepcopy(DOCUMENT)
+    document = _small()
     row = document["model"][0]
     for key, value in changes.items():
         if value is None:
@@ -175,14 +192,17 @@ def _changed(**changes: object) -> dict[str, object]:
         ({"sources": {}, "model": []}, "needs \\[sources\\] and"),
         ({"sources": {}, "model": [7]}, "model 1: needs a name"),
         (_changed(name=None), "model 1: needs a name"),
-        (_changed(config=None), "Llama-2-7B: keys are missing or not known: config"),
-        (_changed(total=7), "Llama-2-7B: keys are missing or not known: total"),
-        (_changed(source="hearsay"), "Llama-2-7B: source 'hearsay' is not in"),
-        (_changed(source=["mlc"]), "Llama-2-7B: source \\['mlc'\\] is not in"),
-        (_changed(config=[1]), "Llama-2-7B: config is not a table"),
-        (_changed(also="x"), "Llama-2-7B: also is not a list of texts"),
-        (_changed(also=["Llama 2 13B"]), "Llama-2-13B: 'Llama-2-13B' is already Llama-2-7B's"),
-        (_changed(also=["Läma"]), "Llama-2-7B: 'Läma' is no name"),
+        (_changed(config=None), "A-7B: keys are missing or not known: config"),
+        (_changed(base=7), "A-7B: base is not the name of a row"),
+        (_changed(base="C"), "A-7B: base 'C' is no row of this catalogue"),
+        (_changed(base="A-7B"), "A-7B: base leads over more than 4 rows"),
+        (_changed(total=7), "A-7B: keys are missing or not known: total"),
+        (_changed(source="hearsay"), "A-7B: source 'hearsay' is not in"),
+        (_changed(source=["mlc"]), "A-7B: source \\['mlc'\\] is not in"),
+        (_changed(config=[1]), "A-7B: config is not a table"),
+        (_changed(also="x"), "A-7B: also is not a list of texts"),
+        (_changed(also=["B 7B"]), "B-7B: 'B-7B' is already A-7B's"),
+        (_changed(also=["Läma"]), "A-7B: 'Läma' is no name"),
     ],
 )
 def test_refused(document: dict[str, object], message: str) -> None:
@@ -197,3 +217,32 @@ def test_nulls_and_quantisation_come_as_config_json_has_them() -> None:
     assert entry.config["sliding_window"] is None
     assert entry.config["quantization_config"] == {"quant_method": "fp8"}
     assert entry.config["head_dim"] == 64
+
+
+def test_a_checkpoint_has_the_fields_of_its_base_and_formats_of_its_own() -> None:
+    found = _small()
+    found["model"].append(
+        {"name": "org/A-7B-FP8", "source": "x", "base": "A-7B", "quantization": {"quant_method": "fp8"}}
+    )  # type: ignore[attr-defined]
+    entry = parse(found)[2]
+    assert entry.config == {**parse(_small())[0].config, "quantization_config": {"quant_method": "fp8"}}
+
+
+# NVIDIA's FP4 keeps other layers in bf16 than another's, and its KV cache in FP8: what its name alone would not say
+@pytest.mark.parametrize(
+    ("name", "formats", "kv"),
+    [
+        ("nvidia/DeepSeek-V3.1-NVFP4", {"nvfp4", "bf16"}, "fp8_e4m3"),
+        ("nvidia/Kimi-K2.5-NVFP4", {"nvfp4", "bf16"}, "fp8_e4m3"),
+        ("nvidia/Llama-3.1-70B-Instruct-FP8", {"fp8", "bf16"}, "fp8_e4m3"),
+        ("Qwen/Qwen3-32B-FP8", {"fp8_block", "bf16"}, "bf16"),
+        ("openai/gpt-oss-120b", {"mxfp4", "bf16"}, "bf16"),
+        ("nvidia/Qwen3.6-27B-NVFP4", {"nvfp4_w4a16", "fp8", "bf16"}, "fp8_e4m3"),
+        ("Qwen/Qwen2.5-7B-Instruct-AWQ", {"int4_g128_zp", "bf16"}, "bf16"),
+    ],
+)
+def test_a_quantised_checkpoint_has_formats_of_its_own(name: str, formats: set[str], kv: str) -> None:
+    facts = loader.model_facts(ModelSettings(name=name))
+    assert {group.format.name for group in facts.groups} == formats
+    assert facts.kv_format == kv
+    assert facts.notes == ()

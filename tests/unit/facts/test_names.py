@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
-from llm_serving_exporter.facts.loader import model_catalogue
-from llm_serving_exporter.facts.names import find, key
+from llm_serving_exporter.facts.model_files import ModelEntry
+from llm_serving_exporter.facts.names import Match, find, key
+from tests.support.models.catalogued import whole_catalogue
 
 LLAMA, LLAMA_70B = "Llama-3.1-8B", "Llama-3.1-70B"
 
@@ -44,10 +45,10 @@ MEANT = [
 ]  # fmt: skip
 OTHERS = [
     "Llama-3.1-8B-Nemotron-Tulu", "Llama-3.1-8B-sql-lora", "sql-lora", "my-Llama-3.1-8B", "Llama-3.1-8B-Instruct-abliterated",
-    "nvidia/Llama-3.1-Nemotron-51B-Instruct", "nvidia/Llama-3.1-Minitron-4B-Width-Base", "meta-llama/Llama-3.2-11B-Vision-Instruct",
+    "nvidia/Llama-3.1-Nemotron-51B-Instruct",
     "Llama-3.18B", "Llama-3.1", "llama3.1:latest", "8B", "Mistral-7B-Instruct", "mistral:7b", "Mistral-Small-Instruct-2409",
-    "Mistral-Large-3", "deepseek-ai/DeepSeek-V3.2", "deepseek-r1:8b", "Qwen/Qwen2.5-7B-Instruct-1M", "google/gemma-3n-E4B-it",
-    "microsoft/Phi-4-multimodal-instruct", "Llama-3.1-8B-日本語", "Llama-3.1-8B-Instruct.bak", "Llama-3.1-8B-Instruct-EAGLE",
+    "Mistral-Large-3", "deepseek-r1:8b",
+    "Llama-3.1-8B-日本語", "Llama-3.1-8B-Instruct.bak", "Llama-3.1-8B-Instruct-EAGLE",
     "RedHatAI/Sparse-Llama-3.1-8B-2of4", "model", "models", "", "/", "///", "..", "-", "instruct", "fp8", "a" * 5000, "Llama-3.1-8B\x00",
     "models--", "snapshots",
 ]  # fmt: skip
@@ -73,55 +74,75 @@ UNCLEAR = [
 
 @pytest.mark.parametrize(("name", "row"), MEANT)
 def test_meant(name: str, row: str) -> None:
-    match = find(name, model_catalogue())
+    match = find(name, whole_catalogue())
     assert match.entry.name == row
     assert match.unclear is None
 
 
-@pytest.mark.parametrize("name", [name for entry in model_catalogue() for name in (entry.name, *entry.also)])
-def test_every_name_and_alias_of_the_catalogue_means_its_row(name: str) -> None:
-    (owner,) = [entry for entry in model_catalogue() if name in (entry.name, *entry.also)]
-    for written in (
-        name,
-        name.lower(),
-        name.upper(),
-        f"some-org/{name}",
-        f"/mnt/models/{name}/",
-        f"{name}-Instruct-FP8",
-    ):
-        assert find(written, model_catalogue()).entry is owner
+@pytest.mark.parametrize("entry", whole_catalogue()[::6], ids=lambda entry: entry.name)
+def test_every_name_and_alias_of_the_catalogue_means_its_row(entry: ModelEntry) -> None:
+    for name in (entry.name, *entry.also):
+        spelled = [name, name.lower(), name.upper(), f"/mnt/models/{name}/"]
+        if "/" not in name:
+            spelled.append(f"some-org/{name}")
+        for written in spelled:
+            assert find(written, whole_catalogue()).entry is entry
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_another_model_or_none(name: str) -> None:
     with pytest.raises(FactsError, match="not in the built-in catalogue") as caught:
-        find(name, model_catalogue())
+        find(name, whole_catalogue())
     assert caught.value.reason == "model_unknown"
     assert len(str(caught.value)) < 400
 
 
 def test_the_nearest_rows_are_named() -> None:
     with pytest.raises(FactsError, match=r"nearest: Llama-3\.1-8B"):
-        find("acme/Llama-3.1-8B-sql", model_catalogue())
+        find("acme/Llama-3.1-8B-sql", whole_catalogue())
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("qwen2p5-coder-7b-instruct", "Qwen2.5-7B"), ("llama-v3p1-8b-instruct", LLAMA), ("llama-v2-7b-chat", "Llama-2-7B"),
+        ("accounts/fireworks/models/deepseek-v3p1", "DeepSeek-V3"), ("mistral-7b-instruct-v0p2", "Mistral-7B-v0.2"),
+    ],
+)  # fmt: skip
+def test_names_of_a_host_that_allows_no_dots(name: str, row: str) -> None:
+    assert find(name, whole_catalogue()).entry.name == row
+
+
+def test_a_row_of_one_organisation_is_meant_by_its_name_alone() -> None:
+    rows = [
+        ModelEntry(name, also, {}, "", "")
+        for name, also in (("A-7B", ()), ("nvidia/A-7B-FP8", ()), ("x/B-7B", ("B-7B",)))
+    ]
+    assert find("nvidia/A-7B-FP8", rows).entry is rows[1]
+    assert find("/models/nvidia/A-7B-FP8/", rows).entry is rows[1]
+    assert find("/hub/models--nvidia--A-7B-FP8/snapshots/0", rows).entry is rows[1]
+    assert find("other/A-7B-FP8", rows) == Match(rows[0], "fp8")
+    assert find("A-7B-FP8", rows) == Match(rows[0], "fp8")
+    assert find("y/B-7B", rows).entry is find("x/B-7B", rows).entry is rows[2]
 
 
 @pytest.mark.parametrize(("name", "said"), FORMATS)
 def test_formats_that_a_name_says(name: str, said: str) -> None:
-    match = find(name, model_catalogue())
+    match = find(name, whole_catalogue())
     assert (match.entry.name, match.weight_format, match.unclear) == (LLAMA, said, None)
     assert formats.named(said).bits > 0
 
 
 @pytest.mark.parametrize("name", UNCLEAR)
 def test_formats_that_a_name_hints_at_without_saying_them(name: str) -> None:
-    match = find(name, model_catalogue())
+    match = find(name, whole_catalogue())
     assert (match.entry.name, match.weight_format) == (LLAMA, None)
     assert match.unclear
 
 
 @pytest.mark.parametrize("name", ["meta-llama/Llama-3.1-8B-Instruct", "llama3.1:8b", "Llama-3.1-8B-Instruct-2407"])
 def test_a_name_without_a_format_says_none(name: str) -> None:
-    match = find(name, model_catalogue())
+    match = find(name, whole_catalogue())
     assert (match.weight_format, match.unclear) == (None, None)
 
 
@@ -139,7 +160,7 @@ def test_key(text: str, expected: str | None) -> None:
 @given(st.text(max_size=400) | st.text(alphabet="lama3.18b-/:_ qf", max_size=400))
 def test_any_text_means_a_row_or_none(text: str) -> None:
     with suppress(FactsError):
-        assert find(text, model_catalogue()).entry in model_catalogue()
+        assert find(text, whole_catalogue()).entry in whole_catalogue()
 
 
 @pytest.mark.parametrize(
@@ -149,5 +170,5 @@ def test_no_text_costs_more_than_a_moment(text: str) -> None:
     """Growing faster than linear with such texts would take minutes, not tenths of a second."""
     started = time.process_time()
     with pytest.raises(FactsError):
-        find(text, model_catalogue())
+        find(text, whole_catalogue())
     assert time.process_time() - started < 5

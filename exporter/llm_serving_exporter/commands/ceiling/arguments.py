@@ -106,6 +106,11 @@ def parser() -> CommandParser:
         metavar="DTYPE",
         help="recurrent state of Mamba layers and the like (default: the config's, else fp32)",
     )
+    say(
+        "--model-catalogue",
+        metavar="PATH",
+        help="models of your own, before the built-in ones: a TOML file, or a folder of such files or config.json files",
+    )
     say("--hf-cache", metavar="FOLDER", help="Hugging Face cache to look the name up in first (default: this user's)")
 
     say = parser.add_argument_group("the GPUs of one replica").add_argument

@@ -73,16 +73,29 @@ def _model(flags: FlagReader, environ: Mapping[str, str], launched: str | None) 
     folder = flags.text("--hf-cache")
     if folder is not None and not os.path.isdir(folder):
         flags.refuse("--hf-cache", f"{shown(folder)} is not a folder", "Give the one that holds models--… folders.")
+    own = flags.text("--model-catalogue")
+    if own is not None and not _are_models(flags, own):
+        return None
     asked = flags.text("--model") or launched
     if not asked or not asked.strip():
         flags.refuse("--model", "it is missing", "Write a name such as Llama-3.1-8B, or the path of a config.json.")
         return None
     settings = replace(loader.given(asked.strip()), weight_format=weight_format, kv_cache_dtype=kv, state_dtype=state)
     try:
-        return loader.model_facts(settings, None, folder or loader.hub_cache(environ))
+        return loader.model_facts(settings, None, folder or loader.hub_cache(environ), own)
     except FactsError as error:
         flags.refuse("--model", error.what.rstrip("."), _FIXES.get(error.fix, error.fix))
         return None
+
+
+def _are_models(flags: FlagReader, path: str) -> bool:
+    """Whether a user's own models can be read; else the flag is refused."""
+    try:
+        loader.own_models(path)
+    except FactsError as error:
+        flags.refuse("--model-catalogue", error.what.rstrip("."), error.fix)
+        return False
+    return True
 
 
 def _load(flags: FlagReader, model: ModelFacts | None) -> Load | None:
