@@ -52,6 +52,27 @@ def test_a_label_may_hold_the_query_of_a_metrics_path(tmp_path: Path) -> None:
     assert [target.metrics_path for target in file.targets or ()] == ["/metrics?model=m&autoload=false"]
 
 
+def test_labels_of_a_layout(tmp_path: Path) -> None:
+    """Ranks with pages of their own: the size of their replica, and that they share experts."""
+    setup = discovery(tmp_path)
+    (tmp_path / "sd/a.yml").write_text(
+        """
+- targets: ["rank-0:8000", "rank-1:8000"]
+  labels: {group: r1-0, tensor_parallel_size: "1", data_parallel_size: "16", experts_shared: "true", decode_context_parallel_size: "2"}
+- targets: ["copy-0:8000"]
+  labels: {data_parallel_size: "2", experts_shared: "false"}
+"""
+    )
+    found = read(setup)
+    assert messages(found) == []
+    (file,) = found.sources
+    told = [
+        (one.group, one.data_parallel_size, one.experts_shared, one.decode_context_parallel_size)
+        for one in file.targets or ()
+    ]
+    assert told == [("r1-0", 16, True, 2), ("r1-0", 16, True, 2), ("", 2, False, None)]
+
+
 def test_a_group_with_every_label(tmp_path: Path) -> None:
     setup = discovery(tmp_path, defaults="{group: blue, interval: 10s, headers: {X-A: a}}")
     (tmp_path / "sd/a.yml").write_text(

@@ -9,11 +9,13 @@ from itertools import groupby
 
 from markupsafe import Markup
 
+from llm_serving_exporter.catalogue.roofline import DECODE_CEILING
 from llm_serving_exporter.derive.gpus import Origin
 from llm_serving_exporter.model.attempt import Attempt
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.device import DRIVER_SOURCES
 from llm_serving_exporter.model.reading import State, TargetReading, View
+from llm_serving_exporter.model.replica import ReplicaPart
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, join, note, soft
@@ -195,7 +197,7 @@ def _card(reading: TargetReading, clock: Clock) -> Markup:
             render_roofline(reading),
             render_cost(reading, fresh=True),
             _absent(reading),
-            _careful(reading.derived),
+            _careful(reading.derived, reading.part),
         ]
     else:
         parts.append(render_cost(reading, fresh=False))
@@ -230,6 +232,7 @@ def _facts(reading: TargetReading, clock: Clock) -> Markup:
             else "",
             _describe_window(reading.derived) if reading.derived and clock.fresh(reading) else "",
             _gpus_of(reading),
+            _ranks_of(reading.part) if reading.part is not None else "",
         )
     )
 
@@ -261,13 +264,16 @@ def _absent(reading: TargetReading) -> Markup:
     return _by_sentence("Not available", told)
 
 
-def _careful(derived: Derived) -> Markup:
+def _careful(derived: Derived, part: ReplicaPart | None) -> Markup:
     """Figures that are shown but need care; clipped quantiles say so themselves."""
     telling = [
         (signal, QUALITIES[quality])
         for signal, quality in derived.quality.items()
         if quality not in (Quality.LIVE, Quality.CLIPPED) and not derived.signals.get(signal)
     ]
+    if part is not None and part.read < part.ranks:
+        unread = f"{part.ranks - part.read} of the {part.ranks} ranks that share its experts are on pages that this exporter does not read"
+        telling.append((DECODE_CEILING.name, f"{unread}: they are taken for as busy as the others."))
     return _by_sentence("Read with care", telling)
 
 
@@ -293,6 +299,11 @@ def _gpus_of(reading: TargetReading) -> str:
         return f"GPUs not known: {reading.gpu_origin}" if unknown and reading.gpu_origin not in ("", *_ORIGINS) else ""
     found = _ORIGINS.get(reading.gpu_origin, reading.gpu_origin)
     return f"{len(reading.gpu_uuids)} GPU{'' if len(reading.gpu_uuids) == 1 else 's'}, {found}"
+
+
+def _ranks_of(part: ReplicaPart) -> str:
+    of = f" of {part.replica}" if part.replica else ""
+    return f"{part.shown} of the {part.ranks} ranks{of}, which share their experts"
 
 
 def _failures(reading: TargetReading, clock: Clock) -> Markup:

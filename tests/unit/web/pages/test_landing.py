@@ -12,6 +12,7 @@ from llm_serving_exporter.model.derived import SloCount, Tail
 from llm_serving_exporter.model.histogram import Quantile
 from llm_serving_exporter.model.pod import PodFault, PodState, WaitingPod
 from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.replica import ReplicaPart
 from llm_serving_exporter.model.roofline import Range
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role, Target
@@ -303,3 +304,17 @@ def test_a_target_with_several_models_names_them() -> None:
     page = page_of(views.view(many, two))
     assert "a, b and 1 more" in page.card("many")
     assert "a, b " in page.card("two")
+
+
+def test_ranks_that_are_not_read_are_said_to_be_assumed() -> None:
+    """Experts are shared with ranks whose pages nobody reads here."""
+    one = views.reading("a", [views.engine("m")])
+    told = page_of(views.view(replace(one, part=ReplicaPart("r1-0", 16, 2, 4)))).card("a")
+    assert "2 of the 16 ranks of r1-0, which share their experts" in told
+    assert (
+        "12 of the 16 ranks that share its experts are on pages that this exporter does not read"
+        in told.partition("Read with care")[2]
+    )
+    whole = page_of(views.view(replace(one, part=ReplicaPart("r1-0", 4, 2, 4)))).card("a")
+    assert "2 of the 4 ranks of r1-0" in whole
+    assert "does not read" not in whole
