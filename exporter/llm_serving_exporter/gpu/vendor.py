@@ -12,7 +12,7 @@ _VENDORS: dict[str, tuple[str, tuple[str, ...] | None]] = {
     "0x8086": ("Intel", ("0x03", "0x12")),
     "0x1da3": ("Habana", None),
 }
-# of vendors whose other devices (network, storage) are on every machine of their clouds: those that are accelerators, by device id. Google's
+# of vendors whose other devices (network, storage) are on every machine of their clouds: the accelerators alone, by device id. Google's
 # ids as JAX has them (hardware_utils.py), Amazon's from the PCI ID repository; names as the GPU catalogue's.
 _PRODUCTS: dict[tuple[str, str], str] = {
     ("0x1ae0", "0x0062"): "TPU v5p",
