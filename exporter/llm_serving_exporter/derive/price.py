@@ -10,8 +10,8 @@ from llm_serving_exporter.model.snapshot import Absence
 
 # how `hardware` joins the kinds of a target with GPUs of several
 _JOINS_KINDS = " + "
-# and what it calls a slice of a card: "H100 SXM 80GB MIG 1g.10gb"
-_SLICE = " MIG"
+# and what it calls a slice of a card: "H100 SXM 80GB MIG 1g.10gb", "Instinct MI300X part 1/8"
+_SLICES = (" MIG", " part 1/")
 
 
 def find_price(
@@ -39,7 +39,10 @@ def find_price(
 def _of_kind(book: PriceBook, kind: str, at: float) -> PriceStatement | None:
     """A slice has the price of its card, of which its target has a share."""
     own = _in_force(book, Scope.GPU_MODEL, kind, at)
-    return own or _in_force(book, Scope.GPU_MODEL, kind.partition(_SLICE)[0], at)
+    card = kind
+    for mark in _SLICES:
+        card = card.partition(mark)[0]
+    return own or _in_force(book, Scope.GPU_MODEL, card, at)
 
 
 def _in_force(book: PriceBook, scope: Scope, value: str, at: float) -> PriceStatement | None:

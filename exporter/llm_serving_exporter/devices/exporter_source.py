@@ -5,20 +5,25 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.types import DcgmConfig
 from llm_serving_exporter.devices.device_page_source import DevicePage
+from llm_serving_exporter.facts import loader
+from llm_serving_exporter.facts.gpus import match
 from llm_serving_exporter.gpu.dcgm import is_dcgm_page
 from llm_serving_exporter.gpu.device_page import TABLES, is_wanted_name, read_devices, recognise
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
-from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.device import GpuReading, GpuReadings
 from llm_serving_exporter.schema.problems import listed
 
 log = logging.getLogger("llm_serving_exporter.gpu")
 
 # the source of readings of which no page was recognised yet
 UNKNOWN = "device_exporter"
+# of cards whose name the page does not say; a page of lies must not grow them
+MOST_PRODUCTS = 64
 SOURCES = frozenset({UNKNOWN, *(table.name for table in TABLES)})
 
 
@@ -38,6 +43,8 @@ class DeviceExporterSource:
         self._monotonic = monotonic
         self._page = DevicePage(config, is_wanted_name, monotonic, wall)
         self._name = UNKNOWN
+        # by PCI device id and the card's memory
+        self._products: dict[tuple[int | None, int | None], str] = {}
         self._said: tuple[str, FailureReason | None, int] | None = None
 
     def read(self) -> GpuReadings:
@@ -70,9 +77,23 @@ class DeviceExporterSource:
             reason, page = FailureReason.UNKNOWN_RUNTIME, found.page
             return self._fail(self._page.fail(started, Stage.NORMALISE, reason, detail, page.status, len(page.body)))
         self._name = table.name
-        gpus = read_devices(found.samples, table)
+        gpus = tuple(map(self._name_product, read_devices(found.samples, table)))
         attempt = self._page.succeed(started, found.page)
         return GpuReadings(attempt, table.name, found.page.received_monotonic_seconds, gpus)
+
+    def _name_product(self, gpu: GpuReading) -> GpuReading:
+        """With the product's name, where the page has its PCI device id alone and the catalogue knows that."""
+        identity = gpu.identity
+        if not identity.name.startswith("0x"):
+            return gpu
+        parts, memory = identity.partitions, identity.memory_total_bytes
+        told = identity.pci_device_id, None if memory is None else memory * parts
+        if told not in self._products:
+            spec = match(replace(identity, partitions=1, memory_total_bytes=told[1]), loader.gpu_catalogue())
+            self._products[told] = identity.name if spec is None else spec.name
+            while len(self._products) > MOST_PRODUCTS:
+                self._products.pop(next(iter(self._products)))
+        return replace(gpu, identity=replace(identity, name=self._products[told]))
 
     def _fail(self, attempt: Attempt) -> GpuReadings:
         return GpuReadings(attempt, self._name, self._monotonic())

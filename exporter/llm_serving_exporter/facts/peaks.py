@@ -133,7 +133,7 @@ def share_of_peaks(peaks: GpuPeaks, parts: int) -> GpuPeaks:
     )
     return replace(
         peaks,
-        name=f"1/{parts} of {peaks.name}",
+        name=f"{peaks.name} part 1/{parts}",
         bandwidth_bytes_per_second=bandwidth,
         bandwidth_upper_bytes_per_second=upper,
         bandwidth_lower_bytes_per_second=lower,

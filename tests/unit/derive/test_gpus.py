@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from llm_serving_exporter.derive.gpus import YIELDED, Assignment, Evidence
+from llm_serving_exporter.derive.gpus import YIELDED, Assignment, Evidence, share_cards
 from llm_serving_exporter.derive.gpus import assign_gpus as assign_after
 from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, MigInstance
 from llm_serving_exporter.model.identity import Identity
@@ -138,3 +138,11 @@ def test_why_a_pods_gpus_are_not_known_is_the_kubelets_word_first() -> None:
     # a sidecar's target is on this host: what it lacks is both
     why = assign((pod,), (gpu(0),), {"p": frozenset()}, kubelet_why="no kubelet", blind="blind")["p"].why
     assert why == "no kubelet; blind"
+
+
+def test_a_part_of_an_evenly_partitioned_card_is_that_part_of_it() -> None:
+    """AMD's CPX: two of eight parts are a quarter of a card."""
+    parts = [GpuIdentity(f"card-{number}", number, "MI300X", partitions=8) for number in range(8)]
+    found = share_cards(Assignment(("card-0", "card-1"), "configured"), parts)
+    assert found == {"card-0": 1 / 8, "card-1": 1 / 8}
+    assert share_cards(Assignment(("card-0",), "configured"), [replace(parts[0], partitions=1)]) == {"card-0": 1.0}

@@ -57,7 +57,7 @@ def test_several_nodes_have_one_price_or_none() -> None:
 
 
 def test_a_slice_of_a_card_has_the_cards_price() -> None:
-    slices = f"{H100} MIG 1g.10gb", f"{H100} MIG", f"{H100} MIG 1g.10gb + {H100} MIG 2g.20gb"
+    slices = f"{H100} MIG 1g.10gb", f"{H100} MIG", f"{H100} part 1/8", f"{H100} MIG 1g.10gb + {H100} MIG 2g.20gb"
     for name in slices:
         assert find_price(BOOK, "other", (), name, 0.0) == Price(2.5, RESERVED)
     own = book((Scope.GPU_MODEL, H100, 2.5, RESERVED, None), (Scope.GPU_MODEL, slices[0], 0.5, SPOT, None))

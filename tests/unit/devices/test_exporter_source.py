@@ -36,6 +36,8 @@ def test_a_page_becomes_readings_and_the_connection_is_kept(caplog: pytest.LogCa
         first, second = source.read(), source.read()
         assert server.connections == 1
     assert (first.attempt.ok, first.source, first.gpus) == (True, "amd_device_metrics_exporter", second.gpus)
+    # the page has the PCI id 0x74a1 alone
+    assert [gpu.identity.name for gpu in first.gpus] == ["Instinct MI300X"]
     assert first.source in SOURCES
     assert [record.getMessage() for record in caplog.records] == [
         f"device exporter {server.url}/metrics: AMD device-metrics-exporter, 1 GPUs"
@@ -125,6 +127,13 @@ def test_parts_of_a_card_are_gpus_of_their_own_with_their_share() -> None:
     listed = Target("a", "http://localhost:8000", gpus=(0, 1))
     gpus = node_of(amd_cpx(), listed)
     assert gpus.find_uuids(listed) == (f"{AMD_CARD}-0", f"{AMD_CARD}-1")
+    assert {gpu.identity.name for gpu in gpus.latest.readings.gpus} == {"Instinct MI300X"}  # type: ignore[union-attr]
     peaks = gpus.facts.find_target_peaks(listed, gpus.find_uuids(listed), gpus.latest.peaks)
     assert isinstance(peaks, GpuPeaks)
-    assert (peaks.name, peaks.bandwidth_bytes_per_second) == ("1/8 of Instinct MI300X", pytest.approx(5.3e12 / 8))
+    assert (peaks.name, peaks.bandwidth_bytes_per_second) == ("Instinct MI300X part 1/8", pytest.approx(5.3e12 / 8))
+
+
+def test_a_card_that_the_catalogue_does_not_know_keeps_its_id() -> None:
+    page = amd_page(amd_labels(model="0xffff"))
+    with FaultServer({"/metrics": fault.page(page.encode())}) as server, closing(source_of(server.url)) as source:
+        assert [gpu.identity.name for gpu in source.read().gpus] == ["0xffff"]

@@ -219,7 +219,7 @@ def test_a_partition_has_its_part_of_everything(parts):
     assert part.memory_bytes == 196608 * MEBIBYTE // parts
     assert part.flops[FP8] == pytest.approx(2614e12 / parts)
     assert part.by_origin == {"catalogue": pytest.approx(5300e9 / parts)}
-    assert part.name == ("Instinct MI300X" if parts == 1 else f"1/{parts} of Instinct MI300X")
+    assert part.name == ("Instinct MI300X" if parts == 1 else f"Instinct MI300X part 1/{parts}")
 
 
 # table D.3 of the fact file: compute capability -> precisions with a path of their own

@@ -105,7 +105,7 @@ def test_parts_of_a_card_have_their_share_of_memory_bandwidth_and_rates() -> Non
     whole = row("Instinct MI300X")
     for gpu in parts:
         peaks = peaks_of_identity(gpu.identity, CATALOGUE)
-        assert peaks.name == "1/8 of Instinct MI300X"
+        assert peaks.name == "Instinct MI300X part 1/8"
         assert peaks.bandwidth_bytes_per_second == pytest.approx(whole.bandwidth_bytes_per_second / 8)
         assert peaks.flops[Precision.BF16] == pytest.approx(whole.flops[Precision.BF16] / 8)
         assert peaks.memory_bytes == gpu.memory_total_bytes == pytest.approx(206158e6 / 8, rel=1e-6)

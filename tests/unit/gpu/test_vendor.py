@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.gpu.vendor import NAMES_MAX, find_other_vendor_gpus
+from tests.support.models.gpucatalogue import CATALOGUE
 
 
 def pci(root: Path, address: str, vendor: str, kind: str, device: str = "0x74a1") -> Path:
@@ -32,6 +34,23 @@ def pci(root: Path, address: str, vendor: str, kind: str, device: str = "0x74a1"
 def test_accelerators_are_named(tmp_path, vendor, kind, name):
     pci(tmp_path, "0000:05:00.0", vendor, kind)
     assert find_other_vendor_gpus(tmp_path) == (name,)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "device", "name"),
+    [
+        ("0x1ae0", "0x006f", "TPU v6e"),
+        ("0x1ae0", "0x0063", "TPU v5e"),
+        ("0x1d0f", "0x7364", "Trainium2"),
+        ("0x1d0f", "0x7264", "Inferentia2"),
+    ],
+)
+def test_accelerators_of_clouds_have_the_catalogues_names(tmp_path, vendor, device, name):
+    pci(tmp_path, "0000:05:00.0", vendor, "0x088000", device)
+    # the same vendors' network and storage
+    pci(tmp_path, "0000:06:00.0", vendor, "0x020000", "0x0042")
+    assert find_other_vendor_gpus(tmp_path) == (f"{name} at 0000:05:00.0",)
+    assert find(name, CATALOGUE).name == name
 
 
 @pytest.mark.parametrize(
