@@ -13,7 +13,7 @@ from llm_serving_exporter.model.snapshot import SHOWS_AN_ENGINE
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.normalise.check import MOST_DIGITS, faults
 from llm_serving_exporter.normalise.check_row import ROW_QUALITIES, Fault, name_of
-from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, PageKind, Reads, Row, Runtime
+from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, FirstToken, PageKind, Reads, Row, Runtime
 from llm_serving_exporter.normalise.plan import on_the_wire
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.keys import Key, Keys, names_of, read_keys, table
@@ -89,6 +89,7 @@ RUNTIME_COLUMNS = table(
     significant_digits=Key(reads=kinds.integer(1, MOST_DIGITS)),
     ignored=Key(reads=texts(SAMPLE)),
     role=Key(reads=kinds.member("role", Role)),
+    first_token=Key(reads=kinds.member("clock", FirstToken)),
     default_edges=Key(reads=columns.edges),
     versions=Key(reads=PROSE),
 )

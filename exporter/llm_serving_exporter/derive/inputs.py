@@ -41,6 +41,8 @@ class Settings:
     errors_counted: bool = True
     # what the target does of a request
     role: Role = Role.UNIFIED
+    # whether the page's time to first token is the client's, which a front door's need not be
+    first_token_is_clients: bool = True
     # lengths of the last finished requests by model and engine, this page's included
     lengths: Histories = field(default_factory=dict)
     # for how long nothing moves while requests are there, from which on an engine is stalled

@@ -97,6 +97,8 @@ def _latency_count(name: str, field: str) -> Callable[[EngineWindow, Settings, f
         threshold = settings.slo_seconds.get(name)
         if threshold is None:
             return Absence.NOT_CONFIGURED
+        if name == "ttft" and not settings.first_token_is_clients:
+            return Absence.OTHER_ROLE  # it leaves out what the request waited in the front door
         histogram = getattr(window.last, field)
         if histogram is None and field in awaited:
             return awaited_latency_slo(settings.default_edges.get(name, ()), threshold)

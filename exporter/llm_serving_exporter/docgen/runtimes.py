@@ -12,9 +12,10 @@ from llm_serving_exporter.derive.span import (
     REQUESTS_IN_A_WINDOW,
 )
 from llm_serving_exporter.model.snapshot import Quality
+from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.normalise.at_rest import may_be_silent
 from llm_serving_exporter.normalise.formula import formula
-from llm_serving_exporter.normalise.mapping import PageKind, Row, Runtime
+from llm_serving_exporter.normalise.mapping import FirstToken, PageKind, Row, Runtime
 from llm_serving_exporter.normalise.version import Version, parse_version, satisfies
 
 _INTRO = f"""# What each runtime says
@@ -34,7 +35,8 @@ not. It is made from the tables in `exporter/llm_serving_exporter/normalise/runt
 
 Traps and settings in words: [vLLM, Ray, NIM 2](vllm.md), [SGLang](sglang.md), [TensorRT-LLM and Triton](tensorrt-llm.md),
 [llama.cpp](llamacpp.md), [Dynamo](dynamo.md), [servers without metrics](without-metrics.md); how a page is recognised:
-[detection.md](detection.md); prefill and decode on replicas of their own: [roles.md](roles.md); a table of your own:
+[detection.md](detection.md); prefill and decode on replicas of their own: [roles.md](roles.md);
+routers and gateways: [front-doors.md](front-doors.md); a table of your own:
 [mapping.md](mapping.md).
 
 A runtime whose versions "the recordings show" was recorded. Of real servers (vLLM 0.32, llama.cpp, Infinity, Dynamo in front of a
@@ -168,8 +170,16 @@ def _facts(runtime: Runtime) -> Iterator[str]:
         yield f"- prints numbers with {digits} significant digits: `llm_serving_signal_resolution` says how coarse a counter has become"
     if runtime.role is not None:
         yield f"- role: {runtime.role.value}"
+    if runtime.role is Role.FRONTEND:
+        yield f"- its time to first token: {_CLOCKS[runtime.first_token]}"
 
 
+_CLOCKS = {
+    FirstToken.CLIENT: "the client's side, of every request",
+    FirstToken.CLIENT_OF_STREAMS: "the client's side, of streams only",
+    FirstToken.UPSTREAM_OF_STREAMS: "the engine's side as it sees it, of streams only: objectives are not counted by it",
+    None: "none, or nobody knows whose: objectives are not counted by it",
+}
 _KINDS = {
     PageKind.METRICS: "",
     PageKind.JSON: ", which is JSON",

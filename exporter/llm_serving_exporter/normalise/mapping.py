@@ -35,6 +35,20 @@ class Aggregate(Enum):
     ONE = "one"  # there may be only one
 
 
+class FirstToken(Enum):
+    """Whose a front door's time to first token is, and of which requests."""
+
+    CLIENT = "client"  # from the request's arrival at the front door: the user's, of every request
+    CLIENT_OF_STREAMS = "client_of_streams"  # likewise, of streams only
+    # from the call to the server behind it, of streams only: the engine's side, as the front door sees it
+    UPSTREAM_OF_STREAMS = "upstream_of_streams"
+
+    @property
+    def is_clients(self) -> bool:
+        """Whether it lasts from the request's arrival at the front door."""
+        return self is not FirstToken.UPSTREAM_OF_STREAMS
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One way to read one field.
@@ -190,6 +204,8 @@ class Runtime:
     shows: tuple[tuple[str, Callable[[object], bool]], ...] = ()
     ignored: tuple[str, ...] = ()  # families that are known and not read (prefixes with `*`)
     role: Role | None = None  # of every such target; None: unified, unless the page or the configuration says otherwise
+    # of a front door; None: it has none, or whose it is cannot be known. Objectives are not counted by one that is not the client's
+    first_token: FirstToken | None = None
     # bucket edges of an unconfigured server by SLO name; only for warnings about the configuration
     default_edges: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     # why a field, or ERRORS, has no row; for people

@@ -1,4 +1,4 @@
-"""Processes that route to engines and speak about them in similar words: recognised, and never read as an engine."""
+"""Pages of processes that route to engines and say nothing that has a table: recognised, and never read as an engine's."""
 
 from __future__ import annotations
 
@@ -16,10 +16,6 @@ class Router:
     instead: str = "point url at the engines behind it"  # what to point a target at
 
 
-def _any(*names: str) -> tuple[Fingerprint, ...]:
-    return tuple(Fingerprint((Mark(name),)) for name in names)
-
-
 _DYNAMO_FRONTEND = (Mark("dynamo_frontend_*"), Mark("nv_llm_http_service_*"))
 _DYNAMO_WORKER = tuple(
     Mark(name)
@@ -34,18 +30,11 @@ _RENAMED_FRONTEND = (
 _ENGINES_NAMES = (Mark("vllm:*"), Mark("sglang:*"), Mark("trtllm_*"), Mark("trtllm:*"), Mark("lmdeploy:*"))
 
 ROUTERS = (
-    Router("a vLLM router", _any("vllm_router_*")),
-    # it has vLLM's own names as gauges with a label for the server behind it (facts runtimes-vllm-sglang 1.7)
-    Router(
-        "the vLLM production-stack router",
-        (*_any("vllm:healthy_pods_total"), Fingerprint((Mark("vllm:*", "server"),))),
-    ),
-    Router("an SGLang model gateway", _any("smg_*")),
-    Router("an SGLang router", _any("sgl_router_*")),
     # its /engine_metrics joins its workers' pages and says from whom each series is (facts runtimes-vllm-sglang 2.6)
     Router(
         "an SGLang model gateway (its workers' pages in one)",
         tuple(Fingerprint((Mark(name, "worker_addr"),)) for name in ("sglang:*", "vllm:*", "trtllm_*")),
+        "point url at the engines behind it, or at its own metrics port, which is a front door's page",
     ),
     # on a system port of its own; a frontend has these families too, and where its own are renamed nothing tells it from a router
     Router(
@@ -58,13 +47,6 @@ ROUTERS = (
         "a Dynamo process that serves no endpoint (a frontend under another DYN_METRICS_PREFIX?)",
         (Fingerprint((Mark("dynamo_component_*"),), (*_DYNAMO_FRONTEND, *_ENGINES_NAMES, *_DYNAMO_WORKER)),),
         f"point url at the Dynamo frontend, or at a worker that is ready; {_RENAMED_FRONTEND}",
-    ),
-    Router(
-        "the llm-d endpoint picker",
-        _any(
-            "llm_d_epp_*", "llm_d_router_epp_*", "llm_d_inference_scheduler_*", "inference_model_*",
-            "inference_objective_*", "inference_pool_*", "inference_extension_*",
-        ),
     ),
     # the role of the workers behind it stands in the names (facts runtimes-others 5.5)
     Router(

@@ -243,6 +243,8 @@ class TargetPipeline:
             significant_digits=snapshot.significant_digits,
             errors_counted=snapshot.errors_counted,
             role=self.target.role or page_role or Role.UNIFIED,
+            first_token_is_clients=runtime.role is not Role.FRONTEND
+            or (runtime.first_token is not None and runtime.first_token.is_clients),
             lengths=self._lengths,
             default_edges=runtime.default_edges,
             stalled_after_seconds=known.stalled_after_seconds,

@@ -18,7 +18,7 @@ from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, Mark, Reads, Row, Runtime
+from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, FirstToken, Mark, Reads, Row, Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.schema.context import Host
 from tests.support.builders.configuration import load_text, problems_of
@@ -72,6 +72,7 @@ runtimes:
   significant_digits: 6
   ignored: ["acme_debug_*"]
   role: decode
+  first_token: client_of_streams
   default_edges: {ttft: [0.1, 1]}
   versions: ">=2,<3"
   rows:
@@ -134,6 +135,7 @@ runtimes:
         significant_digits=6,
         ignored=("acme_debug_*",),
         role=Role.DECODE,
+        first_token=FirstToken.CLIENT_OF_STREAMS,
         default_edges={"ttft": (0.1, 1.0)},
         versions=">=2,<3",
         rows=(

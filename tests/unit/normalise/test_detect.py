@@ -18,7 +18,7 @@ MADE = TESTS / "made"
 
 # what a run's pages are, by the beginning of its name; None: its page has nothing of its own
 EXPECTED = {
-    "vllm-router-": "a vLLM router",
+    "vllm-router-": "vllm-router",
     "vllm-": "vllm",
     "sglang-": "sglang",
     "lmdeploy-": "lmdeploy",
@@ -29,11 +29,7 @@ EXPECTED = {
     "infinity-": None,
 }
 ROUTERS = {
-    "sglang-router": "an SGLang router",
-    "smg": "an SGLang model gateway",
     "smg-engine-metrics": "an SGLang model gateway (its workers' pages in one)",
-    "production-stack-router": "the vLLM production-stack router",
-    "llm-d-epp": "the llm-d endpoint picker",
     "dynamo-router": "a Dynamo router, or of a Dynamo frontend under another DYN_METRICS_PREFIX",
     "trtllm-disaggregated": "TensorRT-LLM's disaggregated server",
 }
@@ -124,10 +120,10 @@ def test_a_page_made_from_the_facts_is_of_one_runtime_at_most(name: str) -> None
 
 
 def test_a_router_is_said_to_be_one_by_the_running_exporter() -> None:
-    reason, detail = refusal(only_reading((MADE / "production-stack-router.prom").read_bytes()))
+    reason, detail = refusal(only_reading((MADE / "trtllm-disaggregated.prom").read_bytes()))
     assert reason is FailureReason.NOT_AN_ENGINE
     assert detail == (
-        "/metrics is the page of the vLLM production-stack router, not of an engine; point url at the engines behind it"
+        "/metrics is the page of TensorRT-LLM's disaggregated server, not of an engine; point url at its context and generation servers"
     )
 
 

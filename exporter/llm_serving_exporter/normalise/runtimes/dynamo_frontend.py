@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Reads, Row, Runtime
+from llm_serving_exporter.normalise.mapping import Fingerprint, FirstToken, Mark, Reads, Row, Runtime
 from llm_serving_exporter.normalise.runtimes.dynamo_endpoints import FRONTEND_ENDPOINTS
 
 _CATALOG = "https://docs.nvidia.com/dynamo/v1.6.0/reference/observability/metrics-catalog"
@@ -208,6 +208,7 @@ RUNTIME = Runtime(
     endpoints=FRONTEND_ENDPOINTS,
     ignored=_NOT_READ,
     role=Role.FRONTEND,
+    first_token=FirstToken.CLIENT,
     missing={
         "requests_running": "active_requests spans all workers and is no batch",
         "batch_limit_requests": _WORKERS,

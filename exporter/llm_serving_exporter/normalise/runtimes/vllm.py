@@ -55,7 +55,11 @@ _NOT_READ = (
 )
 
 # processes that pass vLLM's names on beside their own: each has a table of its own
-_OTHERS_WITH_ITS_NAMES = (Mark("nv_inference_*"), Mark("dynamo_component_*"), Mark("dynamo_frontend_*"), Mark("ray_*"))
+_OTHERS_WITH_ITS_NAMES = (
+    Mark("nv_inference_*"), Mark("dynamo_component_*"), Mark("dynamo_frontend_*"), Mark("ray_*"),
+    # the production-stack's router
+    Mark("vllm:healthy_pods_total"), Mark("vllm:*", "server"),
+)  # fmt: skip
 
 # the last is what the Rust front end has before its first request
 _ITS_OWN = (

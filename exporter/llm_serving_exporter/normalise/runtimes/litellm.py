@@ -1,0 +1,94 @@
+"""LiteLLM's proxy: the table. Made from its source, never met until recorded.
+
+Its time to first token begins when it calls the server behind it: what a request waited in the proxy is not in it.
+"""
+
+from __future__ import annotations
+
+from llm_serving_exporter.model.snapshot import Quality
+from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.normalise.mapping import Fingerprint, FirstToken, Mark, Reads, Row, Runtime
+from llm_serving_exporter.normalise.runtimes.front_doors import CLASS_OF_STATUS, OUTCOME_OF_STATUS, explain_missing
+
+_LOGGER = "https://github.com/BerriAI/litellm/blob/main/litellm/integrations/prometheus.py"
+_LABELS = "https://github.com/BerriAI/litellm/blob/main/litellm/types/integrations/prometheus.py"
+
+_AT_END = "Booked when a request ends well, as the server behind it says it in the answer's usage; answers from the proxy's own cache too."
+_FAILED = "litellm_proxy_failed_requests_metric_total"
+_SUCCEEDED = "litellm_request_total_latency_metric_count"
+
+_ROWS = (
+    Row("prompt_tokens_total", ("litellm_input_tokens_metric_total",), quality=Quality.LAGGING, source=_LOGGER, caveat=_AT_END),
+    Row(
+        "cached_prompt_tokens_total",
+        ("litellm_input_cached_tokens_metric_total",),
+        quality=Quality.LAGGING,
+        source=_LOGGER,
+        caveat="Only where the server behind it says them.",
+    ),
+    Row("decode_tokens_total", ("litellm_output_tokens_metric_total",), quality=Quality.LAGGING, source=_LOGGER, caveat=_AT_END),
+    Row(
+        "requests_finished_total",
+        (_FAILED, _SUCCEEDED),
+        by="exception_status",
+        named={_SUCCEEDED: "success"},
+        rename={**OUTCOME_OF_STATUS, "None": "error", "": "error"},
+        source=_LOGGER,
+        caveat="Client mistakes are left out. A request that was tried again counts once.",
+    ),
+    Row(
+        "http_responses_total",
+        ("litellm_proxy_total_requests_metric_total",),
+        by="status_code",
+        rename=CLASS_OF_STATUS,
+        source=_LOGGER,
+    ),
+    Row(
+        "time_to_first_token_seconds",
+        ("litellm_llm_api_time_to_first_token_metric",),
+        reads=Reads.HISTOGRAM,
+        source=_LOGGER,
+        caveat="Streams only, from the call to the server behind it: without what the request waited in the proxy.",
+    ),
+    Row(
+        "e2e_request_latency_seconds",
+        ("litellm_request_total_latency_metric",),
+        reads=Reads.HISTOGRAM,
+        quality=Quality.LAGGING,
+        source=_LOGGER,
+        caveat="Requests that ended well. From the request's arrival at the proxy where it knows that, else from its authorisation.",
+    ),
+)  # fmt: skip
+
+# budgets, limits, the state of the servers behind it, and second names of what is read
+_NOT_READ = ("litellm_*",)
+
+RUNTIME = Runtime(
+    name="litellm",
+    title="LiteLLM proxy",
+    born_at_first_event=True,
+    prefixes=("litellm_",),
+    fingerprints=(
+        Fingerprint((Mark("litellm_proxy_total_requests_metric*"),)),
+        Fingerprint((Mark("litellm_request_total_latency_metric*"),)),
+        Fingerprint((Mark("litellm_requests_metric*"),)),
+    ),
+    rows=_ROWS,
+    # what the client asked for, which alone every family has; the name that the server behind it knows is "model"
+    model_labels=("requested_model", "model"),
+    unnamed=frozenset({"None", ""}),
+    # mounted as an application of its own: the path without the slash is a redirect
+    paths=("/metrics/", "/metrics"),
+    ignored=_NOT_READ,
+    role=Role.FRONTEND,
+    first_token=FirstToken.UPSTREAM_OF_STREAMS,
+    missing=explain_missing(
+        {row.field for row in _ROWS},
+        {
+            "requests_rejected_total": "refusals by a budget or limit stand under http_responses_total, 4xx",
+            "time_per_output_token_seconds": "a request's whole time by its tokens, the first included",
+            "request_queue_time_seconds": "litellm_request_queue_time_seconds is until the proxy begins, not until an engine does",
+        },
+    ),
+    versions=">=1.80,<=1.110",
+)

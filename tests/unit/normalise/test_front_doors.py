@@ -1,0 +1,208 @@
+"""Routers and gateways as runtimes: what each counts, whose its times are, and that none is taken for an engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from llm_serving_exporter.model.snapshot import EngineSnapshot
+from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.normalise.detect import detect, labels_needed
+from llm_serving_exporter.normalise.mapping import FirstToken
+from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.parse.page import PageParser
+from tests.support.builders.recordings import recording
+from tests.support.builders.snapshots import page_of, snapshot_of
+from tests.support.paths import TESTS
+from tests.support.servers.replica import readings
+
+MADE = TESTS / "made"
+# made page -> its table
+DOORS = {
+    "litellm": "litellm",
+    "envoy-ai-gateway": "envoy-ai-gateway",
+    "gen-ai": "gen-ai",
+    "llm-d-epp": "llm-d-epp",
+    "smg": "sglang-gateway",
+    "sglang-router": "sglang-router",
+    "production-stack-router": "vllm-stack-router",
+}
+FRONT_ENDS = [runtime for runtime in RUNTIMES.values() if runtime.role is Role.FRONTEND]
+
+
+def text_of(page: str) -> str:
+    return (MADE / f"{page}.prom").read_text()
+
+
+def door(page: str) -> EngineSnapshot:
+    """What is read of the page of the one model that it has."""
+    found = snapshot_of(text_of(page), runtime=RUNTIMES[DOORS[page]])
+    assert found.unmapped_families == ()
+    return next(engine for engine in found.engines if engine.model_name == "llama")
+
+
+@pytest.mark.parametrize("page", DOORS)
+def test_its_page_is_recognised_and_is_a_front_end(page: str) -> None:
+    found = detect(PageParser(labels_needed()).parse(page_of(text_of(page))).layout)
+    assert found.router is None
+    assert [runtime.name for runtime in found.runtimes] == [DOORS[page]]
+    assert RUNTIMES[DOORS[page]].role is Role.FRONTEND
+
+
+@pytest.mark.parametrize("page", DOORS)
+def test_nothing_of_it_is_taken_for_an_engine(page: str) -> None:
+    """Not in its snapshot, nor in what follows: no batch, no phase, no limiter, and no good or bad first token that is not the client's."""
+    reading = readings([{"/metrics": text_of(page)}] * 3, seconds=10.0)[-1]
+    assert reading.snapshot is not None
+    assert reading.derived is not None
+    assert reading.role is Role.FRONTEND
+    assert reading.target_gpus is None
+    assert all(engine.requests_running is None for engine in reading.snapshot.engines)
+
+
+def test_litellm_adds_up_its_tenants_and_tells_mistakes_from_failures() -> None:
+    found = door("litellm")
+    assert (found.prompt_tokens_total, found.cached_prompt_tokens_total, found.decode_tokens_total) == (
+        10000,
+        400,
+        2500,
+    )
+    assert found.requests_finished_total == {"success": 50, "error": 2}
+    assert found.http_responses_total == {"2xx": 50, "4xx": 3, "5xx": 2}
+    assert found.e2e_request_latency_seconds is not None
+    assert (found.e2e_request_latency_seconds.count, found.e2e_request_latency_seconds.sum) == (50, 75.0)
+
+
+def test_envoys_gateway_is_known_under_the_name_that_it_sends_on() -> None:
+    found = door("envoy-ai-gateway")
+    assert (found.prompt_tokens_total, found.cached_prompt_tokens_total, found.decode_tokens_total) == (9000, 400, 2500)
+    assert found.requests_finished_total == {"success": 48, "failed": 2}
+    assert found.time_to_first_token_seconds is not None
+    assert found.time_to_first_token_seconds.count == 30
+    assert found.request_prompt_tokens is not None
+    assert found.request_prompt_tokens.count == 50
+
+
+def test_names_without_units_are_read_too() -> None:
+    found = door("gen-ai")
+    assert (found.prompt_tokens_total, found.decode_tokens_total) == (900, 250)
+    assert found.requests_finished_total == {"success": 4, "timeout": 1}
+    assert found.e2e_request_latency_seconds is not None
+    assert found.e2e_request_latency_seconds.count == 5
+
+
+def test_llm_ds_two_names_of_one_count_are_read_once_and_its_first_tokens_are_those_of_streams() -> None:
+    found = door("llm-d-epp")
+    assert (found.prompt_tokens_total, found.decode_tokens_total) == (6000, 1800)
+    assert found.requests_finished_total == {"answered": 12}
+    assert found.http_responses_total == {"5xx": 1, "4xx": 2}
+    assert found.requests_waiting == 3
+    first = found.time_to_first_token_seconds
+    assert first is not None
+    # of answers that are not streamed it is the whole duration
+    assert (first.count, first.sum) == (8, 2.0)
+
+
+def test_before_llm_d_the_picker_had_the_older_names() -> None:
+    old = "\n".join(line for line in [*text_of("llm-d-epp").splitlines(), ""] if "llm_d_epp" not in line)
+    oldest = old.replace("inference_objective_", "inference_model_")
+    for page in (old, oldest):
+        found = snapshot_of(page, runtime=RUNTIMES["llm-d-epp"])
+        engine = found.engines[0]
+        assert (engine.model_name, engine.prompt_tokens_total, engine.decode_tokens_total) == ("llama", 6000, 1800)
+        assert engine.requests_finished_total == {"answered": 12}
+
+
+def test_sglangs_gateway_counts_answers_and_not_health_checks() -> None:
+    found = snapshot_of(text_of("smg"), runtime=RUNTIMES["sglang-gateway"])
+    # its answers name no model: those of one model are that model's
+    engine = found.engines[0]
+    assert engine.requests_finished_total == {"success": 12, "abort": 3, "error": 2}
+    assert (engine.model_name, engine.decode_tokens_total) == ("llama", 250)
+    assert engine.time_to_first_token_seconds is not None
+
+
+def test_a_time_without_buckets_is_none() -> None:
+    """The exporter of sglang-router 0.3 writes a summary where it was given no buckets."""
+    page = """# TYPE smg_router_ttft_seconds summary
+smg_router_ttft_seconds{model="llama",quantile="0.5"} 0.1
+smg_router_ttft_seconds_sum{model="llama"} 0.9
+smg_router_ttft_seconds_count{model="llama"} 12
+# TYPE smg_http_responses_total counter
+smg_http_responses_total{status_code="200",error_code=""} 5
+"""
+    found = snapshot_of(page, runtime=RUNTIMES["sglang-gateway"])
+    assert all(engine.time_to_first_token_seconds is None for engine in found.engines)
+    assert found.engines[0].requests_finished_total == {"success": 5}
+
+
+def test_the_production_stacks_router_is_no_vllm() -> None:
+    found = door("production-stack-router")
+    assert found.requests_finished_total == {"success": 10, "failed": 2}
+    assert found.prompt_tokens_total is None
+    assert found.requests_running is None
+
+
+def fleet(folder: str, number: int) -> EngineSnapshot:
+    """A page of the recorded router or of a server behind it: groundtruth.json of the captures has what the clients counted."""
+    runtime = "vllm-router" if folder == "vllm-router-0.1.17" else "llamacpp"
+    run = recording("vllm-router-0.1.17-fleet").open_folder(folder)
+    return snapshot_of(run.pages[number].decode(), runtime=RUNTIMES[runtime]).engines[0]
+
+
+def test_the_recorded_router_counts_what_its_clients_sent() -> None:
+    """227 streams, 111 chats, 196 streams under overload, and four that began before the page was read."""
+    first, later = (fleet("vllm-router-0.1.17", number).requests_finished_total for number in (0, 30))
+    assert first == {"answered": 1}
+    assert later == {"answered": 1 + 227 + 111 + 196 + 4}
+
+
+def test_the_recorded_router_measures_no_time_of_its_clients() -> None:
+    """Its one duration's mean is 5 ms over the 227 streams, whose first token took the clients 22 ms and whose last 192."""
+    page = recording("vllm-router-0.1.17-fleet").open_folder("vllm-router-0.1.17").pages[12].decode()
+    named = dict(line.rsplit(" ", 1) for line in page.splitlines() if line.startswith("vllm_router_generate_duration"))
+    mean = float(named["vllm_router_generate_duration_seconds_sum"]) / float(
+        named["vllm_router_generate_duration_seconds_count"]
+    )
+    assert 0.004 < mean < 0.006
+    found = snapshot_of(page, runtime=RUNTIMES["vllm-router"])
+    engine = found.engines[0]
+    assert (engine.time_to_first_token_seconds, engine.e2e_request_latency_seconds) == (None, None)
+
+
+def test_the_servers_behind_it_have_the_clients_tokens_and_it_has_none() -> None:
+    """8,887 + 2,664 + 9,408 generated tokens by the end of the overload, and what the next four streams had by then."""
+    engines = [fleet(folder, 30).decode_tokens_total or 0.0 for folder in ("llama1", "llama2")]
+    assert sum(engines) == pytest.approx(8887 + 2664 + 9408, rel=0.006)
+    assert fleet("vllm-router-0.1.17", 30).decode_tokens_total is None
+
+
+@pytest.mark.parametrize(
+    ("name", "clock"),
+    [
+        ("dynamo-frontend", FirstToken.CLIENT),
+        ("llm-d-epp", FirstToken.CLIENT_OF_STREAMS),
+        ("envoy-ai-gateway", FirstToken.CLIENT_OF_STREAMS),
+        ("litellm", FirstToken.UPSTREAM_OF_STREAMS),
+        ("sglang-gateway", FirstToken.UPSTREAM_OF_STREAMS),
+        ("gen-ai", None),
+        ("vllm-router", None),
+    ],
+)
+def test_each_says_whose_its_first_token_is(name: str, clock: FirstToken | None) -> None:
+    assert RUNTIMES[name].first_token is clock
+
+
+def test_only_what_reads_a_first_token_says_whose_it_is() -> None:
+    for runtime in RUNTIMES.values():
+        reads = any(row.field == "time_to_first_token_seconds" for row in runtime.rows)
+        assert runtime.first_token is None or (reads and runtime.role is Role.FRONTEND), runtime.name
+
+
+@pytest.mark.parametrize(
+    ("page", "counted"), [("envoy-ai-gateway", True), ("llm-d-epp", True), ("litellm", False), ("smg", False)]
+)
+def test_objectives_count_first_tokens_of_the_clients_clock_only(page: str, counted: bool) -> None:
+    reading = readings([{"/metrics": text_of(page)}] * 3, seconds=10.0)[-1]
+    assert reading.derived is not None
+    found = [engine.slo["ttft"] for engine in reading.derived.engines if "ttft" in engine.slo]
+    assert bool(found) is counted
