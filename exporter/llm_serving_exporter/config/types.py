@@ -317,8 +317,7 @@ class Config:
         default="60s",
     )
     gpu: GpuConfig = field(default_factory=GpuConfig)  # whether and how NVML is read
-    # None = no dcgm-exporter is read
-    dcgm: DcgmConfig | None = None
+    dcgm: DcgmConfig | None = None  # None = no dcgm-exporter is read
     slo: SloConfig = field(default_factory=SloConfig)  # thresholds that good and bad events are counted by
     limiter: LimiterConfig = field(default_factory=LimiterConfig)  # what the limiter goes by
     expected_replicas: tuple[
@@ -339,8 +338,7 @@ class Config:
         repeatable=True,
         unset=(),
     )
-    # the file's own tables
-    runtimes: tuple[Runtime, ...] = ()
+    runtimes: tuple[Runtime, ...] = ()  # the file's own tables
     hf_cache: str | None = option(
         "hf-cache",
         kinds.PATH,
@@ -349,8 +347,7 @@ class Config:
     model_catalogue: str | None = option(
         "model-catalogue",
         kinds.PATH,
-        "Models of your own, which go before the built-in ones: a TOML file of rows as theirs, or a folder of such files, of config.json "
-        "files, and of folders that hold one (docs/ceiling.md).",
+        "Your own models, before the built-in ones: a TOML file or a folder of them, or of config.json files (docs/ceiling.md).",
     )
     price_file: str | None = option(
         "cost.price-file",
@@ -370,12 +367,10 @@ class Config:
         "Make the review; false where something else, such as a CronJob, makes it.",
         default="true",
     )
-    # of `report_settings_file`, which the caller of the loader reads
-    review: ReviewSchedule | None = None
+    review: ReviewSchedule | None = None  # of `report_settings_file`, which the caller of the loader reads
     # of `price_file`; None without one, or where it cannot be used
     prices: PriceBook | None = None
-    # why `price_file` cannot be used
-    price_problems: tuple[Problem, ...] = ()
+    price_problems: tuple[Problem, ...] = ()  # why `price_file` cannot be used
     # what is legal in it but odd, in sentences
     price_warnings: tuple[str, ...] = ()
     state_file: str | None = option(
@@ -392,10 +387,8 @@ class Config:
     )
     # the configuration file; None = there is none
     file: str | None = None
-    # SHA-256 (hex) of the effective configuration
-    config_hash: str = ""
-    # what is legal but odd, in sentences
-    warnings: tuple[str, ...] = ()
+    config_hash: str = ""  # SHA-256 (hex) of the effective configuration
+    warnings: tuple[str, ...] = ()  # what is legal but odd, in sentences
 
     @property
     def attribution(self) -> Attribution:
