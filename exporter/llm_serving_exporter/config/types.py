@@ -282,8 +282,7 @@ class Config:
     model_catalogue: str | None = option(
         "model-catalogue",
         kinds.PATH,
-        "Models of your own, which go before the built-in ones: a TOML file of rows as theirs, or a folder of such files, of config.json "
-        "files, and of folders that hold one (docs/ceiling.md).",
+        "Your own models, before the built-in ones: a TOML file or a folder of them, or of config.json files (docs/ceiling.md).",
     )
     price_file: str | None = option(
         "cost.price-file",
@@ -322,10 +321,8 @@ class Config:
     )
     # the configuration file; None = there is none
     file: str | None = None
-    # SHA-256 (hex) of the effective configuration
-    config_hash: str = ""
-    # what is legal but odd, in sentences
-    warnings: tuple[str, ...] = ()
+    config_hash: str = ""  # SHA-256 (hex) of the effective configuration
+    warnings: tuple[str, ...] = ()  # what is legal but odd, in sentences
 
     @property
     def attribution(self) -> Attribution:

@@ -55,7 +55,7 @@ def gpu_catalogue() -> tuple[GpuSpec, ...]:
 
 
 def model_catalogue() -> models.Catalogue:
-    """The built-in catalogue of models, by name. Read again each time, so that nothing of it stays in memory: a model is asked for once."""
+    """The built-in catalogue of models, by name. Nothing of it stays in memory: a model is asked for once."""
     folder = files("llm_serving_exporter.facts").joinpath("catalogue")
     texts = {
         place.name: place.read_text(encoding="utf-8") for place in folder.iterdir() if place.name.endswith(".toml")

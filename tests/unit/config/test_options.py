@@ -42,6 +42,7 @@ def test_flag_wins_over_environment_over_file_over_default(tmp_path: Path) -> No
 RULES = Path(__file__).parent / "rules.yml"
 
 # a value other than the default for each option: as text, and where it ends up in the Config
+MODELS = str(Path(__file__).parent / "models.toml")
 PRICES = str(ROOT / "deploy/prices.example.yml")
 SAMPLES = {
     "report.settings-file": ("/r.yml", lambda config: config.report_settings_file, "/r.yml"),
@@ -87,6 +88,7 @@ SAMPLES = {
     "slo.itl": ("200ms", lambda config: config.slo.itl_seconds, 0.2),
     "slo.e2e": ("1m", lambda config: config.slo.e2e_seconds, 60.0),
     "slo.errors": ("off", lambda config: config.slo.errors, False),
+    "model-catalogue": (MODELS, lambda config: config.model_catalogue, MODELS),
     "hf-cache": ("/tmp/hub", lambda config: config.hf_cache, "/tmp/hub"),
     "drill.result-file": ("/tmp/drills.json", lambda config: config.drill_result_file, "/tmp/drills.json"),
     "state-dir": ("/tmp/kept", lambda config: config.state_dir, "/tmp/kept"),
