@@ -14,7 +14,6 @@ from llm_serving_exporter.model.hardware import GpuSpec
 from llm_serving_exporter.model.weights import Precision
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context
-from llm_serving_exporter.schema.document import read_bounded, read_document
 from llm_serving_exporter.schema.keys import key, keys_of, list_reader, read_complete
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, Place, shown
@@ -126,19 +125,6 @@ def read_gpu_models(node: Node | None, place: Place) -> tuple[GpuSpec, ...]:
     return tuple(_read_list(node, place))
 
 
-def read_gpu_file(path: str, place: Place) -> tuple[GpuSpec, ...]:
-    """The same of a file that has `gpu_models:` among whatever else it has, such as the daemon's own; or that is one description."""
-    node = read_document(path, place, read_bounded)
-    if node is None:
-        return ()
-    if isinstance(node, dict) and KEY in node:
-        return tuple(_read_list(node[KEY], place.key(KEY)))
-    if isinstance(node, list):
-        return tuple(_read_list(node, place))
-    found = _read_one(node, place)
-    return () if found is None else (found,)
-
-
 def read_gpu_model(node: Node, place: Place, context: Context) -> str | None:
     """`gpu_model:`, a name of the file's own GPUs or of the catalogue's."""
     text = value(node, place, GPU_NAME)
@@ -180,7 +166,7 @@ def describe_gpu(found: Mapping[str, Any]) -> GpuSpec:
 def _read_list(node: Node | None, place: Place) -> Iterator[GpuSpec]:
     seen: dict[tuple[str, ...], str] = {}
     for element, at in elements(node, place, "descriptions such as {name: My Card, memory: 96GB, bandwidth: 1.8TB/s}"):
-        spec = _read_one(element, at)
+        spec = read_description(element, at)
         if spec is None:
             continue
         twice = [name for name in spec.names if seen.setdefault(split_words(name), spec.name) != spec.name]
@@ -190,7 +176,8 @@ def _read_list(node: Node | None, place: Place) -> Iterator[GpuSpec]:
             yield spec
 
 
-def _read_one(node: Node, place: Place) -> GpuSpec | None:
+def read_description(node: Node, place: Place) -> GpuSpec | None:
+    """One GPU; None where its description cannot be used, which is then reported."""
     keys = keys_of(GpuModelSettings)
     hints = {
         "tflops_bf16": "Write tflops: {bf16: …}.",

@@ -12,8 +12,10 @@ from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.facts.peaks import peaks_of_identity, peaks_of_spec
 from llm_serving_exporter.model.hardware import GpuPeaks
+from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.weights import Precision
+from llm_serving_exporter.targets.host import TargetHost
 from tests.support.builders.configuration import load_text, problems_of
 from tests.support.models.gpucatalogue import CATALOGUE, device, instance
 
@@ -159,3 +161,15 @@ def test_a_new_configuration_is_a_new_description(tmp_path: Path) -> None:
     assert isinstance(after, GpuPeaks)
     assert (before.bandwidth_bytes_per_second, after.bandwidth_bytes_per_second) == (4.6e12, 4.8e12)
     assert after.name in {spec.name for spec in CATALOGUE}
+
+
+def test_the_host_of_targets_goes_by_the_configuration_in_force(tmp_path: Path) -> None:
+    """The host hands a target's peaks to every figure; a reload without the description takes them away."""
+    host = TargetHost(load_text(tmp_path, ACME + ONE % "Acme X1"))
+    target = Target("a", "http://a:8000", gpu_model="Acme X1", gpu_count=8)
+    found = host.gpus.facts.find_target_peaks(target, (), {})
+    assert isinstance(found, GpuPeaks)
+    assert (found.bandwidth_bytes_per_second, found.origin) == (1.8e12, "config")
+    host.config = load_text(tmp_path, "targets: ['http://a:8000']\n")
+    assert host.gpus.facts.find_target_peaks(target, (), {}) is Absence.PEAK_UNKNOWN
+    host.close()

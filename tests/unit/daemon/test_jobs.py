@@ -21,6 +21,7 @@ from llm_serving_exporter.daemon.file_jobs import PRICES_EVERY_SECONDS
 from llm_serving_exporter.daemon.jobs import DISCOVERY_EVERY_SECONDS, FIRST_WITHIN_SECONDS, Daemon
 from llm_serving_exporter.daemon.schedule import MAX_THREADS
 from llm_serving_exporter.daemon.timetable import Run, Timetable
+from llm_serving_exporter.devices.node_gpus import open_gpus
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
@@ -37,9 +38,12 @@ from llm_serving_exporter.normalise.registry import RUNTIMES, reads_otherwise
 from llm_serving_exporter.scrape import lookup
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.configuration import load_text
+from tests.support.builders.exporterpages import amd_labels, amd_page
 from tests.support.builders.handschedule import HandSchedule
 from tests.support.builders.recordings import recording
+from tests.support.servers import faultbehaviours as fault
 from tests.support.servers.driven_exporter import HandClock
+from tests.support.servers.faultserver import FaultServer
 from tests.support.servers.replica import Replica
 
 YEAR = 365 * 86_400.0
@@ -629,3 +633,29 @@ def test_a_dcgm_exporter_that_cannot_be_asked_does_not_end_a_reload() -> None:
         assert (view.dcgm_ok, view.reload_ok, [reading.target.name for reading in view.targets]) == (False, True, ["a"])
     finally:
         daemon.stop()
+
+
+def test_a_device_exporter_takes_nvmls_place_at_a_reload_and_one_that_cannot_be_asked_does_not_end_it() -> None:
+    target = Target("a", "http://127.0.0.1:1")
+    page = amd_page(amd_labels()).encode()
+    with FaultServer({"/metrics": fault.page(page)}) as server:
+        wanted = [
+            config_for(target, device_exporter=DcgmConfig(server.url)),
+            config_for(target, device_exporter=DcgmConfig("ftp://127.0.0.1:1")),
+        ]
+        daemon = Daemon(config_for(target), lambda: wanted.pop(0), open_gpus)
+        daemon.start()
+        try:
+            assert daemon.store.view().gpus is None
+            assert daemon.reload() is None
+            until(lambda: daemon.store.view().gpus is not None)
+            read = daemon.store.view().gpus
+            assert read is not None
+            assert (read.source, [gpu.identity.name for gpu in read.gpus]) == (
+                "amd_device_metrics_exporter",
+                ["Instinct MI300X"],
+            )
+            assert daemon.reload() is None
+            assert (daemon.store.view().gpus, daemon.store.view().reload_ok) == (None, True)
+        finally:
+            daemon.stop()

@@ -1,6 +1,7 @@
 """The GPU catalogue held against a second source of each figure: vendors' headlines, memory by pins, units by clocks, planners' tables.
 
 None of these is where the rows come from, so that an error of either shows. The headlines are sparse rates, as vendors print them.
+They, the clocks and the pins are recalled from vendors' pages and were not read again; the planner's and the chips' tables were read.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import pytest
 
 from llm_serving_exporter.model.weights import Precision
 from tests.support.models.gpucatalogue import CATALOGUE, row
+from tests.support.paths import ROOT
 from tests.unit.facts.test_gpus import PUBLISHED
 
 BF16, FP8, INT8, FP4, FP32 = Precision.BF16, Precision.FP8, Precision.INT8, Precision.FP4, Precision.FP32
@@ -159,6 +161,10 @@ def test_every_row_is_held_against_something():
 def test_every_bandwidth_is_held_against_something():
     checked = {each[0] for each in (*PUBLISHED, *BY_PINS, *BY_CHIP, *PLANNER)}
     assert {spec.name for spec in CATALOGUE} <= checked
+
+
+def test_the_page_says_how_many_there_are() -> None:
+    assert f"**The catalogue** has {len(CATALOGUE)} GPUs" in (ROOT / "docs/ceiling.md").read_text()
 
 
 def test_how_many_rows_were_only_recalled():

@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from llm_serving_exporter.commands.ceiling import arguments as kinds
-from llm_serving_exporter.config.gpu_models import BANDWIDTH, NAME, TFLOPS, describe_gpu, read_gpu_file
+from llm_serving_exporter.config.gpu_models import (
+    BANDWIDTH,
+    KEY,
+    NAME,
+    TFLOPS,
+    describe_gpu,
+    read_description,
+    read_gpu_models,
+)
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.gpus import find
@@ -15,6 +23,7 @@ from llm_serving_exporter.facts.peaks import peaks_of_identity, peaks_of_many, p
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.hardware import GpuPeaks, GpuSpec
 from llm_serving_exporter.model.weights import Precision
+from llm_serving_exporter.schema.document import read_bounded, read_document
 from llm_serving_exporter.schema.flags import FlagReader
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, Place, shown
@@ -47,7 +56,7 @@ def find_peaks(flags: FlagReader) -> GpuPeaks | None:
     """What --gpu means; None where nothing usable says it, which is then reported."""
     file = flags.text("--gpu-spec")
     before = len(flags.problems)
-    own = read_gpu_file(file, Place(file, "", flags.problems)) if file is not None else ()
+    own = _read_file(file, Place(file, "", flags.problems)) if file is not None else ()
     if file is not None and not own and len(flags.problems) == before:
         flags.refuse("--gpu-spec", f"{shown(file)} describes no GPU", "Write gpu_models: as in docs/ceiling.md.")
     broken = len(flags.problems) > before
@@ -74,6 +83,19 @@ def find_peaks(flags: FlagReader) -> GpuPeaks | None:
         if not broken:  # it may be the one that could not be read
             flags.refuse("--gpu", error.what.rstrip("."), error.fix)
         return None
+
+
+def _read_file(path: str, place: Place) -> tuple[GpuSpec, ...]:
+    """The cards of a file that has `gpu_models:` among whatever else it has, such as the daemon's own; or that is a list, or one."""
+    node = read_document(path, place, read_bounded)
+    if node is None:
+        return ()
+    if isinstance(node, dict) and KEY in node:
+        return read_gpu_models(node[KEY], place.key(KEY))
+    if isinstance(node, list):
+        return read_gpu_models(node, place)
+    found = read_description(node, place)
+    return () if found is None else (found,)
 
 
 def _describe(
