@@ -14,6 +14,7 @@ REPLICAS = "target:llm_serving_replica:info"
 WHOLE = "replica:llm_serving_ready:min"
 LACKING = "replica:llm_serving_lacking_ranks:sum"
 REPLICA_NODES = "replica:llm_serving_node:info"
+_OWN = "target:llm_serving_own_ready:max"
 _RANKS = "replica:llm_serving_ranks:max"
 _SHOWN = "replica:llm_serving_shown_ranks:sum"
 _NAMED = 'replica_name!=""'
@@ -30,8 +31,13 @@ def join_ranks(dialect: Dialect, replicas: str, ready: str) -> Iterator[Record]:
 
     def ranks(of: str) -> str:
         each = dialect.bare(series("target_replica_ranks", _NAMED, of=of), "target", "replica_name")
-        return f"({replicas} * on ({of_target}) group_left (replica_name) {each})"
+        return f"({_OWN} * 0 + on ({of_target}) group_left (replica_name) {each})"
 
+    yield Record(
+        _OWN,
+        f"{replicas} * on ({of_target}) group_left () {ready}",
+        "1 for a target that is ready, 0 for another; front ends left out",
+    )
     yield Record(_RANKS, f"max by ({by_replica}) {ranks('replica')}", "ranks that a replica of several targets has")
     yield Record(
         _SHOWN, f"sum by ({by_replica}) {ranks('target')}", "those of them that are on the pages of its targets"
@@ -56,7 +62,7 @@ def join_ranks(dialect: Dialect, replicas: str, ready: str) -> Iterator[Record]:
         ),
         "ranks of a replica that have gone, where some have",
     )
-    own = of_replica(dialect, f"{replicas} * on ({of_target}) group_left () {ready}")
+    own = of_replica(dialect, _OWN)
     yield Record(
         WHOLE,
         f"min by ({by_replica}) ({own}) unless on ({by_replica}) {LACKING} or on ({by_replica}) {LACKING} * 0",
@@ -65,7 +71,7 @@ def join_ranks(dialect: Dialect, replicas: str, ready: str) -> Iterator[Record]:
     yield Record(
         "target:llm_serving_ready:max",
         f"max by ({dialect.labels('target', 'model_name', 'role')}) "
-        f"({of_replica(dialect, replicas)} * on ({by_replica}) group_left () {WHOLE})",
+        f"({of_replica(dialect, f'({_OWN} * 0 + 1)')} * on ({by_replica}) group_left () {WHOLE})",
         "1 for a replica that serves, 0 for one that does not; of ranks that share experts, whether all of them do",
     )
     yield Record(
