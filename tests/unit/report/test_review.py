@@ -111,7 +111,7 @@ def test_tokens_that_were_read_of_neither_week_are_no_cause() -> None:
 def test_weeks_with_much_missing_are_not_compared(where: str) -> None:
     week = usage(A, {"prefill": 100.0, "decode": 236.0}, 1e6, 1e6)
     # 168 GPU-hours, and some more that nobody saw
-    for hours, compared in ((3.0, True), (4.0, False)):
+    for hours, compared in ((8.0, True), (9.0, False)):
         hole = Gap((), "a:8000", WEEK.begin, WEEK.begin + hours * 3600, True, 1.0, 2.0)
         found = build_review(evidence(week, week, **{where: (hole,)}), Settings())
         assert (found.split is not None, found.earlier.usd is not None) == (compared, compared)
