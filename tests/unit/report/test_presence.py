@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from zoneinfo import ZoneInfo
+from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.clients.json_api import Access, JsonApi
-from llm_serving_exporter.clients.prometheus import Prometheus
-from llm_serving_exporter.report.command import make
 from llm_serving_exporter.report.evidence.gaps import Silence
 from llm_serving_exporter.report.evidence.presence import Reason, Watching, divide_silence
-from llm_serving_exporter.report.evidence.week import last_complete_week
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.settings.settings import Settings
 from tests.support.builders.costfortnight import blocks
-from tests.support.builders.movedfortnight import TARGETS, MovedFortnight, Moving
+from tests.support.builders.movedfortnight import TARGETS, MovedFortnight
+from tests.support.builders.reviews import MONDAY, review_week
 from tests.support.servers.prometheus_server import PrometheusServer
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -97,47 +92,31 @@ def test_without_any_scrape_nothing_is_said() -> None:
     assert divided(watched()) == [(None, 12.0)]
 
 
-def choose_targets(with_up: bool) -> tuple[Moving, ...]:
-    """All; without `up` one that is removed and one that is scaled by day."""
-    return TARGETS if with_up else tuple(one for one in TARGETS if one.model in ("m-large", "m-day"))
-
-
-@pytest.fixture(scope="module", params=[True, False], ids=["up", "own-series-only"])
-def moved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Review, bool]]:
-    folder = tmp_path_factory.mktemp("moved")
-    with_up = request.param
-    targets = choose_targets(with_up)
-    monday = last_complete_week(time.time(), ZoneInfo("UTC")).begin
-    blocks(MovedFortnight(monday, targets, with_up).text, folder / "data")
-    with PrometheusServer(folder, "global: {}\n") as server:
-        asked = Prometheus(JsonApi(Access("Prometheus", server.url, "--prometheus.url"), 60.0))
-        try:
-            yield make(asked, Settings(), None, lambda text: None), with_up
-        finally:
-            asked.close()
-
-
-def test_only_a_dead_exporter_leaves_a_gap(moved: tuple[Review, bool]) -> None:
-    review, with_up = moved
-    assert review.gaps is not None
-    if not with_up:
-        assert review.gaps == ()
-        return
-    (gap,) = review.gaps
+def test_only_a_dead_exporter_leaves_a_gap(moved: Review) -> None:
+    assert moved.gaps is not None
+    (gap,) = moved.gaps
     assert gap.target == "dark:8000"
     assert (gap.end - gap.begin) / HOUR == pytest.approx(3.0, abs=0.1)
     assert gap.estimated_usd == pytest.approx(3 * 1.9, rel=0.05)
-    assert not any("not compared" in note or "nothing shows" in note for note in review.notes)
+    assert not any("not compared" in note or "nothing shows" in note for note in moved.notes)
 
 
-def test_spend_and_month_are_those_of_the_hours_that_were(moved: tuple[Review, bool]) -> None:
-    review, with_up = moved
-    targets = choose_targets(with_up)
-    for found, week in ((review.earlier, 0), (review.now, 1)):
-        assert found.usd == pytest.approx(sum(one.usd(week) for one in targets), rel=1e-3)
-    assert review.outlook is not None
+def test_spend_and_month_are_those_of_the_hours_that_were(moved: Review) -> None:
+    for found, week in ((moved.earlier, 0), (moved.now, 1)):
+        assert found.usd == pytest.approx(sum(one.usd(week) for one in TARGETS), rel=1e-3)
+    assert moved.outlook is not None
     # 3 of the hours of one GPU are missing
-    hours = sum(one.hours(1) * one.gpus for one in targets)
-    seen = 168 * hours / (hours + (3 if with_up else 0))
-    spent = sum(one.usd(1) for one in targets)
-    assert review.outlook.projected_usd == pytest.approx(spent / seen * 730, rel=1e-3)
+    hours = sum(one.hours(1) * one.gpus for one in TARGETS)
+    spent = sum(one.usd(1) for one in TARGETS)
+    assert moved.outlook.projected_usd == pytest.approx(spent / (168 * hours / (hours + 3)) * 730, rel=1e-3)
+
+
+def test_own_series_of_a_central_exporter_are_enough(tmp_path: Path) -> None:
+    """Without `up`: one that is removed for good, one that is scaled by day."""
+    targets = tuple(one for one in TARGETS if one.name in ("leaver:8000", "day:8000"))
+    blocks(MovedFortnight(MONDAY, targets, with_up=False).text, tmp_path / "data")
+    with PrometheusServer(tmp_path, "global: {}\n") as server:
+        made = review_week(server, Settings())
+    assert made.gaps == ()
+    assert made.now.usd == pytest.approx(sum(one.usd(1) for one in targets), rel=1e-3)
+    assert made.split is not None
