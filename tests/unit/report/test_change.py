@@ -13,7 +13,6 @@ from llm_serving_exporter.report.evidence.usage import Book, Evidence, Gap, Rate
 from llm_serving_exporter.report.figures.causes import write_causes
 from llm_serving_exporter.report.figures.movements import Kind
 from llm_serving_exporter.report.figures.review import Review, build_review
-from llm_serving_exporter.report.figures.split import logarithmic_mean
 from llm_serving_exporter.report.settings.settings import Settings
 from tests.support.builders.costevidence import WEEK, evidence, gauge, joined, owner, usage
 from tests.support.builders.movedfortnight import TARGETS, Moving
@@ -248,5 +247,21 @@ def test_the_cents_always_add_up(both: Evidence) -> None:
 def test_the_price_part_is_that_of_this_weeks_hours() -> None:
     made = reviewed(target("a", 504.0, price=3.0), target("a", 336.0, price=2.0))
     assert made.split is not None
-    assert made.split.list_price == pytest.approx(168.0)
-    assert logarithmic_mean(504.0, 336.0) != pytest.approx(168.0 / log(1.5) / 2)
+    assert made.split.parts() == {**dict.fromkeys(made.split.parts(), 0.0), "list_price": 168.0}
+
+
+def test_another_node_and_another_workload_are_moves() -> None:
+    held = target("a", 336.0)
+    places = tuple(Book(nodes=(gauge(1.0, target="a", node=node),)) for node in ("n1", "n2"))
+    (one,) = reviewed(held, held, book_before=places[0], book=places[1]).change.movements
+    assert (one.kind, one.name, one.detail, one.usd) == (Kind.MOVED, "a", "from n1 to n2", 0.0)
+    of = tuple(Book(workloads=(gauge(1.0, target="a", workload=name),)) for name in ("old", "new"))
+    (one,) = reviewed(held, held, book_before=of[0], book=of[1]).change.movements
+    assert (one.kind, one.name, one.detail) == (Kind.MOVED, "a", "between workloads new, old")
+
+
+def test_a_kind_that_one_week_does_not_know_is_no_other_hardware() -> None:
+    made = reviewed(target("a", 504.0, price=3.0), target("a", 336.0), book=book(("a", "H100", "spot", 3.0)))
+    assert made.split is not None
+    assert (made.split.list_price, made.split.hardware) == (pytest.approx(168.0), 0.0)
+    assert made.change.movements == ()

@@ -170,12 +170,13 @@ def draw_heatmap(what: str, unit: str, week: Week, hours: Hours) -> Chart:
     below = top + 7 * step
     for clock in (0, 6, 12, 18):
         labels.append(Label(f"{clock:02d}", round(left + clock * wide, 1), below + 12, soft=True))
-    # between the last label of the clock and the words at the edge
-    boxes += [Box(f"h{shade}", WIDTH - 84 + shade * 6, below + 4, 5, 9) for shade in range(_SHADES + 1)]
-    labels.append(Label(f"max {hours_text(most)}", WIDTH, below + 12, "end", soft=True))
+    # on a line of its own: between the clock and the edge there is no room for a large number
+    boxes += [Box(f"h{shade}", left + shade * 6, below + 16, 5, 9) for shade in range(_SHADES + 1)]
+    key = f"0 to {hours_text(most)} {unit} in an hour" if most else f"no {unit}"
+    labels.append(Label(key, left + (_SHADES + 1) * 6 + 4, below + 24, soft=True))
     total = sum(value for value in hours if value is not None)
     words = f"{what} by day and hour: {hours_text(total)} {unit} in all, at most {hours_text(most)} in an hour"
-    return Chart(words, below + 16, boxes, (), labels, "heat")
+    return Chart(words, below + 28, boxes, (), labels, "heat")
 
 
 def _count_columns(week: Week) -> int:
