@@ -33,7 +33,7 @@ def loose_matchers(labels: Mapping[str, str]) -> str:
     """Matchers for series of targets that leave out none of these labels: what a scrape adds to all series is there, what a target has of
     its own may be missing or renamed. "" where there is nothing to leave out."""
     return ",".join(
-        f'{name}=~"{escape_label_value(_escape_regex(text))}|"'
+        f'{name}=~"{escape_label_value(escape_regex(text))}|"'
         for name, text in labels.items()
         if name not in IDENTITY_LABELS
     )
@@ -55,6 +55,7 @@ def targets_only(labels: Mapping[str, str], duration: str) -> str:
     return found
 
 
-def _escape_regex(text: str) -> str:
+def escape_regex(text: str) -> str:
+    """A text as a regular expression of PromQL that matches it and nothing else."""
     # RE2's special characters; what Python escapes beside them RE2 refuses
     return "".join(f"\\{character}" if character in r"\.+*?()|[]{}^$" else character for character in text)

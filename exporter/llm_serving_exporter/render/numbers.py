@@ -150,6 +150,14 @@ def usd_to_the_cent(value: float | None) -> str:
     return f"${value:,.2f}" if value == 0 or abs(value) >= 0.1 else f"${_three_decimal_digits(value)}"
 
 
+def signed_usd_to_the_cent(value: float | None) -> str:
+    """A part of a sum that a reader adds up: "+$1,084.12", "−$0.07"."""
+    if value is None or not isfinite(value):
+        return NOTHING
+    sign = "+" if value > 0 else "−" if value < 0 else ""
+    return f"{sign}${abs(value):,.2f}"
+
+
 def usd_four_digits(value: float) -> str:
     """Four significant digits without the dollar sign, whole dollars from a thousand on: for computed prices that differ by little."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"

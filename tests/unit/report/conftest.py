@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from zoneinfo import ZoneInfo
 
 import pytest
 
-from llm_serving_exporter.clients.json_api import Access, JsonApi
-from llm_serving_exporter.clients.prometheus import Prometheus
-from llm_serving_exporter.report.command import make
-from llm_serving_exporter.report.evidence.week import last_complete_week
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Settings
 from tests.support.builders.costfortnight import Fortnight, blocks
+from tests.support.builders.movedfortnight import MovedFortnight
+from tests.support.builders.reviews import MONDAY, review_week
 from tests.support.servers.prometheus_server import PrometheusServer
 
 SETTINGS = Settings(
@@ -28,7 +24,7 @@ SETTINGS = Settings(
 
 @pytest.fixture(scope="session")
 def fortnight() -> Fortnight:
-    return Fortnight(last_complete_week(time.time(), ZoneInfo("UTC")).begin)
+    return Fortnight(MONDAY)
 
 
 @pytest.fixture(scope="session")
@@ -42,8 +38,13 @@ def prometheus(fortnight: Fortnight, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(scope="session")
 def made(prometheus: PrometheusServer) -> Review:
     """The review of the fortnight's second week."""
-    asked = Prometheus(JsonApi(Access("Prometheus", prometheus.url, "--prometheus.url"), 60.0))
-    try:
-        return make(asked, SETTINGS, None, lambda text: None)
-    finally:
-        asked.close()
+    return review_week(prometheus, SETTINGS)
+
+
+@pytest.fixture(scope="session")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> Review:
+    """The review of a week in which targets come, go, move and change their price."""
+    folder = tmp_path_factory.mktemp("moved")
+    blocks(MovedFortnight(MONDAY).text, folder / "data")
+    with PrometheusServer(folder, "global: {}\n") as server:
+        return review_week(server, Settings())

@@ -31,7 +31,9 @@ def test_a_week_is_written_and_summed_up(tmp_path: Path, capsys: pytest.CaptureF
     said = capsys.readouterr()
     assert said.out.startswith("# LLM serving: cost review: 2026-W46\n")
     # 168 hours of $4, of which $3 served 11 million tokens
-    assert "**$672** for GPU time (0.0 % against 2026-W45), **$0.364** a million tokens" in said.out
+    assert (
+        "**$1,344** in all (0.0 % against 2026-W45), of it $672 for GPU time, **$0.364** a million tokens" in said.out
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "cost-2026-W46-hours.csv", "cost-2026-W46.csv", "cost-2026-W46.html", "cost-2026-W46.md",
     ]  # fmt: skip
@@ -107,7 +109,7 @@ def test_any_other_part_that_cannot_be_read_is_named_and_not_0(
         assert report(server, tmp_path) == 0
     said = capsys.readouterr()
     assert "decode tokens of 2026-W46 could not be read" in said.err
-    assert "**$672** for GPU time" in said.out
+    assert "of it $672 for GPU time" in said.out
     # no price per token from half of the tokens
     assert "**–** a million tokens" in said.out
     page = (tmp_path / "cost-2026-W46.html").read_text()
@@ -149,7 +151,7 @@ def test_without_a_week_of_tokens_there_is_no_cause(
         assert report(server, tmp_path) == 0
     said = capsys.readouterr().out
     # twice the price: without half of the tokens it would look like a mix
-    assert "**$1,344** for GPU time (+100.0 %" in said
+    assert "of it $1,344 for GPU time" in said
     assert "Why it changed" not in said
     assert "what drove it up most" not in said
     assert "change_of_" not in (tmp_path / "cost-2026-W46.csv").read_text()
@@ -198,7 +200,7 @@ def test_a_short_memory_is_said_first(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "Prometheus keeps samples for 10d; the review of 2026-W46 and the week before needs 14d12h" in text
     assert "Data of 2026-W45 begin on Fri 06 Nov at 12:00: the first 108 hours of the week are in no figure." in text
     assert "2026-W46 is not compared with 2026-W45: 64.3 % of the GPU time of 2026-W45 is missing." in text
-    assert "**$672** for GPU time (– against 2026-W45)" in text
+    assert "**$1,344** in all (– against 2026-W45), of it $672 for GPU time" in text
 
 
 def test_no_data_say_what_to_look_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -310,7 +312,7 @@ def test_what_cannot_be_written_is_still_printed(tmp_path: Path, capsys: pytest.
         assert report(server, tmp_path / "file") == 1
     said = capsys.readouterr()
     assert "the report cannot be written to" in said.err
-    assert "**$672** for GPU time" in said.out
+    assert "of it $672 for GPU time" in said.out
 
 
 def test_an_interrupt_leaves_nothing(

@@ -112,13 +112,13 @@ def test_objectives_are_seen_where_users_are(roles: tuple[str, ...], seen: str) 
 
 def test_a_week_without_prices_of_many_hours_is_compared_with_nothing() -> None:
     whole = usage(WORKER, COST, 8e6, 2e6)
-    hours = replace(usage(owner("free:8000"), {"idle": 1.0}, rate="", price=1.0), cost=(), slo=())
+    hours = replace(usage(owner("free:8000"), {"idle": 1.2}, rate="", price=1.0), cost=(), slo=())
     # 20 GPU-hours have a price
     for now, before in ((joined(whole, hours), whole), (whole, joined(whole, hours))):
         found = build_review(evidence(now, before), Settings())
         assert found.split is None
         assert found.earlier.usd is None
         (note,) = (note for note in found.notes if "is not compared" in note)
-        assert "4.8 % of the GPU-hours of 2026-W4" in note
+        assert "5.7 % of the GPU-hours of 2026-W4" in note
     few = replace(hours, gpu_seconds=tuple(replace(line, hours=(1.0,) * 168) for line in hours.gpu_seconds))
     assert build_review(evidence(joined(whole, few), whole), Settings()).split is not None

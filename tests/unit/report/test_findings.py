@@ -9,6 +9,7 @@ import pytest
 
 from llm_serving_exporter.report.evidence.usage import Gap
 from llm_serving_exporter.report.figures.actions import choose_actions
+from llm_serving_exporter.report.figures.change import Change
 from llm_serving_exporter.report.figures.findings import RULES, Facts, apply_rules
 from llm_serving_exporter.report.figures.outlook import ApiComparison, Outlook
 from llm_serving_exporter.report.figures.rates import Commitment, Steady
@@ -23,7 +24,7 @@ CALM = Facts(NOW, replace(NOW))
 API = ApiComparison("An API", 80.0, 100.0, 0.8, 1.0, 5e9, 4e9, None)
 MONTH = Outlook(500.0, 500.0, 0.0, 400.0, 1.25, 500.0, None)
 SPARE = Spare(10.0, 20.0, 5.0, 10.0, (), ())
-ROW = ModelRow("m", NOW, EARLIER, None, 0.3, "gpm", 0.1)
+ROW = ModelRow("m", NOW, EARLIER, 0.3, "gpm", 0.1)
 
 
 def now(**usd: float) -> Totals:
@@ -37,9 +38,9 @@ CASES: dict[str, tuple[Facts, str, Facts]] = {
         Facts(NOW, replace(EARLIER, usd=80.0)),
     ),
     "cause of the change": (
-        Facts(NOW, EARLIER, Split(-2.0, 12.0, 0.0, -2.0)),
-        "The spend rose by $8.00; what drove it up most was the volume of tokens (+$12.00).",
-        Facts(NOW, NOW, Split(-2.0, 4.0, 0.0, -2.0)),
+        Facts(NOW, EARLIER, Change(Split(list_price=-2.0, volume=12.0, idle=-2.0))),
+        "The spend rose by $8.00: $12.00 because more tokens were served.",
+        Facts(NOW, NOW, Change(Split(list_price=-2.0, volume=4.0, idle=-2.0))),
     ),
     "dearer model": (
         Facts(NOW, EARLIER, models=(replace(ROW, before=replace(EARLIER, usd=50.0)),)),

@@ -51,6 +51,10 @@ def queries(asking: Asking) -> list[str]:
     return [
         *(asking.increase(quantity, seconds) for quantity in names.QUANTITIES for seconds in (3600.0, 1800.0)),
         asking.presence(),
+        asking.answers([("llm", "10.0.0.1:10077"), ("pods|x", "[::1]:10077")]),
+        asking.uncounted([("llm", "10.0.0.1:10077")]),
+        asking.scraped_jobs(["llm", 'a "b"']),
+        asking.scraped_at_all(),
         f"sum_over_time({asking.samples([('target', 'x')], 61.0)})",
         *(asking.over_hour(name, BY_NAME[name].labels, 3600.0) for name in names.GAUGES),
         asking.mean_by_model(names.BANDWIDTH, ("source",), 3600.0),

@@ -12,7 +12,7 @@ from llm_serving_exporter.report.figures.rates import find_steady_load, measure_
 from llm_serving_exporter.report.figures.review import build_review
 from llm_serving_exporter.report.figures.rows import sum_alerts, sum_invoice
 from llm_serving_exporter.report.figures.spare import measure_spare
-from llm_serving_exporter.report.figures.totals import build_cells, sum_usage
+from llm_serving_exporter.report.figures.totals import sum_usage
 from llm_serving_exporter.report.pages.page import render_page
 from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Settings
 from tests.support.builders.costevidence import WEEK, evidence, flat, fleet_of, gauge, joined, owner, usage
@@ -35,9 +35,6 @@ def test_idle_time_is_borne_by_the_tokens_target_by_target() -> None:
 
 def test_targets_without_tokens_are_borne_by_nobody() -> None:
     week = joined(usage(A, {"decode": 30.0}, 0.0, 1e6), usage(B, {"idle": 40.0}))
-    found, nobody = build_cells(week)
-    assert nobody == pytest.approx(40.0)
-    assert set(found) == {("m", "unified", "decode")}
     assert sum_usage(week).tokenless_usd == pytest.approx(40.0)
 
 
@@ -111,7 +108,7 @@ def test_tokens_that_were_read_of_neither_week_are_no_cause() -> None:
 def test_weeks_with_much_missing_are_not_compared(where: str) -> None:
     week = usage(A, {"prefill": 100.0, "decode": 236.0}, 1e6, 1e6)
     # 168 GPU-hours, and some more that nobody saw
-    for hours, compared in ((3.0, True), (4.0, False)):
+    for hours, compared in ((8.0, True), (9.0, False)):
         hole = Gap((), "a:8000", WEEK.begin, WEEK.begin + hours * 3600, True, 1.0, 2.0)
         found = build_review(evidence(week, week, **{where: (hole,)}), Settings())
         assert (found.split is not None, found.earlier.usd is not None) == (compared, compared)
@@ -237,6 +234,14 @@ def test_steady_gpus_are_those_of_the_quietest_hour() -> None:
     book = Book(prices=prices, rates=rates, committed=(gauge(2.0, rate="res"),))
     week = Usage(gpu_seconds=(line,))
     assert find_steady_load(week, book, 168, measure_commitments(week, book, WEEK)) == ()
+    # what adding up leaves behind the point is no GPU, and a price that changed is the one that stands in the file
+    rest = replace(measure_commitments(week, book, WEEK)[0], unused_gpu_hours=168.00000000000023)
+    changed = (
+        gauge(tuple(3.0 if hour < 84 else 4.0 for hour in range(168)), target="a:8000", gpu_name="H100", rate="od"),
+        *prices[1:],
+    )
+    (found,) = find_steady_load(week, Book(prices=changed, rates=rates), 168, [rest])
+    assert (found.gpus, found.usd_per_gpu_hour) == (1.0, 4.0)
     dearer = (prices[0], gauge(5.0, target="b:8000", gpu_name="H100", rate="res"))
     assert find_steady_load(Usage(gpu_seconds=(line,)), Book(prices=dearer, rates=rates), 168) == ()
 

@@ -1,21 +1,14 @@
-"""Looks at both edges of a silence: its exact moments, what counters grew by, and whether Prometheus still scraped the target."""
+"""Looks at both edges of a silence: its exact moments, and what counters grew by."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from llm_serving_exporter.clients.prometheus import Sample
 from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, Reader
 from llm_serving_exporter.report.evidence.gaps import LOOKBACK_SECONDS, Growth, Silence, crosses_hour, measure_growth
+from llm_serving_exporter.report.evidence.presence import Part
 from llm_serving_exporter.report.evidence.usage import Usage
-from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
-
-# a shorter silence is a gap whoever was scraped in it
-_SHORTEST_ABSENCE_SECONDS = 1800.0
-# so long after data ended it is looked whether others were scraped: all scrapes of days are too many samples
-_OTHERS_SECONDS = 6 * HOUR_SECONDS
-_ALL = 0.9
+from llm_serving_exporter.report.evidence.week import Week
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +19,11 @@ class Across:
     silence: Silence
     # what the counters grew by in between
     growth: Growth
-    # whether the target was taken away, so that the silence is no gap
-    left: bool = False
-    # whether nothing shows if the target was taken away or its exporter was down
-    unsure: bool = False
 
 
-def measure_across(reader: Reader, silence: Silence, until: float) -> Across:
-    """Measures a silence at its edges. `until`: where to stop looking at a silence that does not end. Raises ApiError."""
-    ask, asking = reader.prometheus, reader.asking
+def measure_across(reader: Reader, part: Part) -> Across:
+    """Measures a silence at its edges; of a part of one, only what was there before it. Raises ApiError."""
+    ask, asking, silence = reader.prometheus, reader.asking, part.silence
     own = [*silence.who[0], ("target", silence.who[1])]
     query = asking.everything_of(own)
 
@@ -42,14 +31,14 @@ def measure_across(reader: Reader, silence: Silence, until: float) -> Across:
         return [when for _, points in ask.raw(asking.samples(own, seconds), at) for when, _ in points]
 
     begin = max(taken(silence.begin, LOOKBACK_SECONDS + 1), default=silence.begin)
-    silence = replace(silence, begin=begin)
+    exact = replace(silence, begin=begin)
     before = ask.instant(query, begin)
-    if silence.end is None:
-        grown = measure_growth(before, (), asking.identity, asking.extra)
-        return _judge_end(reader, silence, grown, before, until) if silence.alone else Across(silence, grown)
+    if silence.end is None or not part.whole:
+        return Across(exact, measure_growth(before, (), asking.identity, asking.extra))
     end = min((at for at in taken(silence.end, MINUTE_SECONDS + 1) if at > begin), default=silence.end)
-    grown = measure_growth(before, ask.instant(query, end), asking.identity, asking.extra)
-    return Across(replace(silence, end=end), grown, _has_left(reader, before, begin, end))
+    return Across(
+        replace(exact, end=end), measure_growth(before, ask.instant(query, end), asking.identity, asking.extra)
+    )
 
 
 def is_booked(reader: Reader, usage: Usage, silence: Silence, grown: Growth, week: Week) -> bool:
@@ -76,50 +65,3 @@ def is_booked(reader: Reader, usage: Usage, silence: Silence, grown: Growth, wee
         if all(line.owner.label(name) == value for name, value in silence.who[0])
     )
     return abs(held - since - growing) < abs(held - alone)
-
-
-def _judge_end(reader: Reader, silence: Silence, grown: Growth, before: Sequence[Sample], until: float) -> Across:
-    """A silence that does not end, while others have data. If Prometheus still tried to scrape, the exporter was down; otherwise the target
-    was taken away."""
-    begin, length = silence.begin, until - silence.begin - 2 * MINUTE_SECONDS
-    scrapes = _list_scrapes(before)
-    # of an hour: one scrape more or less is no matter in it
-    usual = _scrapes_per_second(reader, scrapes, begin, HOUR_SECONDS) if scrapes else 0.0
-    if not usual or length <= 0:
-        return Across(silence, grown, left=True, unsure=True)
-    tried = _count_scrapes(reader, scrapes, until - MINUTE_SECONDS, length) / usual
-    if tried > _ALL * length:
-        return Across(silence, grown)
-    if tried >= _SHORTEST_ABSENCE_SECONDS:
-        # in vain for a while, then no more
-        return Across(replace(silence, end=begin + tried), grown)
-    looked = min(length, _OTHERS_SECONDS)
-    others = _count_scrapes(reader, (), begin + MINUTE_SECONDS + looked, looked)
-    return Across(silence, grown, left=True, unsure=others <= usual * looked / 2)
-
-
-def _has_left(reader: Reader, before: Sequence[Sample], begin: float, end: float) -> bool:
-    """Whether the target was taken away: Prometheus scraped others and did not even try this one.
-
-    With a dead exporter scrapes fail, with a dead Prometheus there are none at all: both are gaps, and so is everything unknown.
-    """
-    scrapes = _list_scrapes(before)
-    if end - begin < _SHORTEST_ABSENCE_SECONDS or not scrapes:
-        return False
-    usual = _scrapes_per_second(reader, scrapes, begin, 2 * LOOKBACK_SECONDS)
-    inside = end - begin - 2 * MINUTE_SECONDS
-    own, any_ = (_count_scrapes(reader, whom, end - MINUTE_SECONDS, inside) for whom in (scrapes, ()))
-    return usual > 0 and any_ > usual * inside / 2 and own < any_ / 2
-
-
-def _list_scrapes(before: Sequence[Sample]) -> list[tuple[str, str]]:
-    return sorted({(of["job"], of["instance"]) for of, _ in before if "job" in of and "instance" in of})
-
-
-def _scrapes_per_second(reader: Reader, scrapes: Sequence[tuple[str, str]], at: float, seconds: float) -> float:
-    """Scrapes a second, over so many seconds while there were data."""
-    return _count_scrapes(reader, scrapes, at, seconds) / seconds
-
-
-def _count_scrapes(reader: Reader, whom: Sequence[tuple[str, str]], at: float, seconds: float) -> float:
-    return reader.prometheus.value(reader.asking.scraped(whom, seconds), at) or 0.0

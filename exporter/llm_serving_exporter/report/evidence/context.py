@@ -16,6 +16,7 @@ from llm_serving_exporter.schema.duration import parse_duration
 _RETENTION = re.compile(r"(?:^|\s)([0-9][0-9a-z]*[a-z])(?:\s|$)")
 # evaluations of a rule may be a minute apart and late
 _SAME_EPISODE_SECONDS = 2.5 * MINUTE_SECONDS
+_WORKLOAD = ("workload", "workload_kind", "namespace")
 _OF_WHOM = ("model_name", "role", "target", "node", "gpu", "slo", "phase", "resource")
 
 
@@ -33,6 +34,11 @@ def book(reader: Reader, week: Week) -> Book:
         prices=gauges("prices", names.PRICE, ("target", "gpu_name", "rate"), "last_over_time"),
         gpus=gauges("GPUs of targets", names.TARGET_GPUS, ("target", "gpu_name")),
         nodes=gauges("nodes of targets", names.NODE_INFO, ("target", "node")),
+        workloads=tuple(
+            gauge
+            for gauge in gauges("workloads", names.TARGET_INFO, ("target", *_WORKLOAD))
+            if gauge.labels.get("workload")
+        ),
         committed=gauges("commitments", names.COMMITTED, ("rate",)),
         rates={
             gauge.labels.get("rate", ""): RateFacts(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -11,9 +11,18 @@ from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.report.evidence import context, names
 from llm_serving_exporter.report.evidence.across import Across, is_booked, measure_across
-from llm_serving_exporter.report.evidence.fetch import Reader
-from llm_serving_exporter.report.evidence.gaps import Silence, add_recovered, clip_to_week, describe_gap, find_silences
-from llm_serving_exporter.report.evidence.usage import Evidence, Gap, Usage
+from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, Reader
+from llm_serving_exporter.report.evidence.gaps import Who, add_recovered, clip_to_week, describe_gap, find_silences
+from llm_serving_exporter.report.evidence.presence import (
+    Part,
+    Reason,
+    Scrape,
+    Watching,
+    count_minutes,
+    divide_silence,
+    watch_exporters,
+)
+from llm_serving_exporter.report.evidence.usage import Absence, Evidence, Gap, Usage
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week, week_before
 from llm_serving_exporter.schema.duration import format_duration
 
@@ -36,28 +45,28 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
     if usage.empty:
         raise NoDataError(_explain_no_data(reader, week, retention, now_unix_seconds))
     found = _silences(reader, previous, week, now_unix_seconds)
-    silent = _Silences(found or (), min(now_unix_seconds, week.end))
-    usage, gaps, away = _fill_gaps(reader, usage, silent, week)
-    usage_before, gaps_before, _ = _fill_gaps(reader, usage_before, silent, previous)
+    absences = _find_absences(found or ())
+    holes = [part for part in found or () if not _is_absence(part)]
+    measured = _Measured(reader, holes)
+    usage, gaps = _fill_gaps(reader, usage, holes, measured, week)
+    usage_before, gaps_before = _fill_gaps(reader, usage_before, holes, measured, previous)
     begins_before = _find_first_hour(usage_before)
     # else a beginning that is missing is a gap
     begins = _find_first_hour(usage) or 0 if begins_before is None else 0
     book, fleet = context.book(reader, week), context.fleet(reader, week)
+    book_before = context.book(reader, previous)
     episodes, methods = context.episodes(reader, week), context.methods(reader, week)
     watched = context.watched_hours(reader, week)
     # once everything has been asked, or a warning would be missed
     notes = [f"Prometheus warned: {on_one_line(warning, 300)}" for warning in reader.prometheus.warnings]
-    if away.back:
-        notes.append(_note_absences(away.back))
-    if away.ended:
-        notes.append(_note_ends(away.ended))
+    notes += _note_absences([one for one in absences if one.end is None or one.end > week.begin])
     if gaps_before:
         notes.append(
             f"The week before has {len(gaps_before)} gaps too, so the figures that this week is compared with may be too low."
         )
-    if found is not None and len(found) > MOST_GAPS:
+    if len(holes) > MOST_GAPS:
         notes.append(
-            f"There are {len(found)} gaps; only the {MOST_GAPS} longest were checked for cost that counters recovered."
+            f"There are {len(holes)} gaps; only the {MOST_GAPS} longest were checked for cost that counters recovered."
         )
     return Evidence(
         week,
@@ -76,101 +85,135 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
         tuple(reader.missing),
         tuple(_note_memory(week, previous, begins, begins_before, retention, now_unix_seconds, zone)),
         watched,
+        tuple(absences),
+        book_before,
     )
 
 
-def _silences(reader: Reader, previous: Week, week: Week, now: float) -> list[Silence] | None:
+def _silences(reader: Reader, previous: Week, week: Week, now: float) -> list[Part] | None:
+    """The silences of both weeks, each as parts of one reason; None where they cannot be read."""
     reader.progress("gaps")
     until = min(now, week.end + _AFTER_SECONDS)
-    query = reader.asking.presence()
-    presence: dict[tuple[tuple[tuple[str, str], ...], str], list[float]] = {}
-    read = reader.attempt("gaps", lambda: list(reader.by_minute(query, previous.begin, until)))
+    read = reader.attempt("gaps", _read_presence, reader, previous.begin, until)
     if read is None:
         return None
-    for labels, points in read:
+    presence, counted = read
+    end = min(now, week.end)
+    found = find_silences(presence, end)
+    watching = reader.attempt("what Prometheus scraped", watch_exporters, reader, counted, found, previous.begin, until)
+    if watching is None:
+        watching = Watching(previous.begin, count_minutes(previous.begin, until))
+    return [part for silence in found for part in divide_silence(silence, watching, end)]
+
+
+def _read_presence(
+    reader: Reader, begin: float, until: float
+) -> tuple[dict[Who, list[float]], dict[Who, dict[Scrape, bytearray]]]:
+    """By target: the minutes with data, ascending; the same by the scrape that had them."""
+    minutes = count_minutes(begin, until)
+    counted: dict[Who, dict[Scrape, bytearray]] = {}
+    for labels, points in reader.by_minute(reader.asking.presence(), begin, until):
         who = tuple((name, labels.get(name, "")) for name in reader.asking.identity), labels.get("target", "")
-        presence.setdefault(who, []).extend(at for at, _ in points)
-    return find_silences(presence, min(now, week.end))
+        scrape = labels.get("job", ""), labels.get("instance", "")
+        there = counted.setdefault(who, {}).setdefault(scrape, bytearray(minutes))
+        for at, _ in points:
+            there[min(round((at - begin) / MINUTE_SECONDS), minutes - 1)] = 1
+    presence = {
+        who: [begin + at * MINUTE_SECONDS for at, seen in enumerate(zip(*scrapes.values(), strict=True)) if any(seen)]
+        for who, scrapes in counted.items()
+    }
+    return presence, counted
 
 
-class _Silences:
-    """The silences of both weeks and what was found at their edges, each looked at once. `end`: end of the later week, or now."""
+class _Measured:
+    """Gaps of both weeks with what was found at their edges, each looked at once."""
 
-    def __init__(self, found: Sequence[Silence], end: float) -> None:
-        self.found = found
-        # Prometheus itself may have been gone from where all data end
-        self._until = min(end, *(one.begin for one in found if one.end is None and not one.alone), end)
-        self._asked: set[Silence] = set()
+    def __init__(self, reader: Reader, gaps: Sequence[Part]) -> None:
+        self._reader = reader
+        self._asked: set[Part] = set()
         for ended in (False, True):
-            alike = (one for one in found if (one.end is None) == ended)
-            self._asked |= set(sorted(alike, key=lambda one: one.begin - (one.end or 0.0))[:MOST_GAPS])
-        self._seen: dict[Silence, Across | None] = {}
+            alike = (one for one in gaps if (one.silence.end is None) == ended)
+            longest = sorted(alike, key=lambda one: one.silence.begin - (one.silence.end or 0.0))
+            self._asked |= set(longest[:MOST_GAPS])
+        self._seen: dict[Part, Across | None] = {}
 
-    def read_across(self, reader: Reader, silence: Silence) -> Across | None:
+    def read_across(self, part: Part) -> Across | None:
         """None where it cannot be read, or there are too many."""
-        if silence in self._asked and silence not in self._seen:
-            what = f"the counters of {silence.who[1]} across a gap"
-            self._seen[silence] = reader.attempt(what, measure_across, reader, silence, self._until)
-        return self._seen.get(silence)
+        if part in self._asked and part not in self._seen:
+            what = f"the counters of {part.silence.who[1]} across a gap"
+            self._seen[part] = self._reader.attempt(what, measure_across, self._reader, part)
+        return self._seen.get(part)
 
 
-@dataclass(frozen=True, slots=True)
-class _Away:
-    """Silences of targets that were taken away, which are no gaps."""
+def _find_absences(parts: Sequence[Part]) -> list[Absence]:
+    """Times in which targets were not there."""
+    return [
+        Absence(
+            *part.silence.who,
+            part.silence.begin,
+            part.silence.end,
+            part.reason == Reason.REMOVED,
+            sure=part.reason is not None,
+        )
+        for part in parts
+        if _is_absence(part)
+    ]
 
-    # of targets that came back
-    back: list[Silence] = field(default_factory=list)
-    # of targets that did not, where nothing shows whether they were taken away
-    ended: list[Silence] = field(default_factory=list)
+
+def _is_absence(part: Part) -> bool:
+    if part.reason is None:
+        # nothing shows it: one of several targets whose data end is taken to have been removed, one that comes back not
+        return part.silence.end is None and part.silence.alone
+    return part.reason.absent
 
 
-def _fill_gaps(reader: Reader, usage: Usage, silent: _Silences, week: Week) -> tuple[Usage, list[Gap], _Away]:
-    """The usage with what counters grew by across gaps, the gaps, and the silences of targets that were taken away."""
-    read, gaps, away = usage, [], _Away()
-    for silence in silent.found:
-        if clip_to_week(silence, week) is None:
+def _fill_gaps(
+    reader: Reader, usage: Usage, gaps: Sequence[Part], measured: _Measured, week: Week
+) -> tuple[Usage, list[Gap]]:
+    """The usage with what counters grew by across gaps, and the gaps of a week."""
+    read, found = usage, []
+    for part in gaps:
+        if clip_to_week(part.silence, week) is None:
             continue
-        seen = silent.read_across(reader, silence)
-        if seen is None and silence.alone:
-            away.ended.append(silence)
-            continue
-        if seen is not None and seen.left:
-            if silence.end is not None:
-                away.back.append(seen.silence)
-            elif seen.unsure:
-                away.ended.append(seen.silence)
-            continue
-        exact, grown = (seen.silence, seen.growth) if seen is not None else (silence, None)
+        seen = measured.read_across(part)
+        exact, grown = (seen.silence, seen.growth) if seen is not None else (part.silence, None)
         gap = clip_to_week(exact, week)
-        if gap is not None:
-            gap = describe_gap(gap, exact, grown, week)
-            gaps.append(gap)
-            if grown is not None:
-                there = reader.attempt(
-                    f"the hours after a gap of {gap.target}", is_booked, reader, read, exact, grown, week
-                )
-                usage = add_recovered(usage, gap, exact, grown, week, booked=bool(there))
-    return usage, gaps, away
+        if gap is None:
+            continue
+        if grown is None or not part.whole:
+            known = gap if grown is None else replace(gap, gpus=grown.gpus, usd_per_gpu_hour=grown.usd_per_gpu_hour)
+            found.append(known)
+            continue
+        gap = describe_gap(gap, exact, grown, week)
+        found.append(gap)
+        there = reader.attempt(f"the hours after a gap of {gap.target}", is_booked, reader, read, exact, grown, week)
+        usage = add_recovered(usage, gap, exact, grown, week, booked=bool(there))
+    return usage, found
 
 
-def _name_targets(away: Sequence[Silence]) -> str:
-    names_ = list(dict.fromkeys(silence.who[1] for silence in away))
+def _name_targets(away: Sequence[Absence]) -> str:
+    names_ = list(dict.fromkeys(one.target for one in away))
     return ", ".join(names_[:3]) + (f" and {len(names_) - 3} more" if len(names_) > 3 else "")
 
 
-def _note_ends(ended: Sequence[Silence]) -> str:
-    return (
-        f"Data of {_name_targets(ended)} end before the week does, and nothing shows whether Prometheus still scraped there. "
-        "The time after it counts as free and is in no figure; if an exporter was down, the spend is too low."
-    )
-
-
-def _note_absences(away: Sequence[Silence]) -> str:
-    hours = sum((silence.end or silence.begin) - silence.begin for silence in away) / HOUR_SECONDS
-    return (
-        f"{len(away)} times a target disappeared and came back ({_name_targets(away)}; {hours:.0f} hours in all): Prometheus no "
-        "longer had it as a target but scraped others, as when replicas are scaled down. That time counts as free and is in no figure."
-    )
+def _note_absences(absences: Sequence[Absence]) -> list[str]:
+    """What a reader has to know about time that counts as free, in sentences."""
+    said = []
+    back = [one for one in absences if one.end is not None]
+    if back:
+        hours = sum((one.end or one.begin) - one.begin for one in back) / HOUR_SECONDS
+        said.append(
+            f"{len(back)} times a target disappeared and came back ({_name_targets(back)}; {hours:.0f} hours in all): its exporter "
+            "no longer had it, or Prometheus no longer had its exporter but scraped others, as when replicas are scaled down. That time "
+            "counts as free and is in no figure."
+        )
+    ended = [one for one in absences if not one.sure]
+    if ended:
+        said.append(
+            f"Data of {_name_targets(ended)} end before the week does, and nothing shows whether Prometheus still scraped there. "
+            "The time after it counts as free and is in no figure; if an exporter was down, the spend is too low."
+        )
+    return said
 
 
 def _note_memory(

@@ -71,13 +71,13 @@ class Reader:
                         line[index] = value
         return [(dict(labels), tuple(hours)) for labels, hours in found.items()]
 
-    def by_minute(self, query: str, begin: float, end: float) -> Iterator[Series]:
-        """Series with a value for each minute, in pieces of a day: the same labels come again in the next piece."""
+    def by_minute(self, query: str, begin: float, end: float, step: float = MINUTE_SECONDS) -> Iterator[Series]:
+        """Series with a value for each minute, or each `step` seconds, in pieces of a day: the same labels come again in the next piece."""
         at = begin
         while at <= end:
-            until = min(at + _CHUNK_SECONDS - MINUTE_SECONDS, end)
-            yield from self._range(query, at, until, MINUTE_SECONDS)
-            at = until + MINUTE_SECONDS
+            until = min(at + _CHUNK_SECONDS - step, end)
+            yield from self._range(query, at, until, step)
+            at = until + step
 
     def _range(self, query: str, begin: float, end: float, step: float) -> list[Series]:
         try:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from llm_serving_exporter.catalogue import BY_NAME, cost
 from llm_serving_exporter.catalogue.spec import PLACE_LABELS
-from llm_serving_exporter.clients.stored_labels import loose_matchers, take_exported
+from llm_serving_exporter.clients.stored_labels import escape_regex, loose_matchers, take_exported
 from llm_serving_exporter.model.text import escape_label_value
 
 TARGET = ("target", "model_name", "role")
@@ -96,9 +96,9 @@ COUNTERS = tuple(quantity.counter for quantity in QUANTITIES)
 # gauges and info series, without prefix, as the catalogue has them
 PRICE, RATE_INFO, COMMITTED, BUDGET = cost.PRICE.name, cost.RATE_INFO.name, cost.COMMITTED_GPUS.name, cost.BUDGET.name
 ATTRIBUTION = cost.ATTRIBUTION.name
-TARGET_GPUS, NODE_INFO = "target_gpus", "target_node_info"
+TARGET_GPUS, NODE_INFO, TARGET_INFO, HELD_TARGETS = "target_gpus", "target_node_info", "target_info", "exporter_targets"
 BANDWIDTH, BATCH = "bandwidth_ceiling_ratio", "batch_utilization_ratio"
-GAUGES = (PRICE, RATE_INFO, COMMITTED, BUDGET, ATTRIBUTION, TARGET_GPUS, NODE_INFO, BANDWIDTH, BATCH)
+GAUGES = (PRICE, RATE_INFO, COMMITTED, BUDGET, ATTRIBUTION, TARGET_GPUS, NODE_INFO, TARGET_INFO, BANDWIDTH, BATCH)
 
 
 def exported(name: str) -> str:
@@ -140,9 +140,9 @@ class Asking:
         return f"{raw} or on ({known}) max by ({known}) ({quantity.record}{where})"
 
     def presence(self) -> str:
-        """Whether a target has been counted within the last minutes. Without timestamp(), which takes Prometheus 17 times as long."""
+        """Whether a scrape had a target's GPU time in the last minutes. Without timestamp(), which takes Prometheus 17 times as long."""
         counter = take_exported(exported(GPU_SECONDS.counter), *self.identity)
-        return f"max by ({_join_labels(*self.identity, 'target')}) ({counter})"
+        return f"max by ({_join_labels(*self.identity, 'target', 'job', 'instance')}) ({counter})"
 
     def samples(self, labels: Sequence[tuple[str, str]], seconds: float) -> str:
         """The samples themselves of one target's GPU time in the last `seconds`."""
@@ -183,11 +183,30 @@ class Asking:
         return f'max(ALERTS{{alertname="{WATCHDOG}",alertstate="firing"}})'
 
     @staticmethod
-    def scraped(scrapes: Sequence[tuple[str, str]], seconds: float) -> str:
-        """How often the busiest of some scrapes, (job, instance) each, was tried in the last `seconds`, whatever came of it; of all scrapes
-        for ()."""
-        each = [f"up{{job={quote_label(job)},instance={quote_label(instance)}}}" for job, instance in scrapes] or ["up"]
-        return f"max({' or '.join(f'count_over_time({one}[{_write_range(seconds)}])' for one in each)})"
+    def answers(scrapes: Sequence[tuple[str, str]]) -> str:
+        """By (job, instance): 1 where an exporter answered its scrape, 0 where the scrape failed, nothing where there was none. Its own
+        series say that it answered where `up` is not kept."""
+        which = _match_scrapes(scrapes)
+        own = f'{exported(HELD_TARGETS)}{{state="held",{which}}} >= bool 0'
+        return f"max by (job, instance) ({own} or on (job, instance) up{{{which}}})"
+
+    @staticmethod
+    def uncounted(scrapes: Sequence[tuple[str, str]]) -> str:
+        """Targets that an exporter has without counting their GPU time."""
+        info = f"{exported(TARGET_INFO)}{{{_match_scrapes(scrapes)}}}"
+        return (
+            f"max by (job, instance, target) ({info} unless on (job, instance, target) {exported(GPU_SECONDS.counter)})"
+        )
+
+    @staticmethod
+    def scraped_jobs(jobs: Sequence[str]) -> str:
+        """Jobs of which anything is scraped, whatever comes of it."""
+        return f"count by (job) (up{{job=~{_match_any(jobs)}}})"
+
+    @staticmethod
+    def scraped_at_all() -> str:
+        """Whether Prometheus scrapes anything."""
+        return "count(up)"
 
     def everything_of(self, labels: Sequence[tuple[str, str]]) -> str:
         """All counters, prices and GPUs of one target as they stand, whoever says it."""
@@ -204,6 +223,15 @@ def _match_target(labels: Sequence[tuple[str, str]]) -> str:
     """Matchers for the series of a target, by its name and labels that tell fleets apart."""
     known = dict(labels)
     return ",".join(filter(None, (f"target={quote_label(known.pop('target', ''))}", loose_matchers(known))))
+
+
+def _match_scrapes(scrapes: Sequence[tuple[str, str]]) -> str:
+    jobs, instances = (sorted(set(values)) for values in zip(*scrapes, strict=True))
+    return f"job=~{_match_any(jobs)},instance=~{_match_any(instances)}"
+
+
+def _match_any(values: Sequence[str]) -> str:
+    return quote_label("|".join(escape_regex(value) for value in values))
 
 
 def _join_labels(*labels: str) -> str:

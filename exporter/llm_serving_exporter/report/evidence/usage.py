@@ -123,6 +123,8 @@ class Book:
     gpus: tuple[Gauge, ...] = ()
     # 1 where a target runs on a node; labels target, node
     nodes: tuple[Gauge, ...] = ()
+    # 1 where a target belongs to a workload; labels target, workload, workload_kind, namespace
+    workloads: tuple[Gauge, ...] = ()
     # GPUs that are committed; label rate
     committed: tuple[Gauge, ...] = ()
     # facts of each rate, by its name
@@ -201,6 +203,24 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
+class Absence:
+    """A time in which a target was not there: free, and no gap. Times are Unix seconds."""
+
+    # identity labels of the target
+    extra: Extra
+    # the target's name
+    target: str
+    # when it went
+    begin: float
+    # when it came back; None where it did not by the end of the week
+    end: float | None
+    # whether its exporter lived on without it; else it went with its exporter
+    exporter_lived: bool
+    # whether anything shows that it was taken away
+    sure: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """All that the review is computed from."""
 
@@ -236,6 +256,10 @@ class Evidence:
     memory: tuple[str, ...] = ()
     # hours in which alert rules were evaluated; None where that is unknown
     watched_hours: float | None = None
+    # times of both weeks in which a target was not there
+    absences: tuple[Absence, ...] = ()
+    # prices, GPUs, nodes and commitments of the week before
+    book_before: Book = Book()
 
 
 def drop_unknown(values: Iterable[float | None]) -> Iterator[float]:

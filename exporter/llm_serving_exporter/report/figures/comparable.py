@@ -11,7 +11,7 @@ from llm_serving_exporter.report.figures.coverage import Seen, missing_gpu_secon
 from llm_serving_exporter.report.figures.totals import Totals
 
 # of a week's GPU time: more of it that is not there, or has no price, could be a cause of its own
-MOST_UNKNOWN = 0.02
+MOST_UNKNOWN = 0.05
 
 
 # less of it, in gaps, is said further down

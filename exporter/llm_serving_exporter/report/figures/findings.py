@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from llm_serving_exporter.render.numbers import amount, hours, percent, signed_usd, usd
+from llm_serving_exporter.render.numbers import amount, hours, percent, usd
 from llm_serving_exporter.report.evidence.usage import Gap
+from llm_serving_exporter.report.figures.causes import write_causes
+from llm_serving_exporter.report.figures.change import Change
 from llm_serving_exporter.report.figures.formulas import change
 from llm_serving_exporter.report.figures.outlook import Outlook
 from llm_serving_exporter.report.figures.rates import Commitment
 from llm_serving_exporter.report.figures.rows import AlertSums, Attainment, ModelRow
 from llm_serving_exporter.report.figures.spare import Spare
-from llm_serving_exporter.report.figures.split import Split
 from llm_serving_exporter.report.figures.totals import Totals
 
 
@@ -25,7 +26,7 @@ class Facts:
     # totals of the week before
     earlier: Totals
     # why the spend changed; None without both weeks
-    split: Split | None = None
+    change: Change | None = None
     # by model, the most expensive first
     models: tuple[ModelRow, ...] = ()
     # replicas beyond need; None where that is unknown
@@ -81,21 +82,12 @@ def _apart(facts: Facts) -> str | None:
 
 
 def _cause(facts: Facts) -> str | None:
-    """The cause that moved the spend most."""
-    if facts.split is None or facts.earlier.usd is None or facts.now.usd is None:
+    """Why the spend changed."""
+    if facts.change is None or facts.earlier.usd is None:
         return None
-    total = facts.now.usd - facts.earlier.usd
-    if abs(total) < 0.03 * facts.earlier.usd:
+    if abs(facts.change.split.total) < 0.03 * facts.earlier.usd:
         return None
-    causes = {
-        "prices": facts.split.price,
-        "the volume of tokens": facts.split.volume,
-        "the mix of models and phases": facts.split.mix,
-        "how well the GPUs were used": facts.split.utilisation,
-    }
-    name, part = max(causes.items(), key=lambda one: one[1] if total > 0 else -one[1])
-    moved, pushed = ("rose", "drove it up") if total > 0 else ("fell", "brought it down")
-    return f"The spend {moved} by {usd(abs(total))}; what {pushed} most was {name} ({signed_usd(part)})."
+    return write_causes(facts.change)[0]
 
 
 def _dearer(facts: Facts) -> str | None:

@@ -16,6 +16,8 @@ from llm_serving_exporter.report.evidence.week import Week
 # of a GPU, in the hour of a restart or of a missed scrape
 _LOST_AT_EDGES = 0.05
 _KNOWN_SECONDS = 60.0
+# of a GPU: what adding up a week of hours leaves behind the point
+_ROUNDING = 1e-6
 # a GPU at such a rate that is given back is paid for no more
 _CASH = (RateKind.ON_DEMAND, RateKind.SPOT)
 
@@ -80,6 +82,17 @@ def average_rate_price(
         weighted = [(value, 1.0) for value, _ in weighted]
     all_ = sum(weight for _, weight in weighted)
     return sum(value * weight for value, weight in weighted) / all_ if all_ else None
+
+
+def _find_last_price(book: Book, rate: str, gpu_name: str) -> float | None:
+    """The price of a rate for a kind of GPU as it stood last, as the price file has it; of several the lowest. None where it was in
+    force on no target."""
+    found: list[tuple[int, float]] = []
+    for gauge in book.prices:
+        if gauge.labels.get("rate") == rate and gauge.labels.get("gpu_name") == gpu_name:
+            known = [(-hour, value) for hour, value in enumerate(gauge.hours) if value is not None]
+            found += known[-1:]
+    return min(found)[1] if found else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,18 +214,12 @@ def find_steady_load(
         ]
         seconds = sum_by_hour(lines, hours)
         floor = min(((seconds[index] or 0.0) / 3600 for index in known), default=0.0)
-        offers = [
-            (price, rate)
-            for rate in reserved
-            if (price := average_rate_price(usage, book, rate, identity, kind)) is not None
-        ]
-        current = [
-            price for rate in on_demand if (price := average_rate_price(usage, book, rate, identity, kind)) is not None
-        ]
+        offers = [(price, rate) for rate in reserved if (price := _find_last_price(book, rate, kind)) is not None]
+        current = [price for rate in on_demand if (price := _find_last_price(book, rate, kind)) is not None]
         gpus = float(int(floor + _LOST_AT_EDGES))
         if offers and known:
             # what is committed already and stands unused comes first
-            gpus -= ceil(idle.get(min(offers)[1], 0.0) / len(known))
+            gpus -= ceil(idle.get(min(offers)[1], 0.0) / len(known) - _ROUNDING)
         if offers and current and gpus >= 1 and min(offers)[0] < min(current):
             price, rate = min(offers)
             usd = gpus * (min(current) - price) * len(known)

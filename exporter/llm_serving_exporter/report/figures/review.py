@@ -10,6 +10,7 @@ from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.usage import Evidence, Gap, Hours, Usage, sum_by_hour
 from llm_serving_exporter.report.evidence.week import Week
 from llm_serving_exporter.report.figures.actions import Action, choose_actions
+from llm_serving_exporter.report.figures.change import Change, explain_change
 from llm_serving_exporter.report.figures.checks import CheckRow, sum_checks
 from llm_serving_exporter.report.figures.comparable import can_split, explain_no_comparison, note_gaps
 from llm_serving_exporter.report.figures.counted_once import count_once
@@ -23,6 +24,7 @@ from llm_serving_exporter.report.figures.rates import (
     find_rates_of_kind,
     find_steady_load,
     measure_commitments,
+    sum_unused_usd,
     sum_unused_usd_seen,
 )
 from llm_serving_exporter.report.figures.rows import (
@@ -41,8 +43,8 @@ from llm_serving_exporter.report.figures.rows import (
     sum_invoice,
 )
 from llm_serving_exporter.report.figures.spare import Spare, measure_spare
-from llm_serving_exporter.report.figures.split import Split, split_change
-from llm_serving_exporter.report.figures.totals import PHASES, Totals, build_cells, sum_usage
+from llm_serving_exporter.report.figures.split import Split
+from llm_serving_exporter.report.figures.totals import PHASES, Totals, sum_usage
 from llm_serving_exporter.report.settings.settings import Settings
 
 
@@ -83,7 +85,7 @@ class Review:
     # totals of the week before; empty where the weeks cannot be compared
     earlier: Totals
     # why the spend changed; None where the weeks cannot be compared
-    split: Split | None
+    change: Change | None
     # what stands out, in the order of the rules
     findings: tuple[Finding, ...]
     # what to do, the largest amount first
@@ -112,12 +114,25 @@ class Review:
     gaps: tuple[Gap, ...] | None
     # by rate and kind of GPU
     invoice: tuple[InvoiceRow, ...]
-    # what invoices should come to
+    # what invoices should come to: GPU time, unused commitments, electricity
     invoice_usd: float
+    # the same of the week before; None where the weeks cannot be compared
+    invoice_before_usd: float | None
     # the week by hour
     hourly: Hourly
     # part of the spend that counters recovered across gaps
     recovered_usd: float
+
+    @property
+    def split(self) -> Split | None:
+        """The change by cause; None where the weeks cannot be compared."""
+        return None if self.change is None else self.change.split
+
+    def list_beside(self) -> list[tuple[str, float]]:
+        """What is paid beside GPU time, in words with its USD."""
+        unused = sum_unused_usd(self.commitments)
+        found = [("unused commitments", unused), ("electricity", self.now.energy_usd or 0.0)]
+        return [(what, usd) for what, usd in found if usd]
 
     @property
     def missing_usd(self) -> float | None:
@@ -144,13 +159,14 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
     refused = explain_no_comparison(evidence, (now, there), (earlier, before))
     if refused:
         earlier_usage, earlier = Usage(), Totals()
-    cause, by_tokens = None, can_split(usage, earlier_usage)
-    if by_tokens and now.usd is not None and earlier.usd is not None:
-        (old, old_nobody), (new, new_nobody) = build_cells(earlier_usage), build_cells(usage)
-        cause = split_change(old, new, old_nobody, new_nobody) if old and new else None
-    models = build_model_rows(usage, earlier_usage, evidence.fleet)
-    if not by_tokens:
-        models = tuple(replace(row, split=None) for row in models)
+    changed = None
+    if can_split(usage, earlier_usage):
+        changed = explain_change(evidence, earlier_usage, usage, settings.identity_labels)
+    by_model = changed.by_model if changed is not None else {}
+    models = tuple(
+        replace(row, split=by_model.get(row.model_name))
+        for row in build_model_rows(usage, earlier_usage, evidence.fleet)
+    )
     gaps = evidence.gaps or ()
     identity, by_the_hour, owned = (
         settings.identity_labels,
@@ -159,6 +175,9 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
     )
     unneeded = measure_spare(usage, evidence.fleet, count, by_the_hour)
     bought = measure_commitments(usage, book, evidence.week, identity, gaps)
+    bought_before = measure_commitments(
+        earlier_usage, evidence.book_before, evidence.previous, identity, evidence.gaps_before or ()
+    )
     offers = find_steady_load(usage, book, count, bought, identity)
     owned_usd = sum(line.total for line in usage.cost if line.of[1] in owned)
     part = there.hours / there.of
@@ -167,7 +186,7 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
     reached = measure_attainments(usage, settings.objectives)
     fired = None if evidence.episodes is None else sum_alerts(evidence.episodes, evidence.week, evidence.watched_hours)
     invoice = build_invoice_rows(usage, book, identity)
-    facts = Facts(now, earlier, cause, models, unneeded, bought, ahead, gaps, fired, reached)
+    facts = Facts(now, earlier, changed, models, unneeded, bought, ahead, gaps, fired, reached)
     return Review(
         settings.title,
         evidence.week,
@@ -177,7 +196,7 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
         evidence.missing_parts,
         now,
         earlier,
-        cause,
+        changed,
         apply_rules(facts),
         choose_actions(now, unneeded, bought, offers, _by_phase(usage, by_the_hour)),
         models,
@@ -193,6 +212,7 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
         evidence.gaps,
         invoice,
         sum_invoice(invoice, bought, now.energy_usd),
+        None if earlier.usd is None else earlier.usd + sum_unused_usd(bought_before) + (earlier.energy_usd or 0.0),
         Hourly(
             {phase: sum_by_hour((line for line in usage.cost if line.of[0] == phase), count) for phase in PHASES},
             tuple(

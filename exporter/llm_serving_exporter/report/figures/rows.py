@@ -16,8 +16,8 @@ from llm_serving_exporter.report.figures.rates import (
     fleet_of_owner,
     sum_unused_usd,
 )
-from llm_serving_exporter.report.figures.split import Split, scale_to_million, split_change
-from llm_serving_exporter.report.figures.totals import Chosen, Totals, build_cells, sum_usage
+from llm_serving_exporter.report.figures.split import Split
+from llm_serving_exporter.report.figures.totals import Chosen, Totals, sum_usage
 
 # of the exporter's sources the first that is there; the engine's own estimate is no measurement
 _BANDWIDTH_SOURCES = ("gpm", "dcgm", "model")
@@ -34,14 +34,14 @@ class ModelRow:
     now: Totals
     # totals of the week before
     before: Totals
-    # why USD per million computed tokens changed; None without tokens in both weeks
-    split: Split | None
     # share of the bandwidth ceiling, mean of its engines; None where that is unknown
     bandwidth_ratio: float | None
     # gpm, dcgm or model; "" where the ratio is unknown
     bandwidth_source: str
     # batch utilisation, mean of its engines; None where that is unknown
     batch_ratio: float | None
+    # why its spend changed; None where the weeks cannot be compared
+    split: Split | None = None
 
 
 def build_model_rows(usage: Usage, earlier: Usage, fleet: Fleet) -> tuple[ModelRow, ...]:
@@ -50,15 +50,12 @@ def build_model_rows(usage: Usage, earlier: Usage, fleet: Fleet) -> tuple[ModelR
     rows = []
     for model in models:
         chosen = _choose_model(model)
-        new, _ = build_cells(usage, chosen)
-        old, _ = build_cells(earlier, chosen)
         source, bandwidth = _average_bandwidth(fleet, model)
         rows.append(
             ModelRow(
                 model,
                 sum_usage(usage, chosen),
                 sum_usage(earlier, chosen),
-                split_change(scale_to_million(old), scale_to_million(new)) if old and new else None,
                 bandwidth,
                 source,
                 _average(gauge for gauge in fleet.batch if gauge.labels.get("model_name") == model),

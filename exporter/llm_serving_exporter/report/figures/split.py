@@ -1,48 +1,84 @@
-"""Why the spend changed: an exact split into price, volume, mix and utilisation, without a residual.
+"""Why the spend changed: USD by cause, exactly, and in cents that add up. The definitions stand in docs/report.md. Pure.
 
-Spend of a cell (model, role, phase) = T x s x h x p: all tokens T, the cell's share s, allocated GPU-hours per token h, USD per GPU-hour p.
-LMDI-I (B. W. Ang, Energy Policy 33 (2005) 867-871): each factor's part is the sum over cells of L(C1, C0) x ln(factor1 / factor0), L the
-logarithmic mean; the logarithms add up to ln(C1 / C0), so that the parts add up to the change.
+Cost at last week's prices of a cell (model, role, phase) = T x s x e x i x P: all tokens T, the cell's share s, busy GPU-hours a token e,
+all GPU-hours over busy ones i, last week's USD per GPU-hour P. LMDI-I (B. W. Ang, Energy Policy 33 (2005) 867-871): each factor's part is
+the sum over cells of L(C1, C0) x ln(factor1 / factor0), L the logarithmic mean; the logarithms add up to ln(C1 / C0), so that the parts
+add up to the change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from math import log, log1p
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from math import floor, log, log1p
 
 Key = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A week of one model, role and phase. Idle and down time is included: what the target did bears it."""
-
-    # computed or generated
-    tokens: float
-    # allocated GPU-hours
-    gpu_hours: float
-    # allocated cost
-    usd: float
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
     """USD by cause; they add up to the change."""
 
-    # another price of a GPU-hour
-    price: float
+    # targets, workloads and models that only one of the weeks had
+    came_and_went: float = 0.0
+    # another price of the same kind of GPU at the same rate
+    list_price: float = 0.0
+    # the same kind of GPU at another rate
+    rate: float = 0.0
+    # another kind of GPU
+    hardware: float = 0.0
     # more or fewer tokens
-    volume: float
+    volume: float = 0.0
     # another spread over models and phases
-    mix: float
-    # more or fewer GPU-hours for a token
-    utilisation: float
+    mix: float = 0.0
+    # more or fewer GPU-hours in which nothing was served, for each that was busy
+    idle: float = 0.0
+    # more or fewer busy GPU-hours for a token
+    efficiency: float = 0.0
+    # what only one of the weeks knows: gaps, GPU time without a price
+    left_out: float = 0.0
 
     @property
     def total(self) -> float:
         """The change."""
-        return self.price + self.volume + self.mix + self.utilisation
+        return sum(self.parts().values())
+
+    @property
+    def price(self) -> float:
+        """List price, rate and hardware."""
+        return self.list_price + self.rate + self.hardware
+
+    def parts(self) -> dict[str, float]:
+        """USD by the name of the cause."""
+        return {name: getattr(self, name) for name in CAUSES}
+
+
+CAUSES = tuple(field.name for field in fields(Split))
+
+
+def add_splits(splits: Iterable[Split]) -> Split:
+    """The sum, cause by cause."""
+    found = list(splits)
+    return Split(**{name: sum(getattr(one, name) for one in found) for name in CAUSES})
+
+
+def add_cents(splits: Iterable[Split]) -> Split:
+    """The same of splits in whole cents."""
+    return Split(**{name: round(value, 2) for name, value in add_splits(splits).parts().items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A week of one model, role and phase at last week's prices. Idle and down time is included: what the target did bears it."""
+
+    # computed or generated
+    tokens: float
+    # GPU-hours that the phase was busy for
+    busy_hours: float
+    # the same with the time that the target was not busy
+    gpu_hours: float
+    # those at last week's price
+    usd: float
 
 
 def logarithmic_mean(a: float, b: float) -> float:
@@ -54,43 +90,52 @@ def logarithmic_mean(a: float, b: float) -> float:
     return (a - b) / (log1p(off) if abs(off) < 0.5 else log(a / b))
 
 
-def split_change(
-    before: Mapping[Key, Cell], after: Mapping[Key, Cell], tokenless_before: float = 0.0, tokenless_after: float = 0.0
-) -> Split:
-    """Splits the change from one week to the next.
+def split_use(before: Mapping[Key, Cell], after: Mapping[Key, Cell]) -> dict[Key, Split]:
+    """Splits the change of each cell, at last week's prices, into volume, mix, idle and efficiency.
 
-    Cells that only one week has are mix. `tokenless_…`: cost of targets that computed no tokens, which counts as utilisation.
+    Cells that only one week has, or of which a factor is 0, are mix.
     """
-    volumes = _tokens(before), _tokens(after)
-    price = volume = mix = utilisation = 0.0
+    volumes = sum(cell.tokens for cell in before.values()), sum(cell.tokens for cell in after.values())
+    found = {}
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)
         if old is None or new is None or not (_whole(old) and _whole(new)):
-            mix += (new.usd if new else 0.0) - (old.usd if old else 0.0)
+            found[key] = Split(mix=(new.usd if new else 0.0) - (old.usd if old else 0.0))
             continue
         weight = logarithmic_mean(new.usd, old.usd)
-        volume += weight * log(volumes[1] / volumes[0])
-        mix += weight * log((new.tokens / volumes[1]) / (old.tokens / volumes[0]))
-        utilisation += weight * log((new.gpu_hours / new.tokens) / (old.gpu_hours / old.tokens))
-        price += weight * log((new.usd / new.gpu_hours) / (old.usd / old.gpu_hours))
-    return Split(price, volume, mix, utilisation + tokenless_after - tokenless_before)
-
-
-def scale_to_million(cells: Mapping[Key, Cell]) -> dict[Key, Cell]:
-    """The same cells scaled to a million tokens in all, so that splitting them shows no volume."""
-    tokens = _tokens(cells)
-    scale = 1e6 / tokens if tokens else 0.0
-    return {key: Cell(cell.tokens * scale, cell.gpu_hours * scale, cell.usd * scale) for key, cell in cells.items()}
-
-
-def _tokens(cells: Mapping[Key, Cell]) -> float:
-    return _sum(cell.tokens for cell in cells.values())
-
-
-def _sum(values: Iterable[float]) -> float:
-    return sum(values)
+        volume = weight * log(volumes[1] / volumes[0])
+        mix = weight * log((new.tokens / volumes[1]) / (old.tokens / volumes[0]))
+        efficiency = weight * log((new.busy_hours / new.tokens) / (old.busy_hours / old.tokens))
+        # whatever is left of the logarithm, prices being last week's in both
+        found[key] = Split(
+            volume=volume, mix=mix, efficiency=efficiency, idle=new.usd - old.usd - volume - mix - efficiency
+        )
+    return found
 
 
 def _whole(cell: Cell) -> bool:
     """Whether the cell has every factor."""
-    return cell.tokens > 0 and cell.gpu_hours > 0 and cell.usd > 0
+    return cell.tokens > 0 and cell.busy_hours > 0 and cell.gpu_hours > 0 and cell.usd > 0
+
+
+def round_parts(parts: Sequence[float], total_cents: int) -> list[int]:
+    """Amounts in USD as whole cents that add up to `total_cents`, each less than a cent from where it was where they add up to it
+    before they are rounded. Those that rounding moved furthest give way first."""
+    exact = [100 * part for part in parts]
+    cents = [floor(value + 0.5) for value in exact]
+    while (left := total_cents - sum(cents)) and cents:
+        step = 1 if left > 0 else -1
+        # an amount that is 0 stays so as long as another can give way
+        at = max(range(len(cents)), key=lambda index: (bool(parts[index]), step * (exact[index] - cents[index])))
+        cents[at] += step
+    return cents
+
+
+def round_splits(splits: Mapping[str, Split], total_cents: int) -> dict[str, Split]:
+    """Splits in whole cents, by model: the causes of each add up to its change, and the changes to `total_cents`."""
+    changes = round_parts([split.total for split in splits.values()], total_cents)
+    found = {}
+    for (model, split), change in zip(splits.items(), changes, strict=True):
+        cents = round_parts(list(split.parts().values()), change)
+        found[model] = Split(**{name: value / 100 for name, value in zip(CAUSES, cents, strict=True)})
+    return found

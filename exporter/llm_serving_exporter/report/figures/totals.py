@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from llm_serving_exporter.report.evidence.usage import Line, Owner, Usage
 from llm_serving_exporter.report.figures.formulas import allocated, plus, ratio, usd_per_million
-from llm_serving_exporter.report.figures.split import Cell, Key
 
 PHASES = ("prefill", "decode", "idle", "down", "unattributed")
 STATES = ("busy", "idle", "down", "unknown")
@@ -140,38 +139,6 @@ def sum_usage(usage: Usage, chosen: Chosen = lambda owner: True) -> Totals:
         allocated_usd=borne,
         tokenless_usd=tokenless,
     )  # fmt: skip
-
-
-def build_cells(usage: Usage, chosen: Chosen = lambda owner: True) -> tuple[dict[Key, Cell], float]:
-    """Cells by model, role and phase, and the cost that no cell bears, which includes that of cells without tokens."""
-    usd, hours = _sum_by_owner(usage.cost), _sum_by_owner(usage.gpu_seconds)
-    tokens = {
-        "prefill": {line.owner: line.total for line in usage.prefill_tokens},
-        "decode": {line.owner: line.total for line in usage.decode_tokens},
-    }
-    found: dict[Key, list[float]] = {}
-    nobody = 0.0
-    for owner in usd.keys() | hours.keys():
-        if not chosen(owner):
-            continue
-        phases = usd.get(owner, {})
-        everything = sum(phases.values())
-        productive = sum(phases.get(phase, 0.0) for phase in TOKEN_PHASES)
-        if productive <= 0:
-            nobody += everything
-            continue
-        gpu_hours = sum(hours.get(owner, {}).values()) / 3600
-        for phase in TOKEN_PHASES:
-            share = phases.get(phase, 0.0) / productive
-            cell = found.setdefault((owner.model_name, owner.role, phase), [0.0, 0.0, 0.0])
-            cell[0] += tokens[phase].get(owner, 0.0)
-            cell[1] += share * gpu_hours
-            cell[2] += share * everything
-    for key, (count, _, cost) in list(found.items()):
-        if not count:
-            nobody += cost
-            del found[key]
-    return {key: Cell(*values) for key, values in found.items()}, nobody
 
 
 def _allocate(cost: Iterable[Line]) -> tuple[dict[str, float], float]:

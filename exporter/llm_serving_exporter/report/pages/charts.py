@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from llm_serving_exporter.render.numbers import amount, signed_usd_to_the_cent, usd
 from llm_serving_exporter.render.numbers import hours as hours_text
-from llm_serving_exporter.render.numbers import signed_usd, usd
 from llm_serving_exporter.report.evidence.usage import Hours
 from llm_serving_exporter.report.evidence.week import Hour, Week
 
@@ -17,6 +17,8 @@ DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 WIDTH = 420
 # shades of a heatmap above 0
 _SHADES = 5
+# "$99,999"; two longer ones side by side would touch
+_LONGEST_ABOVE_COLUMN = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,8 @@ def draw_stacked_bar(parts: Sequence[tuple[str, float]], total: float) -> Chart:
 def draw_causes(parts: Sequence[tuple[str, float]]) -> Chart:
     """A bar for each (cause, USD) to the left (less) or to the right (more) of a line."""
     most = max((abs(value) for _, value in parts), default=0.0) or 1.0
-    left, middle, reach, step = 92, 240, 116, 26
+    # room for the name, then for an amount of eight digits on either side
+    left, middle, reach, step = 92, 256, 68, 26
     boxes, labels = [], []
     for index, (name, value) in enumerate(parts):
         y, width = index * step + 4, reach * abs(value) / most
@@ -106,9 +109,9 @@ def draw_causes(parts: Sequence[tuple[str, float]]) -> Chart:
         label_x, anchor = (middle + width + 5, "start") if value >= 0 else (middle - width - 5, "end")
         boxes.append(Box("up" if value > 0 else "fall", round(x, 1), y, round(max(width, 0.5), 1), 18))
         labels.append(Label(name, left - 4, y + 13, "end", soft=True))
-        labels.append(Label(signed_usd(value), round(label_x, 1), y + 13, anchor))
+        labels.append(Label(signed_usd_to_the_cent(value), round(label_x, 1), y + 13, anchor))
     height = len(parts) * step + 4
-    words = ", ".join(f"{name} {signed_usd(value)}" for name, value in parts)
+    words = ", ".join(f"{name} {signed_usd_to_the_cent(value)}" for name, value in parts)
     axis = Rule("axis", middle, 0, middle, height)
     return Chart(f"Why the spend changed: {words}", height, boxes, (axis,), labels)
 
@@ -128,7 +131,7 @@ def draw_days(by_phase: Mapping[str, Sequence[float | None]], before: Sequence[f
                 boxes.append(Box(phase, round(x, 1), y, width, tall, f"{name} {phase}: {usd(values[day])}"))
         middle = round(x + width / 2, 1)
         if sums[day]:
-            labels.append(Label(usd(sums[day]), middle, round(y - 5, 1), "middle"))
+            labels.append(Label(_write_short(sums[day]), middle, round(y - 5, 1), "middle"))
         earlier = before[day]
         if earlier is not None:
             mark = top + height - height * earlier / most
@@ -138,6 +141,12 @@ def draw_days(by_phase: Mapping[str, Sequence[float | None]], before: Sequence[f
     rules.append(Rule("axis", 0, top + height, WIDTH, top + height))
     words = ", ".join(f"{name} {usd(value)}" for name, value in zip(DAYS, sums, strict=True))
     return Chart(f"Spend by day: {words}", top + height + 20, boxes, rules, labels)
+
+
+def _write_short(value: float) -> str:
+    """USD above a column: as long as the column is wide."""
+    text = usd(value)
+    return text if len(text) <= _LONGEST_ABOVE_COLUMN else f"${amount(value)}".replace(" ", "")
 
 
 def draw_heatmap(what: str, unit: str, week: Week, hours: Hours) -> Chart:
@@ -161,12 +170,13 @@ def draw_heatmap(what: str, unit: str, week: Week, hours: Hours) -> Chart:
     below = top + 7 * step
     for clock in (0, 6, 12, 18):
         labels.append(Label(f"{clock:02d}", round(left + clock * wide, 1), below + 12, soft=True))
-    # between the last label of the clock and the words at the edge
-    boxes += [Box(f"h{shade}", WIDTH - 84 + shade * 6, below + 4, 5, 9) for shade in range(_SHADES + 1)]
-    labels.append(Label(f"max {hours_text(most)}", WIDTH, below + 12, "end", soft=True))
+    # on a line of its own: between the clock and the edge there is no room for a large number
+    boxes += [Box(f"h{shade}", left + shade * 6, below + 16, 5, 9) for shade in range(_SHADES + 1)]
+    key = f"0 to {hours_text(most)} {unit} in an hour" if most else f"no {unit}"
+    labels.append(Label(key, left + (_SHADES + 1) * 6 + 4, below + 24, soft=True))
     total = sum(value for value in hours if value is not None)
     words = f"{what} by day and hour: {hours_text(total)} {unit} in all, at most {hours_text(most)} in an hour"
-    return Chart(words, below + 16, boxes, (), labels, "heat")
+    return Chart(words, below + 28, boxes, (), labels, "heat")
 
 
 def _count_columns(week: Week) -> int:

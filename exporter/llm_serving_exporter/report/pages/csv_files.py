@@ -142,19 +142,18 @@ def _list_totals(sums: Totals) -> Iterator[_Figure]:
 
 def _list_changes(review: Review) -> Iterator[_Figure]:
     if review.split is not None:
-        for cause in ("price", "volume", "mix", "utilisation"):
-            yield "change_of_spend", cause, {}, getattr(review.split, cause), "USD"
+        for cause, value in review.split.parts().items():
+            yield "change_of_spend", cause, {}, value, "USD"
     for model in review.models:
         if model.split is not None:
-            for cause in ("price", "mix", "utilisation"):
-                labels = {"model_name": model.model_name}
-                yield (
-                    "change_of_unit_cost",
-                    cause,
-                    labels,
-                    getattr(model.split, cause),
-                    "USD per million computed tokens",
-                )
+            for cause, value in model.split.parts().items():
+                yield "model_change_of_spend", cause, {"model_name": model.model_name}, value, "USD"
+    if review.change is not None:
+        yield "not_compared", "this_week", {}, review.change.left_out_usd, "USD"
+        yield "not_compared", "week_before", {}, review.change.left_out_before_usd, "USD"
+        for one in review.change.movements:
+            labels = {"model_name": one.model_name, "target": one.name}
+            yield "movements", f"{one.kind}: {one.detail}", labels, one.usd, "USD"
 
 
 def _list_operations(review: Review) -> Iterator[_Figure]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from llm_serving_exporter.render.numbers import NOTHING, amount, hours, percent, signed_percent, usd
@@ -74,11 +74,12 @@ def build_heading(review: Review) -> Heading:
 
 
 def build_tiles(review: Review) -> Sequence[Tile]:
-    """Six figures, each against the week before where it has one."""
+    """Six figures, each against the week before where it has one. The week and the month are what is paid: GPU time, unused commitments and
+    electricity."""
     now, before = review.now, review.earlier
     thousand, thousand_before = usd_per_thousand_requests(now), usd_per_thousand_requests(before)
     return (
-        _compare_usd("Spend on GPU time", now.usd, before.usd),
+        _week_tile(review),
         _compare_usd("A million tokens", now.blended_usd_per_million, before.blended_usd_per_million),
         _compare_tokens("Tokens", now.tokens, before.tokens),
         _compare_usd("1,000 requests", thousand, thousand_before),
@@ -99,6 +100,15 @@ def _compare_usd(name: str, now: float | None, before: float | None) -> Tile:
         return Tile(name, usd(now), "nothing to compare with")
     kind = "" if abs(moved) < _LEAST_COLOURED_CHANGE else "bad" if moved > 0 else "good"
     return Tile(name, usd(now), f"on {usd(before)}", signed_percent(moved), kind)
+
+
+def _week_tile(review: Review) -> Tile:
+    tile = _compare_usd("Spend in the week", review.invoice_usd, review.invoice_before_usd)
+    beside = review.list_beside()
+    if not beside:
+        return tile
+    parts = ", ".join(f"{usd(value)} {what}" for what, value in beside)
+    return replace(tile, below=f"{tile.below}; of it {parts}")
 
 
 def _compare_tokens(name: str, now: float | None, before: float | None) -> Tile:

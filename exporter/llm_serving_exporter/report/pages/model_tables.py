@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from llm_serving_exporter.render.numbers import amount, percent, signed_percent, signed_usd, usd_plain
+from llm_serving_exporter.render.numbers import (
+    amount,
+    percent,
+    signed_percent,
+    signed_usd_to_the_cent,
+    usd_plain,
+)
+from llm_serving_exporter.report.figures.causes import CAUSE_WORDS
 from llm_serving_exporter.report.figures.formulas import change, ratio
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.figures.rows import ModelRow
+from llm_serving_exporter.report.figures.split import Split
 from llm_serving_exporter.report.figures.totals import TOKEN_PHASES, Totals
 from llm_serving_exporter.report.pages.tables import MOST_ROWS, Cell, Column, Table, name_cell, number_cell
 
-_PRINTED_MODELS = 8
+_PRINTED_MODELS, _PRINTED_CHANGES, _PRINTED_REASONS = 8, 5, 3
 # a change of a unit cost below 3 % has no colour
 _LEAST_COLOURED_CHANGE = 0.03
-# a cause's part below it, of the unit cost, reads as 0
-_LEAST_PART = 5e-4
 _COST_COLUMNS = (
     Column("Model", number=False), Column("Spend", "USD"), Column("Change"), Column("Share"), Column("Tokens", "in + out"),
     Column("Blended", "USD/M"), Column("Change"), Column("Prefill", "busy, $/M"), Column("Prefill", "with idle, $/M"),
     Column("Decode", "busy, $/M"), Column("Decode", "with idle, $/M"), Column("Requests", "USD/1,000"), Column("Tokens", "per USD"),
 )  # fmt: skip
+_CHANGE_COLUMNS = (Column("Model", number=False), Column("Change", "USD"))
 _REASON_COLUMNS = (
-    Column("Model", number=False), Column("Price", "USD/M computed"), Column("Mix", "USD/M computed"),
-    Column("Utilisation", "USD/M computed"),
+    Column("Model", number=False),
     Column("Bandwidth", "of ceiling"), Column("Batch", "of limit"), Column("From cache", "of prompt"), Column("Idle", "of spend"),
 )  # fmt: skip
 
@@ -35,7 +41,9 @@ class ModelTables:
 
     # unit costs by model
     costs: Table
-    # what moved each model's unit cost, and how full its GPUs were
+    # what changed each model's spend, in cents that add up; None where the weeks are not compared
+    changes: Table | None
+    # how full each model's GPUs were
     reasons: Table
 
 
@@ -48,7 +56,8 @@ def build_model_tables(review: Review) -> ModelTables:
     left_out = len(review.models) - len(models)
     return ModelTables(
         Table("Cost by model", _COST_COLUMNS, costs, foot, _PRINTED_MODELS, left_out),
-        Table("What changed each model's unit cost", _REASON_COLUMNS, reasons, (), _PRINTED_MODELS, left_out),
+        _tabulate_changes(review, models, left_out),
+        Table("How full each model's GPUs were", _REASON_COLUMNS, reasons, (), _PRINTED_REASONS, left_out),
     )
 
 
@@ -78,17 +87,25 @@ def _cost_cells(review: Review, name: str, now: Totals, before: Totals) -> Itera
     yield number_cell(amount(now.tokens_per_usd), now.tokens_per_usd)
 
 
+def _tabulate_changes(review: Review, models: Sequence[ModelRow], left_out: int) -> Table | None:
+    """Causes that moved no model at all have no column."""
+    if review.split is None:
+        return None
+    causes = [cause for cause in CAUSE_WORDS if any(row.split and getattr(row.split, cause) for row in review.models)]
+    columns = (*_CHANGE_COLUMNS, *(Column(CAUSE_WORDS[cause], "USD") for cause in causes))
+    rows = [(name_cell(row.model_name), *_change_cells(row.split, causes)) for row in models]
+    foot = (Cell("All"), *_change_cells(review.split, causes)) if len(models) > 1 else ()
+    return Table("What changed each model's spend", columns, rows, foot, _PRINTED_CHANGES, left_out)
+
+
+def _change_cells(split: Split | None, causes: Sequence[str]) -> Iterator[Cell]:
+    for value in (
+        (None,) * (1 + len(causes)) if split is None else (split.total, *(getattr(split, one) for one in causes))
+    ):
+        yield number_cell("0" if value == 0 else signed_usd_to_the_cent(value).replace("$", ""), value)
+
+
 def _reason_cells(row: ModelRow) -> Iterator[Cell]:
     yield name_cell(row.model_name)
-    split = row.split
-    for value in (None, None, None) if split is None else (split.price, split.mix, split.utilisation):
-        yield number_cell(_write_part(value, row.now.blended_usd_per_million), value)
     for value in (row.bandwidth_ratio, row.batch_ratio, row.now.cached_ratio, row.now.share("idle")):
         yield number_cell(percent(value, 0), value)
-
-
-def _write_part(value: float | None, unit_cost: float | None) -> str:
-    """A cause's part in USD per million; "0" where the unit cost as it is shown has no such digit."""
-    if value is not None and unit_cost and abs(value) < _LEAST_PART * unit_cost:
-        return "0"
-    return signed_usd(value).replace("$", "")

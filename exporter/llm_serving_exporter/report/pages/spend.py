@@ -13,18 +13,20 @@ from llm_serving_exporter.render.numbers import (
     hours,
     percent,
     signed_percent,
-    signed_usd,
+    signed_usd_to_the_cent,
     usd,
     usd_plain,
 )
+from llm_serving_exporter.report.figures.causes import CAUSE_WORDS, write_causes
 from llm_serving_exporter.report.figures.formulas import change, ratio
+from llm_serving_exporter.report.figures.movements import Movement
 from llm_serving_exporter.report.figures.outlook import ApiComparison, Outlook
 from llm_serving_exporter.report.figures.review import Review, sum_by_day
 from llm_serving_exporter.report.figures.totals import PHASES
 from llm_serving_exporter.report.pages.charts import Chart, draw_causes, draw_days, draw_stacked_bar
 from llm_serving_exporter.report.pages.tables import MOST_ROWS, Cell, Column, Table, name_cell, number_cell
 
-_PRINTED_LABELS, _SHOWN_NODES = 6, 5
+_PRINTED_LABELS, _PRINTED_MOVEMENTS, _SHOWN_NODES, _SHOWN_MOVEMENTS = 6, 4, 5, 12
 _LONGEST_RATE = 80
 # phases that are a state of a GPU; the others share its busy time and the time of unknown state
 _STATE_OF_PHASE = {"idle": "idle", "down": "down"}
@@ -33,6 +35,10 @@ _LEAST_HOURS = 0.05
 _KINDS = {"reserved": "reserved", "on_demand": "on demand", "spot": "spot", "owned": "owned"}
 _PHASE_COLUMNS = (
     Column("Went to", number=False), Column("Spend", "USD"), Column("Share"), Column("Change"), Column("GPU-hours"),
+)  # fmt: skip
+_MOVEMENT_COLUMNS = (
+    Column("Target or workload", number=False), Column("What happened", number=False), Column("Model", number=False),
+    Column("Change", "USD"),
 )  # fmt: skip
 _LABEL_COLUMNS = (
     Column("Value", number=False), Column("Spend", "USD"), Column("Change"), Column("Share"), Column("Tokens"),
@@ -63,8 +69,12 @@ class Change:
 
     # both weeks' spend and their difference; "" where they are not compared
     summary: str
-    # price, volume, mix and utilisation; None where the weeks are not compared
+    # what a human would say about it, a sentence each
+    sentences: Sequence[str]
+    # a bar for each cause; None where the weeks are not compared
     causes: Chart | None
+    # what came, went, was scaled and moved; None for nothing
+    movements: Table | None
     # the days of the week against those of the week before
     days: Chart
 
@@ -136,13 +146,31 @@ def build_change(review: Review) -> Change:
     """The split of the change, and the days."""
     by_phase = {phase: sum_by_day(review.hourly.usd[phase], review.week) for phase in PHASES}
     days = draw_days(by_phase, review.hourly.usd_by_day_before)
-    split = review.split
-    if split is None:
-        return Change("", None, days)
+    changed = review.change
+    if changed is None:
+        return Change("", (), None, None, days)
     before = f"{usd(review.earlier.usd)} in {review.previous.name}"
-    summary = f"{before}, {usd(review.now.usd)} in {review.week.name}: {signed_usd(split.total)}."
-    parts = [(cause, getattr(split, cause)) for cause in ("price", "volume", "mix", "utilisation")]
-    return Change(summary, draw_causes(parts), days)
+    change_usd = signed_usd_to_the_cent(changed.split.total)
+    summary = f"GPU time: {before}, {usd(review.now.usd)} in {review.week.name}: {change_usd}."
+    parts = [(CAUSE_WORDS[cause], value) for cause, value in changed.split.parts().items() if value]
+    causes = draw_causes(parts) if parts else None
+    return Change(summary, write_causes(changed), causes, _tabulate_movements(changed.movements), days)
+
+
+def _tabulate_movements(movements: Sequence[Movement]) -> Table | None:
+    if not movements:
+        return None
+    rows = [
+        (
+            name_cell(one.name),
+            Cell(one.kind, one.kind, aside=one.detail),
+            name_cell(one.model_name),
+            number_cell(signed_usd_to_the_cent(one.usd).replace("$", ""), one.usd),
+        )
+        for one in movements[:_SHOWN_MOVEMENTS]
+    ]
+    left_out = len(movements) - len(rows)
+    return Table("What came, went, was scaled and moved", _MOVEMENT_COLUMNS, rows, (), _PRINTED_MOVEMENTS, left_out)
 
 
 def build_label_tables(review: Review) -> Sequence[LabelTable]:
@@ -205,7 +233,7 @@ def build_invoice(review: Review) -> Invoice:
         rate = make_presentable(row.rate or "(no price)", _LONGEST_RATE)
         rows.append(
             (
-                Cell(rate, row.rate, aside=_KINDS.get(row.kind, "")),
+                _rate_cell(rate, row.rate, row.kind),
                 Cell(make_presentable(row.gpu_name or NOTHING, _LONGEST_RATE), row.gpu_name),
                 number_cell(hours(row.gpu_hours), row.gpu_hours),
                 number_cell(_write_price(row.usd_per_gpu_hour), row.usd_per_gpu_hour),
@@ -234,6 +262,13 @@ def build_invoice(review: Review) -> Invoice:
         Table("Reconciliation", _INVOICE_COLUMNS, rows, foot),
         _join_sentence([f"commitment {name} is not in this sum because its price is unknown" for name in unknown]),
     )
+
+
+def _rate_cell(shown: str, rate: str, kind: str) -> Cell:
+    """A rate with its kind, once where both are the same words."""
+    words = _KINDS.get(kind, "")
+    same = shown.replace("_", " ").replace("-", " ").lower() == words
+    return Cell(words if same else shown, rate, aside="" if same else words)
 
 
 def _list_beside(review: Review) -> Iterator[str]:

@@ -6,7 +6,16 @@ import re
 from collections.abc import Iterator
 
 from llm_serving_exporter.model.text import on_one_line
-from llm_serving_exporter.render.numbers import NOTHING, amount, hours, percent, signed_percent, signed_usd, usd
+from llm_serving_exporter.render.numbers import (
+    NOTHING,
+    amount,
+    hours,
+    percent,
+    signed_percent,
+    signed_usd_to_the_cent,
+    usd,
+)
+from llm_serving_exporter.report.figures.causes import CAUSE_WORDS, write_causes
 from llm_serving_exporter.report.figures.formulas import change
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.figures.totals import PHASES
@@ -33,22 +42,28 @@ def _lines(review: Review) -> Iterator[str]:
     if notes:
         yield ""
     yield (
-        f"**{usd(now.usd)}** for GPU time ({signed_percent(change(now.usd, before.usd))} against {review.previous.name}), "
+        f"**{usd(review.invoice_usd)}** in all ({signed_percent(change(review.invoice_usd, review.invoice_before_usd))} against "
+        f"{review.previous.name}), of it {usd(now.usd)} for GPU time, "
         f"**{usd(now.blended_usd_per_million)}** a million tokens "
         f"({signed_percent(change(now.blended_usd_per_million, before.blended_usd_per_million))}), "
         f"{amount(now.tokens)} tokens, {amount(now.requests)} requests, {hours(now.gpu_hours)} GPU-hours."
     )
-    if now.energy_usd is not None:
-        yield f"Electricity costs {usd(now.energy_usd)} more."
+    beside = ", ".join(f"{what} {usd(value)}" for what, value in review.list_beside())
+    if beside:
+        yield f"Beside GPU time: {beside}."
     yield ""
     shares = ", ".join(f"{phase} {percent(now.share(phase), 0)}" for phase in PHASES if now.usd_by_phase.get(phase))
     yield f"Where it went: {shares or NOTHING}."
-    if review.split is not None:
-        one = review.split
-        yield (
-            f"Why it changed: price {signed_usd(one.price)}, volume {signed_usd(one.volume)}, mix {signed_usd(one.mix)}, "
-            f"utilisation {signed_usd(one.utilisation)}."
+    if review.change is not None and review.split is not None:
+        said = " ".join(write_causes(review.change))
+        parts = ", ".join(
+            f"{CAUSE_WORDS[cause].lower()} {signed_usd_to_the_cent(value)}"
+            for cause, value in review.split.parts().items()
+            if value
         )
+        yield escape_markdown(said, 600)
+        if parts:
+            yield f"In parts: {parts}."
     if review.outlook is not None:
         budget = review.outlook.budget_usd
         of = f", {percent(review.outlook.budget_used_ratio, 0)} of the budget" if budget is not None else ""

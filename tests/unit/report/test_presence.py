@@ -1,0 +1,122 @@
+"""A target that was removed, one that went with its exporter, one whose exporter was dead: only the last is a gap."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from llm_serving_exporter.report.evidence.gaps import Silence
+from llm_serving_exporter.report.evidence.presence import Reason, Watching, divide_silence
+from llm_serving_exporter.report.figures.review import Review
+from llm_serving_exporter.report.settings.settings import Settings
+from tests.support.builders.costfortnight import blocks
+from tests.support.builders.movedfortnight import TARGETS, MovedFortnight
+from tests.support.builders.reviews import MONDAY, review_week
+from tests.support.servers.prometheus_server import PrometheusServer
+
+MINUTE, HOUR = 60.0, 3600.0
+DAY_MINUTES = 1440
+WHO = ((), "a:8000")
+OWN, OTHER = ("llm", "own:10077"), ("llm", "other:10077")
+
+
+def minutes(*spans: tuple[float, float]) -> bytearray:
+    """Ones from an hour to an hour, exclusive."""
+    found = bytearray(DAY_MINUTES)
+    for begin, end in spans:
+        found[round(begin * 60) : round(end * 60)] = b"\1" * (round(end * 60) - round(begin * 60))
+    return found
+
+
+def watched(**seen: object) -> Watching:
+    """Data from 0 to 8 h and from 20 h on, by one exporter."""
+    counted = {WHO: {OWN: minutes((0, 8), (20, 24))}}
+    return Watching(0.0, DAY_MINUTES, counted, **seen)  # type: ignore[arg-type]
+
+
+SILENCE = Silence(WHO, 8 * HOUR - MINUTE, 20 * HOUR)
+
+
+def divided(watching: Watching) -> list[tuple[Reason | None, float]]:
+    """Reasons and their hours."""
+    return [
+        (part.reason, round(((part.silence.end or 24 * HOUR) - part.silence.begin) / HOUR, 1))
+        for part in divide_silence(SILENCE, watching, 24 * HOUR)
+    ]
+
+
+def test_a_target_that_a_living_exporter_no_longer_has_was_removed() -> None:
+    assert divided(watched(answered={OWN: minutes((0, 24))})) == [(Reason.REMOVED, 12.0)]
+    # an exporter that has it and counts nothing does not know what its GPUs are
+    has = {(OWN, "a:8000"): minutes((8, 20))}
+    assert divided(watched(answered={OWN: minutes((0, 24))}, uncounted=has)) == [(Reason.UNCOUNTED, 12.0)]
+
+
+def test_one_that_went_with_its_exporter_was_removed_while_others_are_scraped() -> None:
+    own = {OWN: minutes((0, 8), (20, 24))}
+    assert divided(watched(answered=own, jobs={"llm": minutes((0, 24))})) == [(Reason.GONE, 12.0)]
+    # none of its job, but others
+    alone = {"llm": minutes((0, 8), (20, 24))}
+    assert divided(watched(answered=own, jobs=alone, anything=minutes((0, 24)))) == [(Reason.GONE, 12.0)]
+    assert divided(watched(answered=own, jobs=alone)) == [(Reason.NOTHING, 12.0)]
+
+
+def test_scrapes_that_fail_are_a_gap_until_nobody_tries_any_more() -> None:
+    seen = watched(
+        answered={OWN: minutes((0, 8), (20, 24))}, failed={OWN: minutes((8, 11))}, jobs={"llm": minutes((0, 24))}
+    )
+    assert divided(seen) == [(Reason.DOWN, 3.0), (Reason.GONE, 9.0)]
+    # a pod that ends fails its last scrapes
+    seen = watched(
+        answered={OWN: minutes((0, 8), (20, 24))}, failed={OWN: minutes((8, 8.1))}, jobs={"llm": minutes((0, 24))}
+    )
+    assert divided(seen) == [(Reason.GONE, 12.0)]
+    # one of a pair that is down hides nothing that the other says
+    pair = Watching(
+        0.0,
+        DAY_MINUTES,
+        {WHO: {OWN: minutes((0, 8), (20, 24)), OTHER: minutes((0, 8), (20, 24))}},
+        answered={OTHER: minutes((0, 24))},
+        failed={OWN: minutes((8, 20))},
+    )
+    assert divided(pair) == [(Reason.REMOVED, 12.0)]
+
+
+def test_what_was_gone_before_nothing_was_scraped_stays_gone() -> None:
+    seen = watched(answered={OWN: minutes((0, 8), (20, 24))}, jobs={"llm": minutes((0, 12))})
+    assert divided(seen) == [(Reason.GONE, 12.0)]
+
+
+def test_without_any_scrape_nothing_is_said() -> None:
+    assert divided(watched()) == [(None, 12.0)]
+
+
+def test_only_a_dead_exporter_leaves_a_gap(moved: Review) -> None:
+    assert moved.gaps is not None
+    (gap,) = moved.gaps
+    assert gap.target == "dark:8000"
+    assert (gap.end - gap.begin) / HOUR == pytest.approx(3.0, abs=0.1)
+    assert gap.estimated_usd == pytest.approx(3 * 1.9, rel=0.05)
+    assert not any("not compared" in note or "nothing shows" in note for note in moved.notes)
+
+
+def test_spend_and_month_are_those_of_the_hours_that_were(moved: Review) -> None:
+    for found, week in ((moved.earlier, 0), (moved.now, 1)):
+        assert found.usd == pytest.approx(sum(one.usd(week) for one in TARGETS), rel=1e-3)
+    assert moved.outlook is not None
+    # 3 of the hours of one GPU are missing
+    hours = sum(one.hours(1) * one.gpus for one in TARGETS)
+    spent = sum(one.usd(1) for one in TARGETS)
+    assert moved.outlook.projected_usd == pytest.approx(spent / (168 * hours / (hours + 3)) * 730, rel=1e-3)
+
+
+def test_own_series_of_a_central_exporter_are_enough(tmp_path: Path) -> None:
+    """Without `up`: one that is removed for good, one that is scaled by day."""
+    targets = tuple(one for one in TARGETS if one.name in ("leaver:8000", "day:8000"))
+    blocks(MovedFortnight(MONDAY, targets, with_up=False).text, tmp_path / "data")
+    with PrometheusServer(tmp_path, "global: {}\n") as server:
+        made = review_week(server, Settings())
+    assert made.gaps == ()
+    assert made.now.usd == pytest.approx(sum(one.usd(1) for one in targets), rel=1e-3)
+    assert made.split is not None
