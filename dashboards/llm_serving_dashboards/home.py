@@ -5,6 +5,7 @@ from __future__ import annotations
 from llm_serving_alerts.promql import seconds_text
 from llm_serving_alerts.records.slo import RATIO
 from llm_serving_alerts.rules import Check
+from llm_serving_dashboards.counted_once import engines_first, name_clock
 from llm_serving_dashboards.panels import Board, Colour, Column, Panel, Query, Row, Unit, ValueMapping, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import make_verdict, warn_above, warn_below
@@ -101,7 +102,7 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Waiting",
             "Requests in the queue, over the selection. If they stay above 0 for minutes, the panel Limiter shows the reason.",
             Visualization.STAT,
-            (Query(f"sum({queries.select('model:llm_serving_requests_waiting:sum')})", "waiting"),),
+            (Query(f"sum({engines_first(queries, 'model:llm_serving_requests_waiting:sum')})", "waiting"),),
             Unit.COUNT,
             4,
             3,
@@ -177,7 +178,7 @@ def _make_ttft_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     quantile = "model:llm_serving_time_to_first_token_seconds:quantile_rate5m"
     steps = warn_above(objective.threshold_seconds) if objective.threshold_seconds is not None else ()
     span = seconds_text(queries.settings.burn["fast"][0].long_seconds)
-    bad = queries.select(RATIO.format(window=span), slo="ttft")
+    bad = name_clock(queries, RATIO.format(window=span), "ttft")
     return (
         make_verdict(queries, Check.TTFT, "TTFT"),
         Panel(
@@ -194,9 +195,9 @@ def _make_ttft_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         Panel(
             "Requests within the objective",
-            f"Share of first tokens that were in time over {span}. The objective is {objective.objective:.4g}. There is no data without requests.",
+            f"Share of first tokens that were in time over {span}. The objective is {objective.objective:.4g}. By the clock of the engines, or of the front door: the legend says which. There is no data without requests.",
             Visualization.TIME_SERIES,
-            (Query(f"1 - {bad}", MODEL),),
+            (Query(f"1 - {bad}", f"{MODEL} by the {{{{clock}}}}"),),
             Unit.RATIO,
             10,
             6,

@@ -6,6 +6,7 @@ from llm_serving_alerts.promql import seconds_text
 from llm_serving_alerts.records.slo import BAD, BASE_SECONDS, EVENTS, RATIO
 from llm_serving_alerts.records.traffic import LATENCIES, RANKS
 from llm_serving_alerts.settings import LATENCY_SLOS, Settings
+from llm_serving_dashboards.counted_once import count_once, engines_first, name_clock
 from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import (
@@ -26,6 +27,7 @@ TITLES = {
     "e2e_request_latency_seconds": ("Request latency, end to end", "E2E"),
     "request_queue_time_seconds": ("Queue time", "Queue"),
 }
+_SAY_CLOCK = " The legend says whose clock is gone by: the front door's where it is the client's and has covered half of the engines' requests for long enough."
 _OBJECTIVE = {
     "time_to_first_token_seconds": "ttft",
     "inter_token_latency_seconds": "itl",
@@ -66,8 +68,10 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     loudest = max(settings.burn["fast"], key=lambda window: window.factor)
     for slo in list_set_objectives(settings):
         objective = settings.slo[slo]
-        bad = queries.select(BAD.format(window=period), slo=slo)
-        events = queries.select(EVENTS.format(window=period), slo=slo)
+        bad, events = (
+            f"({count_once(queries, record.format(window=period), slo, settings.period_seconds)})"
+            for record in (BAD, EVENTS)
+        )
         attained = f"1 - sum({bad}) / (sum({events}) > 0)"
         when = "" if objective.threshold_seconds is None else f" (threshold {objective.threshold_seconds:g} s)"
         found += [
@@ -91,12 +95,12 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             ),
             make_time_series(
                 f"{slo} burn rate",
-                f"Share of bad events over the share that the objective allows. At 1, the budget lasts {period}. At {loudest.factor:g} over {seconds_text(loudest.long_seconds)}, the alert pages.",
+                f"Share of bad events over the share that the objective allows. At 1, the budget lasts {period}. At {loudest.factor:g} over {seconds_text(loudest.long_seconds)}, the alert pages.{_SAY_CLOCK if slo == 'ttft' else ''}",
                 Unit.TIMES,
                 *(
                     Query(
-                        f"{queries.select(RATIO.format(window=span), slo=slo)} / {objective.budget:.6g}",
-                        f"{span} {MODEL}",
+                        f"{name_clock(queries, RATIO.format(window=span), slo)} / {objective.budget:.6g}",
+                        f"{span} {MODEL}{' by the {{clock}}' if slo == 'ttft' else ''}",
                     )
                     for span in spans
                 ),
@@ -131,9 +135,9 @@ def _make_latency_panels(queries: QueryBuilder, histogram: str) -> tuple[Panel, 
         ),
         Panel(
             f"{short}: distribution",
-            "Events per second between two bucket edges of the engine, over the selection. No quantile is more precise than a cell.",
+            "Events per second between two bucket edges of the engine, over the selection. A front door's only where none of its engines is read. No quantile is more precise than a cell.",
             Visualization.HEATMAP,
-            (Query(queries.aggregate("sum", queries.select(edges), "le"), "{{le}}"),),
+            (Query(queries.aggregate("sum", engines_first(queries, edges), "le"), "{{le}}"),),
             Unit.SECONDS,
             8,
         ),

@@ -127,6 +127,9 @@ def _windows(model: str, ratio: dict[str, float | str], events: float = 1e4, bad
     for window in ("1d", "3d"):
         found[f"model:llm_serving_slo_events:increase{window}{{{who}}}"] = held((61, events))
         found[f"model:llm_serving_slo_bad:increase{window}{{{who}}}"] = held((61, bad))
+    for window in ("6h", "3d"):
+        clock = f'{who},counts_for="unified",clock="engines"'
+        found[f"model:llm_serving_ttft_clock:held{window}{{{clock}}}"] = held((61, 1))
     return found
 
 
@@ -167,4 +170,88 @@ _SLOW_RAW = together(
     Story((Kind.ROLES,), slo_events(engine("split", role="decode"), "itl", counter(Grows(60, 50)), counter(Grows(60, 50)))),
 )  # fmt: skip
 
-CASES = (_FAST, _SLOW_BURN, _SLOW_RAW)
+
+# --- front doors, with an hour as the longest window of a page and two as that of a ticket: gone by once they covered half of what the
+# engines finish for so long, and no longer once they did not for so long -----------------------------------------------------------
+
+_MINUTES = 260
+
+
+def _engines(model: str, *spans: tuple[int, float, float]) -> dict[str, str]:
+    """Engines that finish what they had a first token for. `spans`: (minutes, in time, late) a minute."""
+    good = counter(*(Grows(minutes, in_time) for minutes, in_time, _ in spans))
+    bad = counter(*(Grows(minutes, late) for minutes, _, late in spans))
+    finished = f'llm_serving_requests_finished_total{{{engine(model)},reason="stop"}}'
+    every = counter(*(Grows(minutes, in_time + late) for minutes, in_time, late in spans))
+    return {**slo_events(engine(model), "ttft", good, bad), finished: every}
+
+
+def _door(model: str, name: str, good: float, bad: float, minutes: int = _MINUTES) -> dict[str, str]:
+    """A gateway that times first tokens for its clients: those within half a second, and those between 2.5 s and 5 s."""
+    who = engine(model, name, role="frontend")
+    ended = "" if minutes == _MINUTES else " stale"
+    events = slo_events(who, "ttft", counter(Grows(minutes, good)) + ended, counter(Grows(minutes, bad)) + ended)
+    found = buckets(_TTFT, who, (minutes, {"0.5": good, "5.0": bad}))
+    return {**events, **{name: values + ended for name, values in found.items()}}
+
+
+def _of_a_door(severity: str, model: str, times: str, hour: str, day: str, p99: str) -> Firing:
+    found = _burn(severity, model, times, hour, day, p99)
+    description = found.annotations["description"].replace("over 1d", "over 2h")
+    return Firing(found.labels, {**found.annotations, "description": description})
+
+
+def _by_door(model: str) -> dict[str, tuple[Firing, ...]]:
+    """The page after an hour, the ticket after two: both of the role of the engines, for which the front door's clock counts."""
+    by = "40% as the front door times them"
+    page = _of_a_door("critical", model, "40", by, "0%", "4.938s")
+    both = tuple(_of_a_door(severity, model, "40", by, by, "4.938s") for severity in ("critical", "warning"))
+    return {"80m": (page,), "120m": (page,), "160m": both, "240m": both}
+
+
+_FRONT_DOORS = together(
+    "TTFTBurn",
+    "front doors",
+    ("60m", "80m", "120m", "160m", "240m"),
+    Story(
+        (Kind.FIRES, Kind.NOT_YET, Kind.ROLES),
+        # the engines' own clock says 0.5 s while their front end is starved: 40 of 100 clients wait 2.5 s to 5 s
+        {**_engines("starved", (_MINUTES, 100, 0)), **_door("starved", "gateway-0", 60, 40)},
+        _by_door("starved"),
+    ),
+    # it times a tenth of the requests, all of them late: the engines' clock stays
+    Story((Kind.BELOW, Kind.ROLES), {**_engines("tenth", (_MINUTES, 100, 0)), **_door("tenth", "gateway-1", 0, 10)}),
+    Story(
+        (Kind.FIRES, Kind.ROLES),
+        # two gateways, neither of which has half of the requests
+        {
+            **_engines("two", (_MINUTES, 100, 0)),
+            **_door("two", "gateway-2", 18, 12),
+            **_door("two", "gateway-3", 18, 12),
+        },
+        _by_door("two"),
+    ),
+    Story(
+        (Kind.FIRES, Kind.RECOVERY, Kind.ROLES),
+        # the gateway goes after 85 minutes, and from then on first tokens are late by the engines' clock: the page's hour is still of the
+        # gateway's at minute 120, and of the engines' once it was not there for an hour. The ticket has gone by the engines all the time
+        {
+            **_engines("left", (85, 100, 0), (_MINUTES - 85, 60, 40)),
+            **_door("left", "gateway-4", 60, 40, minutes=85),
+        },
+        {
+            "80m": (_of_a_door("critical", "left", "40", "40% as the front door times them", "0%", "4.938s"),),
+            # of two hours 35 minutes and 75 are late, at 40 %
+            "120m": (
+                _of_a_door("warning", "left", "11.67", "40% as the front door times them", "11.67%", "unknown"),
+            ),
+            "160m": (_of_a_door("warning", "left", "25", "unknown as the front door times them", "25%", "unknown"),),
+            "240m": tuple(
+                _of_a_door(severity, "left", "40", "40%", "40%", "unknown") for severity in ("critical", "warning")
+            ),
+        },
+    ),
+    rules="ttft_front_doors",
+)  # fmt: skip
+
+CASES = (_FAST, _SLOW_BURN, _SLOW_RAW, _FRONT_DOORS)

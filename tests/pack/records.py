@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from llm_serving_alerts.promql import Dialect
+from llm_serving_alerts.records.traffic import workers
 from tests.pack.builders import Grows, buckets, counter, engine, held, of_model, target
 from tests.pack.cases_ttft import slo_events
 from tests.pack.promtool import Sampled
@@ -369,7 +371,42 @@ _VIEWS = Sampled(
     },
 )
 
+# two recorded llama.cpp servers behind vllm-router 0.1.17, whose clients had 534 answers with 20,959 tokens, and four more by then:
+# what each page had counted in half a minute, again each minute (tests/captures/vllm-router-0.1.17-fleet, page 30)
+_ROUTER = engine("tiny", "router", "0", "frontend")
+_ROUTED = Sampled(
+    "a fleet behind a recorded router is counted once",
+    {
+        **_tokens(engine("tiny", "llama-1"), "decode", 10637),
+        **_tokens(engine("tiny", "llama-2"), "decode", 10427),
+        # what a front door counts as well: the tokens of both
+        **_tokens(_ROUTER, "decode", 21064),
+        f'llm_serving_requests_finished_total{{{_ROUTER},reason="answered"}}': counter(Grows(60, 538)),
+        f"llm_serving_requests_waiting{{{engine('tiny', 'llama-1')}}}": held((61, 2)),
+        f"llm_serving_requests_waiting{{{_ROUTER}}}": held((61, 7)),
+        **target("tiny", "llama-1", runtime="llamacpp"),
+        **target("tiny", "llama-2", runtime="llamacpp"),
+        **target("tiny", "router", role="frontend", runtime="vllm-router"),
+    },
+    "12m30s",
+    {
+        _rounded('model:llm_serving_phase_tokens:rate5m{model_name="tiny"}'): {
+            '{model_name="tiny", role="unified", phase="decode"}': 351.0667,
+            '{model_name="tiny", role="frontend", phase="decode"}': 351.0667,
+        },
+        _rounded(workers(Dialect(), "model:llm_serving_phase_tokens:rate5m")): {
+            '{model_name="tiny", role="unified", phase="decode"}': 351.0667,
+        },
+        "model:llm_serving_ready_replicas:sum * 1": {'{model_name="tiny", role="unified"}': 2},
+        "model:llm_serving_requests_waiting:sum * 1": {
+            '{model_name="tiny", role="unified"}': 2,
+            '{model_name="tiny", role="frontend"}': 7,
+        },
+    },
+)
+
 OF_MINUTES = (
+    _ROUTED,
     _TRAFFIC,
     _QUANTILES,
     _TEN_MINUTES,

@@ -60,6 +60,11 @@ RULESETS = {
     ),
     "outliers": RuleSet(("targets", "traffic", "stalled", "kv", "work", "outliers", "phases.alerts")),
     "ttft": RuleSet(("slo", "latency.time-to-first-token", "ttft.alerts")),
+    # an hour is the longest window of a page: a front door is gone by after it
+    "ttft_front_doors": RuleSet(
+        ("slo", "traffic.requests", "latency.time-to-first-token", "ttft.alerts"),
+        "burn: {fast: [{long: 1h, short: 5m, factor: 14.4}], slow: [{long: 2h, short: 30m, factor: 3}]}",
+    ),
     "slo": RuleSet(("slo", "traffic", "stalled", "slo.alerts")),
     "kv": RuleSet(("targets", "traffic", "kv", "baselines", "kv.alerts")),
     "tail": RuleSet(("traffic", "kv", "tail", "tail.alerts")),

@@ -11,6 +11,8 @@ from collections import Counter
 from functools import cache
 from itertools import pairwise
 
+import pytest
+
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.normalise.registry import RUNTIMES
@@ -137,3 +139,27 @@ def test_the_frontend_lives_through_its_workers_restart() -> None:
     ]
     counted = [value for value in prefill if value is not None]
     assert counted == sorted(counted)
+
+
+@pytest.mark.parametrize(
+    ("field", "clients", "ranks"),
+    [
+        # half of the first tokens are not compared: of answers that were not streamed the client saw none, and the frontend did
+        ("time_to_first_token_seconds", "ttft", (0.9, 0.99)),
+        ("e2e_request_latency_seconds", "e2e", (0.5, 0.9, 0.99)),
+    ],
+)
+def test_the_front_doors_latencies_are_in_the_clients_buckets(
+    field: str, clients: str, ranks: tuple[float, ...]
+) -> None:
+    recorded = recording(FRONTEND).json("groundtruth.json")
+    seen = sorted(seconds for phase in BEFORE_THE_KILL for seconds in recorded[phase][clients])
+    histogram = getattr(at(FRONTEND, 120), field)
+    for rank in ranks:
+        upper = next(
+            edge
+            for edge, count in zip(histogram.edges, histogram.cumulative, strict=True)
+            if count >= rank * histogram.count
+        )
+        lower = max((edge for edge in histogram.edges if edge < upper), default=0.0)
+        assert lower < seen[int(rank * len(seen))] <= upper

@@ -17,6 +17,7 @@ from llm_serving_alerts.declare import (
     value,
 )
 from llm_serving_alerts.promql import MODEL, Dialect, seconds_text
+from llm_serving_alerts.records.first_tokens import CLOCK, go_by, longest
 from llm_serving_alerts.records.slo import BAD, EVENTS, GOOD_AGE, IN_A_ROW, RATIO, ROW_STEP_SECONDS
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import FOR, NUMBER
@@ -61,7 +62,11 @@ def _burn(
 
 
 def _ttft(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
-    return _of_a_node(dialect, tier, lambda excused: _burn(dialect, settings, own, tier, ("ttft",), excused=excused))
+    def burns(excused: bool) -> str:
+        pairs = _burn(dialect, settings, own, tier, ("ttft",), excused=excused)
+        return go_by(dialect, longest(settings, tier), pairs)
+
+    return _of_a_node(dialect, tier, burns)
 
 
 def _slo(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
@@ -91,22 +96,50 @@ def _all_failed(dialect: Dialect, own: AlertSettings, matchers: str = "") -> str
     return f"({failed} >= {own['in_a_row']:g} unless on ({dialect.labels(*MODEL, 'slo')}) {answered})"
 
 
-def _spent(dialect: Dialect, settings: Settings) -> str:
-    first = (seconds_text(settings.burn[speed][0].long_seconds) for speed in ("fast", "slow"))
-    bad = [
-        f"over {window} {lookup(dialect, RATIO.format(window=window), (*MODEL, 'slo'), 'humanizePercentage')}"
-        for window in first
-    ]
+def _spent(dialect: Dialect, settings: Settings, share: Callable[[str, str], str] | None = None) -> str:
+    """`share`: the share of bad events over a window of pairs of this speed; without, of the alert's own labels."""
+
+    def own(window: str, speed: str) -> str:
+        return lookup(dialect, RATIO.format(window=window), (*MODEL, "slo"), "humanizePercentage")
+
+    firsts = {speed: seconds_text(settings.burn[speed][0].long_seconds) for speed in ("fast", "slow")}
+    bad = [f"over {window} {(share or own)(window, speed)}" for speed, window in firsts.items()]
     period = seconds_text(settings.period_seconds)
     return f"At this rate the error budget of {period} is spent {value(DIGITS)} times too fast; bad events: {', '.join(bad)}."
 
 
+def _of_clock(dialect: Dialect, settings: Settings, speed: str, extra: str = "") -> tuple[str, str]:
+    """A selector of the clock that the firing alert goes by, for printf in a template, and its arguments."""
+    matchers, values = alert_matchers((*dialect.identity, "model_name"))
+    clock = CLOCK.format(window=seconds_text(longest(settings, speed)))
+    return f"{clock}{{{','.join(filter(None, (matchers, 'counts_for=%q', extra)))}}}", f"{values} $labels.role"
+
+
+def _go_by(dialect: Dialect, settings: Settings, speed: str, record: str, extra: str, how: str) -> str:
+    """Another series of the model in a template, of the role whose clock the alert goes by; "unknown" where there is none."""
+    matchers, values = alert_matchers((*dialect.identity, "model_name"))
+    clock, of_clock = _of_clock(dialect, settings, speed)
+    query = f"{record}{{{matchers},{extra}}} * on ({dialect.labels(*MODEL)}) group_left () {clock}"
+    found = f"printf `{query}` {values} {of_clock} | query"
+    return f"{{{{ with {found} }}}}{{{{ . | first | value | {how} }}}}{{{{ else }}}}unknown{{{{ end }}}}"
+
+
+def _say_front_door(dialect: Dialect, settings: Settings, speed: str) -> str:
+    clock, values = _of_clock(dialect, settings, speed, 'clock="front door"')
+    return f"{{{{ with printf `{clock}` {values} | query }}}} as the front door times them{{{{ end }}}}"
+
+
 def _ttft_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     ttft = settings.slo["ttft"]
-    p99 = lookup(dialect, _QUANTILE, MODEL, "humanizeDuration", 'rank="p99"')
+
+    def share(window: str, speed: str) -> str:
+        bad = _go_by(dialect, settings, speed, RATIO.format(window=window), 'slo="ttft"', "humanizePercentage")
+        return f"{bad}{_say_front_door(dialect, settings, speed)}"
+
+    p99 = _go_by(dialect, settings, _PAGES, _QUANTILE, 'rank="p99"', "humanizeDuration")
     return Text(
         f"{of_model(dialect)}: time to first token burns its budget {value(DIGITS)} times too fast",
-        f"{_spent(dialect, settings)} Objective: {ttft.objective:.4g} within {ttft.threshold_seconds or 0:g}s. p99 now: {p99}.",
+        f"{_spent(dialect, settings, share)} Objective: {ttft.objective:.4g} within {ttft.threshold_seconds or 0:g}s. p99 now: {p99}.",
         "look at waiting requests and KV usage first",
     )
 

@@ -90,6 +90,7 @@ RUNTIME_COLUMNS = table(
     ignored=Key(reads=texts(SAMPLE)),
     role=Key(reads=kinds.member("role", Role)),
     first_token=Key(reads=kinds.member("clock", FirstToken)),
+    several_workers=Key(reads=PROSE),
     default_edges=Key(reads=columns.edges),
     versions=Key(reads=PROSE),
 )

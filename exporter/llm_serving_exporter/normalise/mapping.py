@@ -206,6 +206,8 @@ class Runtime:
     role: Role | None = None  # of every such target; None: unified, unless the page or the configuration says otherwise
     # of a front door; None: it has none, or whose it is cannot be known. Objectives are not counted by one that is not the client's
     first_token: FirstToken | None = None
+    # how to make several workers of one server count together, which else answer in turn, each with counters of its own; a sentence
+    several_workers: str = ""
     # bucket edges of an unconfigured server by SLO name; only for warnings about the configuration
     default_edges: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     # why a field, or ERRORS, has no row; for people

@@ -195,7 +195,7 @@ class TargetPipeline:
         snapshot = self._normaliser.apply(samples, page)
         if not snapshot.engines:
             raise self._source.explain_foreign_page(samples.layout, page)
-        self._several_servers.check_start(snapshot, page)
+        self._several_servers.check_start(snapshot, page, runtime.several_workers)
         before, pod = self.reading, self._pod_state()
         now = read_counts(snapshot)
         self._bare_pages = self._bare_pages + 1 if shows_nothing_any_more(snapshot, self._counts) else 0
@@ -207,7 +207,7 @@ class TargetPipeline:
             )
         )
         if again:
-            self._several_servers.check_fall(snapshot, page, answered_before=bool(before.up))
+            self._several_servers.check_fall(snapshot, page, runtime.several_workers, answered_before=bool(before.up))
             self._forget_life()
             self._side.forget()
             self._normaliser = await self._make_named_normaliser(runtime, samples.layout)

@@ -1,4 +1,5 @@
-"""Whether several servers answer at one address in turn, as a Service or a load balancer in front of replicas makes them."""
+"""Whether several servers answer at one address in turn, as a Service or a load balancer in front of replicas makes them, or as the
+workers of one server do that share no counters."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ WITHIN_INTERVALS = 20
 STARTS_THAT_GO_BACK, FALLS_OF_COUNTERS = 2, 3
 
 _DETAIL = "several servers answer here in turn (a Service or load balancer?); list each replica as a target of its own"
+_WORKERS = "several workers answer here in turn, each with counters of its own"
 
 
 class SeveralServers:
@@ -32,21 +34,27 @@ class SeveralServers:
         # unix seconds, as the last page that has it says; None before
         self._last_start: float | None = None
 
-    def check_start(self, snapshot: Snapshot, page: Page) -> None:
-        """Notes a process start that goes back: time does not, so that this is another server."""
+    def check_start(self, snapshot: Snapshot, page: Page, several_workers: str) -> None:
+        """Notes a process start that goes back: time does not, so that this is another server.
+
+        `several_workers`: what to do where they may be workers of one server of this kind; "": its kind has none.
+        """
         start, last = snapshot.process_start_unix_seconds, self._last_start
         self._last_start = start if start is not None else last
         if start is not None and last is not None and start < last - START_TOLERANCE_SECONDS:
             self._went_back = (*self._went_back, snapshot.monotonic_seconds)[-STARTS_THAT_GO_BACK:]
-        self._refuse(self._went_back, STARTS_THAT_GO_BACK, snapshot, page)
-        self._refuse(self._fell, FALLS_OF_COUNTERS, snapshot, page)
+        self._refuse(self._went_back, STARTS_THAT_GO_BACK, snapshot, page, several_workers)
+        self._refuse(self._fell, FALLS_OF_COUNTERS, snapshot, page, several_workers)
 
-    def check_fall(self, snapshot: Snapshot, page: Page, *, answered_before: bool) -> None:
+    def check_fall(self, snapshot: Snapshot, page: Page, several_workers: str, *, answered_before: bool) -> None:
         """Notes that counters fell. It counts only of a server that does not say when it started, and that answered at the tick before."""
         if snapshot.process_start_unix_seconds is None and answered_before:
             self._fell = (*self._fell, snapshot.monotonic_seconds)[-FALLS_OF_COUNTERS:]
-            self._refuse(self._fell, FALLS_OF_COUNTERS, snapshot, page)
+            self._refuse(self._fell, FALLS_OF_COUNTERS, snapshot, page, several_workers)
 
-    def _refuse(self, signs: tuple[float, ...], most: int, snapshot: Snapshot, page: Page) -> None:
+    def _refuse(
+        self, signs: tuple[float, ...], most: int, snapshot: Snapshot, page: Page, several_workers: str
+    ) -> None:
         if sum(snapshot.monotonic_seconds - seconds < self._span_seconds for seconds in signs) >= most:
-            raise FailedTickError(Stage.NORMALISE, FailureReason.SEVERAL_SERVERS, _DETAIL, page.status, page)
+            detail = f"{_WORKERS}: {several_workers}; or else {_DETAIL}" if several_workers else _DETAIL
+            raise FailedTickError(Stage.NORMALISE, FailureReason.SEVERAL_SERVERS, detail, page.status, page)

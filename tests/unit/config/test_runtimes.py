@@ -73,6 +73,7 @@ runtimes:
   ignored: ["acme_debug_*"]
   role: decode
   first_token: client_of_streams
+  several_workers: run one
   default_edges: {ttft: [0.1, 1]}
   versions: ">=2,<3"
   rows:
@@ -136,6 +137,7 @@ runtimes:
         ignored=("acme_debug_*",),
         role=Role.DECODE,
         first_token=FirstToken.CLIENT_OF_STREAMS,
+        several_workers="run one",
         default_edges={"ttft": (0.1, 1.0)},
         versions=">=2,<3",
         rows=(

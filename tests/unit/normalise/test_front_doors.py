@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.normalise.detect import detect, labels_needed
@@ -206,3 +207,30 @@ def test_objectives_count_first_tokens_of_the_clients_clock_only(page: str, coun
     assert reading.derived is not None
     found = [engine.slo["ttft"] for engine in reading.derived.engines if "ttft" in engine.slo]
     assert bool(found) is counted
+
+
+def test_workers_that_share_no_counters_are_found_and_the_remedy_is_said() -> None:
+    """Two of LiteLLM's workers, which gunicorn lets answer in turn: counters fall, and return to where they were and more."""
+
+    def grown(by: float) -> str:
+        lines = []
+        for line in text_of("litellm").splitlines():
+            series, _, value = line.rpartition(" ")
+            lines.append(line if line.startswith("#") else f"{series} {float(value) * by}")
+        return "\n".join([*lines, ""])
+
+    # of one worker, of the other, which has worked a third as much, and so on
+    pages = [grown(share * (1 + 0.01 * tick)) for tick in range(5) for share in (3.0, 1.0)]
+    found = readings([{"/metrics": page} for page in pages], seconds=10.0)
+    last = found[-1].last
+    assert last is not None
+    assert last.reason is FailureReason.SEVERAL_SERVERS
+    assert last.detail.startswith(
+        "several workers answer here in turn, each with counters of its own: set PROMETHEUS_MULTIPROC_DIR"
+    )
+    assert found[-1].up is False
+
+
+def test_a_worker_alone_restarts_and_is_not_suspected() -> None:
+    pages = [text_of("litellm"), text_of("litellm"), text_of("litellm").replace("9000.0", "10.0")]
+    assert all(reading.up for reading in readings([{"/metrics": page} for page in pages], seconds=10.0))

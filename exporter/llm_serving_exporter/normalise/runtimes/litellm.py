@@ -82,6 +82,7 @@ RUNTIME = Runtime(
     ignored=_NOT_READ,
     role=Role.FRONTEND,
     first_token=FirstToken.UPSTREAM_OF_STREAMS,
+    several_workers="set PROMETHEUS_MULTIPROC_DIR of the proxy to a folder that is empty at its start and that all its workers share",
     missing=explain_missing(
         {row.field for row in _ROWS},
         {

@@ -51,6 +51,7 @@ RUNTIME = Runtime(
     unnamed=frozenset({"unknown"}),
     ignored=("vllm:*",),
     role=Role.FRONTEND,
+    several_workers="run the router with one worker, or each worker on a port and as a target of its own",
     missing=explain_missing(
         {row.field for row in _ROWS},
         {
