@@ -83,6 +83,33 @@ def test_what_was_loaded_goes_before_the_name_it_is_served_by() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "root",
+    [
+        "Qwen/Qwen3-32B", "/models/Qwen3-32B", "/models/Qwen/Qwen3-32B/", "/hub/models--Qwen--Qwen3-32B/snapshots/9216db5781bf",
+        "qwen3:32b",
+    ],
+)  # fmt: skip
+def test_an_alias_says_nothing_of_what_was_loaded(root: str) -> None:
+    assert by_name(ServedModel("chat-prod", root=root)).origin.startswith("built-in catalogue: Qwen3-32B;")
+    # an alias that happens to be another model's name is no word about this one
+    assert by_name(ServedModel("Qwen3-8B", root=root)).origin.startswith("built-in catalogue: Qwen3-32B;")
+
+
+def test_what_is_only_assumed_of_a_quantised_name_is_said() -> None:
+    """NVIDIA's FP4 of a model that has no row of its own: its attention may be bf16, its KV cache FP8."""
+    facts = loader.model_facts(ModelSettings(name="acme/Qwen3-32B-NVFP4"))
+    assert facts.formats_assumed
+    (note,) = facts.notes
+    assert note.startswith("nvfp4 is assumed of every linear layer but lm_head, because the name says it")
+    assert "a KV cache in another format than bf16" in note
+    stated = loader.model_facts(ModelSettings(name="acme/Qwen3-32B-NVFP4", kv_cache_dtype="fp8"))
+    assert "KV cache" not in stated.notes[0]
+    for said in ("Qwen/Qwen3-32B", "Qwen/Qwen3-32B-FP8", "Qwen3-32B-Q4_K_M.gguf"):
+        assert loader.model_facts(ModelSettings(name=said)).notes == ()
+    assert loader.model_facts(ModelSettings(name="acme/Qwen3-32B-NVFP4", weight_format="nvfp4")).notes == ()
+
+
 def test_the_served_name_counts_where_the_loaded_path_says_nothing() -> None:
     for root in ("/model", "/mnt/weights/", None, ""):
         assert by_name(ServedModel("Llama-3.1-8B", root=root)).geometry.parameters_total == 8_030_261_248
