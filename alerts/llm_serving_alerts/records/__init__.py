@@ -28,8 +28,8 @@ from llm_serving_alerts.rules import Group
 from llm_serving_alerts.settings import Settings
 
 _GROUPS = (
-    identity, claims, exporters, seen, parts, targets, workloads, signals, traffic, stalled, history, presence, latency, slo, first_tokens, kv,
-    tail, gpu, work, outliers, bandwidth, tokens, baselines, rates, capacity, node_loss, rollouts, autoscaling, missing,
+    identity, claims, exporters, seen, parts, targets, workloads, signals, traffic, stalled, history, presence, latency, slo,
+    first_tokens, kv, tail, gpu, work, outliers, bandwidth, tokens, baselines, rates, capacity, node_loss, rollouts, autoscaling, missing,
     hours, per_token, shares, replicas, views,
 )  # fmt: skip
 
