@@ -1,8 +1,8 @@
 """Whose time to first token the objective goes by: the front door's, where it is the client's and covers enough, else the engines'.
 
 Events of a front door are of the client's clock only: the exporter counts no others. Those of both clocks are kept apart over every
-window, so that a window is of one clock from its first second to its last, and a choice only says which of the two is read. It is made
-anew only once the same was true for the whole of the longest window that an alert looks at.
+window, so that a window is of one clock from its first second to its last, and a choice only says which of the two is read. It changes
+only once the same was true for the whole of the longest window that an alert looks at.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _clock(dialect: Dialect, span: float) -> Record:
     chosen = f"{CHOSEN.format(window=text)} == 1"
     front, engines = (_ttft(text, matcher) for matcher in (FRONT, ENGINES))
 
-    def of(series: str, clock: str) -> str:
+    def tell(series: str, clock: str) -> str:
         return f'label_replace(label_replace({series} * 0 + 1, "counts_for", "$1", "role", "(.*)"), "clock", "{clock}", "", "")'
 
     # the engines' role stays on what the front door timed for them: an alert keeps its identity
@@ -100,7 +100,7 @@ def _clock(dialect: Dialect, span: float) -> Record:
     alone = f"({front} unless on ({by}) {engines})"
     return Record(
         CLOCK.format(window=text),
-        f"{of(f'({engines} unless on ({by}) {chosen})', 'engines')} or {of(alone, 'front door')} or {instead}",
+        f"{tell(f'({engines} unless on ({by}) {chosen})', 'engines')} or {tell(alone, 'front door')} or {instead}",
         f"1 by the role whose first tokens count over {text}, and the role that they count for",
     )
 

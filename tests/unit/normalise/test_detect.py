@@ -27,6 +27,7 @@ EXPECTED = {
     "dynamo-1.6.1-frontend": "dynamo-frontend",
     "dynamo-1.6.1-worker": "dynamo-worker",
     "infinity-": None,
+    "litellm-": "litellm",
 }
 ROUTERS = {
     "smg-engine-metrics": "an SGLang model gateway (its workers' pages in one)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.snapshot import EngineSnapshot
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.normalise.detect import detect, labels_needed
 from llm_serving_exporter.normalise.mapping import FirstToken
@@ -234,3 +234,25 @@ def test_workers_that_share_no_counters_are_found_and_the_remedy_is_said() -> No
 def test_a_worker_alone_restarts_and_is_not_suspected() -> None:
     pages = [text_of("litellm"), text_of("litellm"), text_of("litellm").replace("9000.0", "10.0")]
     assert all(reading.up for reading in readings([{"/metrics": page} for page in pages], seconds=10.0))
+
+
+def test_litellms_own_collector_is_read_as_it_was_driven() -> None:
+    """Version 1.110.2's PrometheusLogger, called as the proxy calls it: 40 answers of two teams, 30 of them streamed, and five failures."""
+    run = recording("litellm-1.110.2")
+    truth = run.json("client/truth.json")
+    pages = [snapshot_of(run.pages[number].decode(), runtime=RUNTIMES["litellm"]) for number in run.pages]
+    assert all(page.unmapped_families == () for page in pages)
+    assert pages[0].absent["decode_tokens_total"] is Absence.IDLE
+    (found,) = pages[-1].engines
+    assert found.model_name == "llama"
+    assert found.prompt_tokens_total == truth["prompt"]
+    assert found.cached_prompt_tokens_total == truth["cached"]
+    assert found.decode_tokens_total == truth["generated"]
+    assert found.requests_finished_total == {"success": truth["succeeded"], "error": truth["failed"]}
+    assert found.http_responses_total == {"2xx": truth["succeeded"], "4xx": truth["too_many"], "5xx": truth["failed"]}
+    first, whole = found.time_to_first_token_seconds, found.e2e_request_latency_seconds
+    assert first is not None
+    assert whole is not None
+    # the proxy's 50 ms before the call are not in the first token's time, and its queue's 20 are in the whole
+    assert (first.count, first.sum) == (truth["streams"], pytest.approx(sum(truth["ttft"])))
+    assert (whole.count, whole.sum) == (truth["succeeded"], pytest.approx(sum(truth["e2e"])))

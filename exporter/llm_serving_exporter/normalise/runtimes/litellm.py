@@ -1,4 +1,4 @@
-"""LiteLLM's proxy: the table. Made from its source, never met until recorded.
+"""LiteLLM's proxy: the table. Made from its source; its own collector was recorded, driven by a simulation, the proxy itself never.
 
 Its time to first token begins when it calls the server behind it: what a request waited in the proxy is not in it.
 """
@@ -76,7 +76,8 @@ RUNTIME = Runtime(
     rows=_ROWS,
     # what the client asked for, which alone every family has; the name that the server behind it knows is "model"
     model_labels=("requested_model", "model"),
-    unnamed=frozenset({"None", ""}),
+    # "other" stands for names that the proxy does not know
+    unnamed=frozenset({"None", "other", ""}),
     # mounted as an application of its own: the path without the slash is a redirect
     paths=("/metrics/", "/metrics"),
     ignored=_NOT_READ,
@@ -92,4 +93,5 @@ RUNTIME = Runtime(
         },
     ),
     versions=">=1.80,<=1.110",
+    covered="1.110.2, its collector (simulated)",
 )
