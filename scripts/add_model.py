@@ -37,7 +37,7 @@ KEPT = (
 )  # fmt: skip
 _NAMES = ("ignore", "exclude_modules", "modules_to_not_convert", "ignored_layers")
 # of a quantisation: kept, for people
-_TOLD = ("quant_method", "quant_algo", "bits", "fmt")
+_TOLD = ("quant_method", "quant_algo", "bits", "num_bits", "fmt")
 _EXPERT = re.compile(r"\.experts\.(\d+)(?=\.|$)")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
