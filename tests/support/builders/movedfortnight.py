@@ -127,6 +127,8 @@ class MovedFortnight:
             self._put("llm_serving_exporter_targets", hour, held, state="held", **scrape)
             if self.with_up:
                 self._put("up", hour, 1, **scrape)
+            if round(hour * HOUR) % HOUR > TICK:
+                continue
             for rate, kind in KINDS.items():
                 self._put("llm_serving_rate_info", hour, 1, rate=rate, kind=kind, includes_power="true", **scrape)
 
@@ -159,6 +161,9 @@ class MovedFortnight:
             where = {"target": target.name, "gpu_name": target.gpu, **scrape}
             self._put("llm_serving_gpu_price_usd_per_hour", hour, target.price(week), rate=rate, **where)
             self._put("llm_serving_target_gpus", hour, target.gpus, **where)
+            # asked for over an hour
+            if round(hour * HOUR) % HOUR > TICK:
+                continue
             identity = {"workload": target.workload, "workload_kind": "Deployment", "namespace": "llm"}
             self._put("llm_serving_target_info", hour, 1, **own, **(identity if target.workload else {}), **scrape)
             self._put("llm_serving_target_node_info", hour, 1, **own, node=target.node, **scrape)
@@ -173,7 +178,7 @@ def _grow(target: Moving, week: int) -> Iterator[tuple[tuple[str, tuple[tuple[st
     for phase, share in (("prefill", 0.25 * busy), ("decode", 0.75 * busy), ("idle", 1 - busy)):
         labels = ("phase", phase), rate, ("method", "roofline")
         yield ("llm_serving_cost_usd_total", labels), share * seconds / HOUR * target.price(week)
-    for name, times in (("prefill", 3.0), ("decode", 1.0), ("prompt", 4.0)):
+    for name, times in (("prefill", 3.0), ("decode", 1.0)):
         yield (f"llm_serving_{name}_tokens_total", ()), times * target.tokens[week] * TICK
 
 

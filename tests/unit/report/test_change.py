@@ -235,7 +235,7 @@ def weeks(draw) -> Evidence:
     )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(weeks())
 def test_the_cents_always_add_up(both: Evidence) -> None:
     made = build_review(both, Settings())

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.report.evidence.gaps import Silence
-from llm_serving_exporter.report.evidence.presence import Reason, Watching, divide_silence
+from llm_serving_exporter.report.evidence.names import Asking
+from llm_serving_exporter.report.evidence.presence import Reason, Watching, divide_silence, watch_exporters
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.settings.settings import Settings
 from tests.support.builders.costfortnight import blocks
@@ -55,21 +56,21 @@ def test_a_target_that_a_living_exporter_no_longer_has_was_removed() -> None:
 
 def test_one_that_went_with_its_exporter_was_removed_while_others_are_scraped() -> None:
     own = {OWN: minutes((0, 8), (20, 24))}
-    assert divided(watched(answered=own, jobs={"llm": minutes((0, 24))})) == [(Reason.GONE, 12.0)]
+    assert divided(watched(answered=own, jobs={("llm",): minutes((0, 24))})) == [(Reason.GONE, 12.0)]
     # none of its job, but others
-    alone = {"llm": minutes((0, 8), (20, 24))}
-    assert divided(watched(answered=own, jobs=alone, anything=minutes((0, 24)))) == [(Reason.GONE, 12.0)]
+    alone = {("llm",): minutes((0, 8), (20, 24))}
+    assert divided(watched(answered=own, jobs=alone, anything={(): minutes((0, 24))})) == [(Reason.GONE, 12.0)]
     assert divided(watched(answered=own, jobs=alone)) == [(Reason.NOTHING, 12.0)]
 
 
 def test_scrapes_that_fail_are_a_gap_until_nobody_tries_any_more() -> None:
     seen = watched(
-        answered={OWN: minutes((0, 8), (20, 24))}, failed={OWN: minutes((8, 11))}, jobs={"llm": minutes((0, 24))}
+        answered={OWN: minutes((0, 8), (20, 24))}, failed={OWN: minutes((8, 11))}, jobs={("llm",): minutes((0, 24))}
     )
     assert divided(seen) == [(Reason.DOWN, 3.0), (Reason.GONE, 9.0)]
     # a pod that ends fails its last scrapes
     seen = watched(
-        answered={OWN: minutes((0, 8), (20, 24))}, failed={OWN: minutes((8, 8.1))}, jobs={"llm": minutes((0, 24))}
+        answered={OWN: minutes((0, 8), (20, 24))}, failed={OWN: minutes((8, 8.1))}, jobs={("llm",): minutes((0, 24))}
     )
     assert divided(seen) == [(Reason.GONE, 12.0)]
     # one of a pair that is down hides nothing that the other says
@@ -84,8 +85,22 @@ def test_scrapes_that_fail_are_a_gap_until_nobody_tries_any_more() -> None:
 
 
 def test_what_was_gone_before_nothing_was_scraped_stays_gone() -> None:
-    seen = watched(answered={OWN: minutes((0, 8), (20, 24))}, jobs={"llm": minutes((0, 12))})
+    seen = watched(answered={OWN: minutes((0, 8), (20, 24))}, jobs={("llm",): minutes((0, 12))})
     assert divided(seen) == [(Reason.GONE, 12.0)]
+
+
+def test_what_another_fleet_scrapes_says_nothing_of_this_one() -> None:
+    """Two clusters in one store: the same job, and pods of the same address."""
+    here, there = (*OWN, "here"), (*OWN, "there")
+    seen = Watching(
+        0.0,
+        DAY_MINUTES,
+        {WHO: {here: minutes((0, 8), (20, 24))}},
+        answered={here: minutes((0, 8), (20, 24)), there: minutes((0, 24))},
+        jobs={("llm", "here"): minutes((0, 8), (20, 24)), ("llm", "there"): minutes((0, 24))},
+        anything={("there",): minutes((0, 24))},
+    )
+    assert divided(seen) == [(Reason.NOTHING, 12.0)]
 
 
 def test_without_any_scrape_nothing_is_said() -> None:
@@ -120,3 +135,24 @@ def test_own_series_of_a_central_exporter_are_enough(tmp_path: Path) -> None:
     assert made.gaps == ()
     assert made.now.usd == pytest.approx(sum(one.usd(1) for one in targets), rel=1e-3)
     assert made.split is not None
+
+
+class _Asked:
+    """A reader of which `up` has no label of the target's."""
+
+    asking = Asking(("team",))
+
+    def by_minute(self, query: str, begin: float, end: float, step: float = MINUTE) -> list[object]:
+        if "or on (job, instance" in query:
+            return [({"job": "llm", "instance": "own:10077"}, [(at * MINUTE, 1.0) for at in range(DAY_MINUTES)])]
+        return []
+
+
+def test_a_label_that_targets_alone_have_hides_no_scrape() -> None:
+    who = (("team", "red"),), "a:8000"
+    counted = {who: {(*OWN, "red"): minutes((0, 8), (20, 24))}}
+    silence = Silence(who, 8 * HOUR - MINUTE, 20 * HOUR)
+    end = (DAY_MINUTES - 1) * MINUTE
+    watching = watch_exporters(_Asked(), counted, [silence], 0.0, end)  # type: ignore[arg-type]
+    (part,) = divide_silence(silence, watching, end)
+    assert part.reason == Reason.REMOVED

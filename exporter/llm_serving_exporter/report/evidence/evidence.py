@@ -20,6 +20,7 @@ from llm_serving_exporter.report.evidence.presence import (
     Watching,
     count_minutes,
     divide_silence,
+    read_labels,
     watch_exporters,
 )
 from llm_serving_exporter.report.evidence.usage import Absence, Evidence, Gap, Usage
@@ -114,7 +115,7 @@ def _read_presence(
     counted: dict[Who, dict[Scrape, bytearray]] = {}
     for labels, points in reader.by_minute(reader.asking.presence(), begin, until):
         who = tuple((name, labels.get(name, "")) for name in reader.asking.identity), labels.get("target", "")
-        scrape = labels.get("job", ""), labels.get("instance", "")
+        scrape = read_labels(labels, ("job", "instance", *reader.asking.scraped_by))
         there = counted.setdefault(who, {}).setdefault(scrape, bytearray(minutes))
         for at, _ in points:
             there[min(round((at - begin) / MINUTE_SECONDS), minutes - 1)] = 1

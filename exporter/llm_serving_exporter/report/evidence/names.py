@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llm_serving_exporter.catalogue import BY_NAME, cost
-from llm_serving_exporter.catalogue.spec import PLACE_LABELS
+from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, PLACE_LABELS
 from llm_serving_exporter.clients.stored_labels import escape_regex, loose_matchers, take_exported
 from llm_serving_exporter.model.text import escape_label_value
 
@@ -120,6 +120,12 @@ class Asking:
         """Labels that the scrape adds and the review keeps."""
         return (*self.identity, *(label for label in self.by if label not in self.identity))
 
+    @property
+    def scraped_by(self) -> tuple[str, ...]:
+        """Labels that `up` has too and that tell one fleet's scrapes from another's: a scrape, or what stores it, adds them to all
+        series. What a target has of its own, such as its namespace, is another one on the exporter's own series."""
+        return tuple(label for label in self.identity if label not in IDENTITY_LABELS)
+
     def increase(self, quantity: Quantity, seconds: float) -> str:
         """Growth of a counter in the last `seconds` by target, else what was recorded where the counter is gone."""
         labels, target = _join_labels(*self.extra, *TARGET, *quantity.of), _join_labels(*self.extra, "target")
@@ -182,31 +188,27 @@ class Asking:
         """The alert that always fires: where it is not, nothing evaluates the rules."""
         return f'max(ALERTS{{alertname="{WATCHDOG}",alertstate="firing"}})'
 
-    @staticmethod
-    def answers(scrapes: Sequence[tuple[str, str]]) -> str:
-        """By (job, instance): 1 where an exporter answered its scrape, 0 where the scrape failed, nothing where there was none. Its own
-        series say that it answered where `up` is not kept."""
+    def answers(self, scrapes: Sequence[tuple[str, ...]]) -> str:
+        """By job, instance and fleet: 1 where an exporter answered its scrape, 0 where the scrape failed, nothing where there was none.
+        Its own series say that it answered where `up` is not kept."""
         which = _match_scrapes(scrapes)
         own = f'{exported(HELD_TARGETS)}{{state="held",{which}}} >= bool 0'
-        return f"max by (job, instance) ({own} or on (job, instance) up{{{which}}})"
+        by = _join_labels("job", "instance", *self.scraped_by)
+        return f"max by ({by}) ({own} or on ({by}) up{{{which}}})"
 
-    @staticmethod
-    def uncounted(scrapes: Sequence[tuple[str, str]]) -> str:
+    def uncounted(self, scrapes: Sequence[tuple[str, ...]]) -> str:
         """Targets that an exporter has without counting their GPU time."""
         info = f"{exported(TARGET_INFO)}{{{_match_scrapes(scrapes)}}}"
-        return (
-            f"max by (job, instance, target) ({info} unless on (job, instance, target) {exported(GPU_SECONDS.counter)})"
-        )
+        by = _join_labels("job", "instance", *self.scraped_by, "target")
+        return f"max by ({by}) ({info} unless on ({by}) {exported(GPU_SECONDS.counter)})"
 
-    @staticmethod
-    def scraped_jobs(jobs: Sequence[str]) -> str:
-        """Jobs of which anything is scraped, whatever comes of it."""
-        return f"count by (job) (up{{job=~{_match_any(jobs)}}})"
+    def scraped_jobs(self, jobs: Sequence[str]) -> str:
+        """Jobs of each fleet of which anything is scraped, whatever comes of it."""
+        return f"count by ({_join_labels('job', *self.scraped_by)}) (up{{job=~{_match_any(jobs)}}})"
 
-    @staticmethod
-    def scraped_at_all() -> str:
-        """Whether Prometheus scrapes anything."""
-        return "count(up)"
+    def scraped_at_all(self) -> str:
+        """Whether anything of a fleet is scraped."""
+        return f"count by ({_join_labels(*self.scraped_by)}) (up)"
 
     def everything_of(self, labels: Sequence[tuple[str, str]]) -> str:
         """All counters, prices and GPUs of one target as they stand, whoever says it."""
@@ -225,8 +227,8 @@ def _match_target(labels: Sequence[tuple[str, str]]) -> str:
     return ",".join(filter(None, (f"target={quote_label(known.pop('target', ''))}", loose_matchers(known))))
 
 
-def _match_scrapes(scrapes: Sequence[tuple[str, str]]) -> str:
-    jobs, instances = (sorted(set(values)) for values in zip(*scrapes, strict=True))
+def _match_scrapes(scrapes: Sequence[tuple[str, ...]]) -> str:
+    jobs, instances = (sorted({scrape[at] for scrape in scrapes}) for at in (0, 1))
     return f"job=~{_match_any(jobs)},instance=~{_match_any(instances)}"
 
 

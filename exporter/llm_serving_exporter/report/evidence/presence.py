@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import groupby
 
+from llm_serving_exporter.clients.prometheus import Labels
 from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, Reader
 from llm_serving_exporter.report.evidence.gaps import LOOKBACK_SECONDS, Silence, Who
 
-# job and instance
-Scrape = tuple[str, str]
+# job, instance, and the values of labels that tell fleets apart
+Scrape = tuple[str, ...]
 # so many exporters are asked about at once: a query names each of them
 _ASKED_AT_ONCE = 100
 # whether anything at all is scraped is looked at so often: all scrapes of a large Prometheus by the minute are too many samples
@@ -75,10 +76,10 @@ class Watching:
     failed: Mapping[Scrape, bytearray] = field(default_factory=dict)
     # minutes in which an exporter had a target of this name without counting its GPU time
     uncounted: Mapping[tuple[Scrape, str], bytearray] = field(default_factory=dict)
-    # minutes in which a job had any scrape
-    jobs: Mapping[str, bytearray] = field(default_factory=dict)
-    # minutes in which anything was scraped
-    anything: bytearray = field(default_factory=bytearray)
+    # minutes in which a job had any scrape, by job and fleet
+    jobs: Mapping[tuple[str, ...], bytearray] = field(default_factory=dict)
+    # minutes in which anything of a fleet was scraped
+    anything: Mapping[tuple[str, ...], bytearray] = field(default_factory=dict)
 
     def place(self, at: float) -> int:
         """The minute in which a moment lies."""
@@ -103,7 +104,10 @@ class Watching:
             return Reason.REMOVED
         if any(_holds(self.failed.get(scrape), at) for scrape in exporters):
             return Reason.DOWN
-        if any(_holds(self.jobs.get(job), at) for job, _ in exporters) or _holds(self.anything, at):
+        if any(
+            _holds(self.jobs.get((job, *fleet)), at) or _holds(self.anything.get(tuple(fleet)), at)
+            for job, _, *fleet in exporters
+        ):
             return Reason.GONE
         return Reason.NOTHING
 
@@ -185,6 +189,7 @@ def watch_exporters(
     uncounted: dict[tuple[Scrape, str], bytearray] = {}
     targets = {silence.who[1] for silence in silences}
     asking = reader.asking
+    of_scrape = ("job", "instance", *asking.scraped_by)
 
     def mark(into: bytearray, points: Iterable[tuple[float, float]]) -> None:
         for at, _ in points:
@@ -192,33 +197,49 @@ def watch_exporters(
 
     for some in _chunk(asked):
         for labels, points in reader.by_minute(asking.answers(some), begin, end):
-            scrape = labels.get("job", ""), labels.get("instance", "")
+            scrape = read_labels(labels, of_scrape)
             for into, wanted in ((answered, True), (failed, False)):
                 mark(
                     into.setdefault(scrape, bytearray(watching.minutes)),
                     (point for point in points if bool(point[1]) == wanted),
                 )
         for labels, points in reader.by_minute(asking.uncounted(some), begin, end):
-            scrape, target = (labels.get("job", ""), labels.get("instance", "")), labels.get("target", "")
+            scrape, target = read_labels(labels, of_scrape), labels.get("target", "")
             if target in targets:
                 mark(uncounted.setdefault((scrape, target), bytearray(watching.minutes)), points)
-    jobs: dict[str, bytearray] = {}
-    for labels, points in reader.by_minute(asking.scraped_jobs(sorted({job for job, _ in asked})), begin, end):
-        mark(jobs.setdefault(labels.get("job", ""), bytearray(watching.minutes)), points)
+    jobs: dict[tuple[str, ...], bytearray] = {}
+    for labels, points in reader.by_minute(asking.scraped_jobs(sorted({scrape[0] for scrape in asked})), begin, end):
+        of_job = read_labels(labels, ("job", *asking.scraped_by))
+        mark(jobs.setdefault(of_job, bytearray(watching.minutes)), points)
+    for scrape in asked:
+        # a label of the targets alone: `up` tells no fleets apart by it
+        bare = *scrape[:2], *("" for _ in scrape[2:])
+        for into in (answered, failed):
+            if scrape not in into and bare in into:
+                into[scrape] = into[bare]
+        if (job := (scrape[0], *scrape[2:])) not in jobs and (bare_job := (bare[0], *bare[2:])) in jobs:
+            jobs[job] = jobs[bare_job]
     found = replace(watching, answered=answered, failed=failed, uncounted=uncounted, jobs=jobs)
     alone = any(part.reason == Reason.NOTHING for silence in silences for part in divide_silence(silence, found, end))
     return replace(found, anything=_watch_anything(reader, found, end)) if alone else found
 
 
-def _watch_anything(reader: Reader, watching: Watching, end: float) -> bytearray:
-    minutes = bytearray(watching.minutes)
+def _watch_anything(reader: Reader, watching: Watching, end: float) -> dict[tuple[str, ...], bytearray]:
+    found: dict[tuple[str, ...], bytearray] = {}
     each = round(_ANYTHING_SECONDS / MINUTE_SECONDS)
-    for _, points in reader.by_minute(reader.asking.scraped_at_all(), watching.begin, end, _ANYTHING_SECONDS):
+    for labels, points in reader.by_minute(reader.asking.scraped_at_all(), watching.begin, end, _ANYTHING_SECONDS):
+        fleet = read_labels(labels, reader.asking.scraped_by)
+        minutes = found.setdefault(fleet, bytearray(watching.minutes))
         for at, _ in points:
             place = watching.place(at)
             # an instant query looks back as long as the step is
             minutes[max(0, place - each + 1) : place + 1] = b"\1" * min(each, place + 1)
-    return minutes
+    return found
+
+
+def read_labels(labels: Labels, names: Sequence[str]) -> tuple[str, ...]:
+    """The values of labels, "" where a series has none."""
+    return tuple(labels.get(name, "") for name in names)
 
 
 def count_minutes(begin: float, end: float) -> int:

@@ -81,13 +81,13 @@ class GpuKinds:
             place = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", "")
             self._had.setdefault(place, set()).add(gauge.labels.get("gpu_name", ""))
 
-    def find_kinds(self, owner: Owner, rate: str) -> Callable[[int], str]:
-        """The kind by hour, several joined with " + "; "" where it is unknown."""
+    def find_kinds(self, owner: Owner, rate: str) -> str | Callable[[int], str]:
+        """The kind, by hour where it changed; several joined with " + ", "" where it is unknown."""
         place = fleet_of_owner(owner, self._identity), owner.target
         gauges = self._priced.get((*place, rate), [])
         ever = " + ".join(sorted({gauge.labels.get("gpu_name", "") for gauge in gauges} or self._had.get(place, set())))
         if len(gauges) < 2:
-            return lambda hour: ever
+            return ever
 
         def kind(hour: int) -> str:
             there = {gauge.labels.get("gpu_name", "") for gauge in gauges if gauge.hours[hour] is not None}
@@ -106,9 +106,14 @@ def sum_bills(usage: Usage, kinds: GpuKinds, key: Callable[[Owner], K]) -> dict[
                 continue
             kind = kinds.find_kinds(line.owner, rate)
             into: dict[Priced, float] = getattr(found.setdefault(key(line.owner), Bill()), name)
-            for hour, value in enumerate(line.hours):
+            values = (
+                [(kind, line.total)]
+                if isinstance(kind, str)
+                else [(kind(hour), value) for hour, value in enumerate(line.hours) if value]
+            )
+            for name_of_kind, value in values:
                 if value:
-                    of = kind(hour), rate
+                    of = name_of_kind, rate
                     into[of] = into.get(of, 0.0) + (value / 3600 if name == "hours" else value)
     return found
 

@@ -101,21 +101,22 @@ def match_weeks(evidence: Evidence, before: Usage, after: Usage, units: Units) -
     found = []
     for index in (0, 1):
 
-        def known(owner: Owner, hour: int, index: int = index) -> bool:
+        def known(owner: Owner, index: int = index) -> list[bool]:
             place = units.place(owner)
-            there = other[index][hour]
-            return not (unknown[index](place, hour) or (there is not None and unknown[1 - index](place, there)))
+            return [
+                not (unknown[index](place, hour) or (there is not None and unknown[1 - index](place, there)))
+                for hour, there in enumerate(other[index])
+            ]
 
-        def compared(owner: Owner, hour: int, index: int = index) -> float:
+        def compared(owner: Owner, index: int = index) -> Shares:
             unit = units.unit_of(owner)
+            hours = other[index]
             if unit in replaced[index]:
-                return replaced[index][unit]
-            there = other[index][hour]
-            if index:
-                begin = first.get(unit)
-                return float(begin is not None and (there is None or there >= begin))
-            end = last.get(unit)
-            return float(end is not None and (there is None or there <= end))
+                return [replaced[index][unit]] * len(hours)
+            edge = first.get(unit) if index else last.get(unit)
+            if edge is None:
+                return [0.0] * len(hours)
+            return [float(there is None or (there >= edge if index else there <= edge)) for there in hours]
 
         found.append(replace(_divide(usages[index], known, compared), replaced=_name_replaced(replaced, index)))
     return found[0], found[1]
@@ -135,14 +136,15 @@ def _name_replaced(replaced: tuple[dict[Unit, float], dict[Unit, float]], index:
     }
 
 
-def _divide(usage: Usage, known: Callable[[Owner, int], bool], compared: Callable[[Owner, int], float]) -> Matched:
-    shares: dict[Owner, tuple[list[bool], Shares]] = {}
+def _divide(usage: Usage, known: Callable[[Owner], list[bool]], compared: Callable[[Owner], Shares]) -> Matched:
+    shares: dict[Owner, tuple[list[bool], Shares] | None] = {}
 
-    def share(line: Line) -> tuple[list[bool], Shares]:
-        if line.owner not in shares:
-            hours = range(len(line.hours))
-            shares[line.owner] = [known(line.owner, at) for at in hours], [compared(line.owner, at) for at in hours]
-        return shares[line.owner]
+    def share(owner: Owner) -> tuple[list[bool], Shares] | None:
+        """By hour: whether it is known and how much of it is compared; None for all of it."""
+        if owner not in shares:
+            seen, part = known(owner), compared(owner)
+            shares[owner] = None if all(seen) and all(of == 1 for of in part) else (seen, part)
+        return shares[owner]
 
     alone: dict[Owner, float] = {}
     left_out: dict[Owner, float] = {}
@@ -151,7 +153,11 @@ def _divide(usage: Usage, known: Callable[[Owner, int], bool], compared: Callabl
     for name in _COMPARED:
         lines = []
         for line in getattr(usage, name):
-            seen, part = share(line)
+            found = share(line.owner)
+            if found is None:
+                lines.append(line)
+                continue
+            seen, part = found
             hours = tuple(
                 None if value is None or not sees else value * of
                 for value, sees, of in zip(line.hours, seen, part, strict=True)
