@@ -14,13 +14,13 @@ NAMES = ROOT / "tests/truth/names"
 LEAST_DRAWN, LEAST_SHARE = 190, 0.85
 # of those drawn, and why
 UNKNOWN = {
-    "domyn/Domyn-Edge-Base": "no public text states its sizes",
-    "domyn/Domyn-Edge-SFT": "no public text states its sizes",
+    "domyn/Domyn-Edge-Base": "no public text that states its sizes was found",
+    "domyn/Domyn-Edge-SFT": "no public text that states its sizes was found",
     "featherless-ai/Qwerky-72B": "an RWKV conversion, of which no formula is here",
-    "kimi-k3p1-pro": "no public text states its sizes",
+    "kimi-k3p1-pro": "no public text that states its sizes was found",
     "nvidia/Llama-3_1-Nemotron-51B-Instruct": "the sizes of its blocks are on the hub only",
     "nvidia/NVIDIA-Nemotron-Labs-Dory1.0-4B-BF16": "its layers are passed several times a token, of which no formula is here",
-    "pfnet/plamo-3-nict-2604-31b-base": "no public text states its sizes",
+    "pfnet/plamo-3-nict-2604-31b-base": "no public text that states its sizes was found",
     "sapientinc/HRM-Text-1B": "its layers are passed several times a token, of which no formula is here",
     "sarvamai/sarvam-2": "the list's row means two models of other sizes, 30B and 105B",
     "Zyphra/Zamba2-1.2B-instruct": "shares one block among its layers, of which no formula is here",
