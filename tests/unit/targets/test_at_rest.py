@@ -64,8 +64,11 @@ CASES = {
         ),
     )
 }
-# recognised by their pages only, which have families of their own from the start
-OTHERS = {"dynamo-frontend", "dynamo-worker", "xinference"}
+# recognised by their pages only: some have families of their own from the start, a front door's are born with its first request
+OTHERS = {
+    "dynamo-frontend", "dynamo-worker", "envoy-ai-gateway", "gen-ai", "litellm", "llm-d-epp", "sglang-gateway", "sglang-router",
+    "vllm-router", "vllm-stack-router", "xinference",
+}  # fmt: skip
 
 
 def signals(reading: TargetReading) -> dict[str, Absence]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import isfinite
 
 import pytest
@@ -13,7 +14,7 @@ from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.discovered_pods import plain_pod, targets_of
-from tests.support.builders.golden_cases import CASES, Case
+from tests.support.builders.golden_cases import CASES, MADE, Case
 from tests.support.servers.replica import Routes, readings
 
 REST_TICKS = 40  # of ten seconds: longer than what is booked late is waited for
@@ -22,10 +23,31 @@ TYPE = re.compile(r"# TYPE (\S+) (\S+)")
 NOW = re.compile(
     r"running|waiting|pending|queue|usage|used|active|processing|deferred|throughput|_per_second|busy|in_?flight|batch_current"
 )
+
+
+@dataclass(frozen=True)
+class Door(Case):
+    """A front door's page, which stands in tests/made once."""
+
+    def steps(self) -> list[Routes]:
+        return [{self.path: (MADE / f"{self.made}.prom").read_bytes()}]
+
+
 PAGES = {
     name: case
     for name, case in CASES.items()
     if isinstance(case.steps()[-1].get(case.path), (bytes, str)) and not case.path.endswith("perf_metrics")
+} | {
+    name: Door(made=name)
+    for name in (
+        "litellm",
+        "envoy-ai-gateway",
+        "gen-ai",
+        "llm-d-epp",
+        "smg",
+        "sglang-router",
+        "production-stack-router",
+    )
 }
 
 
