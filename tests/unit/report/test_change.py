@@ -1,4 +1,4 @@
-"""Why the spend changed: a fortnight in closed form in a real Prometheus, and evidence made by hand."""
+"""What was spent and why that changed: a fortnight in closed form in a real Prometheus, and evidence made by hand."""
 
 from __future__ import annotations
 
@@ -23,6 +23,25 @@ CLOSE = 1e-3
 def close(value: float) -> object:
     # a cent is as small as it is said
     return pytest.approx(value, rel=CLOSE, abs=0.05)
+
+
+def test_only_a_dead_exporter_leaves_a_gap(moved: Review) -> None:
+    assert moved.gaps is not None
+    (gap,) = moved.gaps
+    assert gap.target == "dark:8000"
+    assert (gap.end - gap.begin) / 3600 == pytest.approx(3.0, abs=0.1)
+    assert gap.estimated_usd == pytest.approx(3 * 1.9, rel=0.05)
+    assert not any("not compared" in note or "nothing shows" in note for note in moved.notes)
+
+
+def test_spend_and_month_are_those_of_the_hours_that_were(moved: Review) -> None:
+    for found, week in ((moved.earlier, 0), (moved.now, 1)):
+        assert found.usd == pytest.approx(sum(one.usd(week) for one in TARGETS), rel=1e-3)
+    assert moved.outlook is not None
+    # 3 of the hours of one GPU are missing
+    hours = sum(one.hours(1) * one.gpus for one in TARGETS)
+    spent = sum(one.usd(1) for one in TARGETS)
+    assert moved.outlook.projected_usd == pytest.approx(spent / (168 * hours / (hours + 3)) * 730, rel=1e-3)
 
 
 def test_what_came_and_went_is_what_was_there_in_one_week(moved: Review) -> None:

@@ -9,7 +9,6 @@ import pytest
 from llm_serving_exporter.report.evidence.gaps import Silence
 from llm_serving_exporter.report.evidence.names import Asking
 from llm_serving_exporter.report.evidence.presence import Reason, Watching, divide_silence, watch_exporters
-from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.settings.settings import Settings
 from tests.support.builders.costfortnight import blocks
 from tests.support.builders.movedfortnight import TARGETS, MovedFortnight
@@ -105,25 +104,6 @@ def test_what_another_fleet_scrapes_says_nothing_of_this_one() -> None:
 
 def test_without_any_scrape_nothing_is_said() -> None:
     assert divided(watched()) == [(None, 12.0)]
-
-
-def test_only_a_dead_exporter_leaves_a_gap(moved: Review) -> None:
-    assert moved.gaps is not None
-    (gap,) = moved.gaps
-    assert gap.target == "dark:8000"
-    assert (gap.end - gap.begin) / HOUR == pytest.approx(3.0, abs=0.1)
-    assert gap.estimated_usd == pytest.approx(3 * 1.9, rel=0.05)
-    assert not any("not compared" in note or "nothing shows" in note for note in moved.notes)
-
-
-def test_spend_and_month_are_those_of_the_hours_that_were(moved: Review) -> None:
-    for found, week in ((moved.earlier, 0), (moved.now, 1)):
-        assert found.usd == pytest.approx(sum(one.usd(week) for one in TARGETS), rel=1e-3)
-    assert moved.outlook is not None
-    # 3 of the hours of one GPU are missing
-    hours = sum(one.hours(1) * one.gpus for one in TARGETS)
-    spent = sum(one.usd(1) for one in TARGETS)
-    assert moved.outlook.projected_usd == pytest.approx(spent / (168 * hours / (hours + 3)) * 730, rel=1e-3)
 
 
 def test_own_series_of_a_central_exporter_are_enough(tmp_path: Path) -> None:
