@@ -177,13 +177,14 @@ _SLOW_RAW = together(
 _MINUTES = 260
 
 
-def _engines(model: str, *spans: tuple[int, float, float]) -> dict[str, str]:
+def _engines(model: str, *spans: tuple[int, float, float], role: str = "unified") -> dict[str, str]:
     """Engines that finish what they had a first token for. `spans`: (minutes, in time, late) a minute."""
+    who = engine(model, role, role=role) if role != "unified" else engine(model)
     good = counter(*(Grows(minutes, in_time) for minutes, in_time, _ in spans))
     bad = counter(*(Grows(minutes, late) for minutes, _, late in spans))
-    finished = f'llm_serving_requests_finished_total{{{engine(model)},reason="stop"}}'
+    finished = f'llm_serving_requests_finished_total{{{who},reason="stop"}}'
     every = counter(*(Grows(minutes, in_time + late) for minutes, in_time, late in spans))
-    return {**slo_events(engine(model), "ttft", good, bad), finished: every}
+    return {**slo_events(who, "ttft", good, bad), finished: every}
 
 
 def _door(model: str, name: str, good: float, bad: float, minutes: int = _MINUTES) -> dict[str, str]:
@@ -209,6 +210,14 @@ def _by_door(model: str) -> dict[str, tuple[Firing, ...]]:
     return {"80m": (page,), "120m": (page,), "160m": both, "240m": both}
 
 
+def _of_role(firing: Firing, role: str) -> Firing:
+    said = {
+        name: text.replace("(unified)", f"({role})").replace("var-role=unified", f"var-role={role}")
+        for name, text in firing.annotations.items()
+    }
+    return Firing({**firing.labels, "role": role}, said)
+
+
 _FRONT_DOORS = together(
     "TTFTBurn",
     "front doors",
@@ -218,6 +227,19 @@ _FRONT_DOORS = together(
         # the engines' own clock says 0.5 s while their front end is starved: 40 of 100 clients wait 2.5 s to 5 s
         {**_engines("starved", (_MINUTES, 100, 0)), **_door("starved", "gateway-0", 60, 40)},
         _by_door("starved"),
+    ),
+    Story(
+        (Kind.FIRES, Kind.ROLES),
+        # the engines are split, and both sides count first tokens: the one front door counts for each of them
+        {
+            **_engines("apart", (_MINUTES, 100, 0), role="prefill"),
+            **_engines("apart", (_MINUTES, 100, 0), role="decode"),
+            **_door("apart", "gateway-5", 60, 40),
+        },
+        {
+            when: tuple(_of_role(one, role) for one in firing for role in ("decode", "prefill"))
+            for when, firing in _by_door("apart").items()
+        },
     ),
     # it times a tenth of the requests, all of them late: the engines' clock stays
     Story((Kind.BELOW, Kind.ROLES), {**_engines("tenth", (_MINUTES, 100, 0)), **_door("tenth", "gateway-1", 0, 10)}),

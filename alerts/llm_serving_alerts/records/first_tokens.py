@@ -107,8 +107,8 @@ def _clock(dialect: Dialect, span: float) -> Record:
 
 def go_by(dialect: Dialect, span: float, series: str) -> str:
     """Series by model and objective of first tokens, those of the clock that is gone by, under the role that it is gone by for."""
-    joined = (
-        f"({series}) * on ({dialect.labels(*MODEL)}) group_left (counts_for) {CLOCK.format(window=seconds_text(span))}"
-    )
-    named = f'label_replace({joined}, "role", "$1", "counts_for", "(.+)")'
-    return f'label_replace({named}, "counts_for", "", "", "")'
+    # the clock has a row for each role that it counts for, also several of one front door; around a change both may be seen for a while
+    clock = CLOCK.format(window=seconds_text(span))
+    joined = f"{clock} * on ({dialect.labels(*MODEL)}) group_left (slo) ({series})"
+    one = f"max by ({dialect.labels('model_name', 'counts_for', 'slo')}) ({joined})"
+    return f'label_replace(label_replace({one}, "role", "$1", "counts_for", "(.+)"), "counts_for", "", "", "")'
