@@ -7,13 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from llm_serving_exporter.config.facts import GPU_MODEL
-from llm_serving_exporter.config.target_kinds import GPU_NAME
 from llm_serving_exporter.facts.gpu_names import LONGEST, split_words
 from llm_serving_exporter.model.hardware import GpuSpec
 from llm_serving_exporter.model.weights import Precision
 from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.context import Context
 from llm_serving_exporter.schema.keys import key, keys_of, list_reader, read_complete
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, Place, shown
@@ -123,23 +120,6 @@ class GpuModelSettings:
 def read_gpu_models(node: Node | None, place: Place) -> tuple[GpuSpec, ...]:
     """The GPUs that a list describes. What is wrong with one is reported at its place."""
     return tuple(_read_list(node, place))
-
-
-def read_gpu_model(node: Node, place: Place, context: Context) -> str | None:
-    """`gpu_model:`, a name of the file's own GPUs or of the catalogue's."""
-    text = value(node, place, GPU_NAME)
-    return None if text is None else check_gpu_model(text, place, context)
-
-
-def check_gpu_model(text: str, place: Place, context: Context) -> str | None:
-    """The name, where it is one of the file's own GPUs or of the catalogue's; else None, and it is reported."""
-    if split_words(text) in {split_words(name) for name in context.gpu_models}:
-        return text
-    try:
-        return GPU_MODEL.parse(text)
-    except InvalidValueError as error:
-        place.refuse(error.what, error.fix)
-        return None
 
 
 def describe_gpu(found: Mapping[str, Any]) -> GpuSpec:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from llm_serving_exporter.config.gpu_models import read_gpu_model
+from llm_serving_exporter.config.gpu_name import read_gpu_model
 from llm_serving_exporter.config.http import Auth, Tls, read_auth, read_headers, read_tls
 from llm_serving_exporter.config.identity import (
     CONTAINER,
