@@ -93,7 +93,7 @@ def _are_models(flags: FlagReader, path: str) -> bool:
     try:
         loader.own_models(path)
     except FactsError as error:
-        flags.refuse("--model-catalogue", error.what.rstrip("."), error.fix)
+        flags.refuse("--model-catalogue", error.what.rstrip("."), f"{error.fix[:1].upper()}{error.fix[1:]}")
         return False
     return True
 
