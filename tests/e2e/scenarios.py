@@ -64,7 +64,7 @@ def _played(name: str, folder: Path, servers: int, runtime: str | None) -> tuple
             for rule in server.rules()
             if rule["health"] != "ok"
         ]
-    assert unhealthy == []
+    assert unhealthy == [], unhealthy
     return scenario, seen, running
 
 
