@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -20,12 +21,13 @@ from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.evidence.evidence import NoDataError, gather
 from llm_serving_exporter.report.evidence.fetch import Reader
 from llm_serving_exporter.report.evidence.names import Asking
-from llm_serving_exporter.report.evidence.week import Week, last_complete_week, parse_week
+from llm_serving_exporter.report.evidence.past import read_past
+from llm_serving_exporter.report.evidence.week import Week, last_complete_week, parse_week, span_of
 from llm_serving_exporter.report.figures.review import Review, build_review
 from llm_serving_exporter.report.pages.csv_files import render_figures_csv, render_hours_csv
 from llm_serving_exporter.report.pages.page import render_page
 from llm_serving_exporter.report.pages.summary import render_summary
-from llm_serving_exporter.report.settings.arguments import parser, settings_of
+from llm_serving_exporter.report.settings.arguments import parser, read_since, settings_of
 from llm_serving_exporter.report.settings.settings import Server, Settings
 from llm_serving_exporter.state import review_runs
 from llm_serving_exporter.terminal import (
@@ -49,11 +51,12 @@ def run(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 def _report(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     settings, timeout_seconds, warnings = settings_of(arguments, environ)
-    week = _asked(arguments.week, settings)
+    asked = _asked(arguments.week, settings)
+    since = read_since(arguments)
     access = _access(settings.server, environ)
     for warning in warnings:
         print_message(f"warning: {warning}")
-    made = _made(access, settings, week, timeout_seconds, _progress(always=arguments.progress))
+    made = _made(access, settings, since or asked, timeout_seconds, _progress(always=arguments.progress))
     if isinstance(made, int):
         return _noted(settings.out, made) if arguments.deliver else made
     status, files = _written(made, settings)
@@ -66,7 +69,7 @@ def _report(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _made(
-    access: Access, settings: Settings, week: Week | None, timeout_seconds: float, progress: Callable[[str], None]
+    access: Access, settings: Settings, week: Week | int | None, timeout_seconds: float, progress: Callable[[str], None]
 ) -> Review | int:
     """The review, or the exit status where there is none, which is said."""
     prometheus = Prometheus(JsonApi(access, timeout_seconds))
@@ -85,26 +88,33 @@ def _made(
     return made
 
 
-def make(prometheus: Prometheus, settings: Settings, week: Week | None, progress: Callable[[str], None]) -> Review:
-    """The review of a week, None = the last that is over by Prometheus' clock.
+def make(
+    prometheus: Prometheus, settings: Settings, week: Week | int | None, progress: Callable[[str], None]
+) -> Review:
+    """The review of a week, of the last whole hours (a number), or of the last week that is over by Prometheus' clock (None).
 
     Raises ApiError and NoDataError where none can be made, ConfigError for a week that is not over.
     """
     zone = ZoneInfo(settings.timezone)
     now = prometheus.now()
     latest = last_complete_week(now, zone)
-    if week is not None and week.begin > latest.begin:
+    if isinstance(week, int):
+        week = span_of(now, week, zone)
+    elif week is not None and week.begin > latest.begin:
         raise ConfigError(
             Problem("flag --week", "", f"{week.name} is not over", f"The last that is over is {latest.name}.")
         )
     reader = Reader(prometheus, Asking(settings.identity_labels, settings.by_labels), progress)
-    return build_review(gather(reader, week or latest, now), settings)
+    week = week or latest
+    evidence = gather(reader, week, now)
+    past = read_past(reader, Path(settings.out), week)
+    return build_review(replace(evidence, missing_parts=tuple(reader.missing)), settings, past)
 
 
 def write(made: Review, folder: Path, keep: int | None) -> list[Path]:
     """The files, whole or not at all; older weeks beyond `keep` are removed. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"cost-{made.week.name}"
+    name = f"cost-{made.week.file_name}"
     written = []
     for suffix, text in (
         (".html", render_page(made)),
@@ -115,7 +125,8 @@ def write(made: Review, folder: Path, keep: int | None) -> list[Path]:
         path = folder / f"{name}{suffix}"
         write_atomically(path, text.encode(errors="replace"))
         written.append(path)
-    if keep is not None:
+    # a span is no week: it takes no week's place
+    if keep is not None and not made.week.is_span:
         _remove_older(folder, keep)
     return written
 

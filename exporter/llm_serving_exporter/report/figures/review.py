@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 
 from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.report.evidence import names
+from llm_serving_exporter.report.evidence.past import Past
 from llm_serving_exporter.report.evidence.usage import Evidence, Gap, Hours, Usage, sum_by_hour
 from llm_serving_exporter.report.evidence.week import Week
 from llm_serving_exporter.report.figures.actions import Action, choose_actions
+from llm_serving_exporter.report.figures.beyond import NOT_BEYOND, Beyond, ReadWeek, look_beyond
 from llm_serving_exporter.report.figures.change import Change, explain_change
 from llm_serving_exporter.report.figures.checks import CheckRow, sum_checks
 from llm_serving_exporter.report.figures.comparable import can_split, explain_no_comparison, note_gaps
@@ -47,6 +49,8 @@ from llm_serving_exporter.report.figures.split import Split
 from llm_serving_exporter.report.figures.totals import PHASES, Totals, sum_usage
 from llm_serving_exporter.report.settings.settings import Settings
 
+NO_PAST = Past()
+
 
 @dataclass(frozen=True, slots=True)
 class Hourly:
@@ -62,6 +66,10 @@ class Hourly:
     reserve_replicas: Hours | None
     # USD by day of the week before, Monday first
     usd_by_day_before: tuple[float | None, ...] = (None,) * 7
+    # prompt tokens as sent
+    prompt_tokens: Hours = ()
+    # generated tokens
+    generated_tokens: Hours = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +130,12 @@ class Review:
     hourly: Hourly
     # part of the spend that counters recovered across gaps
     recovered_usd: float
+    # the weeks before, the month, and days that are unlike others
+    beyond: Beyond = NOT_BEYOND
+    # labels that tell fleets apart, as the settings have them
+    identity_labels: tuple[str, ...] = ()
+    # where Grafana shows the dashboards; "" where the settings do not say
+    dashboards_url: str = ""
 
     @property
     def split(self) -> Split | None:
@@ -146,8 +160,8 @@ class Review:
         return "at least" if any(gap.estimated_usd is None for gap in self.gaps or ()) else "about"
 
 
-def build_review(evidence: Evidence, settings: Settings) -> Review:
-    """Computes the review of a week."""
+def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -> Review:
+    """Computes the review of a week; `past` is what is known of the weeks before both."""
     book = evidence.book
     usage, earlier_usage = (
         count_once(week, settings.identity_labels) for week in (evidence.usage, evidence.usage_before)
@@ -156,6 +170,12 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
     now, earlier = sum_usage(usage), sum_usage(earlier_usage)
     there = measure_coverage(evidence.week, usage, now, evidence.gaps, evidence.begins)
     before = measure_coverage(evidence.previous, earlier_usage, earlier, evidence.gaps_before, evidence.begins_before)
+    whole_before, paid_before = earlier_usage, None
+    if earlier.usd is not None:
+        bought_before = measure_commitments(
+            earlier_usage, evidence.book_before, evidence.previous, settings.identity_labels, evidence.gaps_before or ()
+        )
+        paid_before = earlier.usd + sum_unused_usd(bought_before) + (earlier.energy_usd or 0.0)
     refused = explain_no_comparison(evidence, (now, there), (earlier, before))
     if refused:
         earlier_usage, earlier = Usage(), Totals()
@@ -175,9 +195,6 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
     )
     unneeded = measure_spare(usage, evidence.fleet, count, by_the_hour)
     bought = measure_commitments(usage, book, evidence.week, identity, gaps)
-    bought_before = measure_commitments(
-        earlier_usage, evidence.book_before, evidence.previous, identity, evidence.gaps_before or ()
-    )
     offers = find_steady_load(usage, book, count, bought, identity)
     owned_usd = sum(line.total for line in usage.cost if line.of[1] in owned)
     part = there.hours / there.of
@@ -186,6 +203,7 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
     reached = measure_attainments(usage, settings.objectives)
     fired = None if evidence.episodes is None else sum_alerts(evidence.episodes, evidence.week, evidence.watched_hours)
     invoice = build_invoice_rows(usage, book, identity)
+    paid = sum_invoice(invoice, bought, now.energy_usd)
     facts = Facts(now, earlier, changed, models, unneeded, bought, ahead, gaps, fired, reached)
     return Review(
         settings.title,
@@ -211,8 +229,8 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
         sum_checks(evidence.fleet, evidence.week),
         evidence.gaps,
         invoice,
-        sum_invoice(invoice, bought, now.energy_usd),
-        None if earlier.usd is None else earlier.usd + sum_unused_usd(bought_before) + (earlier.energy_usd or 0.0),
+        paid,
+        None if earlier.usd is None else paid_before,
         Hourly(
             {phase: sum_by_hour((line for line in usage.cost if line.of[0] == phase), count) for phase in PHASES},
             tuple(
@@ -222,8 +240,18 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
             None if unneeded is None else unneeded.excess_by_hour,
             None if unneeded is None else unneeded.reserve_by_hour,
             sum_by_day(sum_by_hour(earlier_usage.cost, len(evidence.previous.hours)), evidence.previous),
+            *(sum_by_hour(lines, count) for lines in (usage.prompt_tokens, usage.decode_tokens)),
         ),
         sum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
+        look_beyond(
+            evidence,
+            past,
+            identity,
+            ReadWeek(usage, None if now.usd is None else paid, there.hours),
+            ReadWeek(whole_before, paid_before, before.hours),
+        ),
+        identity,
+        settings.dashboards_url,
     )
 
 
@@ -237,8 +265,8 @@ def _by_phase(usage: Usage, rates: Collection[str]) -> dict[str, float]:
 
 
 def sum_by_day(hours: Hours, week: Week) -> tuple[float | None, ...]:
-    """Sums of the seven days, Monday first; None for a day without data."""
-    days: list[float | None] = [None] * 7
+    """Sums of the days, Monday first; None for a day without data."""
+    days: list[float | None] = [None] * len(week.days)
     for hour, value in zip(week.hours, hours, strict=True):
         if value is not None:
             days[hour.day] = (days[hour.day] or 0.0) + value

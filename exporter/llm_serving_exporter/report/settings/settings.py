@@ -7,7 +7,19 @@ from dataclasses import dataclass
 
 from llm_serving_exporter.config.http import read_existing_path
 from llm_serving_exporter.model.target import Secret
-from llm_serving_exporter.report.settings.kinds import HOST, KEEP, LABEL, MAIL, PORT, SHARE, TEXT, URL, USD, ZONE
+from llm_serving_exporter.report.settings.kinds import (
+    GRAFANA_URL,
+    HOST,
+    KEEP,
+    LABEL,
+    MAIL,
+    PORT,
+    SHARE,
+    TEXT,
+    URL,
+    USD,
+    ZONE,
+)
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context, read_path
 from llm_serving_exporter.schema.keys import (
@@ -121,6 +133,8 @@ class Settings:
     monthly_costs: MonthlyCosts = key(section_reader(MonthlyCosts), unset=MonthlyCosts())
     # the share of good requests that is aimed at, by SLO
     objectives: Mapping[str, float] = key(_read_objectives, unset={})
+    # where Grafana shows the pack's dashboards, without /d/…; "" = the page has no links
+    dashboards_url: str = key(GRAFANA_URL, unset="")
     # a crontab line, in `timezone`
     schedule: str | None = key(TEXT)
     # the keys webhook_url_file and webhook_url_env
