@@ -53,15 +53,15 @@ def test_it_refers_to_nothing_outside_and_forbids_it(ordinary: Review) -> None:
 def test_every_number_says_what_it_is(ordinary: Review) -> None:
     text = render_page(ordinary)
     for words in (
-        "What stands out", "What to do first", "Where it went", "Why it changed", "Models", "When", "By team", "The month, and an API",
-        "To check invoices against", "Most expensive nodes", "Service", "Gaps",
+        "Paid for the week", "November to date", "What stands out", "What to do first", "Where it went", "Why it changed", "Models", "When",
+        "By team", "A month of 730 hours at this rate, and an API", "To check invoices against", "Most expensive nodes", "Service", "Gaps",
     ):  # fmt: skip
         assert words in text, words
     for chart in re.findall(r"<svg class=\"chart[^>]*>", text):
         assert 'role="img"' in chart
         assert re.search(r'aria-label="[^"]{20,}"', chart)
     # warnings stand before the first figure
-    assert text.index("Prometheus warned") < text.index('class="tiles"')
+    assert text.index("Prometheus warned") < text.index('class="headline"')
 
 
 def test_what_paper_leaves_out_is_said() -> None:
@@ -88,7 +88,7 @@ def test_templates_escape_everything_and_know_every_name_they_use() -> None:
     folder = resources.files("llm_serving_exporter.report.pages") / "templates"
     own = [file for file in folder.iterdir() if file.name.endswith(".html")]
     of_sections = list((folder / "sections").iterdir())
-    assert {file.name for file in own} == {"page.html", "parts.html"}
+    assert {file.name for file in own} == {"page.html", "first.html", "parts.html"}
     assert {file.name for file in of_sections} == {f"{section.name}.html" for section in SECTIONS}
     for file in (*own, *of_sections):
         assert not re.search(r"\|\s*safe\b|autoescape|forceescape", file.read_text(encoding="utf-8"))

@@ -41,6 +41,10 @@ class Facts:
     alerts: AlertSums | None = None
     # by objective
     attainments: tuple[Attainment, ...] = ()
+    # how sentences call what is reviewed
+    this: str = "the week"
+    # how sentences call what it is compared with
+    one_before: str = "the week before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ def _cause(facts: Facts) -> str | None:
         return None
     if abs(facts.change.split.total) < 0.03 * facts.earlier.usd:
         return None
-    return write_causes(facts.change)[0]
+    return write_causes(facts.change, facts.this, facts.one_before)[0]
 
 
 def _dearer(facts: Facts) -> str | None:
@@ -102,7 +106,7 @@ def _dearer(facts: Facts) -> str | None:
         return None
     rise, row = worst
     return (
-        f"Tokens of {row.model_name or '(no model name)'} cost {percent(rise, 0)} more than the week before: "
+        f"Tokens of {row.model_name or '(no model name)'} cost {percent(rise, 0)} more than {facts.one_before}: "
         f"{usd(row.now.blended_usd_per_million)} a million instead of {usd(row.before.blended_usd_per_million)}."
     )
 
@@ -195,7 +199,8 @@ def _budget(facts: Facts) -> str | None:
     if found is None or found.budget_usd is None or found.budget_used_ratio is None or found.budget_used_ratio <= 1:
         return None
     over = found.projected_usd - found.budget_usd
-    return f"At this week's rate a month comes to {usd(found.projected_usd)}, {usd(over)} above the budget of {usd(found.budget_usd)}."
+    month = f"At the rate of {facts.this} a month comes to {usd(found.projected_usd)}"
+    return f"{month}, {usd(over)} above the budget of {usd(found.budget_usd)}."
 
 
 def _api(facts: Facts) -> str | None:
@@ -206,7 +211,7 @@ def _api(facts: Facts) -> str | None:
     apart = percent(abs(api.api_usd / api.own_usd - 1), 0)
     at = f" Serving them here breaks even at {amount(api.break_even_tokens_per_month)} tokens a month." if less else ""
     words = "less" if less else "more"
-    return f"At the price of {api.name} the week's tokens would have cost {usd(api.api_usd)}, {apart} {words} than here.{at}"
+    return f"At the price of {api.name} the tokens of {facts.this} would have cost {usd(api.api_usd)}, {apart} {words} than here.{at}"
 
 
 def _objectives(facts: Facts) -> str | None:

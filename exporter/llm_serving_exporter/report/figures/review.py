@@ -204,7 +204,10 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
     fired = None if evidence.episodes is None else sum_alerts(evidence.episodes, evidence.week, evidence.watched_hours)
     invoice = build_invoice_rows(usage, book, identity)
     paid = sum_invoice(invoice, bought, now.energy_usd)
-    facts = Facts(now, earlier, changed, models, unneeded, bought, ahead, gaps, fired, reached)
+    week = evidence.week
+    facts = Facts(
+        now, earlier, changed, models, unneeded, bought, ahead, gaps, fired, reached, week.this, week.one_before
+    )
     return Review(
         settings.title,
         evidence.week,
@@ -216,7 +219,10 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         earlier,
         changed,
         apply_rules(facts),
-        choose_actions(now, unneeded, bought, offers, _by_phase(usage, by_the_hour)),
+        tuple(
+            replace(action, each=week.each, this=week.this)
+            for action in choose_actions(now, unneeded, bought, offers, _by_phase(usage, by_the_hour))
+        ),
         models,
         build_label_rows(usage, earlier_usage, settings.by_labels),
         build_node_rows(usage, book, count),

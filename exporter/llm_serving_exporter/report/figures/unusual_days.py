@@ -1,16 +1,16 @@
 """Days of the week that are unlike the same day of other weeks. Pure.
 
-A day is compared with days that are known whole, of the weeks before. Of at least `_ENOUGH_WEEKS` weeks only the same weekday counts; with
-fewer all other days do, and the same weekday of each of those weeks must be unlike, too, so that a quiet Sunday is no news. Each figure is
-looked at twice: as it is, and over the median day of its own week. Both must lie further from the median of what it is compared with than
-`_SPREADS` robust standard deviations and than `_LEAST_CHANGE` of it, on the same side: growth from week to week and a step in the middle of
-one move only one of the two. A false alarm is worse than a day that is missed.
+A day's ratio is its figure over the median of the same weekday in the weeks before; only days that are known whole count. A day is unlike
+where its ratio is further from 1, and further from the median ratio of its own week, than `_SPREADS` robust standard deviations and than
+`_LEAST_CHANGE`, both times on the same side. So a quiet Sunday, growth from week to week, and a step from one day on move only one of the
+two. A false alarm is worse than a day that is missed: the spread is the larger of the week's own and that of the weeks before, and with few
+of those a day must be further off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import median
 
@@ -22,11 +22,12 @@ from llm_serving_exporter.report.figures.past_weeks import Known
 _SPREADS = 3.5
 # 1 / the third quartile of the normal distribution: makes a standard deviation of a median absolute deviation
 _NORMAL = 1.4826
-# of the median: a calm fleet's days differ by less, whatever their spread
+# a calm fleet's days differ by less, whatever their spread; with one week to compare with twice as much
 _LEAST_CHANGE = 0.25
-_ENOUGH_WEEKS = 4
-# days that a median and a spread are taken from
-_ENOUGH_DAYS = 6
+# weeks before from which on their own spread counts
+_ENOUGH_WEEKS = 3
+# days of the week that its median is taken from
+_ENOUGH_DAYS = 4
 # of the week's median day: unit costs of a day with fewer tokens say nothing
 _LEAST_TOKENS = 0.1
 # of the week's spend: below it nobody looks
@@ -67,18 +68,6 @@ class UnusualDay:
         return self.value / self.usual
 
 
-@dataclass(frozen=True, slots=True)
-class _Day:
-    """A whole day's figure, as it is and over the median day of its week."""
-
-    # 0 for Monday
-    day: int
-    # the figure itself
-    value: float
-    # over the median day of its week
-    relative: float
-
-
 def find_unusual_days(week: Week, known: Sequence[Known], usage: Usage, usage_before: Usage) -> tuple[UnusualDay, ...]:
     """The days, in order; at most `SHOWN`. () for a span, and while fewer than two weeks are known. Usage is as it counts, after
     `count_once`: it says which model and target made the difference."""
@@ -86,22 +75,17 @@ def find_unusual_days(week: Week, known: Sequence[Known], usage: Usage, usage_be
     if week.is_span or own is None:
         return ()
     others = [one for one in known if one is not own and not one.week.is_span]
-    found = []
-    for measure, read in _READERS.items():
-        days = list(_list_days(own, read))
-        past = [list(_list_days(one, read)) for one in others]
-        past = [one for one in past if one]
-        for day in days:
-            usual = _find_usual(day, days, past)
-            if usual is not None:
-                found.append((measure, day, usual))
-    worth = [one for one in found if _is_worth_it(own, *one)]
-    # a day whose spend is unlike needs no second line for the tokens that go with it
-    shown = [
-        _explain(week, measure, day, usual, usage, usage_before)
-        for measure, day, usual in sorted(worth, key=lambda one: (one[1].day, list(Measure).index(one[0])))
+    found = [
+        (day, measure, value, usual)
+        for measure, read in _READERS.items()
+        for day, value, usual in _find_unlike(_read_days(own, read), [_read_days(one, read) for one in others])
     ]
-    return tuple(shown[:SHOWN])
+    first: dict[int, UnusualDay] = {}
+    for day, measure, value, usual in sorted(found, key=lambda one: (one[0], list(Measure).index(one[1]))):
+        # a day whose spend is unlike needs no second line for the tokens that go with it
+        if day not in first and _is_worth_it(own, measure, value - usual):
+            first[day] = _explain(week, UnusualDay(day, measure, value, usual, "", "", 0.0), usage, usage_before)
+    return tuple(first.values())[:SHOWN]
 
 
 def _read_spend(usd: float, tokens: float | None) -> float | None:
@@ -123,8 +107,8 @@ _READERS: dict[Measure, Callable[[float, float | None], float | None]] = {
 }
 
 
-def _list_days(of: Known, read: Callable[[float, float | None], float | None]) -> Iterator[_Day]:
-    """The days of a week of which every hour is known."""
+def _read_days(of: Known, read: Callable[[float, float | None], float | None]) -> dict[int, float]:
+    """The days of a week of which every hour is known, by their number."""
     values: dict[int, float] = {}
     sums = _sum_days(of)
     counted = [tokens for _, tokens in sums.values() if tokens]
@@ -135,9 +119,7 @@ def _list_days(of: Known, read: Callable[[float, float | None], float | None]) -
         value = read(usd, tokens)
         if value is not None:
             values[day] = value
-    middle = median(values.values()) if values else 0.0
-    if middle > 0:
-        yield from (_Day(day, value, value / middle) for day, value in values.items())
+    return values
 
 
 def _sum_days(of: Known) -> dict[int, tuple[float, float | None]]:
@@ -153,64 +135,63 @@ def _sum_days(of: Known) -> dict[int, tuple[float, float | None]]:
     return found
 
 
-def _find_usual(day: _Day, own: Sequence[_Day], past: Sequence[Sequence[_Day]]) -> float | None:
-    """What the day usually comes to where it is unlike that; None where it is like, or too little is known."""
-    same = [other for week in past for other in week if other.day == day.day]
-    if len(same) >= _ENOUGH_WEEKS:
-        compared = same
-    else:
-        compared = [other for week in (own, *past) for other in week if other is not day]
-        if not same or len(compared) < _ENOUGH_DAYS:
-            return None
-    side = _find_side(day.value, [other.value for other in compared])
-    if not side or side != _find_side(day.relative, [other.relative for other in compared]):
-        return None
-    if len(same) < _ENOUGH_WEEKS and any(
-        side * (day.value - other.value) <= _LEAST_CHANGE * other.value
-        or side * (day.relative - other.relative) <= _LEAST_CHANGE * other.relative
-        for other in same
-    ):
-        return None
-    return median(other.value for other in same)
+def _find_unlike(own: Mapping[int, float], past: Sequence[Mapping[int, float]]) -> Iterator[tuple[int, float, float]]:
+    """Each day that is unlike, with its figure and the usual one: that of the weekday at the level of the week."""
+    usual = {
+        day: median(week[day] for week in past if day in week) for day in range(7) if any(day in week for week in past)
+    }
+    ratios = _divide(own, usual)
+    if len(ratios) < _ENOUGH_DAYS:
+        return
+    level = median(ratios.values())
+    weeks = min(sum(1 for week in past if day in week) for day in ratios)
+    spread = _measure_spread([ratios])
+    if weeks >= _ENOUGH_WEEKS:
+        # a median of few values lies too near to each of them
+        spread = max(spread, _measure_spread([_divide(week, usual) for week in past]) * weeks / (weeks - 1))
+    least = max(_SPREADS * spread, _LEAST_CHANGE * (1 + 1 / weeks))
+    for day, ratio in ratios.items():
+        apart, apart_in_week = ratio - 1, ratio / level - 1
+        if min(abs(apart), abs(apart_in_week)) > least and apart * apart_in_week > 0:
+            yield day, own[day], usual[day] * level
 
 
-def _find_side(value: float, others: Sequence[float]) -> int:
-    """1 for far above the others, -1 for far below, 0 for like them."""
-    middle = median(others)
-    spread = _NORMAL * median(abs(other - middle) for other in others)
-    if middle <= 0 or abs(value - middle) <= max(_SPREADS * spread, _LEAST_CHANGE * middle):
-        return 0
-    return 1 if value > middle else -1
+def _divide(week: Mapping[int, float], usual: Mapping[int, float]) -> dict[int, float]:
+    found = {day: value / usual[day] for day, value in week.items() if usual.get(day, 0.0) > 0}
+    return found if found and median(found.values()) > 0 else {}
 
 
-def _is_worth_it(own: Known, measure: Measure, day: _Day, usual: float) -> bool:
-    """Whether the difference is worth a look: in USD, where the measure is money."""
-    if usual <= 0:
-        return False
-    if measure is not Measure.SPEND:
-        return True
-    return abs(day.value - usual) >= _LEAST_SHARE * own.paid_usd
+def _measure_spread(weeks: Sequence[Mapping[int, float]]) -> float:
+    """A robust standard deviation of ratios around the median of their own week, as a share of it."""
+    apart = [abs(ratio / median(week.values()) - 1) for week in weeks if week for ratio in week.values()]
+    return _NORMAL * median(apart) if apart else 0.0
 
 
-def _explain(week: Week, measure: Measure, day: _Day, usual: float, usage: Usage, usage_before: Usage) -> UnusualDay:
-    """Which model, target and hour made the difference: those that are furthest from their own other days, on the day's side."""
-    side = 1 if day.value > usual else -1
+def _is_worth_it(own: Known, measure: Measure, apart: float) -> bool:
+    """Whether the difference is worth a look, where the measure is money."""
+    return measure is not Measure.SPEND or abs(apart) >= _LEAST_SHARE * own.paid_usd
+
+
+def _explain(week: Week, found: UnusualDay, usage: Usage, usage_before: Usage) -> UnusualDay:
+    """The day with the model, target and hour that are furthest from their own other days, on the day's side."""
+    day, measure, usual = found.day, found.measure, found.usual
+    side = 1 if found.value > usual else -1
     tokens = measure is Measure.TOKENS
     # the unit cost is unlike because of the money, or of the tokens that it bought: money at the usual price of its tokens says which
     price = usual / 1e6 if measure is Measure.UNIT_COST else 0.0
     lines = _sum_owners(usage, tokens=tokens, price=price)
     before = _sum_owners(usage_before, tokens=tokens, price=price)
-    best: tuple[float, str, str, float] = (0.0, "", "", next(hour.begin for hour in week.hours if hour.day == day.day))
+    best: tuple[float, str, str, float] = (0.0, "", "", next(hour.begin for hour in week.hours if hour.day == day))
     for who, hours in lines.items():
         by_day = [sum(hours[at] for at, hour in enumerate(week.hours) if hour.day == number) for number in range(7)]
-        rest = [value for number, value in enumerate(by_day) if number != day.day]
+        rest = [value for number, value in enumerate(by_day) if number != day]
         earlier = before.get(who)
         if earlier:
-            rest.append(sum(earlier[day.day * 24 : day.day * 24 + 24]))
-        apart = side * (by_day[day.day] - median(rest))
+            rest.append(sum(earlier[day * 24 : day * 24 + 24]))
+        apart = side * (by_day[day] - median(rest))
         if apart > best[0]:
-            best = (apart, *who, _find_hour(week, hours, day.day, side))
-    return UnusualDay(day.day, measure, day.value, usual, best[1], best[2], best[3])
+            best = (apart, *who, _find_hour(week, hours, day, side))
+    return replace(found, model_name=best[1], target=best[2], hour_begin=best[3])
 
 
 def _sum_owners(usage: Usage, *, tokens: bool, price: float) -> dict[tuple[str, str], list[float]]:

@@ -25,7 +25,7 @@ _PRINTED_MODELS, _PRINTED_CHANGES, _PRINTED_REASONS = 8, 5, 3
 _LEAST_COLOURED_CHANGE = 0.03
 _COST_COLUMNS = (
     Column("Model", number=False), Column("Spend", "USD"), Column("Change"), Column("Share"), Column("Tokens", "in + out"),
-    Column("Blended", "USD/M"), Column("Change"), Column("Prefill", "busy, $/M"), Column("Prefill", "with idle, $/M"),
+    Column("All tokens", "USD/M"), Column("Change"), Column("Prefill", "busy, $/M"), Column("Prefill", "with idle, $/M"),
     Column("Decode", "busy, $/M"), Column("Decode", "with idle, $/M"), Column("Requests", "USD/1,000"), Column("Tokens", "per USD"),
 )  # fmt: skip
 _CHANGE_COLUMNS = (Column("Model", number=False), Column("Change", "USD"))

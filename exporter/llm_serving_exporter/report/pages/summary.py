@@ -55,7 +55,7 @@ def _lines(review: Review) -> Iterator[str]:
     shares = ", ".join(f"{phase} {percent(now.share(phase), 0)}" for phase in PHASES if now.usd_by_phase.get(phase))
     yield f"Where it went: {shares or NOTHING}."
     if review.change is not None and review.split is not None:
-        said = " ".join(write_causes(review.change))
+        said = " ".join(write_causes(review.change, review.week.this, review.week.one_before))
         parts = ", ".join(
             f"{CAUSE_WORDS[cause].lower()} {signed_usd_to_the_cent(value)}"
             for cause, value in review.split.parts().items()

@@ -133,11 +133,11 @@ class Settings:
     monthly_costs: MonthlyCosts = key(section_reader(MonthlyCosts), unset=MonthlyCosts())
     # the share of good requests that is aimed at, by SLO
     objectives: Mapping[str, float] = key(_read_objectives, unset={})
-    # where Grafana shows the pack's dashboards, without /d/…; "" = the page has no links
-    dashboards_url: str = key(GRAFANA_URL, unset="")
     # a crontab line, in `timezone`
     schedule: str | None = key(TEXT)
     # the keys webhook_url_file and webhook_url_env
     webhook_url: Secret | None = None
     # its reader adds the password
     smtp: Smtp | None = None
+    # where Grafana shows the pack's dashboards, without /d/…; "" = the page has no links
+    dashboards_url: str = key(GRAFANA_URL, unset="")
