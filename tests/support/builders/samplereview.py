@@ -89,7 +89,7 @@ REPLICAS = (
     Replica("bge-m3-0:7997", BGE, "search", "L4", 1, "on demand", "gpu-d0", 2.5e8),
 )  # fmt: skip
 # hours in which Prometheus saw nothing of one replica
-_DARK = ("llama-70b-3:8000", 125, 129)
+_DARK = ("llama-70b-3:8000", 122, 134)
 
 
 def make_sample() -> Review:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from llm_serving_exporter.report.evidence.usage import Line, Usage
+from llm_serving_exporter.report.evidence.usage import Gap, Line, Usage
 from llm_serving_exporter.report.evidence.week import Week, parse_week, week_before
-from llm_serving_exporter.report.figures.past_weeks import Known, Source
+from llm_serving_exporter.report.figures.past_weeks import Known, Source, describe_read_week
 from llm_serving_exporter.report.figures.unusual_days import Measure, UnusualDay, find_unusual_days
 from tests.support.builders.costevidence import owner
 
@@ -130,6 +131,31 @@ def test_days_with_gaps_are_neither_judged_nor_compared_with() -> None:
     for begin in [round(hour.begin) for hour in WEEK.hours if hour.day == 3][:12]:
         del found[0].usd_by_hour[begin]  # type: ignore[attr-defined]
     assert find_unusual_days(WEEK, found, Usage(), Usage()) == ()
+
+
+def test_a_gap_of_one_target_makes_no_unusual_day() -> None:
+    """Of four targets two are not seen on Thursday: half of the spend is not there, and the gap says so."""
+    targets = [owner(f"t{number}:1", "m") for number in range(4)]
+
+    def use(dark: bool) -> Usage:
+        def hours(number: int) -> tuple[float | None, ...]:
+            gone = dark and number < 2
+            return tuple(None if gone and 72 <= hour < 96 else 10.0 for hour in range(168))
+
+        return Usage(
+            cost=tuple(Line(one, ("idle", "spot", "x"), hours(number)) for number, one in enumerate(targets)),
+            gpu_seconds=tuple(Line(one, ("idle", "spot"), hours(number)) for number, one in enumerate(targets)),
+        )
+
+    begin, end = WEEK.begin + 3 * 86_400, WEEK.begin + 4 * 86_400
+    gaps = tuple(Gap((), f"t{number}:1", begin, end, True, 1.0, 10.0) for number in range(2))
+    (_, *before) = weeks(6)
+    past = [describe_read_week(week, use(dark=False), 6720.0, 168.0, ()) for week in before]
+    seen = describe_read_week(WEEK, use(dark=True), 6240.0, 162.0, gaps)
+    assert seen.doubtful_days == {3}
+    assert find_unusual_days(WEEK, [seen, *past], use(dark=True), use(dark=False)) == ()
+    # without a gap it would be one
+    assert len(find_unusual_days(WEEK, [replace(seen, doubtful_days=frozenset()), *past], use(dark=True), Usage())) == 1
 
 
 def test_a_first_week_and_a_span_have_nothing_to_compare_with() -> None:

@@ -48,9 +48,7 @@ class ReadWeek:
 def look_beyond(evidence: Evidence, past: Past, identity: Sequence[str], now: ReadWeek, before: ReadWeek) -> Beyond:
     """Looks at the weeks before, the month and the days."""
     read = [
-        describe_read_week(
-            week, one.usage, one.paid_usd, one.hours_seen, sum(gap.estimated_usd or 0.0 for gap in gaps or ())
-        )
+        describe_read_week(week, one.usage, one.paid_usd, one.hours_seen, gaps or ())
         for week, one, gaps in (
             (evidence.previous, before, evidence.gaps_before),
             (evidence.week, now, evidence.gaps),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.report.evidence.kept_files import KeptWeek
 from llm_serving_exporter.report.evidence.past import Past, RecordedWeek, list_weeks_before
-from llm_serving_exporter.report.evidence.usage import Hours, Usage, sum_by_hour
+from llm_serving_exporter.report.evidence.usage import Gap, Hours, Usage, sum_by_hour
 from llm_serving_exporter.report.evidence.week import Week
 from llm_serving_exporter.report.figures.counted_once import count_once
 from llm_serving_exporter.report.figures.formulas import plus, usd_per_million
@@ -17,6 +17,8 @@ from llm_serving_exporter.report.figures.totals import sum_usage
 
 # of a week's hours: with fewer an hour without data is not known, with more it cost nothing
 COMPLETE_SHARE = 0.998
+# of the targets' time of a day
+_LITTLE_SHARE = 0.02
 
 
 class Source(StrEnum):
@@ -54,6 +56,8 @@ class Known:
     tokens_by_hour: Mapping[int, float] = field(default_factory=dict)
     # what makes it hard to compare, a few words each
     marks: tuple[str, ...] = ()
+    # numbers of days of which more than a little is missing in gaps of single targets
+    doubtful_days: frozenset[int] = frozenset()
 
     @property
     def complete(self) -> bool:
@@ -73,11 +77,9 @@ class Known:
         return {hour: usd + beside / len(hours) for hour, usd in hours.items()}
 
 
-def describe_read_week(
-    week: Week, usage: Usage, paid_usd: float, hours_seen: float, missing_usd: float | None
-) -> Known:
+def describe_read_week(week: Week, usage: Usage, paid_usd: float, hours_seen: float, gaps: Iterable[Gap]) -> Known:
     """A week of which the review read the counters; usage is as it counts, after `count_once`."""
-    sums = sum_usage(usage)
+    sums, gaps = sum_usage(usage), tuple(gaps)
     return Known(
         week,
         Source.COUNTERS,
@@ -85,11 +87,26 @@ def describe_read_week(
         sums.tokens,
         sums.blended_usd_per_million,
         hours_seen,
-        missing_usd or 0.0,
+        sum(gap.estimated_usd or 0.0 for gap in gaps),
         _index_hours(week, sum_by_hour(usage.cost, len(week.hours))),
         _index_hours(week, sum_tokens_by_hour(usage, len(week.hours))),
         _mark_hours(hours_seen, week),
+        frozenset(_find_doubtful_days(week, usage, gaps)),
     )
+
+
+def _find_doubtful_days(week: Week, usage: Usage, gaps: Sequence[Gap]) -> Iterator[int]:
+    targets = len({line.owner.who for line in usage.gpu_seconds} | {(gap.extra, gap.target) for gap in gaps})
+    for day in range(len(week.days)):
+        hours = [hour for hour in week.hours if hour.day == day]
+        missing = sum(
+            max(0.0, min(gap.end, hour.end) - max(gap.begin, hour.begin))
+            for gap in gaps
+            if gap.begin < hours[-1].end and hours[0].begin < gap.end
+            for hour in hours
+        )
+        if missing > _LITTLE_SHARE * targets * sum(hour.seconds for hour in hours):
+            yield day
 
 
 def list_known_weeks(week: Week, past: Past, identity: Sequence[str], read: Sequence[Known]) -> tuple[Known, ...]:

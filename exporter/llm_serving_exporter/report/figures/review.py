@@ -66,6 +66,8 @@ class Hourly:
     reserve_replicas: Hours | None
     # USD by day of the week before, Monday first
     usd_by_day_before: tuple[float | None, ...] = (None,) * 7
+    # USD by hour of the week before
+    usd_by_hour_before: Hours = ()
     # prompt tokens as sent
     prompt_tokens: Hours = ()
     # generated tokens
@@ -208,6 +210,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
     facts = Facts(
         now, earlier, changed, models, unneeded, bought, ahead, gaps, fired, reached, week.this, week.one_before
     )
+    before_by_hour = sum_by_hour(earlier_usage.cost, len(evidence.previous.hours))
     return Review(
         settings.title,
         evidence.week,
@@ -245,7 +248,8 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
             ),
             None if unneeded is None else unneeded.excess_by_hour,
             None if unneeded is None else unneeded.reserve_by_hour,
-            sum_by_day(sum_by_hour(earlier_usage.cost, len(evidence.previous.hours)), evidence.previous),
+            sum_by_day(before_by_hour, evidence.previous),
+            before_by_hour,
             *(sum_by_hour(lines, count) for lines in (usage.prompt_tokens, usage.decode_tokens)),
         ),
         sum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),

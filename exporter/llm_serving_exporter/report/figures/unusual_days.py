@@ -32,6 +32,8 @@ _ENOUGH_DAYS = 4
 _LEAST_TOKENS = 0.1
 # of the week's spend: below it nobody looks
 _LEAST_SHARE = 0.005
+# of a week's hours: with fewer nothing is compared with it
+_MOSTLY = 0.95
 SHOWN = 5
 
 
@@ -74,7 +76,11 @@ def find_unusual_days(week: Week, known: Sequence[Known], usage: Usage, usage_be
     own = next((one for one in known if one.week.name == week.name), None)
     if week.is_span or own is None:
         return ()
-    others = [one for one in known if one is not own and not one.week.is_span]
+    others = [
+        one
+        for one in known
+        if one is not own and not one.week.is_span and one.hours_seen >= _MOSTLY * one.week.length_hours
+    ]
     found = [
         (day, measure, value, usual)
         for measure, read in _READERS.items()
@@ -125,6 +131,8 @@ def _read_days(of: Known, read: Callable[[float, float | None], float | None]) -
 def _sum_days(of: Known) -> dict[int, tuple[float, float | None]]:
     found: dict[int, tuple[float, float | None]] = {}
     for number in range(7):
+        if number in of.doubtful_days:
+            continue
         begins = [round(hour.begin) for hour in of.week.hours if hour.day == number]
         # an hour without data of a complete week cost nothing, as at night where everything is scaled to 0
         usd = [of.usd_by_hour.get(at, 0.0 if of.complete and of.usd_by_hour else None) for at in begins]

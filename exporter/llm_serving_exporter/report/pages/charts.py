@@ -18,6 +18,8 @@ WIDTH = 420
 _SHADES = 5
 # "$99,999"; two longer ones side by side would touch
 _LONGEST_ABOVE_COLUMN = 7
+# of the charts' font, generously
+_HALF_LETTER = 3.5
 # a column with such a label above it
 _NARROWEST = 48.0
 
@@ -121,9 +123,15 @@ def draw_causes(parts: Sequence[tuple[str, float]]) -> Chart:
     return Chart(f"Why the spend changed: {words}", height, boxes, (axis,), labels)
 
 
-def draw_days(week: Week, by_phase: Mapping[str, Sequence[float | None]], before: Sequence[float | None]) -> Chart:
-    """A column for each day, USD stacked by phase, with a mark for the same day of the week before; None where nothing is known."""
-    count = len(week.days)
+def draw_days(
+    names: Sequence[str],
+    one_before: str,
+    by_phase: Mapping[str, Sequence[float | None]],
+    before: Sequence[float | None],
+) -> Chart:
+    """A column for each name, USD stacked by phase, with a mark for the same day of the week before; None where nothing is known.
+    `one_before`: how a sentence calls that week."""
+    count = len(names)
     sums = [sum(values[day] or 0.0 for values in by_phase.values()) for day in range(count)]
     before = [*before, *[None] * count][:count]
     most = max((*sums, *(value or 0.0 for value in before)), default=0.0) or 1.0
@@ -132,7 +140,7 @@ def draw_days(week: Week, by_phase: Mapping[str, Sequence[float | None]], before
     # of narrow columns each second has a label
     every = -(-_NARROWEST // step)
     boxes, rules, labels = [], [], []
-    for day, name in enumerate(week.days):
+    for day, name in enumerate(names):
         x, y = day * step + (step - width) / 2, float(top + height)
         for phase, values in by_phase.items():
             tall = height * (values[day] or 0.0) / most
@@ -141,17 +149,21 @@ def draw_days(week: Week, by_phase: Mapping[str, Sequence[float | None]], before
                 boxes.append(Box(phase, round(x, 1), y, width, tall, f"{name} {phase}: {usd(values[day])}"))
         middle = round(x + width / 2, 1)
         if sums[day] and day % every == 0:
-            labels.append(Label(_write_short(sums[day]), middle, round(y - 5, 1), "middle"))
+            text = _write_short(sums[day])
+            # within the chart, where the column is narrower than its label
+            reach = len(text) * _HALF_LETTER
+            at = round(min(max(middle, reach), WIDTH - reach), 1)
+            labels.append(Label(text, at, round(y - 5, 1), "middle"))
         earlier = before[day]
         if earlier is not None:
             mark = top + height - height * earlier / most
-            hint = f"{week.one_before}: {usd(earlier)}"
+            hint = f"{one_before}: {usd(earlier)}"
             rules.append(Rule("mark", round(x - 4, 1), mark, round(x + width + 4, 1), mark, hint))
         if day % every == 0:
             labels.append(Label(name, middle, top + height + 14, "middle", soft=True))
     rules.append(Rule("axis", 0, top + height, WIDTH, top + height))
-    words = ", ".join(f"{name} {usd(value)}" for name, value in zip(week.days, sums, strict=True))
-    return Chart(f"Spend by day: {words}", top + height + 20, boxes, rules, labels)
+    words = ", ".join(f"{name} {usd(value)}" for name, value in zip(names, sums, strict=True))
+    return Chart(f"Spend: {words}", top + height + 20, boxes, rules, labels)
 
 
 def _write_short(value: float) -> str:

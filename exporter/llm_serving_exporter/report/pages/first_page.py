@@ -256,7 +256,10 @@ def _build_models(review: Review) -> tuple[Sequence[ModelBar], str]:
     for row in shown:
         share = ratio(row.now.usd, review.now.usd)
         moved = change(row.now.usd, row.before.usd)
-        against = "" if moved is None else f" · {percent(abs(moved), 0)} {'more' if moved >= 0 else 'less'}"
+        against = ""
+        if moved is not None:
+            words = f"{percent(abs(moved), 0)} {'more' if moved >= 0 else 'less'}"
+            against = f" · {'unchanged' if abs(moved) < _LEAST_COLOURED_CHANGE else words}"
         bars.append(
             ModelBar(
                 make_presentable(row.model_name or "(no name)", LONGEST_NAME),

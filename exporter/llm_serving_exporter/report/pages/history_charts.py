@@ -18,7 +18,7 @@ def draw_share(share: float) -> Chart:
     """A bar as long as the share."""
     width = WIDTH * min(1.0, max(0.0, share))
     boxes = [Box("track", 0, 0, WIDTH, 10), Box("prefill", 0, 0, round(width, 1), 10)]
-    return Chart(f"{100 * share:.0f} % of the spend", 10, boxes, kind="bar", stretched=True)
+    return Chart(f"Share of the spend: {100 * share:.0f} %", 10, boxes, kind="bar", stretched=True)
 
 
 def draw_spark(weeks: Sequence[TrendWeek]) -> Chart:

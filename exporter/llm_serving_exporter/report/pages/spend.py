@@ -28,6 +28,8 @@ from llm_serving_exporter.report.pages.tables import MOST_ROWS, Cell, Column, Ta
 
 _PRINTED_LABELS, _PRINTED_MOVEMENTS, _SHOWN_NODES, _SHOWN_MOVEMENTS = 6, 4, 5, 12
 _LONGEST_RATE = 80
+# of a span: longer ones are shown by day
+_MOST_HOUR_COLUMNS = 48
 # phases that are a state of a GPU; the others share its busy time and the time of unknown state
 _STATE_OF_PHASE = {"idle": "idle", "down": "down"}
 # fewer read as 0.0
@@ -75,6 +77,8 @@ class Change:
     days: Chart
     # how sentences call what it is compared with
     one_before: str
+    # what a column is: "day", or "hour" of a short span
+    step: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,17 +146,24 @@ def build_spend_by_phase(review: Review) -> SpendByPhase:
 
 def build_change(review: Review) -> Change:
     """The split of the change, and the days."""
-    by_phase = {phase: sum_by_day(review.hourly.usd[phase], review.week) for phase in PHASES}
-    days = draw_days(review.week, by_phase, review.hourly.usd_by_day_before)
+    week, hourly = review.week, review.hourly
+    by_hour = week.is_span and len(week.hours) <= _MOST_HOUR_COLUMNS
+    step = "hour" if by_hour else "day"
+    if by_hour:
+        names = [f"{hour.hour:02d}" for hour in week.hours]
+        days = draw_days(names, week.one_before, hourly.usd, hourly.usd_by_hour_before)
+    else:
+        by_phase = {phase: sum_by_day(hourly.usd[phase], week) for phase in PHASES}
+        days = draw_days(week.days, week.one_before, by_phase, hourly.usd_by_day_before)
     changed = review.change
     if changed is None:
-        return Change("", None, days, review.week.one_before)
+        return Change("", None, days, week.one_before, step)
     before = f"{usd(review.earlier.usd)} in {review.previous.name}"
     change_usd = signed_usd_to_the_cent(changed.split.total)
     summary = f"GPU time: {before}, {usd(review.now.usd)} in {review.week.name}: {change_usd}."
     parts = [(CAUSE_WORDS[cause], value) for cause, value in changed.split.parts().items() if value]
     causes = draw_causes(parts) if parts else None
-    return Change(summary, causes, days, review.week.one_before)
+    return Change(summary, causes, days, week.one_before, step)
 
 
 def build_movements(review: Review) -> Table | None:
