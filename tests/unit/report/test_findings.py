@@ -89,7 +89,7 @@ CASES: dict[str, tuple[Facts, str, Facts]] = {
     ),
     "pages": (
         Facts(NOW, EARLIER, alerts=AlertSums(2, 90.0, 0, 0.0, (AlertRow("A", "critical", 2, 90.0),))),
-        "2 pages in 1.5 hours of firing; the noisiest alert was A.",
+        "Alerts paged somebody 2 times, firing for 1.5 hours in all; the noisiest was A.",
         Facts(NOW, EARLIER, alerts=AlertSums(0, 0.0, 3, 5.0, (AlertRow("B", "warning", 3, 5.0),))),
     ),
     "API price": (

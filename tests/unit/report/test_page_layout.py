@@ -85,6 +85,15 @@ const measure = frame => {
     if (card && one.box.right > card.getBoundingClientRect().right + 0.5) outside.push(one.said);
   });
   // what may end in dots is a name; a figure may not
+  for (const line of page.querySelectorAll("line.mark, line.limit")) {
+    const at = line.getBoundingClientRect(), y = (at.top + at.bottom) / 2;
+    for (const text of line.closest("svg").querySelectorAll("text")) {
+      const box = text.getBoundingClientRect(), tall = box.bottom - box.top;
+      if (at.right > box.left && at.left < box.right && at.right - at.left > 3 && y > box.top + tall / 4 && y < box.bottom - tall / 4) {
+        overlaps.push(["a line", text.textContent]);
+      }
+    }
+  }
   const whole = "td:not(.t), tfoot th, dd, dt, .sum, .worth, .model .soft, h1, h2, li, .first p";
   const cut = [...page.querySelectorAll(whole)].filter(node => node.getClientRects().length && !node.closest(".note")
     && node.scrollWidth > node.clientWidth + 1 && style(node).display !== "inline").map(node => node.textContent.trim().slice(0, 60));

@@ -230,8 +230,8 @@ def _pages(facts: Facts) -> str | None:
     if facts.alerts is None or not facts.alerts.pages:
         return None
     loudest = facts.alerts.noisiest[0].alert if facts.alerts.noisiest else ""
-    times = f"{facts.alerts.pages} page{'' if facts.alerts.pages == 1 else 's'}"
-    return f"{times} in {hours(facts.alerts.page_minutes / 60)} hours of firing; the noisiest alert was {loudest}."
+    times = "once" if facts.alerts.pages == 1 else f"{facts.alerts.pages} times"
+    return f"Alerts paged somebody {times}, firing for {hours(facts.alerts.page_minutes / 60)} hours in all; the noisiest was {loudest}."
 
 
 def _gaps(facts: Facts) -> str | None:

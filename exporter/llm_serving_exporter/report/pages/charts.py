@@ -19,7 +19,7 @@ _SHADES = 5
 # "$99,999"; two longer ones side by side would touch
 _LONGEST_ABOVE_COLUMN = 7
 # of the charts' font, generously
-_HALF_LETTER = 3.5
+_HALF_LETTER, _LETTER_HEIGHT = 3.5, 11.0
 # a column with such a label above it
 _NARROWEST = 48.0
 
@@ -107,8 +107,10 @@ def draw_stacked_bar(parts: Sequence[tuple[str, float]], total: float) -> Chart:
 def draw_causes(parts: Sequence[tuple[str, float]]) -> Chart:
     """A bar for each (cause, USD) to the left (less) or to the right (more) of a line."""
     most = max((abs(value) for _, value in parts), default=0.0) or 1.0
-    # room for the name, then for an amount of eight digits on either side
-    left, middle, reach, step = 92, 256, 68, 26
+    # room for the name, then for the longest amount on either side
+    left, middle, step = 92, 256, 26
+    longest = max((len(signed_usd_to_the_cent(value)) for _, value in parts), default=0)
+    reach = max(10.0, min(68.0, WIDTH - middle - 5 - 2 * _HALF_LETTER * longest))
     boxes, labels = [], []
     for index, (name, value) in enumerate(parts):
         y, width = index * step + 4, reach * abs(value) / most
@@ -136,7 +138,7 @@ def draw_days(
     before = [*before, *[None] * count][:count]
     most = max((*sums, *(value or 0.0 for value in before)), default=0.0) or 1.0
     step = WIDTH / count
-    top, height, width = 18, 116, min(38.0, step - 6)
+    top, height, width = 20, 116, min(38.0, step - 6)
     # of narrow columns each second has a label
     every = -(-_NARROWEST // step)
     boxes, rules, labels = [], [], []
@@ -148,17 +150,20 @@ def draw_days(
                 y -= tall
                 boxes.append(Box(phase, round(x, 1), y, width, tall, f"{name} {phase}: {usd(values[day])}"))
         middle = round(x + width / 2, 1)
+        earlier = before[day]
+        above = y - 5
+        if earlier is not None:
+            mark = top + height - height * earlier / most
+            hint = f"{one_before}: {usd(earlier)}"
+            rules.append(Rule("mark", round(x - 4, 1), mark, round(x + width + 4, 1), mark, hint))
+            # the mark would strike the figure through
+            above = mark - 4 if above - _LETTER_HEIGHT < mark < above + 3 else above
         if sums[day] and day % every == 0:
             text = _write_short(sums[day])
             # within the chart, where the column is narrower than its label
             reach = len(text) * _HALF_LETTER
             at = round(min(max(middle, reach), WIDTH - reach), 1)
-            labels.append(Label(text, at, round(y - 5, 1), "middle"))
-        earlier = before[day]
-        if earlier is not None:
-            mark = top + height - height * earlier / most
-            hint = f"{one_before}: {usd(earlier)}"
-            rules.append(Rule("mark", round(x - 4, 1), mark, round(x + width + 4, 1), mark, hint))
+            labels.append(Label(text, at, round(above, 1), "middle"))
         if day % every == 0:
             labels.append(Label(name, middle, top + height + 14, "middle", soft=True))
     rules.append(Rule("axis", 0, top + height, WIDTH, top + height))
@@ -177,7 +182,7 @@ def draw_heatmap(what: str, unit: str, week: Week, hours: Hours) -> Chart:
     own beside its twin."""
     columns = _count_columns(week)
     most = max((value for value in hours if value is not None), default=0.0)
-    left, top, step = 38 if week.is_span else 30, 4, 14
+    left, top, step = 48 if week.is_span else 30, 4, 14
     wide = (WIDTH - left) / columns
     boxes, labels = [], []
     for hour, column, value in _place_hours(week, hours):

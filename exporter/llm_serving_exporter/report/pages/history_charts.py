@@ -120,11 +120,12 @@ def draw_month(month: MonthToDate) -> Chart:
 
 
 def write_compact(value: float) -> str:
-    """USD in at most five characters, without their sign: 934, 9.33k, 10.9k, 1.2M."""
+    """USD in at most five characters, without their sign: 934, 9.33k, 10.9k, 1.20M."""
     for scale, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if value >= 0.9995 * scale:
             scaled = value / scale
-            return f"{scaled:.0f}{letter}" if scaled >= 99.95 else f"{scaled:.3g}{letter}"
+            places = 0 if scaled >= 99.95 else 1 if scaled >= 9.995 else 2
+            return f"{scaled:.{places}f}{letter}"
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
