@@ -36,6 +36,10 @@ def test_the_page_leads_to_the_week_the_models_and_the_unusual_hour() -> None:
     for board in (links.HOME, links.COST, links.LATENCY):
         assert (f"/d/{board}", week) in queries
     assert (f"/d/{links.COST}", {**week, "var-model_name": ["Qwen/Qwen3-32B"]}) in queries
+    # the gap on Saturday from 2 to 14, an hour before to one after
+    (gap,) = make_evidence().gaps or ()
+    around = {"from": [str(round(1000 * (gap.begin - 3600)))], "to": [str(round(1000 * (gap.end + 3600)))]}
+    assert (f"/d/{links.EXPORTER}", around) in queries
     # Thursday from 9:00, an hour before to two after
     nine = WEEK.begin + 3 * 86_400 + 9 * 3600
     hour = {"from": [str(round(1000 * (nine - 3600)))], "to": [str(round(1000 * (nine + 3 * 3600)))]}

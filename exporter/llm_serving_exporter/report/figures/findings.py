@@ -242,9 +242,11 @@ def _gaps(facts: Facts) -> str | None:
     return f"{'At least' if least else 'About'} {usd(lost)} of GPU time falls into gaps in the data; it is not in the spend."
 
 
+# what pages that explain the change elsewhere leave out
+CAUSE_RULE = "cause of the change"
 RULES: dict[str, Callable[[Facts], str | None]] = {
     "unit cost and total apart": _apart,
-    "cause of the change": _cause,
+    CAUSE_RULE: _cause,
     "dearer model": _dearer,
     "over budget": _budget,
     "idle": _idle,

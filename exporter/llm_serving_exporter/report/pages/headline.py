@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.render.numbers import hours
+from llm_serving_exporter.report.figures.findings import CAUSE_RULE
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.pages.links import COST, HOME, LATENCY, link_week
 
@@ -76,8 +77,8 @@ def build_notes(review: Review) -> Notes | None:
 
 
 def list_findings(review: Review) -> Sequence[str]:
-    """What stands out, a sentence each; () for nothing."""
-    return tuple(finding.sentence for finding in review.findings)
+    """What stands out beside the causes of the change, which page one has; a sentence each, () for nothing."""
+    return tuple(finding.sentence for finding in review.findings if finding.rule != CAUSE_RULE)
 
 
 def describe_split(review: Review) -> str:

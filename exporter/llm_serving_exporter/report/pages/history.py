@@ -153,7 +153,7 @@ def build_unusual_days(review: Review) -> UnusualDays | None:
     """Days that are unlike others; None for a span, and where nothing is known to compare them with."""
     if review.week.is_span or not review.beyond.weeks_before:
         return None
-    lines = tuple(DayLine(_write_day(review, day), _link_day(review, day)) for day in review.beyond.unusual)
+    lines = tuple(DayLine(write_unusual_day(review, day), _link_day(review, day)) for day in review.beyond.unusual)
     weeks = review.beyond.weeks_before
     lead = (
         f"Compared with the days of the {weeks} weeks before that are known."
@@ -163,7 +163,8 @@ def build_unusual_days(review: Review) -> UnusualDays | None:
     return UnusualDays(lines, "" if lines else "No day is unlike the others in spend, unit cost or tokens.", lead)
 
 
-def _write_day(review: Review, day: UnusualDay) -> str:
+def write_unusual_day(review: Review, day: UnusualDay) -> str:
+    """What was unlike, who made it, and when."""
     date = review.week.monday + timedelta(days=day.day)
     apart = f"{percent(abs(day.ratio - 1), 0)} {'more' if day.ratio > 1 else 'less'} than the usual"
     if day.measure is Measure.TOKENS:

@@ -16,13 +16,17 @@ from llm_serving_exporter.render.numbers import (
     usd,
 )
 from llm_serving_exporter.report.figures.causes import CAUSE_WORDS, write_causes
+from llm_serving_exporter.report.figures.findings import CAUSE_RULE
 from llm_serving_exporter.report.figures.formulas import change
+from llm_serving_exporter.report.figures.month import MonthToDate
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.figures.totals import PHASES
+from llm_serving_exporter.report.pages.first_page import write_known_hours, write_month
+from llm_serving_exporter.report.pages.history import write_unusual_day
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
 _LONGEST_NAME = 60
-_MODELS, _NOTES = 5, 5
+_MODELS, _NOTES, _UNUSUAL_DAYS = 5, 5, 2
 
 
 def render_summary(review: Review) -> str:
@@ -69,11 +73,17 @@ def _lines(review: Review) -> Iterator[str]:
         of = f", {percent(review.outlook.budget_used_ratio, 0)} of the budget" if budget is not None else ""
         rate = f" ({review.outlook.of_hours})" if review.outlook.of_hours else ""
         yield f"A month at this rate{rate}: {usd(review.outlook.projected_usd)}{of}."
+    if review.beyond.month is not None:
+        yield escape_markdown(_write_month_to_date(review.beyond.month, review), 400)
     if review.missing_usd:
         yield f"Gaps in the data hide {review.about_missing} {usd(review.missing_usd)} that is not in the spend."
-    if review.findings:
+    unusual = [write_unusual_day(review, day) for day in review.beyond.unusual]
+    # why the spend changed stands above
+    findings = [finding for finding in review.findings if finding.rule != CAUSE_RULE]
+    if findings or unusual:
         yield ""
-        yield from (f"- {escape_markdown(finding.sentence, 400)}" for finding in review.findings[:6])
+        yield from (f"- {escape_markdown(sentence, 400)}" for sentence in unusual[:_UNUSUAL_DAYS])
+        yield from (f"- {escape_markdown(finding.sentence, 400)}" for finding in findings[:6])
     yield ""
     if review.actions:
         yield "**What to do first**"
@@ -92,6 +102,12 @@ def _lines(review: Review) -> Iterator[str]:
         )
     if len(review.models) > _MODELS:
         yield f"| {len(review.models) - _MODELS} more | | | | |"
+
+
+def _write_month_to_date(month: MonthToDate, review: Review) -> str:
+    until = "in all" if month.is_over else "to date"
+    said = [f"{month.first:%B} {until}: {usd(month.usd)} ({write_known_hours(month)}).", *write_month(month, review)]
+    return " ".join(said)
 
 
 def escape_markdown(text: str, longest: int = _LONGEST_NAME) -> str:
