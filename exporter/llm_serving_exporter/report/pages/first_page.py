@@ -160,7 +160,7 @@ def _explain_change(review: Review) -> Sequence[str]:
     if abs(beside) < max(1.0, _LEAST_SAID * review.invoice_usd):
         return said
     words = "more" if beside > 0 else "less"
-    return (*said, f"Unused commitments and electricity cost {usd(abs(beside))} {words}.")
+    return (*said, f"What is paid beside GPU time came to {usd(abs(beside))} {words}.")
 
 
 def build_figures(review: Review) -> Sequence[Figure]:
