@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -12,16 +13,22 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from llm_serving_exporter.cli import main
+from llm_serving_exporter.clients.json_api import Access, JsonApi
+from llm_serving_exporter.clients.prometheus import Prometheus
 from llm_serving_exporter.report.command import write
+from llm_serving_exporter.report.evidence.fetch import Reader
 from llm_serving_exporter.report.evidence.kept_files import MOST_BYTES, KeptFileError, KeptWeek, read_kept_week
-from llm_serving_exporter.report.evidence.past import WEEKS, Past, list_weeks_before
-from llm_serving_exporter.report.evidence.week import parse_week, span_of, week_before
+from llm_serving_exporter.report.evidence.names import Asking
+from llm_serving_exporter.report.evidence.past import WEEKS, Past, list_weeks_before, read_past
+from llm_serving_exporter.report.evidence.week import Week, last_complete_week, parse_week, span_of, week_before
 from llm_serving_exporter.report.figures.past_weeks import Source, list_known_weeks
 from llm_serving_exporter.report.figures.review import Review, build_review
 from llm_serving_exporter.report.figures.trend import build_trend
 from llm_serving_exporter.report.settings.settings import Settings
 from tests.support.builders.costevidence import WEEK, evidence, fleet_of, joined, owner, usage
+from tests.support.builders.costfortnight import blocks
 from tests.support.servers.fakeprometheus import OWN, FakePrometheus, success
+from tests.support.servers.prometheus_server import PrometheusServer
 
 SETTINGS = Settings(by_labels=("team",), identity_labels=("cluster",))
 # Monday noon after 2026-W46
@@ -216,3 +223,48 @@ def test_the_weeks_before_a_span_begin_with_its_own() -> None:
     wednesday = datetime(2026, 11, 11, 14, 20, tzinfo=UTC).timestamp()
     span = span_of(wednesday, 24, ZoneInfo("UTC"))
     assert [week.name for week in list_weeks_before(span, 2)] == ["2026-W46", "2026-W45", "2026-W44"]
+
+
+def test_a_real_prometheus_has_the_records_of_weeks_that_its_counters_have_not(tmp_path: Path) -> None:
+    """Two weeks of records, the last 100 hours of the earlier one only; evaluated every four minutes by a pair of evaluators."""
+    week = week_before(week_before(last_complete_week(time.time(), ZoneInfo("UTC")), ZoneInfo("UTC")), ZoneInfo("UTC"))
+    earlier = week_before(week, ZoneInfo("UTC"))
+    lines: dict[str, list[str]] = {}
+    at = earlier.end - 100 * 3600
+    while at <= week.end:
+        for record, labels, value in (
+            ("target:llm_serving_cost_usd:increase1h", 'phase="idle",rate="spot",method="x"', 1.0),
+            ("target:llm_serving_cost_usd:increase1h", 'phase="decode",rate="spot",method="x"', 3.0),
+            ("target:llm_serving_gpu_seconds:increase1h", 'state="busy",rate="spot"', 3600.0),
+            ("target:llm_serving_prompt_tokens:increase1h", "", 4e6),
+            ("target:llm_serving_phase_tokens:increase1h", 'phase="decode"', 1e6),
+            ("target:llm_serving_phase_tokens:increase1h", 'phase="prefill"', 3e6),
+        ):
+            for replica in "ab":
+                own = (
+                    f'target="a:8000",model_name="m",role="unified",replica="{replica}"{"," if labels else ""}{labels}'
+                )
+                lines.setdefault(record, []).append(f"{record}{{{own}}} {value} {at - 30:.0f}")
+        at += 3600
+    text = "\n".join([line for name in sorted(lines) for line in lines[name]] + ["# EOF", ""])
+    blocks(text, tmp_path / "data")
+    with PrometheusServer(tmp_path, "global: {}\n", retention="90d") as server:
+        prometheus = Prometheus(JsonApi(Access("Prometheus", server.url, "--prometheus.url"), 60.0))
+        reader = Reader(prometheus, Asking(), lambda text: None)
+        after = parse_week(week_of_name(week, 1), ZoneInfo("UTC"))
+        past = read_past(reader, tmp_path, after)
+        prometheus.close()
+    assert not reader.missing
+    assert set(past.recorded) == {week.name, earlier.name}
+    part, whole = list_known_weeks(after, past, (), ())
+    assert (whole.paid_usd, whole.tokens, whole.hours_seen) == pytest.approx((168 * 4.0, 168 * 5e6, 168.0))
+    assert whole.usd_per_million == pytest.approx(0.8)
+    # the hour that ends where the samples begin has one, too
+    assert (part.hours_seen, part.paid_usd) == pytest.approx((101.0, 404.0))
+    assert part.marks == ("without unused commitments", "101 of 168 hours")
+
+
+def week_of_name(week: Week, later: int) -> str:
+    """The name of a week that many weeks later."""
+    year, number, _ = (week.monday + timedelta(days=7 * later)).isocalendar()
+    return f"{year}-W{number:02d}"
