@@ -95,6 +95,8 @@ class LabelTable:
 class Month:
     """The month at this week's rate, and the price of an API for the same tokens."""
 
+    # on which hours all of it rests; "" for a whole week
+    lead: str
     # names and amounts
     facts: Sequence[tuple[str, str]]
     # why a purchase is never paid back; "" where it is, or nothing was purchased
@@ -234,7 +236,8 @@ def build_month(review: Review) -> Month | None:
     if found is None:
         return None
     back = found.api.payback if found.api is not None else None
-    return Month(tuple(_list_month(found)), back.reason if back is not None else "")
+    lead = f"All of it is projected {found.of_hours}." if found.of_hours else ""
+    return Month(lead, tuple(_list_month(found)), back.reason if back is not None else "")
 
 
 def build_invoice(review: Review) -> Invoice:
@@ -303,8 +306,7 @@ def _list_beside(review: Review) -> Iterator[str]:
 
 
 def _list_month(found: Outlook) -> Iterator[tuple[str, str]]:
-    rate = f"at this rate{f' ({found.of_hours})' if found.of_hours else ''}"
-    yield f"GPU time, commitments, electricity {rate}, 730 h", usd(found.projected_usd)
+    yield "GPU time, commitments, electricity, 730 h", usd(found.projected_usd)
     if found.budget_usd is not None:
         left = found.budget_usd - found.projected_usd
         yield "Budget", f"{usd(found.budget_usd)} ({usd(abs(left))} {'under' if left >= 0 else 'over'})"
