@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llm_serving_exporter.catalogue import BY_NAME, cost
-from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, PLACE_LABELS
+from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, NODE_LABELS, PLACE_LABELS
 from llm_serving_exporter.clients.stored_labels import escape_regex, loose_matchers, take_exported
 from llm_serving_exporter.model.text import escape_label_value
 
@@ -156,7 +156,7 @@ class Asking:
 
     def over_hour(self, name: str, labels: Sequence[str], seconds: float, function: str = "max_over_time") -> str:
         """A gauge of the exporter over the last `seconds`, one value per identity and these labels."""
-        places = (label for label in labels if label in PLACE_LABELS)
+        places = (label for label in labels if label in (*PLACE_LABELS, *NODE_LABELS))
         stored = take_exported(f"{function}({exported(name)}[{_write_range(seconds)}])", *self.identity, *places)
         return f"max by ({_join_labels(*self.identity, *labels)}) ({stored})"
 

@@ -131,6 +131,8 @@ class Book:
     rates: Mapping[str, RateFacts] = field(default_factory=dict)
     # the last budget that was in force; None for none
     budget_usd_per_month: float | None = None
+    # as `nodes`, with the labels region, zone, instance_type, provider_id: two for a node where they changed
+    places: tuple[Gauge, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
