@@ -113,7 +113,7 @@ def choose_actions(
         if one.movable_usd:
             found.append(_move_load(one.name, one.movable_gpu_hours, one.movable_usd))
         if one.immovable_usd:
-            rest = (
+            about = (
                 ", beside what on-demand load would use"
                 if one.movable_usd
                 else f", at {usd(one.usd_per_gpu_hour)} each"

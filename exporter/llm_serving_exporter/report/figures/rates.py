@@ -162,7 +162,7 @@ class _OnDemandLoad:
                 for index, value in enumerate(line.hours):
                     into[index] += (value or 0.0) / (1.0 if column else 3600.0)
 
-    def take(self, fleet: Where, rate: str, free: Sequence[float]) -> tuple[float, float]:
+    def take_over(self, fleet: Where, rate: str, free: Sequence[float]) -> tuple[float, float]:
         """GPU-hours that fit onto `free` GPUs of a rate by the hour, and what they cost. They are not there for another commitment."""
         own = {kind for (at, _, of), kinds in self._kinds.items() if (at, of) == (fleet, rate) for kind in kinds}
         moved = usd = 0.0
@@ -217,7 +217,7 @@ def measure_commitments(
             idle += free[index]
         if bought:
             price = average_rate_price(usage, book, rate, identity, fleet=fleet)
-            moved = load.take(fleet, rate, free)
+            moved = load.take_over(fleet, rate, free)
             found.append(Commitment(rate, bought, taken, idle, price, fleet, bought / (bought + hidden), *moved))
     return tuple(found)
 

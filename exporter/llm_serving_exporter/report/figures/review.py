@@ -138,7 +138,7 @@ class Review:
         if self.pools is not None:
             unused, taken = unused + self.pools.unused_usd + self.pools.unknown_usd, -self.pools.benefit_usd
         found = [
-            ("by pools' prices", taken),
+            ("taken off by pools", taken),
             ("unused commitments", unused),
             ("electricity", self.now.energy_usd or 0.0),
         ]
