@@ -8,6 +8,7 @@ from llm_serving_exporter.model.pools import NodePlace, Pool, PoolBook, PoolKind
 from llm_serving_exporter.report.evidence.usage import Gap
 from llm_serving_exporter.report.figures.metered_hours import sum_by_machine
 from llm_serving_exporter.report.figures.pool_hours import find_family
+from llm_serving_exporter.report.figures.pool_moves import sum_moves
 from llm_serving_exporter.report.figures.pools import PoolRow, Pools, measure_pools
 from tests.support.builders.poolweek import EAST_A, H100, L4, P5, PoolWeek
 
@@ -318,6 +319,7 @@ def test_a_move_is_worth_what_is_paid_on_demand_and_no_hour_is_promised_twice() 
     two = {"from_unix_seconds": week.week.begin, "until_unix_seconds": week.week.begin + 2 * HOUR}
     found = week.measure(quantity(6.0, 2.5, **two))
     # min(6, 8) + min(6, 2) = 8 GPU-hours at $4
+    assert sum_moves(found.moves) == {H100: 8.0}
     assert [(one.pool, one.gpu_hours, cents(one.usd)) for one in found.moves] == [("reserved", 8.0, 32.0)]
     second = quantity(6.0, 2.5, name="second", **two)
     found = week.measure(quantity(6.0, 2.5, **two), second)
@@ -334,3 +336,5 @@ def test_pool_load_elsewhere_may_move_too() -> None:
     hour = {"from_unix_seconds": week.week.begin, "until_unix_seconds": week.week.begin + HOUR}
     found = week.measure(quantity(6.0, use=PoolUse(instance_type=P5, region=EAST_A.region), **hour))
     assert [(one.pool, one.gpu_hours, cents(one.usd)) for one in found.moves] == [("reserved", 4.0, 16.0)]
+    # nobody would reserve it: it is not at an on-demand rate
+    assert sum_moves(found.moves) == {}

@@ -3,8 +3,8 @@
 Clouds count by UTC hour, a week may begin at another moment: hours of the week are cut at full UTC hours, in proportion to their length,
 and a UTC hour at the week's edge counts with the part that lies within the week.
 
-`measure_metered_hours` makes the pieces once for a review. `pools.apply_pools` gives the same pieces back with `paid_usd` after
-commitments. Whoever compares with a bill adds either up by machine:
+`measure_metered_hours` makes the pieces of a week. `pools.list_paid_hours` gives them with `paid_usd` after commitments. Whoever compares
+with a bill adds them up by machine:
 
     for machine, cost in sum_by_machine(pieces).items():
         machine.utc_begin, machine.provider_id, machine.node, machine.target
