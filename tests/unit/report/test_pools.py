@@ -109,6 +109,19 @@ def test_a_spend_goes_to_the_highest_discount_first() -> None:
     assert {model.model_name: cents(model.paid_usd) for model in found.models} == {"big": 29.0, "small": 6.0}
 
 
+def test_an_hour_that_is_booked_late_keeps_its_discount() -> None:
+    week = PoolWeek()
+    # both half off at the stated prices; of the first hour a twelfth of the cost was booked in the second, as busy time waits for tokens
+    week.add("big", {0: 2.0, 1: 2.0}, 4.0, model="big")
+    week.add("small", {0: 2.0, 1: 2.0}, 1.0, model="small", gpu_name=L4, place=NodePlace(instance_type="g6.xlarge"))
+    week.book_late("small", 0, 1 / 12)
+    two = {"from_unix_seconds": week.week.begin, "until_unix_seconds": week.week.begin + 2 * HOUR}
+    found = week.measure(spend(3.0, (PoolUse(gpu_name=H100), 2.0), (PoolUse(gpu_name=L4), 0.5), **two))
+    # in both hours the L4 first, $1.00, then 1 GPU-hour of the H100 at $2.00 and 1 at $4.00
+    assert {model.model_name: cents(model.paid_usd) for model in found.models} == {"big": 12.0, "small": 2.0}
+    assert cents(16.0 + 4.0 + found.effect_usd) == 14.0
+
+
 def test_what_is_left_of_a_spend_is_lost_and_equal_discounts_go_to_the_lowest_price() -> None:
     week = PoolWeek()
     week.add("big", {0: 2.0, 1: 2.0}, 4.0, model="big")
