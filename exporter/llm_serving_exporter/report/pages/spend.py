@@ -261,7 +261,9 @@ def build_invoice(review: Review) -> Invoice:
         shown = make_presentable(pool.pool.name, _LONGEST_RATE)
         beside = pool.committed_usd - pool.uncommitted_usd
         price = number_cell(usd_plain(beside), beside)
-        rows.append((Cell(shown, pool.pool.name, aside="pool, net"), Cell(NOTHING), Cell(NOTHING), Cell(NOTHING), price))
+        rows.append(
+            (Cell(shown, pool.pool.name, aside="pool, net"), Cell(NOTHING), Cell(NOTHING), Cell(NOTHING), price)
+        )
     if review.now.energy_usd is not None:
         # sorted behind every rate
         name_last = "~"
