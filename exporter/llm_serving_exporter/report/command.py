@@ -17,6 +17,7 @@ from llm_serving_exporter.clients.prometheus import Prometheus
 from llm_serving_exporter.clients.secrets import SecretError, read_secret
 from llm_serving_exporter.errors import ConfigError, DeliveryError, Problem, ReviewRunsError
 from llm_serving_exporter.files.written import write_atomically
+from llm_serving_exporter.model.pools import PoolBook
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.evidence.evidence import NoDataError, gather
 from llm_serving_exporter.report.evidence.fetch import Reader
@@ -28,6 +29,7 @@ from llm_serving_exporter.report.pages.csv_files import render_figures_csv, rend
 from llm_serving_exporter.report.pages.page import render_page
 from llm_serving_exporter.report.pages.summary import render_summary
 from llm_serving_exporter.report.settings.arguments import parser, read_since, settings_of
+from llm_serving_exporter.report.settings.price_files import read_price_files
 from llm_serving_exporter.report.settings.settings import Server, Settings
 from llm_serving_exporter.state import review_runs
 from llm_serving_exporter.terminal import (
@@ -51,12 +53,13 @@ def run(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 def _report(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     settings, timeout_seconds, warnings = settings_of(arguments, environ)
+    pools = read_price_files(settings.price_files)
     asked = _asked(arguments.week, settings)
     since = read_since(arguments)
     access = _access(settings.server, environ)
     for warning in warnings:
         print_message(f"warning: {warning}")
-    made = _made(access, settings, since or asked, timeout_seconds, _progress(always=arguments.progress))
+    made = _made(access, settings, since or asked, timeout_seconds, _progress(always=arguments.progress), pools)
     if isinstance(made, int):
         return _noted(settings.out, made) if arguments.deliver else made
     status, files = _written(made, settings)
@@ -69,12 +72,17 @@ def _report(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _made(
-    access: Access, settings: Settings, week: Week | int | None, timeout_seconds: float, progress: Callable[[str], None]
+    access: Access,
+    settings: Settings,
+    week: Week | int | None,
+    timeout_seconds: float,
+    progress: Callable[[str], None],
+    pools: PoolBook | None,
 ) -> Review | int:
     """The review, or the exit status where there is none, which is said."""
     prometheus = Prometheus(JsonApi(access, timeout_seconds))
     try:
-        made = make(prometheus, settings, week, progress)
+        made = make(prometheus, settings, week, progress, pools)
     except (ApiError, NoDataError, ConfigError) as error:
         _clear(progress)
         print_message(f"error: {error}")
@@ -89,9 +97,14 @@ def _made(
 
 
 def make(
-    prometheus: Prometheus, settings: Settings, week: Week | int | None, progress: Callable[[str], None]
+    prometheus: Prometheus,
+    settings: Settings,
+    week: Week | int | None,
+    progress: Callable[[str], None],
+    pools: PoolBook | None = None,
 ) -> Review:
-    """The review of a week, of the last whole hours (a number), or of the last week that is over by Prometheus' clock (None).
+    """The review of a week, of the last whole hours (a number), or of the last week that is over by Prometheus' clock (None). `pools`: what
+    price files say of commitments and nodes.
 
     Raises ApiError and NoDataError where none can be made, ConfigError for a week that is not over.
     """
@@ -106,7 +119,7 @@ def make(
         )
     reader = Reader(prometheus, Asking(settings.identity_labels, settings.by_labels), progress)
     week = week or latest
-    evidence = gather(reader, week, now)
+    evidence = replace(gather(reader, week, now), pools=pools)
     past = read_past(reader, Path(settings.out), week)
     return build_review(replace(evidence, missing_parts=tuple(reader.missing)), settings, past)
 

@@ -19,6 +19,8 @@ from llm_serving_exporter.report.figures.counted_once import count_once
 from llm_serving_exporter.report.figures.coverage import measure_coverage
 from llm_serving_exporter.report.figures.findings import Facts, Finding, apply_rules
 from llm_serving_exporter.report.figures.outlook import Outlook, project_month
+from llm_serving_exporter.report.figures.pool_moves import sum_moves
+from llm_serving_exporter.report.figures.pools import Pools, measure_pools, note_pools, sum_effect, sum_effect_seen
 from llm_serving_exporter.report.figures.rates import (
     Commitment,
     Steady,
@@ -124,7 +126,7 @@ class Review:
     gaps: tuple[Gap, ...] | None
     # by rate and kind of GPU
     invoice: tuple[InvoiceRow, ...]
-    # what invoices should come to: GPU time, unused commitments, electricity
+    # what is paid: GPU time less what pools took off it, unused commitments, electricity
     invoice_usd: float
     # the same of the week before; None where the weeks cannot be compared
     invoice_before_usd: float | None
@@ -132,6 +134,8 @@ class Review:
     hourly: Hourly
     # part of the spend that counters recovered across gaps
     recovered_usd: float
+    # what is committed at a cloud and floats over the week's GPU time; None where the price files state none that is in force
+    pools: Pools | None = None
     # the weeks before, the month, and days that are unlike others
     beyond: Beyond = NOT_BEYOND
     # labels that tell fleets apart, as the settings have them
@@ -146,8 +150,14 @@ class Review:
 
     def list_beside(self) -> list[tuple[str, float]]:
         """What is paid beside GPU time, in words with its USD."""
-        unused = sum_unused_usd(self.commitments)
-        found = [("unused commitments", unused), ("electricity", self.now.energy_usd or 0.0)]
+        found = [("unused commitments", sum_unused_usd(self.commitments))]
+        if (pools := self.pools) is not None:
+            found = [
+                ("taken off by pools", -pools.benefit_usd),
+                ("unused commitments", found[0][1] + pools.unused_usd),
+                ("committed in hours of gaps", pools.unknown_usd),
+            ]
+        found.append(("electricity", self.now.energy_usd or 0.0))
         return [(what, usd) for what, usd in found if usd]
 
     @property
@@ -177,7 +187,13 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         bought_before = measure_commitments(
             earlier_usage, evidence.book_before, evidence.previous, settings.identity_labels, evidence.gaps_before or ()
         )
-        paid_before = earlier.usd + sum_unused_usd(bought_before) + (earlier.energy_usd or 0.0)
+        pools_before = measure_pools(
+            earlier_usage, evidence.book_before, evidence.previous, evidence.pools, settings.identity_labels, evidence.gaps_before or (),
+            evidence.begins_before,
+        )  # fmt: skip
+        paid_before = (
+            earlier.usd + sum_unused_usd(bought_before) + (earlier.energy_usd or 0.0) + sum_effect(pools_before)
+        )
     refused = explain_no_comparison(evidence, (now, there), (earlier, before))
     if refused:
         earlier_usage, earlier = Usage(), Totals()
@@ -197,18 +213,21 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
     )
     unneeded = measure_spare(usage, evidence.fleet, count, by_the_hour)
     bought = measure_commitments(usage, book, evidence.week, identity, gaps)
-    offers = find_steady_load(usage, book, count, bought, identity)
+    pools = measure_pools(usage, book, evidence.week, evidence.pools, identity, gaps, evidence.begins)
+    promised = sum_moves(pools.moves) if pools is not None else {}
+    offers = find_steady_load(usage, book, count, bought, identity, promised)
     owned_usd = sum(line.total for line in usage.cost if line.of[1] in owned)
     part = there.hours / there.of
     owned_usd += sum_unused_usd_seen((one for one in bought if one.rate in owned), part)
-    ahead = project_month(now, there, book.budget_usd_per_month, settings, owned_usd, sum_unused_usd_seen(bought, part))
+    beside = sum_unused_usd_seen(bought, part) + sum_effect_seen(pools, there, evidence.begins)
+    ahead = project_month(now, there, book.budget_usd_per_month, settings, owned_usd, beside)
     reached = measure_attainments(usage, settings.objectives)
     fired = None if evidence.episodes is None else sum_alerts(evidence.episodes, evidence.week, evidence.watched_hours)
     invoice = build_invoice_rows(usage, book, identity)
-    paid = sum_invoice(invoice, bought, now.energy_usd)
+    paid = sum_invoice(invoice, bought, now.energy_usd) + sum_effect(pools)
     week = evidence.week
     facts = Facts(
-        now, earlier, changed, models, unneeded, bought, ahead, gaps, fired, reached, week.this, week.one_before
+        now, earlier, changed, models, unneeded, bought, ahead, gaps, fired, reached, pools, week.this, week.one_before
     )
     before_by_hour = sum_by_hour(earlier_usage.cost, len(evidence.previous.hours))
     return Review(
@@ -216,7 +235,13 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         evidence.week,
         evidence.previous,
         evidence.methods,
-        (*evidence.memory, *refused, *note_gaps(evidence, now), *evidence.notes),
+        (
+            *evidence.memory,
+            *refused,
+            *note_gaps(evidence, now),
+            *note_pools(usage, pools, evidence.pools),
+            *evidence.notes,
+        ),
         evidence.missing_parts,
         now,
         earlier,
@@ -224,7 +249,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         apply_rules(facts),
         tuple(
             replace(action, each=week.each, this=week.this)
-            for action in choose_actions(now, unneeded, bought, offers, _by_phase(usage, by_the_hour))
+            for action in choose_actions(now, unneeded, bought, offers, _by_phase(usage, by_the_hour), pools)
         ),
         models,
         build_label_rows(usage, earlier_usage, settings.by_labels),
@@ -253,6 +278,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
             *(sum_by_hour(lines, count) for lines in (usage.prompt_tokens, usage.decode_tokens)),
         ),
         sum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
+        pools,
         look_beyond(
             evidence,
             past,

@@ -14,6 +14,7 @@ from llm_serving_exporter.report.pages.headline import build_notes, list_finding
 from llm_serving_exporter.report.pages.history import build_month_section, build_trend_section, build_unusual_days
 from llm_serving_exporter.report.pages.model_tables import build_model_tables
 from llm_serving_exporter.report.pages.operations import build_gaps, build_hour_maps, build_service
+from llm_serving_exporter.report.pages.pools import build_pools
 from llm_serving_exporter.report.pages.spend import (
     build_change,
     build_invoice,
@@ -60,6 +61,7 @@ SECTIONS = (
     Section("hours", build_hour_maps),
     Section("labels", build_label_tables),
     Section("invoice", build_invoice),
+    Section("pools", build_pools),
     Section("nodes", build_node_table),
     Section("service", build_service),
     Section("gaps", build_gaps),
