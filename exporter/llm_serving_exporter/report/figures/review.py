@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from llm_serving_exporter.model.prices import RateKind
+from llm_serving_exporter.report.bills.compare import BillReview
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.usage import Evidence, Gap, Hours, Usage, sum_by_hour
 from llm_serving_exporter.report.evidence.week import Week
@@ -122,6 +123,8 @@ class Review:
     hourly: Hourly
     # part of the spend that counters recovered across gaps
     recovered_usd: float
+    # against the bills of clouds; None where none are given
+    bills: BillReview | None = None
 
     @property
     def split(self) -> Split | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from llm_serving_exporter.config.http import read_existing_path
 from llm_serving_exporter.model.target import Secret
+from llm_serving_exporter.report.settings.bills import BillSettings
 from llm_serving_exporter.report.settings.kinds import HOST, KEEP, LABEL, MAIL, PORT, SHARE, TEXT, URL, USD, ZONE
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context, read_path
@@ -123,6 +124,8 @@ class Settings:
     objectives: Mapping[str, float] = key(_read_objectives, unset={})
     # a crontab line, in `timezone`
     schedule: str | None = key(TEXT)
+    # what clouds bill, to compare with
+    bills: BillSettings | None = key(section_reader(BillSettings))
     # the keys webhook_url_file and webhook_url_env
     webhook_url: Secret | None = None
     # its reader adds the password

@@ -1,0 +1,131 @@
+"""The review -> the same with its bills: what is read, what is compared, and what a reader must know of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from llm_serving_exporter.model.prices import RateKind
+from llm_serving_exporter.render.numbers import usd
+from llm_serving_exporter.report.bills.charge import BillError
+from llm_serving_exporter.report.bills.compare import BillReview, Comparison, compare
+from llm_serving_exporter.report.bills.instances import GPU_FAMILIES, InstanceTypes
+from llm_serving_exporter.report.bills.ledger import MOST_MACHINES, REST, Ledger
+from llm_serving_exporter.report.bills.period import Period, find_period, is_preliminary
+from llm_serving_exporter.report.bills.read import Bill, read_bill
+from llm_serving_exporter.report.bills.resources import normalise_resource
+from llm_serving_exporter.report.bills.scope import Scope
+from llm_serving_exporter.report.evidence.usage import Evidence
+from llm_serving_exporter.report.figures.counted_once import count_once
+from llm_serving_exporter.report.figures.metered_hours import measure_metered_hours
+from llm_serving_exporter.report.figures.rates import find_rates_of_kind, sum_unused_usd
+from llm_serving_exporter.report.figures.review import Review
+from llm_serving_exporter.report.settings.settings import Settings
+
+# an hour of a machine has one hour; more is a line that came twice
+_DOUBLE = 1.001
+_LEAST_DOUBLE_HOURS = 0.5
+
+
+def add_bills(
+    review: Review, evidence: Evidence, settings: Settings, now: float, progress: Callable[[str], None]
+) -> Review:
+    """The review with its bills, where there are any. `now`: Unix seconds. What cannot be compared is said, and the review stays."""
+    bills = settings.bills
+    if bills is None or not bills.paths:
+        return review
+    book = evidence.book
+    pieces = measure_metered_hours(
+        count_once(evidence.usage, settings.identity_labels), book, evidence.week, settings.identity_labels
+    )
+    owned = find_rates_of_kind(book, RateKind.OWNED)
+    metered = [piece for piece in pieces if piece.rate not in owned]
+    known = {normalise_resource(piece.provider_id) for piece in metered if piece.provider_id}
+    try:
+        bill = read_bill(bills, evidence.week, known, progress)
+    except BillError as error:
+        return _refuse(review, str(error))
+    period = find_period(bill.ledger, evidence.week)
+    if period is None:
+        why = f"no line of the bill lies in {evidence.week.name}" + (
+            f"; {bill.fault_count} lines could not be used, the first: {bill.faults[0]}" if bill.faults else ""
+        )
+        return _refuse(review, why)
+    scope = Scope(InstanceTypes(bills.instance_types or GPU_FAMILIES), bills.accounts, known)
+    unused = sum_unused_usd(review.commitments) * period.hours / evidence.week.length_hours
+    workloads = {gauge.labels.get("target", ""): gauge.labels.get("workload", "") for gauge in book.workloads}
+    comparison = compare(
+        bill.ledger, metered, period, scope, metered_unused_usd=unused, mapping=bills.mapping, tags=bills.tags,
+        workloads=workloads, gpus_per_instance=bills.gpus_per_instance,
+    )  # fmt: skip
+    owned_usd = sum(piece.paid_usd for piece in pieces if piece.rate in owned)
+    preliminary = is_preliminary(bill.ledger, now)
+    notes = tuple(_list_notes(bill, comparison, evidence, owned_usd, preliminary=preliminary))
+    beside = [(kind.value, bill.ledger.beside[kind]) for kind in bill.ledger.beside]
+    beside.append(("usage that is not of the fleet", bill.ledger.others))
+    found = BillReview(
+        comparison, "", notes, bill.faults, bill.fault_count,
+        tuple((what, one) for what, one in beside if one.lines), bill.files, bill.lines, bill.formats, preliminary,
+    )  # fmt: skip
+    return replace(review, bills=found)
+
+
+def _refuse(review: Review, why: str) -> Review:
+    sentence = f"The bill is not compared: {why.removesuffix('.')}."
+    return replace(review, bills=BillReview(None, why), missing_parts=(*review.missing_parts, sentence))
+
+
+def _list_notes(
+    bill: Bill, comparison: Comparison, evidence: Evidence, owned_usd: float, *, preliminary: bool
+) -> Iterator[str]:
+    ledger, period = bill.ledger, comparison.period
+    if period.by_days:
+        yield (
+            "The bill has lines of whole days, which end at midnight UTC: "
+            f"compared are {period.hours / 24:.0f} days in UTC, {_span(period)}."
+        )
+    elif (period.begin, period.end) != (evidence.week.begin, evidence.week.end):
+        yield f"The bill covers a part of the week, and only that is compared: {_span(period)}."
+    if preliminary:
+        yield "Preliminary: the bill's last period is younger than 72 h, and clouds still add to it and change it."
+    if bill.fault_count:
+        yield f"{bill.fault_count:,} lines or files could not be used and are in no sum."
+    if bill.older:
+        yield f"Of {len(bill.older)} older versions of exports nothing is read: only the newest version of a month counts."
+    if ledger.repeated_lines:
+        yield f"{ledger.repeated_lines:,} lines came twice, by their numbers, and count once."
+    if ledger.forgot_identities:
+        yield "There are too many lines to tell those that come twice."
+    double = _measure_double(ledger, period)
+    if double > _LEAST_DOUBLE_HOURS:
+        yield f"Machines are billed for {double:,.1f} hours more than there are: the bill may hold two versions of an export."
+    if ledger.longer.lines:
+        yield (
+            f"{ledger.longer.lines:,} lines cover more than a day, {usd(ledger.longer.effective_usd)} in all: "
+            "they count evenly over their time."
+        )
+    if REST in ledger.machines:
+        yield f"Beyond {MOST_MACHINES:,} machines all further ones are one row."
+    if comparison.unassigned_usd >= 0.005:
+        yield (
+            f"{usd(comparison.unassigned_usd)} of unused commitments say neither a type of instance nor what they covered: "
+            "they are in no sum."
+        )
+    if owned_usd >= 0.005:
+        yield f"{usd(owned_usd)} of GPUs at owned rates is not compared: no cloud bills them."
+
+
+def _span(period: Period) -> str:
+    begin, end = (datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") for at in (period.begin, period.end))
+    return f"{begin} to {end} UTC"
+
+
+def _measure_double(ledger: Ledger, period: Period) -> float:
+    """Hours of single machines beyond what an hour has."""
+    return sum(
+        max(0.0, hours - _DOUBLE * period.step)
+        for key, machine in ledger.machines.items()
+        if machine.counts_hours and key.startswith(("i-", "gce/"))
+        for hours in period.fold(machine.hours)
+    )
