@@ -124,9 +124,9 @@ class Settings:
     objectives: Mapping[str, float] = key(_read_objectives, unset={})
     # a crontab line, in `timezone`
     schedule: str | None = key(TEXT)
-    # what clouds bill, to compare with
-    bills: BillSettings | None = key(section_reader(BillSettings))
     # the keys webhook_url_file and webhook_url_env
     webhook_url: Secret | None = None
     # its reader adds the password
     smtp: Smtp | None = None
+    # what clouds bill, to compare with
+    bills: BillSettings | None = key(section_reader(BillSettings))
