@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from llm_serving_exporter.report.figures.review import Review
+from llm_serving_exporter.report.pages.bills import build_bills
 from llm_serving_exporter.report.pages.headline import build_action_lines, list_findings
 from llm_serving_exporter.report.pages.model_tables import build_model_tables
 from llm_serving_exporter.report.pages.operations import build_gaps, build_hour_maps, build_service
@@ -55,6 +56,7 @@ SECTIONS = (
     Section("labels", build_label_tables),
     Section("month", build_month),
     Section("invoice", build_invoice),
+    Section("bills", build_bills),
     Section("nodes", build_node_table),
     Section("service", build_service),
     Section("gaps", build_gaps),

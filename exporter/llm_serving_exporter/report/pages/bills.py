@@ -1,0 +1,191 @@
+"""Against the bill: one sum for each side, and what makes the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from llm_serving_exporter.render.html import make_presentable
+from llm_serving_exporter.render.numbers import (
+    NOTHING,
+    hours,
+    signed_percent,
+    signed_usd_to_the_cent,
+    usd_to_the_cent,
+)
+from llm_serving_exporter.report.bills.compare import BillReview, Comparison, MachineRow, Pair
+from llm_serving_exporter.report.figures.review import Review
+from llm_serving_exporter.report.pages.tables import LONGEST_NAME, Cell, Column, Table, name_cell, number_cell
+
+REASONS = {
+    "not_metered": "Billed, not metered",
+    "not_billed": "Metered, not billed",
+    "hours": "Other hours",
+    "unused_gpus": "GPUs of a machine that no target uses",
+    "price": "Another price",
+    "unused_commitments": "Unused commitments",
+}
+_SHOWN_MACHINES, _SHOWN_MODELS, _PRINTED = 20, 12, 8
+_PAIR_COLUMNS = (
+    Column("Metered", "USD"), Column("Billed", "USD"), Column("Difference", "USD"), Column("Of metered"),
+)  # fmt: skip
+_MACHINE_COLUMNS = (
+    Column("Machine", number=False), Column("Runs", number=False), Column("Type", number=False),
+    Column("Metered", "GPU-h"), Column("Billed", "h"), Column("Metered", "USD"), Column("Billed", "USD"),
+    Column("Difference", "USD"), Column("Most of it", number=False),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Bills:
+    """What the section shows."""
+
+    # both sums and their difference, or why there are none
+    lead: str
+    # what a reader must know, in sentences
+    notes: Sequence[str]
+    # by reason, by model, by machine, without a counterpart, beside
+    tables: Sequence[Table]
+    # lines that could not be used, with file, line, column and what to do
+    faults: Sequence[str]
+
+
+def build_bills(review: Review) -> Bills | None:
+    """None where no bill is given."""
+    found = review.bills
+    if found is None:
+        return None
+    if found.comparison is None:
+        return Bills(f"Not compared: {found.refused}", (), (), ())
+    shown = found.comparison
+    tables = (_list_reasons(shown), _list_models(shown), *_list_machines(shown), *_list_beside(found))
+    return Bills(write_headline(found), found.notes, tables, tuple(_list_faults(found)))
+
+
+def write_headline(found: BillReview) -> str:
+    """Both sums and their difference in one sentence."""
+    if found.comparison is None:
+        return f"The bill is not compared: {found.refused}"
+    total = found.comparison.total
+    mark = "Preliminary: " if found.preliminary else ""
+    formats = " and ".join(found.formats)
+    return (
+        f"{mark}metered {usd_to_the_cent(total.metered_usd)} after commitments, billed {usd_to_the_cent(total.billed_usd)} effective, "
+        f"difference {signed_usd_to_the_cent(total.difference_usd)} ({signed_percent(total.difference_ratio)}). The same lines as "
+        f"invoiced (BilledCost): {usd_to_the_cent(found.comparison.invoiced_usd)}. {formats}, {found.lines:,} lines."
+    )
+
+
+def choose_reason(row: MachineRow) -> str:
+    """The reason with most of a machine's difference; "" for none."""
+    name, value = max(row.reasons.parts().items(), key=lambda item: abs(item[1]))
+    return REASONS[name] if abs(value) >= 0.005 else ""
+
+
+def _list_reasons(shown: Comparison) -> Table:
+    rows = [
+        (Cell(REASONS[name], REASONS[name]), number_cell(signed_usd_to_the_cent(value), value))
+        for name, value in shown.reasons.parts().items()
+        if value
+    ]
+    total = shown.total.difference_usd
+    foot = (Cell("Difference"), number_cell(signed_usd_to_the_cent(total), total))
+    return Table("Why the bill differs", (Column("Reason", number=False), Column("Billed more", "USD")), rows, foot)
+
+
+def _list_models(shown: Comparison) -> Table:
+    rows = [(name_cell(name, "(no model)"), *_pair_cells(pair)) for name, pair in shown.models[:_SHOWN_MODELS]]
+    return Table(
+        "Metered and billed by model", (Column("Model", number=False), *_PAIR_COLUMNS), rows,
+        (Cell("Sum"), *_pair_cells(shown.total)), left_out=max(0, len(shown.models) - _SHOWN_MODELS),
+    )  # fmt: skip
+
+
+def _list_machines(shown: Comparison) -> Iterator[Table]:
+    """Machines that both sides know, then those of one side, each with the rest as a sum."""
+    kinds: tuple[tuple[str, Callable[[MachineRow], bool]], ...] = (
+        ("Machines on both sides", lambda row: not row.reasons.not_metered and not row.reasons.not_billed),
+        ("Billed, not metered", lambda row: bool(row.reasons.not_metered)),
+        ("Metered, not billed", lambda row: bool(row.reasons.not_billed)),
+    )
+    for caption, fits in kinds:
+        found = [row for row in shown.machines if fits(row)]
+        if not found:
+            continue
+        rows = [_machine_cells(row) for row in found[:_SHOWN_MACHINES]]
+        rest = found[_SHOWN_MACHINES:]
+        foot: Sequence[Cell] = ()
+        if rest:
+            sums = Pair(sum(row.pair.metered_usd for row in rest), sum(row.pair.billed_usd for row in rest))
+            foot = (Cell(f"{len(rest)} more"), *(Cell("") for _ in range(4)), *_pair_cells(sums)[:3], Cell(""))
+        yield Table(caption, _MACHINE_COLUMNS, rows, foot, printed_rows=_PRINTED)
+
+
+def _machine_cells(row: MachineRow) -> tuple[Cell, ...]:
+    runs = ", ".join(row.targets[:3]) + (f" and {len(row.targets) - 3} more" if len(row.targets) > 3 else "")
+    return (
+        name_cell(row.name), name_cell(runs, NOTHING), name_cell(row.instance_type, NOTHING),
+        number_cell(hours(row.metered_gpu_hours), row.metered_gpu_hours), number_cell(hours(row.billed_hours), row.billed_hours),
+        *_pair_cells(row.pair)[:3], Cell(choose_reason(row) or NOTHING, choose_reason(row)),
+    )  # fmt: skip
+
+
+def _pair_cells(pair: Pair) -> tuple[Cell, ...]:
+    return (
+        number_cell(f"{pair.metered_usd:,.2f}", pair.metered_usd),
+        number_cell(f"{pair.billed_usd:,.2f}", pair.billed_usd),
+        number_cell(signed_usd_to_the_cent(pair.difference_usd).replace("$", ""), pair.difference_usd),
+        number_cell(signed_percent(pair.difference_ratio), pair.difference_ratio),
+    )
+
+
+def _list_beside(found: BillReview) -> Iterator[Table]:
+    if not found.beside:
+        return
+    rows = [
+        (
+            name_cell(what), number_cell(f"{one.lines:,}", one.lines),
+            number_cell(signed_usd_to_the_cent(one.effective_usd).replace("$", ""), one.effective_usd),
+            number_cell(signed_usd_to_the_cent(one.billed_usd).replace("$", ""), one.billed_usd),
+        )
+        for what, one in found.beside
+    ]  # fmt: skip
+    columns = (Column("What", number=False), Column("Lines"), Column("Effective", "USD"), Column("Invoiced", "USD"))
+    yield Table("Lines of the bill that are in no sum above", columns, rows)
+
+
+def _list_faults(found: BillReview) -> Iterator[str]:
+    for fault in found.faults:
+        yield make_presentable(str(fault), 3 * LONGEST_NAME)
+    if found.fault_count > len(found.faults):
+        yield f"{found.fault_count - len(found.faults):,} more"
+
+
+def list_bill_figures(review: Review) -> Iterator[tuple[str, str, dict[str, str], float | None, str]]:
+    """Rows of the CSV: section, item, labels, value, unit."""
+    found = review.bills
+    if found is None or found.comparison is None:
+        return
+    shown = found.comparison
+    for item, value in (
+        ("metered", shown.total.metered_usd), ("billed", shown.total.billed_usd),
+        ("difference", shown.total.difference_usd), ("invoiced", shown.invoiced_usd),
+    ):  # fmt: skip
+        yield "bill", item, {}, value, "USD"
+    for name, usd in shown.reasons.parts().items():
+        yield "bill_difference", name, {}, usd, "USD"
+    for model, pair in shown.models:
+        yield "bill_by_model", "metered", {"model_name": model}, pair.metered_usd, "USD"
+        yield "bill_by_model", "billed", {"model_name": model}, pair.billed_usd, "USD"
+    for row in shown.machines:
+        labels = {"node": row.name, "target": " ".join(row.targets)}
+        yield "bill_by_machine", "metered", labels, row.pair.metered_usd, "USD"
+        yield "bill_by_machine", "billed", labels, row.pair.billed_usd, "USD"
+        yield "bill_by_machine", "metered", labels, row.metered_gpu_hours, "GPU-hours"
+        yield "bill_by_machine", "billed", labels, row.billed_hours, "hours"
+        for name, usd in row.reasons.parts().items():
+            if usd:
+                yield "bill_difference_by_machine", name, labels, usd, "USD"
+    for what, one in found.beside:
+        yield "bill_beside", what, {}, float(one.lines), "lines"
+        yield "bill_beside", what, {}, one.effective_usd, "USD"
