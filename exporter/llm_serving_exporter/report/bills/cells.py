@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from math import isfinite
@@ -18,6 +19,7 @@ _LARGEST = 1e12
 # what programs write for nothing
 _NOTHING = frozenset({"", "null", "none", "\\n", "nan"})
 _HOUR_UNITS = frozenset({"h", "hr", "hrs", "hour", "hours", "1 hour", "1 hours", "instance-hours", "instance hours"})
+_TIME_UNIT = re.compile(r"(?<![a-z])(?:h|hrs?|hours?|s|secs?|seconds?)(?![a-z])")
 # the largest JSON in a cell that is read
 _LONGEST_JSON = 65_536
 
@@ -102,6 +104,11 @@ def read_period(row: Row, begin: int, end: int, columns: tuple[str, str]) -> tup
 def counts_hours(unit: str) -> bool:
     """Whether a unit is an hour of an instance."""
     return unit.strip().lower() in _HOUR_UNITS
+
+
+def counts_time(unit: str) -> bool:
+    """Whether a unit is a time of anything, as in "gibibyte hour"."""
+    return _TIME_UNIT.search(unit.lower()) is not None
 
 
 def _parse_map(text: str) -> Mapping[str, str]:

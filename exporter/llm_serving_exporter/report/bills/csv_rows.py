@@ -37,22 +37,22 @@ class CsvRows:
 
     def _read(self, raw: io.BufferedReader) -> Iterator[Numbered]:
         # with a byte order mark or without; what is no UTF-8 is in names, which no sum needs
-        text = io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline="")
-        csv.field_size_limit(_LONGEST_CELL)
-        rows = csv.reader(self._bounded(text))
-        while True:
-            try:
-                row = next(rows)
-            except StopIteration:
-                return
-            except csv.Error:
-                self._note(rows.line_num, "a cell is not closed, or longer than 128 KiB", "Export the file again.")
-                continue
-            except (EOFError, zlib.error, gzip.BadGzipFile):
-                self._note(rows.line_num + 1, "the packed file ends in the middle or is damaged", "Fetch it again.")
-                return
-            if row:
-                yield rows.line_num, row
+        with io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline="") as text:
+            csv.field_size_limit(_LONGEST_CELL)
+            rows = csv.reader(self._bounded(text))
+            while True:
+                try:
+                    row = next(rows)
+                except StopIteration:
+                    return
+                except csv.Error:
+                    self._note(rows.line_num, "a cell is not closed, or longer than 128 KiB", "Export the file again.")
+                    continue
+                except (EOFError, zlib.error, gzip.BadGzipFile):
+                    self._note(rows.line_num + 1, "the packed file ends in the middle or is damaged", "Fetch it again.")
+                    return
+                if row:
+                    yield rows.line_num, row
 
     def _bounded(self, text: io.TextIOWrapper) -> Iterator[str]:
         number = 0

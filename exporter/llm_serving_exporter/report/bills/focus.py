@@ -18,6 +18,7 @@ from llm_serving_exporter.report.bills.cells import (
     Remembered,
     Row,
     counts_hours,
+    counts_time,
     read_map,
     read_period,
     read_quantity,
@@ -61,7 +62,8 @@ class FocusReader:
         self._resource, self._account = find("resourceid"), find("subaccountid")
         self._service, self._resource_name = find("servicecategory"), find("resourcename")
         self._details, self._type = find("skupricedetails", "xskudetails"), find("xinstancetype", "xmachinetype")
-        self._usage_type = find("xusagetype", "skumeter")
+        # the first is of AWS alone, and says of every line what it is about
+        self._usage_type, self._meter = find("xusagetype"), find("skumeter")
         self._quantities = [
             pair
             for pair in (
@@ -82,14 +84,17 @@ class FocusReader:
         kind = self._find_kind(row, effective, billed)
         details = self._cell(row, self._details)
         instance_type = self._cell(row, self._type) or (self._remember_type(details) if details else "")
-        if not instance_type and self._usage_type != ABSENT:
-            instance_type = read_usage_type(row[self._usage_type]) or ""
+        if usage_type := self._cell(row, self._usage_type):
+            by_usage = read_usage_type(usage_type)
+            instance_type = "" if by_usage is None else instance_type or by_usage
+        elif not instance_type and self._meter != ABSENT:
+            instance_type = read_usage_type(row[self._meter]) or ""
         return Charge(
             kind, begin, end, effective, billed, self._read_resource(row), instance_type,
             self._cell(row, self._account), self._cell(row, self._commitment),
             self._read_hours(row) if instance_type else None,
             _find_count(read_map(details)) if details else None,
-            self._service == ABSENT or row[self._service].strip().lower() == "compute",
+            not usage_type and self._is_compute(row),
             "",
         )  # fmt: skip
 
@@ -111,6 +116,12 @@ class FocusReader:
     def _read_resource(self, row: Row) -> str:
         found = self._cell(row, self._resource)
         return name_gcp_instance(found, self._cell(row, self._resource_name)) if "/instances/" in found else found
+
+    def _is_compute(self, row: Row) -> bool:
+        """Whether the line is about time of a machine or its parts: network and storage count in bytes."""
+        if self._service != ABSENT and row[self._service].strip().lower() != "compute":
+            return False
+        return not self._quantities or any(counts_time(row[unit]) for _, unit in self._quantities)
 
     def _read_hours(self, row: Row) -> float | None:
         for quantity, unit in self._quantities:
