@@ -16,9 +16,10 @@ from llm_serving_exporter.report.bills.period import Period, find_period, is_pre
 from llm_serving_exporter.report.bills.read import Bill, read_bill
 from llm_serving_exporter.report.bills.resources import normalise_resource
 from llm_serving_exporter.report.bills.scope import Scope
+from llm_serving_exporter.report.evidence.places import NodePlaces
 from llm_serving_exporter.report.evidence.usage import Evidence
 from llm_serving_exporter.report.figures.counted_once import count_once
-from llm_serving_exporter.report.figures.metered_hours import measure_metered_hours
+from llm_serving_exporter.report.figures.metered_hours import MeteredHour, measure_metered_hours
 from llm_serving_exporter.report.figures.rates import find_rates_of_kind, sum_unused_usd
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.settings.settings import Settings
@@ -36,9 +37,7 @@ def add_bills(
     if bills is None or not bills.paths:
         return review
     book = evidence.book
-    pieces = measure_metered_hours(
-        count_once(evidence.usage, settings.identity_labels), book, evidence.week, settings.identity_labels
-    )
+    pieces = _list_metered(review, evidence, settings)
     owned = find_rates_of_kind(book, RateKind.OWNED)
     metered = [piece for piece in pieces if piece.rate not in owned]
     known = {normalise_resource(piece.provider_id) for piece in metered if piece.provider_id}
@@ -53,7 +52,7 @@ def add_bills(
         )
         return _refuse(review, why)
     scope = Scope(InstanceTypes(bills.instance_types or GPU_FAMILIES), bills.accounts, known)
-    unused = sum_unused_usd(review.commitments) * period.hours / evidence.week.length_hours
+    unused = _sum_unused(review) * period.hours / evidence.week.length_hours
     workloads = {gauge.labels.get("target", ""): gauge.labels.get("workload", "") for gauge in book.workloads}
     comparison = compare(
         bill.ledger, metered, period, scope, metered_unused_usd=unused, mapping=bills.mapping, tags=bills.tags,
@@ -69,6 +68,24 @@ def add_bills(
         tuple((what, one) for what, one in beside if one.lines), bill.files, bill.lines, bill.formats, preliminary,
     )  # fmt: skip
     return replace(review, bills=found)
+
+
+def _list_metered(review: Review, evidence: Evidence, settings: Settings) -> tuple[MeteredHour, ...]:
+    """The pieces after pools, where there are any."""
+    if review.pools is not None:
+        return review.pools.hours
+    identity = settings.identity_labels
+    stated = evidence.pools
+    places = NodePlaces(
+        evidence.book.places, identity, {} if stated is None else dict(stated.nodes), evidence.book.cluster_places
+    )
+    return measure_metered_hours(count_once(evidence.usage, identity), evidence.book, evidence.week, identity, places)
+
+
+def _sum_unused(review: Review) -> float:
+    """USD of commitments that the review has as unused; those of hours that a gap hides are paid all the same."""
+    pools = 0.0 if review.pools is None else review.pools.unused_usd + review.pools.unknown_usd
+    return pools + sum_unused_usd(review.commitments)
 
 
 def _refuse(review: Review, why: str) -> Review:

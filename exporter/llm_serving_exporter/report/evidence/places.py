@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from llm_serving_exporter.catalogue.spec import NODE_LABELS
+from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, NODE_LABELS
 from llm_serving_exporter.model.pools import NodePlace
-from llm_serving_exporter.report.evidence.usage import Gauge
+from llm_serving_exporter.report.evidence.usage import Extra, Gauge
 
 _Key = tuple[tuple[str, ...], str, str]
 _NOWHERE = NodePlace()
@@ -24,9 +24,9 @@ class NodePlaces:
         gauges: Iterable[Gauge],
         identity: Sequence[str],
         stated: Mapping[str, NodePlace] | None = None,
-        of_cluster: Mapping[tuple[tuple[str, ...], str], NodePlace] | None = None,
+        of_cluster: Mapping[tuple[Extra, str], NodePlace] | None = None,
     ) -> None:
-        self._stated, self._of_cluster = stated or {}, of_cluster or {}
+        self._identity, self._stated, self._of_cluster = tuple(identity), stated or {}, of_cluster or {}
         self._said: dict[_Key, list[tuple[NodePlace, Gauge]]] = {}
         for gauge in gauges:
             labels = gauge.labels
@@ -50,9 +50,15 @@ class NodePlaces:
             # the fullest first: where the machine behind a name changed, fields of both are not mixed more than need be
             for place in sorted(now, key=lambda one: (-_count_known(one), one.provider_id)):
                 found = found.fill_up(place)
-            found = found.fill_up(self._of_cluster.get((fleet, node), _NOWHERE))
+            found = found.fill_up(self._find_in_cluster(fleet, node))
             self._merged[key, now] = found
         return found
+
+    def _find_in_cluster(self, fleet: tuple[str, ...], node: str) -> NodePlace:
+        # what a target has of its own, such as its namespace, is another one on series about nodes
+        of = zip(self._identity, fleet, strict=True)
+        scraped = tuple((name, text) for name, text in of if name not in IDENTITY_LABELS)
+        return self._of_cluster.get((scraped, node), _NOWHERE)
 
 
 def _count_known(place: NodePlace) -> int:

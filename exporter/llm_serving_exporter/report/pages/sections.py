@@ -14,6 +14,7 @@ from llm_serving_exporter.report.pages.bills import build_bills
 from llm_serving_exporter.report.pages.headline import build_action_lines, list_findings
 from llm_serving_exporter.report.pages.model_tables import build_model_tables
 from llm_serving_exporter.report.pages.operations import build_gaps, build_hour_maps, build_service
+from llm_serving_exporter.report.pages.pools import build_pools
 from llm_serving_exporter.report.pages.spend import (
     build_change,
     build_invoice,
@@ -56,6 +57,7 @@ SECTIONS = (
     Section("labels", build_label_tables),
     Section("month", build_month),
     Section("invoice", build_invoice),
+    Section("pools", build_pools),
     Section("bills", build_bills),
     Section("nodes", build_node_table),
     Section("service", build_service),

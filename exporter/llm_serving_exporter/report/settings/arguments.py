@@ -73,6 +73,12 @@ def parser() -> CommandParser:
         help="bill of a cloud to compare with: FOCUS or AWS CUR 2.0, a file, a folder or a pattern; may be repeated",
     )
     say(
+        "--price-file",
+        action="append",
+        metavar="FILE",
+        help="price file of the exporters, for its pools and nodes; may be given again for another fleet's",
+    )
+    say(
         "--deliver",
         action="store_true",
         help="send it where the settings say (webhook, mail), and note beside it that it was made; for schedules",
@@ -136,6 +142,7 @@ def _lay_flags_over(settings: Settings, flags: FlagReader) -> Settings:
         out=flags.value("--output-dir", kinds.PATH) or settings.out,
         keep=keep if keep is not None else settings.keep,
         bills=bills,
+        price_files=flags.values("--price-file", kinds.PATH) or settings.price_files,
     )
 
 

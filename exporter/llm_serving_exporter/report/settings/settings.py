@@ -22,7 +22,7 @@ from llm_serving_exporter.schema.keys import (
     table,
 )
 from llm_serving_exporter.schema.problems import Place
-from llm_serving_exporter.schema.reading import mapping
+from llm_serving_exporter.schema.reading import elements, mapping
 from llm_serving_exporter.schema.tree import Node
 
 _OBJECTIVES = table(**{name: Key(reads=SHARE) for name in ("ttft", "itl", "e2e", "errors")})
@@ -90,6 +90,13 @@ def _read_purchase(node: Node, place: Place, context: Context) -> float | None:
     return None if found is None else found["usd"]
 
 
+def _read_price_files(node: Node, place: Place, context: Context) -> tuple[str, ...]:
+    """A path, or a list of them, each relative to the settings' folder."""
+    several = list(elements(node, place, "paths")) if isinstance(node, list) else [(node, place)]
+    found = (read_path(one, at, context) for one, at in several)
+    return tuple(dict.fromkeys(path for path in found if path is not None))
+
+
 def _read_objectives(node: Node, place: Place, context: Context) -> dict[str, float]:
     return read_keys(_OBJECTIVES, mapping(node, place, names_of(_OBJECTIVES)), place)
 
@@ -130,3 +137,5 @@ class Settings:
     smtp: Smtp | None = None
     # what clouds bill, to compare with
     bills: BillSettings | None = key(section_reader(BillSettings))
+    # price files whose pools and nodes the review applies
+    price_files: tuple[str, ...] = key(_read_price_files, name="price_file", unset=())
