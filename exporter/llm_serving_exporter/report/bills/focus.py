@@ -131,8 +131,10 @@ class FocusReader:
 
     @staticmethod
     def _cell(row: Row, position: int) -> str:
-        found = row[position].strip() if position != ABSENT else ""
-        return "" if found.lower() == "null" else found
+        if position == ABSENT or not (found := row[position]):
+            return ""
+        found = found.strip()
+        return "" if len(found) == 4 and found.lower() == "null" else found
 
 
 def _refuse_currency(currency: str) -> None:

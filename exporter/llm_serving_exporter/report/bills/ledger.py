@@ -15,7 +15,7 @@ from llm_serving_exporter.report.bills.resources import normalise_resource
 from llm_serving_exporter.report.bills.scope import Scope
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
 
-# machines and commitments that are told apart; further ones are added up as one
+# machines and commitments that have rows of their own; further ones are added up as one
 MOST_MACHINES = 10_000
 MOST_COMMITMENTS = 2_000
 # lines by their numbers: 64 bytes each

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from llm_serving_exporter.report.bills.resources import normalise_resource
 from llm_serving_exporter.schema.document import LARGEST_FILE_BYTES, read_bounded, read_document
 from llm_serving_exporter.schema.problems import Place, listed
-from llm_serving_exporter.schema.reading import type_name
+from llm_serving_exporter.schema.reading import is_empty, type_name
 from llm_serving_exporter.schema.tree import Node, Scalar
 
 # what a machine can be mapped to, the most telling first
@@ -78,7 +78,7 @@ def _read_csv(path: str, at: Place) -> Iterator[tuple[str, Found]]:
 
 
 def _read_yaml(node: Node | None, at: Place) -> Iterator[tuple[str, Found]]:
-    if node is None:
+    if node is None or is_empty(node):
         return
     if not isinstance(node, dict):
         at.refuse(f"must be a mapping (machine: what runs there), not {type_name(node)}", "Write i-0abc: {target: …}.")

@@ -48,7 +48,7 @@ def add_bills(
     period = find_period(bill.ledger, evidence.week)
     if period is None:
         why = f"no line of the bill lies in {evidence.week.name}" + (
-            f"; {bill.fault_count} lines could not be used, the first: {bill.faults[0]}" if bill.faults else ""
+            f"; could not be used: {bill.fault_count:,}, the first: {bill.faults[0]}" if bill.faults else ""
         )
         return _refuse(review, why)
     scope = Scope(InstanceTypes(bills.instance_types or GPU_FAMILIES), bills.accounts, known)
@@ -107,11 +107,11 @@ def _list_notes(
     if preliminary:
         yield "Preliminary: the bill's last period is younger than 72 h, and clouds still add to it and change it."
     if bill.fault_count:
-        yield f"{bill.fault_count:,} lines or files could not be used and are in no sum."
+        yield f"Could not be used and in no sum: {_count(bill.fault_count, 'line or file', 'lines or files')}."
     if bill.older:
-        yield f"Of {len(bill.older)} older versions of exports nothing is read: only the newest version of a month counts."
+        yield f"Not read: {_count(len(bill.older), 'older version')} of an export. Only the newest of a month counts."
     if ledger.repeated_lines:
-        yield f"{ledger.repeated_lines:,} lines came twice, by their numbers, and count once."
+        yield f"Came twice by its number and counts once: {_count(ledger.repeated_lines, 'line')}."
     if ledger.forgot_identities:
         yield "There are too many lines to tell those that come twice."
     double = _measure_double(ledger, period)
@@ -119,8 +119,8 @@ def _list_notes(
         yield f"Machines are billed for {double:,.1f} hours more than there are: the bill may hold two versions of an export."
     if ledger.longer.lines:
         yield (
-            f"{ledger.longer.lines:,} lines cover more than a day, {usd(ledger.longer.effective_usd)} in all: "
-            "they count evenly over their time."
+            f"Covers more than a day and counts evenly over its time: {_count(ledger.longer.lines, 'line')}, "
+            f"{usd(ledger.longer.effective_usd)}."
         )
     if REST in ledger.machines:
         yield f"Beyond {MOST_MACHINES:,} machines all further ones are one row."
@@ -131,6 +131,10 @@ def _list_notes(
         )
     if owned_usd >= 0.005:
         yield f"{usd(owned_usd)} of GPUs at owned rates is not compared: no cloud bills them."
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def _span(period: Period) -> str:
