@@ -40,8 +40,10 @@ _MACHINE_COLUMNS = (
 class Bills:
     """What the section shows."""
 
-    # both sums and their difference, or why there are none
+    # what was read, or why nothing is compared
     lead: str
+    # both sums and their difference, names and amounts
+    facts: Sequence[tuple[str, str]]
     # what a reader must know, in sentences
     notes: Sequence[str]
     # by reason, by model, by machine, without a counterpart, beside
@@ -56,10 +58,25 @@ def build_bills(review: Review) -> Bills | None:
     if found is None:
         return None
     if found.comparison is None:
-        return Bills(f"Not compared: {found.refused}", (), (), ())
+        return Bills(f"Not compared: {found.refused}", (), (), (), ())
     shown = found.comparison
     tables = (_list_reasons(shown), _list_models(shown), *_list_machines(shown), *_list_beside(found))
-    return Bills(write_headline(found), found.notes, tables, tuple(_list_faults(found)))
+    return Bills(_write_lead(found), tuple(_list_facts(found)), found.notes, tables, tuple(_list_faults(found)))
+
+
+def _write_lead(found: BillReview) -> str:
+    files = f"{found.files:,} file{'' if found.files == 1 else 's'}"
+    return f"{' and '.join(found.formats)}: {found.lines:,} lines of {files}. Metered is after commitments, with what of them stood unused."
+
+
+def _list_facts(found: BillReview) -> Iterator[tuple[str, str]]:
+    if (shown := found.comparison) is None:
+        return
+    total = shown.total
+    yield "Metered", usd_to_the_cent(total.metered_usd)
+    yield f"Billed, effective{' (preliminary)' if found.preliminary else ''}", usd_to_the_cent(total.billed_usd)
+    yield "Difference", f"{signed_usd_to_the_cent(total.difference_usd)} ({signed_percent(total.difference_ratio)})"
+    yield "The same lines as invoiced (BilledCost)", usd_to_the_cent(shown.invoiced_usd)
 
 
 def write_headline(found: BillReview) -> str:
@@ -123,8 +140,10 @@ def _list_machines(shown: Comparison) -> Iterator[Table]:
 
 def _machine_cells(row: MachineRow) -> tuple[Cell, ...]:
     runs = ", ".join(row.targets[:3]) + (f" and {len(row.targets) - 3} more" if len(row.targets) > 3 else "")
+    # of an ARN or a full name the last part; the CSV has all of it
+    short = ", ".join(part.rsplit("/", 1)[-1] for part in row.name.split(", "))
     return (
-        name_cell(row.name), name_cell(runs, NOTHING), name_cell(row.instance_type, NOTHING),
+        name_cell(short), name_cell(runs, NOTHING), name_cell(row.instance_type, NOTHING),
         number_cell(hours(row.metered_gpu_hours), row.metered_gpu_hours), number_cell(hours(row.billed_hours), row.billed_hours),
         *_pair_cells(row.pair)[:3], Cell(choose_reason(row) or NOTHING, choose_reason(row)),
     )  # fmt: skip
