@@ -42,17 +42,26 @@ def test_the_example() -> None:
         (Scope.NODE, "gpu-18", "spot", NOVEMBER_1),
         (Scope.GPU_MODEL, book.statements[4].value, "on_demand", None),
         (Scope.TARGET, "chat-decode-0", "owned", None),
+        (Scope.GPU_MODEL, "H200 SXM 141GB", "pool", None),
     ]
     assert book.statements[4].value.startswith("A100")
-    # 27.45 / 8; 320,000 x 1.15 / (4 x 8760) / 8
-    amounts = [2.49, 2.19, 1.30, 1.30, 3.43125, 1.312785]
+    # 27.45 / 8; 320,000 x 1.15 / (4 x 8760) / 8; 39.80 / 8
+    amounts = [2.49, 2.19, 1.30, 1.30, 3.43125, 1.312785, 4.975]
     assert [one.usd_per_gpu_hour for one in book.statements] == pytest.approx(amounts, rel=1e-6)
     assert set(book.rates) == {
         Rate("reserved", RateKind.RESERVED, True, 64),
         Rate("owned", RateKind.OWNED, False),
         Rate("spot", RateKind.SPOT),
         Rate("on_demand", RateKind.ON_DEMAND),
+        Rate("pool", RateKind.POOL),
     }
+    # 26 / 8; 9,600 / 8 GPUs / 14 days; $40 an hour
+    assert [(one.kind, one.gpus, one.usd_per_gpu_hour, one.usd_per_hour) for one in book.pools] == [
+        (PoolKind.QUANTITY, 16.0, 3.25, 0.0),
+        (PoolKind.WINDOW, 8.0, pytest.approx(9600 / 8 / (14 * 24)), 0.0),
+        (PoolKind.SPEND, 0.0, 0.0, 40.0),
+    ]
+    assert [name for name, _ in book.nodes] == ["gpu-31", "gpu-32"]
     assert book.power == Power(0.12, 1.3, 350.0)
     assert book.budget_usd_per_month == 250_000.0
     assert config.attribution.method is Method.ROOFLINE

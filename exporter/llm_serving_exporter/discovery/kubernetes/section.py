@@ -32,12 +32,14 @@ from llm_serving_exporter.discovery.kubernetes.targets import (
     is_selected,
     is_unclear,
     list_known_labels,
+    list_node_places,
     list_workers,
 )
 from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import PodState
+from llm_serving_exporter.model.pools import NodePlace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
 
@@ -56,6 +58,7 @@ class _Known:
     pod: PodRecord  # as it was
     group: Group | None  # likewise
     node: NodeRecord | None  # likewise
+    places: tuple[tuple[str, NodePlace], ...]  # of all nodes of its group, as far as they are known
     around: Surroundings  # likewise
     found: FoundPod  # what came of these
 
@@ -240,8 +243,10 @@ class SectionPods:
         around: Surroundings,
     ) -> FoundPod:
         group, node, known = self._find_group(pod, groups), nodes.get(pod.node), self._known.get(pod.uid)
-        if known is None or (known.pod, known.group, known.node, known.around) != (pod, group, node, around):
-            known = _Known(pod, group, node, around, find_targets(pod, group, node, around))
+        places = list_node_places(pod, group, nodes)
+        looked_at = (pod, group, node, places, around)
+        if known is None or (known.pod, known.group, known.node, known.places, known.around) != looked_at:
+            known = _Known(*looked_at, find_targets(pod, group, node, around, places))
             self._known[pod.uid] = known
         return known.found
 

@@ -25,6 +25,7 @@ from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import WaitingPod
+from llm_serving_exporter.model.pools import NodePlace
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.schema.problems import Place
@@ -87,8 +88,15 @@ class Surroundings:
     runtimes: Collection[str]  # names of those that have a table
 
 
-def find_targets(pod: PodRecord, group: Group | None, node: NodeRecord | None, around: Surroundings) -> FoundPod:
-    """What comes of a pod that stands alone (`group` None) or leads a group. `node`: what is known of its node.
+def find_targets(
+    pod: PodRecord,
+    group: Group | None,
+    node: NodeRecord | None,
+    around: Surroundings,
+    places: tuple[tuple[str, NodePlace], ...] = (),
+) -> FoundPod:
+    """What comes of a pod that stands alone (`group` None) or leads a group. `node`: what is known of its node; `places`: where all nodes
+    of the group stand.
 
     It is selected, or says something about it that makes no sense.
     """
@@ -133,6 +141,7 @@ def find_targets(pod: PodRecord, group: Group | None, node: NodeRecord | None, a
             identity=identity,
             replica=name_replica(pod),
             nodes=_list_nodes(pod, group) or defaults.nodes,
+            node_places=places,
             gpu_count=_count_gpus(engine, group, node, shared, engines),
             lacks_pods=group is not None and not group.is_known,
         )
@@ -172,6 +181,14 @@ def _bracketed(address: str) -> str:
 def _list_nodes(pod: PodRecord, group: Group | None) -> tuple[str, ...]:
     pods: Iterable[PodRecord] = group.replica if group is not None else (pod,)
     return tuple(dict.fromkeys(one.node for one in pods if one.node))
+
+
+def list_node_places(
+    pod: PodRecord, group: Group | None, nodes: Mapping[str, NodeRecord]
+) -> tuple[tuple[str, NodePlace], ...]:
+    """Where the nodes of a pod, or of all pods of its group, stand. `nodes`: those that are known, by name."""
+    known = ((name, nodes[name]) for name in _list_nodes(pod, group) if name in nodes)
+    return tuple((name, NodePlace(one.region, one.zone, one.instance_type, one.provider_id)) for name, one in known)
 
 
 def _count_gpus(

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from llm_serving_exporter.catalogue.spec import NODE_LABELS
 from llm_serving_exporter.clients.json_api import ApiError
 from llm_serving_exporter.clients.prometheus import Labels, Series
+from llm_serving_exporter.model.pools import NodePlace
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, Reader
-from llm_serving_exporter.report.evidence.usage import Book, Episode, Fleet, Gauge, Hours, RateFacts
+from llm_serving_exporter.report.evidence.usage import Book, Episode, Extra, Fleet, Gauge, Hours, RateFacts
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
 from llm_serving_exporter.schema.duration import parse_duration
 
@@ -52,7 +53,31 @@ def book(reader: Reader, week: Week) -> Book:
         },
         budget_usd_per_month=_budget(budgets),
         places=places,
+        cluster_places=_ask_cluster(reader, week) if _lack_any(places) else {},
     )
+
+
+def _lack_any(places: Iterable[Gauge]) -> bool:
+    return any(not gauge.labels.get(name) for gauge in places for name in NODE_LABELS)
+
+
+def _ask_cluster(reader: Reader, week: Week) -> dict[tuple[Extra, str], NodePlace]:
+    """Where nodes stand by kube-state-metrics, by the identity labels that scrapes add and by node; {} where there is none."""
+    found: dict[tuple[Extra, str], NodePlace] = {}
+    for name, labels_of in names.KUBE_PLACES.items():
+        if name != names.KUBE_INFO and not found:
+            # there is no kube-state-metrics
+            break
+        what = f"nodes of the cluster ({name})"
+        for gauge in _gauges(reader, what, week, lambda seconds, name=name: reader.asking.cluster_nodes(name, seconds)):
+            fleet = tuple((label, gauge.labels.get(label, "")) for label in reader.asking.scraped_by)
+            key = fleet, gauge.labels.get("node", "")
+            said = {
+                field: next((gauge.labels[one] for one in labels if gauge.labels.get(one)), "")
+                for field, labels in labels_of.items()
+            }
+            found[key] = found.get(key, NodePlace()).fill_up(NodePlace(**said))
+    return found
 
 
 def _forget_places(places: Iterable[Gauge]) -> tuple[Gauge, ...]:

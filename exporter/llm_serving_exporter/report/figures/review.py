@@ -136,15 +136,14 @@ class Review:
 
     def list_beside(self) -> list[tuple[str, float]]:
         """What is paid beside GPU time, in words with its USD."""
-        unused = sum_unused_usd(self.commitments)
-        taken = 0.0
-        if self.pools is not None:
-            unused, taken = unused + self.pools.unused_usd + self.pools.unknown_usd, -self.pools.benefit_usd
-        found = [
-            ("taken off by pools", taken),
-            ("unused commitments", unused),
-            ("electricity", self.now.energy_usd or 0.0),
-        ]
+        found = [("unused commitments", sum_unused_usd(self.commitments))]
+        if (pools := self.pools) is not None:
+            found = [
+                ("taken off by pools", -pools.benefit_usd),
+                ("unused commitments", found[0][1] + pools.unused_usd),
+                ("committed in hours of gaps", pools.unknown_usd),
+            ]
+        found.append(("electricity", self.now.energy_usd or 0.0))
         return [(what, usd) for what, usd in found if usd]
 
     @property
