@@ -103,7 +103,6 @@ def compare(
     metered_usd = sum(row.metered_usd for row in rows) + metered_unused_usd
     billed_usd = sum(row.billed_usd for row in rows) + unused
     total = Pair(_in_cents(metered_usd) / 100, _in_cents(billed_usd) / 100)
-    parts = round_parts(list(reasons.parts().values()), _in_cents(total.difference_usd))
     machines = sorted(
         (
             _make_row(row)
@@ -114,8 +113,8 @@ def compare(
     )
     return Comparison(
         total,
-        sum(row.invoiced_usd for row in rows),
-        Reasons(**{name: cents / 100 for name, cents in zip(reasons.parts(), parts, strict=True)}),
+        _in_cents(sum(row.invoiced_usd for row in rows)) / 100,
+        _round_reasons(reasons, total),
         _sum_by_model(rows, period, total, Pair(metered_unused_usd, unused)),
         tuple(machines),
         period,
@@ -125,6 +124,13 @@ def compare(
 
 def _in_cents(usd: float) -> int:
     return round(100 * usd)
+
+
+def _round_reasons(reasons: Reasons, pair: Pair) -> Reasons:
+    """In whole cents that add up to the pair's difference."""
+    parts = reasons.parts()
+    cents = round_parts(list(parts.values()), _in_cents(pair.difference_usd))
+    return Reasons(**{name: value / 100 for name, value in zip(parts, cents, strict=True)})
 
 
 def _count_gpus(units: Iterable[Unit], period: Period, stated: Mapping[str, int]) -> dict[str, float]:
@@ -164,6 +170,7 @@ def _make_row(row: Compared) -> MachineRow:
     unit = row.unit
     first = unit.machines[0] if unit.machines else None
     names = [machine.name for machine in unit.machines] or sorted(unit.nodes) or sorted(unit.targets)
+    pair = Pair(_in_cents(row.metered_usd) / 100, _in_cents(row.billed_usd) / 100)
     return MachineRow(
         ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else ""),
         tuple(sorted(unit.targets)),
@@ -171,8 +178,8 @@ def _make_row(row: Compared) -> MachineRow:
         first.account if first is not None else "",
         row.metered_gpu_hours,
         row.billed_hours,
-        Pair(_in_cents(row.metered_usd) / 100, _in_cents(row.billed_usd) / 100),
-        row.reasons,
+        pair,
+        _round_reasons(row.reasons, pair),
     )
 
 
