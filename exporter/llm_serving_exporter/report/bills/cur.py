@@ -54,6 +54,8 @@ class CurReader:
     def __init__(self, columns: Columns) -> None:
         columns.need(_NEEDED)
         self._columns = columns
+        # names of the clouds that the lines are of
+        self.providers = {"AWS"}
         find = columns.find
         self._type, self._currency, self._cost = (
             find("line_item_line_item_type"),

@@ -62,6 +62,9 @@ class FocusReader:
         self._resource, self._account = find("resourceid"), find("subaccountid")
         self._service, self._resource_name = find("servicecategory"), find("resourcename")
         self._details, self._type = find("skupricedetails", "xskudetails"), find("xinstancetype", "xmachinetype")
+        self._provider = find("providername", "serviceprovidername")
+        # names of the clouds that the lines are of
+        self.providers: set[str] = set()
         # the first is of AWS alone, and says of every line what it is about
         self._usage_type, self._meter = find("xusagetype"), find("skumeter")
         self._quantities = [
@@ -82,6 +85,8 @@ class FocusReader:
         effective = read_usd(row, self._effective, "EffectiveCost")
         billed = read_usd(row, self._billed, "BilledCost")
         kind = self._find_kind(row, effective, billed)
+        if self._provider != ABSENT:
+            self.providers.add(row[self._provider])
         details = self._cell(row, self._details)
         instance_type = self._cell(row, self._type) or (self._remember_type(details) if details else "")
         if usage_type := self._cell(row, self._usage_type):

@@ -103,6 +103,8 @@ class Ledger:
         self.outside_lines = 0
         # lines that came twice, by their numbers
         self.repeated_lines = 0
+        # compared lines that name no machine
+        self.unnamed_lines = 0
         # whether there were too many lines to tell repeated ones
         self.forgot_identities = False
         # compared lines that cover more than an hour, up to a day
@@ -155,6 +157,7 @@ class Ledger:
             self.longer.add(charge.effective_usd * share, charge.billed_usd * share)
         elif length > HOUR_SECONDS:
             self.daily_lines += 1
+        self.unnamed_lines += not charge.resource
         machine = self._find_machine(charge)
         hours = charge.instance_hours
         for slot, part in self._spread(charge):
@@ -209,7 +212,10 @@ class Ledger:
     def _is_repeated(self, charge: Charge) -> bool:
         if not charge.identity or self.forgot_identities:
             return False
-        number = hash((charge.identity, charge.begin))
+        # AWS numbers the lines of each file anew: two lines are one where everything else is the same, too
+        number = hash(
+            (charge.identity, charge.begin, charge.resource, charge.kind, charge.effective_usd, charge.billed_usd)
+        )
         if number in self._seen:
             self.repeated_lines += 1
             return True

@@ -31,6 +31,24 @@ def _normalise(text: str) -> str:
     return lowered
 
 
+# clouds by what their names begin with: ids of machines after `normalise_resource`, and providers of FOCUS in lower case
+_CLOUDS = (
+    ("aws", "i-", ("aws", "amazon")),
+    ("gcp", "gce/", ("google", "gcp")),
+    ("azure", "/subscriptions/", ("microsoft", "azure")),
+)
+
+
+def find_cloud(machine: str) -> str:
+    """The cloud of a machine by its normalised name; "" where that does not say."""
+    return next((cloud for cloud, begin, _ in _CLOUDS if machine.startswith(begin)), "")
+
+
+def find_cloud_of_provider(name: str) -> str:
+    """The cloud of a provider as bills name it; "" for any other."""
+    return next((cloud for cloud, _, begins in _CLOUDS if name.strip().lower().startswith(begins)), "")
+
+
 def name_gcp_instance(resource: str, name: str) -> str:
     """A machine of GCP by its name, where a bill has a number instead and the name beside it."""
     match = _GCP.search(resource.lower())

@@ -14,7 +14,7 @@ from llm_serving_exporter.report.bills.instances import GPU_FAMILIES, InstanceTy
 from llm_serving_exporter.report.bills.ledger import MOST_MACHINES, REST, Ledger
 from llm_serving_exporter.report.bills.period import Period, find_period, is_preliminary
 from llm_serving_exporter.report.bills.read import Bill, read_bill
-from llm_serving_exporter.report.bills.resources import normalise_resource
+from llm_serving_exporter.report.bills.resources import find_cloud, normalise_resource
 from llm_serving_exporter.report.bills.scope import Scope
 from llm_serving_exporter.report.evidence.places import NodePlaces
 from llm_serving_exporter.report.evidence.usage import Evidence
@@ -51,6 +51,8 @@ def add_bills(
             f"; could not be used: {bill.fault_count:,}, the first: {bill.faults[0]}" if bill.faults else ""
         )
         return _refuse(review, why)
+    elsewhere = [piece for piece in metered if _is_elsewhere(piece, bill)]
+    metered = [piece for piece in metered if not _is_elsewhere(piece, bill)]
     scope = Scope(InstanceTypes(bills.instance_types or GPU_FAMILIES), bills.accounts, known)
     unused = _sum_unused(review) * period.hours / evidence.week.length_hours
     workloads = {gauge.labels.get("target", ""): gauge.labels.get("workload", "") for gauge in book.workloads}
@@ -60,7 +62,8 @@ def add_bills(
     )  # fmt: skip
     owned_usd = sum(piece.paid_usd for piece in pieces if piece.rate in owned)
     preliminary = is_preliminary(bill.ledger, now)
-    notes = tuple(_list_notes(bill, comparison, evidence, owned_usd, preliminary=preliminary))
+    elsewhere_usd = sum(piece.paid_usd for piece in elsewhere)
+    notes = tuple(_list_notes(bill, comparison, evidence, owned_usd, elsewhere_usd, preliminary=preliminary))
     beside = [(kind.value, bill.ledger.beside[kind]) for kind in bill.ledger.beside]
     beside.append(("usage that is not of the fleet", bill.ledger.others))
     found = BillReview(
@@ -82,6 +85,12 @@ def _list_metered(review: Review, evidence: Evidence, settings: Settings) -> tup
     return measure_metered_hours(count_once(evidence.usage, identity), evidence.book, evidence.week, identity, places)
 
 
+def _is_elsewhere(piece: MeteredHour, bill: Bill) -> bool:
+    """Whether it is of a cloud of which the bill has no line."""
+    cloud = find_cloud(normalise_resource(piece.provider_id))
+    return bool(cloud and bill.clouds) and cloud not in bill.clouds
+
+
 def _sum_unused(review: Review) -> float:
     """USD of commitments that the review has as unused; those of hours that a gap hides are paid all the same."""
     pools = 0.0 if review.pools is None else review.pools.unused_usd + review.pools.unknown_usd
@@ -94,7 +103,13 @@ def _refuse(review: Review, why: str) -> Review:
 
 
 def _list_notes(
-    bill: Bill, comparison: Comparison, evidence: Evidence, owned_usd: float, *, preliminary: bool
+    bill: Bill,
+    comparison: Comparison,
+    evidence: Evidence,
+    owned_usd: float,
+    elsewhere_usd: float,
+    *,
+    preliminary: bool,
 ) -> Iterator[str]:
     ledger, period = bill.ledger, comparison.period
     if period.by_days:
@@ -112,6 +127,8 @@ def _list_notes(
         yield f"Not read: {_count(len(bill.older), 'older version')} of an export. Only the newest of a month counts."
     if ledger.repeated_lines:
         yield f"Came twice by its number and counts once: {_count(ledger.repeated_lines, 'line')}."
+    if ledger.unnamed_lines:
+        yield f"Name no machine, so that nothing finds them: {_count(ledger.unnamed_lines, 'line')}. Export the bill with resource ids."
     if ledger.forgot_identities:
         yield "There are too many lines to tell those that come twice."
     double = _measure_double(ledger, period)
@@ -129,6 +146,8 @@ def _list_notes(
             f"{usd(comparison.unassigned_usd)} of unused commitments say neither a type of instance nor what they covered: "
             "they are in no sum."
         )
+    if elsewhere_usd >= 0.005:
+        yield f"{usd(elsewhere_usd)} of GPUs in clouds of which the bill has no line is not compared."
     if owned_usd >= 0.005:
         yield f"{usd(owned_usd)} of GPUs at owned rates is not compared: no cloud bills them."
 

@@ -19,12 +19,16 @@ class Scope:
     def __init__(self, types: InstanceTypes, accounts: Collection[str], known: Collection[str]) -> None:
         """`accounts`: () for all. `known`: machines that were metered or are mapped, by `normalise_resource`."""
         self._types = types
-        self._accounts = frozenset(accounts)
+        self._accounts = frozenset(account.lower() for account in accounts)
         self._known = frozenset(known)
 
     def cover_account(self, charge: Charge) -> bool:
         """Whether the line is of an account whose bill is compared."""
-        return not self._accounts or charge.account in self._accounts
+        if not self._accounts:
+            return True
+        # Azure's are paths, such as /subscriptions/…, of which the last part is enough
+        account = charge.account.lower()
+        return account in self._accounts or account.rsplit("/", 1)[-1] in self._accounts
 
     def cover_usage(self, charge: Charge) -> bool:
         """Whether a line of usage is compared."""

@@ -190,3 +190,37 @@ def test_the_same_export_twice(tmp_path: Path) -> None:
     twice = read(one, other)
     assert twice.ledger.repeated_lines > 1000
     assert against(twice).total == against(read(one)).total
+
+
+def test_two_lines_that_a_number_is_given_to_twice_both_count(tmp_path: Path) -> None:
+    # AWS promises unique numbers within a file alone
+    rows = list(made.list_cur_rows((made.SAME, made.DEARER)))
+    for row in rows:
+        row["identity_line_item_id"] = "line1"
+    found = against(read(write(tmp_path, made.write_csv(rows))), made.meter((made.SAME, made.DEARER)))
+    assert found.reasons.price == made.DIFFERENCES["price"]
+
+
+def test_a_scale_set_of_azure_is_billed_by_days_as_one(tmp_path: Path) -> None:
+    group = "/subscriptions/ab/resourceGroups/MC/providers/Microsoft.Compute/virtualMachineScaleSets/gpus"
+    nodes = (made.SAME, replace(made.SAME, number=9, metered=range(24, 168), billed=range(24, 168)))
+    pieces = tuple(
+        replace(piece, provider_id=f"azure://{group}/virtualMachines/{piece.node[5:]}") for piece in made.meter(nodes)
+    )
+    rows = []
+    for row in made.list_focus_rows((made.SAME,), step=24):
+        if row["ConsumedUnit"] == "Hours":
+            machines = 1 if row["ChargePeriodStart"].startswith("2026-11-09") else 2
+            usd = repr(machines * float(row["EffectiveCost"]))
+            more = {
+                "ConsumedQuantity": str(24 * machines),
+                "EffectiveCost": usd,
+                "BilledCost": usd,
+                "ProviderName": "Microsoft",
+            }
+            rows.append({**row, **more, "ResourceId": group.upper()})
+    found = against(read(write(tmp_path, made.write_csv(rows)), pieces=pieces), pieces)
+    assert found.total.difference_usd == 0.0
+    (row,) = found.machines
+    assert (row.metered_gpu_hours, row.billed_hours) == (312 * 8, 312.0)
+    assert not any(found.reasons.parts().values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import random
 import re
 import sys
@@ -183,9 +184,20 @@ def test_only_the_accounts_and_types_of_the_settings_are_compared(tmp_path: Path
     path = write(tmp_path, made.write_csv(rows()))
     assert not read(path, accounts=("444",)).ledger.machines
     assert read(path, accounts=(made.ACCOUNT,)).ledger.machines
+    azure = write(tmp_path, made.write_csv(rows()).replace(made.ACCOUNT, "/subscriptions/Ab-1"), "azure.csv")
+    assert read(azure, accounts=("ab-1",)).ledger.machines
     other = read(path, instance_types=("g6.*",))
     assert not other.ledger.machines
     assert other.ledger.others.effective_usd == pytest.approx(5 * 31.44)
+
+
+def test_progress_is_said_while_a_bill_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llm_serving_exporter.report.bills.read._PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("llm_serving_exporter.report.bills.read._LINES_BETWEEN", 100)
+    said: list[str] = []
+    path = write(tmp_path, made.write_csv(made.list_focus_rows(ONE)))
+    read_bill(BillSettings((str(path),)), WEEK, (), said.append)
+    assert said[0] == "reading bills: bill.csv, file 1 of 1, 100 lines"
 
 
 def test_machines_beyond_the_bound_are_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,6 +229,11 @@ def test_parquet_is_as_csv(tmp_path: Path) -> None:
     assert {key: list(one.effective) for key, one in by_parquet.machines.items()} == {
         key: list(one.effective) for key, one in by_csv.machines.items()
     }
+    pairs = [[(key, str(value)) for key, value in json.loads(row["SkuPriceDetails"] or "{}").items()] for row in every]
+    details = pyarrow.array(pairs, pyarrow.map_(pyarrow.string(), pyarrow.string()))
+    position = table.schema.get_field_index("SkuPriceDetails")
+    parquet.write_table(table.set_column(position, "SkuPriceDetails", details), path, row_group_size=500)
+    assert read(path).ledger.machines[made.SAME.id].gpus == 8.0
     content = path.read_bytes()
     with pytest.raises(BillError, match=r"the Parquet file is damaged: .*\. Fetch it again\."):
         read(write(tmp_path, content[:2000], "cut.parquet"))

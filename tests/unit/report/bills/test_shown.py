@@ -109,6 +109,18 @@ def test_a_bill_that_cannot_be_compared_is_said_and_the_review_stays(tmp_path: P
     assert "no line of the bill lies in 2026-W46; could not be used: 1, the first: " in review(path).missing_parts[0]
 
 
+def test_other_clouds_are_left_out_and_lines_without_a_machine_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "bill.csv"
+    rows = [{**row, "ProviderName": "Google Cloud", "ResourceId": ""} for row in made.list_focus_rows((made.SAME,))]
+    path.write_text(made.write_csv(rows))
+    found = review(path).bills
+    assert found is not None
+    assert found.comparison is not None
+    assert found.comparison.total.metered_usd == 0.0
+    assert "$5,282 of GPUs in clouds of which the bill has no line is not compared." in found.notes
+    assert "Name no machine, so that nothing finds them: 168 lines. Export the bill with resource ids." in found.notes
+
+
 def test_names_of_a_bill_are_text_on_the_page(tmp_path: Path) -> None:
     path = tmp_path / "bill.csv"
     rows = [{**row, "ResourceId": "<script>=HYPERLINK(1)"} for row in list(made.list_focus_rows((made.SAME,)))[:3]]
