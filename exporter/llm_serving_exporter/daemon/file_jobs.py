@@ -103,13 +103,13 @@ def _list_terms(book: PriceBook) -> dict[str, str]:
         power = "with" if rate.includes_power else "without"
         found[f"rate {shown(rate.name)}"] = f"{rate.kind.value}{committed}, {power} power"
     for pool in book.pools:
-        of = pool.use.instance_type or pool.use.gpu_name or f"{len(pool.rates)} kinds"
+        of = shown(pool.use.instance_type or pool.use.gpu_name) if pool.gpus else f"{len(pool.rates)} rates"
         much = (
             f"{pool.usd_per_hour:.12g} USD/h"
             if not pool.gpus
             else f"{pool.gpus:.12g} GPUs at {pool.usd_per_gpu_hour:.12g} USD"
         )
-        found[f"pool {shown(pool.name)}"] = f"{pool.kind.value} of {shown(of)}, {much}, {_write_span(pool)}"
+        found[f"pool {shown(pool.name)}"] = f"{pool.kind.value} of {of}, {much}, {_write_span(pool)}"
     for name, place in book.nodes:
         parts = (place.region, place.zone, place.instance_type, place.provider_id)
         found[f"node {shown(name)} stands"] = ", ".join(shown(part) for part in parts if part)

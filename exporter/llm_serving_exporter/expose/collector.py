@@ -17,14 +17,14 @@ from llm_serving_exporter import __version__
 from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.expose import cost, gpu, serving
 from llm_serving_exporter.expose.families import Families
-from llm_serving_exporter.expose.identity import NO_PLACES, NOWHERE, LabelBook, list_own_labels
+from llm_serving_exporter.expose.identity import NO_PLACES, LabelBook, list_own_labels
 from llm_serving_exporter.expose.labels import NO_LABELS
 from llm_serving_exporter.model.cost import Attribution
 from llm_serving_exporter.model.drill import Verdict
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kept_cost import StorageReport
 from llm_serving_exporter.model.mode import Mode
-from llm_serving_exporter.model.pools import NodePlace
+from llm_serving_exporter.model.pools import NOWHERE, NodePlace
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.reading import TargetReading, View
 from llm_serving_exporter.model.shard import Shard

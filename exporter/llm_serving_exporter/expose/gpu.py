@@ -7,14 +7,14 @@ from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.catalogue.roofline import GPU_PEAK_FLOPS
 from llm_serving_exporter.derive.gpus import Origin
 from llm_serving_exporter.expose.families import Families
-from llm_serving_exporter.expose.identity import NOWHERE, label_place
+from llm_serving_exporter.expose.identity import label_place
 from llm_serving_exporter.expose.labels import NO_LABELS, SharedLabels
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.device import DRIVER_SOURCES, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kubelet import Worker
-from llm_serving_exporter.model.pools import NodePlace
+from llm_serving_exporter.model.pools import NOWHERE, NodePlace
 from llm_serving_exporter.model.reading import View
 from llm_serving_exporter.model.target import Target
 
@@ -143,7 +143,7 @@ def add_assignments(families: Families, view: View, node: str, place: NodePlace 
                 "model_name": found.worker.model_name,
                 "role": found.worker.role,
                 "node": node,
-                **label_place(place),
+                **label_place(place.fill_up(found.worker.place)),
             }
             families.add_info(health.TARGET_NODE_INFO, labels, **own)
 

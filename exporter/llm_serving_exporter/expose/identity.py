@@ -14,11 +14,10 @@ from llm_serving_exporter.catalogue.own_labels import MOST_LABELS
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, NODE_LABELS, PLACE_LABELS
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.pools import NodePlace
+from llm_serving_exporter.model.pools import NOWHERE, NodePlace
 from llm_serving_exporter.model.target import Target
 
 NO_PLACES: Mapping[str, NodePlace] = {}
-NOWHERE = NodePlace()
 _NO_PLACE = dict.fromkeys(PLACE_LABELS, "")
 _FIELDS = tuple(name for name in IDENTITY_LABELS if name != "node")
 

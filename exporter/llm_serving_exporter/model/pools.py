@@ -33,6 +33,10 @@ class NodePlace:
         )
 
 
+# nothing is known of where it stands
+NOWHERE = NodePlace()
+
+
 @dataclass(frozen=True, slots=True)
 class PoolUse:
     """Which GPUs a commitment is for. "" for all; exactly one of the kind of GPU and the instance type is given."""

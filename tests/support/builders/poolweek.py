@@ -60,6 +60,15 @@ class PoolWeek:
         }
         self._places.append(Gauge({**node, **of}, there))
 
+    def book_late(self, target: str, hour: int, share: float) -> None:
+        """Books a share of a target's cost of an hour in the next one."""
+        for index, line in enumerate(self._cost):
+            if line.owner.target == target:
+                hours = list(line.hours)
+                moved = (hours[hour] or 0.0) * share
+                hours[hour], hours[hour + 1] = (hours[hour] or 0.0) - moved, (hours[hour + 1] or 0.0) + moved
+                self._cost[index] = Line(line.owner, line.of, tuple(hours))
+
     @property
     def usage(self) -> Usage:
         """What counters grew by."""

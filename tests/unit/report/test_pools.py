@@ -8,6 +8,7 @@ from llm_serving_exporter.model.pools import NodePlace, Pool, PoolBook, PoolKind
 from llm_serving_exporter.report.evidence.usage import Gap
 from llm_serving_exporter.report.figures.metered_hours import sum_by_machine
 from llm_serving_exporter.report.figures.pool_hours import find_family
+from llm_serving_exporter.report.figures.pool_moves import sum_moves
 from llm_serving_exporter.report.figures.pools import PoolRow, Pools, measure_pools
 from tests.support.builders.poolweek import EAST_A, H100, L4, P5, PoolWeek
 
@@ -106,6 +107,19 @@ def test_a_spend_goes_to_the_highest_discount_first() -> None:
     # metered 8 x $4 + 10 x $1 = $42.00, paid $35.00: big 3 x $3 + 5 x $4, small $6
     assert cents(42.0 + found.effect_usd) == 35.0
     assert {model.model_name: cents(model.paid_usd) for model in found.models} == {"big": 29.0, "small": 6.0}
+
+
+def test_an_hour_that_is_booked_late_keeps_its_discount() -> None:
+    week = PoolWeek()
+    # both half off at the stated prices; of the first hour a twelfth of the cost was booked in the second, as busy time waits for tokens
+    week.add("big", {0: 2.0, 1: 2.0}, 4.0, model="big")
+    week.add("small", {0: 2.0, 1: 2.0}, 1.0, model="small", gpu_name=L4, place=NodePlace(instance_type="g6.xlarge"))
+    week.book_late("small", 0, 1 / 12)
+    two = {"from_unix_seconds": week.week.begin, "until_unix_seconds": week.week.begin + 2 * HOUR}
+    found = week.measure(spend(3.0, (PoolUse(gpu_name=H100), 2.0), (PoolUse(gpu_name=L4), 0.5), **two))
+    # in both hours the L4 first, $1.00, then 1 GPU-hour of the H100 at $2.00 and 1 at $4.00
+    assert {model.model_name: cents(model.paid_usd) for model in found.models} == {"big": 12.0, "small": 2.0}
+    assert cents(16.0 + 4.0 + found.effect_usd) == 14.0
 
 
 def test_what_is_left_of_a_spend_is_lost_and_equal_discounts_go_to_the_lowest_price() -> None:
@@ -318,6 +332,7 @@ def test_a_move_is_worth_what_is_paid_on_demand_and_no_hour_is_promised_twice() 
     two = {"from_unix_seconds": week.week.begin, "until_unix_seconds": week.week.begin + 2 * HOUR}
     found = week.measure(quantity(6.0, 2.5, **two))
     # min(6, 8) + min(6, 2) = 8 GPU-hours at $4
+    assert sum_moves(found.moves) == {H100: 8.0}
     assert [(one.pool, one.gpu_hours, cents(one.usd)) for one in found.moves] == [("reserved", 8.0, 32.0)]
     second = quantity(6.0, 2.5, name="second", **two)
     found = week.measure(quantity(6.0, 2.5, **two), second)
@@ -334,3 +349,5 @@ def test_pool_load_elsewhere_may_move_too() -> None:
     hour = {"from_unix_seconds": week.week.begin, "until_unix_seconds": week.week.begin + HOUR}
     found = week.measure(quantity(6.0, use=PoolUse(instance_type=P5, region=EAST_A.region), **hour))
     assert [(one.pool, one.gpu_hours, cents(one.usd)) for one in found.moves] == [("reserved", 4.0, 16.0)]
+    # nobody would reserve it: it is not at an on-demand rate
+    assert sum_moves(found.moves) == {}

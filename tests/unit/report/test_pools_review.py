@@ -72,6 +72,12 @@ def test_the_page_says_how_it_comes_about() -> None:
     )
 
 
+def test_the_summary_says_it_in_a_line() -> None:
+    said = render_summary(build_review(week_of(6.0).evidence(RESERVED), Settings()))
+    assert "Pools: $3,360 committed, $840 of it unused; against the price without them they saved $672." in said
+    assert "Pools:" not in render_summary(build_review(week_of(6.0, rate="on_demand").evidence(), Settings()))
+
+
 def test_the_week_before_is_compared_after_its_own_commitments() -> None:
     before = week_of(8.0)
     found = build_review(week_of(6.0).evidence(RESERVED, before=before), Settings())

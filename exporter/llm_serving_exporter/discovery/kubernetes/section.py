@@ -157,7 +157,7 @@ class SectionPods:
             tuple(dict.fromkeys(problem for problems in (*others, excess) for problem in problems)),
             states,
             tuple(sorted(waiting, key=lambda pod: (pod.namespace, pod.pod))),
-            self._find_workers(groups, found, here, tuple(sorted(runtimes))),
+            self._find_workers(groups, found, here, of_nodes, tuple(sorted(runtimes))),
             frozenset(pod.key for pod in own if pod.has_ended),
             map_devices((slices.records or {}).values()) if slices is not None else {},
         )
@@ -267,6 +267,7 @@ class SectionPods:
         groups: Mapping[tuple[str, ...], Group],
         found: Mapping[str, FoundPod],
         here: Collection[str],
+        nodes: Mapping[str, NodeRecord],
         runtimes: tuple[str, ...],
     ) -> tuple[Worker, ...]:
         """The workers here of all groups, also of those whose leader is on a node that this section does not look at."""
@@ -278,11 +279,11 @@ class SectionPods:
             if group.leader is None:
                 self._look_for_leaders(group.workers, name)
             elif group.leader.uid in here:
-                workers += list_workers(group, found)
+                workers += list_workers(group, found, nodes)
             else:
                 around = Surroundings(self._section, "", runtimes)
                 elsewhere = {group.leader.uid: find_targets(group.leader, group, None, around)}
-                workers += list_workers(group, elsewhere)
+                workers += list_workers(group, elsewhere, nodes)
         return tuple(workers)
 
     def _look_for_members(self, groups: Mapping[tuple[str, ...], Group], here: Collection[str]) -> tuple[Problem, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from llm_serving_exporter.config.discovery_types import KubernetesDiscovery
 from llm_serving_exporter.config.kubernetes import name_label
@@ -187,8 +188,15 @@ def list_node_places(
     pod: PodRecord, group: Group | None, nodes: Mapping[str, NodeRecord]
 ) -> tuple[tuple[str, NodePlace], ...]:
     """Where the nodes of a pod, or of all pods of its group, stand. `nodes`: those that are known, by name."""
-    known = ((name, nodes[name]) for name in _list_nodes(pod, group) if name in nodes)
-    return tuple((name, NodePlace(one.region, one.zone, one.instance_type, one.provider_id)) for name, one in known)
+    return tuple((name, _read_place(nodes[name])) for name in _list_nodes(pod, group) if name in nodes)
+
+
+def _find_place(pod: PodRecord, nodes: Mapping[str, NodeRecord]) -> NodePlace:
+    return _read_place(nodes[pod.node]) if pod.node in nodes else NodePlace()
+
+
+def _read_place(node: NodeRecord) -> NodePlace:
+    return NodePlace(node.region, node.zone, node.instance_type, node.provider_id)
 
 
 def _count_gpus(
@@ -217,14 +225,25 @@ def _count_gpus(
     return None if None in counts else sum(count for count in counts if count is not None) or None
 
 
-def list_workers(group: Group, found: Mapping[str, FoundPod]) -> list[Worker]:
-    """The workers of a group, with the target that they work for. `found`: what came of pods, by their uids."""
+def list_workers(
+    group: Group, found: Mapping[str, FoundPod], nodes: Mapping[str, NodeRecord] = MappingProxyType({})
+) -> list[Worker]:
+    """The workers of a group, with the target that they work for. `found`: what came of pods, by their uids; `nodes`: those that are known,
+    by name."""
     leader = group.leader
     own = found.get(leader.uid) if leader is not None else None
     if own is None or len(own.targets) != 1:
         return []
     target, role = own.targets[0][0], own.targets[0][0].role or Role.UNIFIED
     return [
-        Worker(worker.namespace, worker.name, target.name, target.model_name or "", role, worker.uid)
+        Worker(
+            worker.namespace,
+            worker.name,
+            target.name,
+            target.model_name or "",
+            role,
+            worker.uid,
+            _find_place(worker, nodes),
+        )
         for worker in group.workers
     ]

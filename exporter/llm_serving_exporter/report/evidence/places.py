@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, NODE_LABELS
-from llm_serving_exporter.model.pools import NodePlace
+from llm_serving_exporter.model.pools import NOWHERE, NodePlace
 from llm_serving_exporter.report.evidence.usage import Extra, Gauge
 
 _Key = tuple[tuple[str, ...], str, str]
-_NOWHERE = NodePlace()
 
 
 class NodePlaces:
@@ -31,7 +30,7 @@ class NodePlaces:
         for gauge in gauges:
             labels = gauge.labels
             place = NodePlace(*(labels.get(name, "") for name in NODE_LABELS))
-            if place != _NOWHERE:
+            if place != NOWHERE:
                 fleet = tuple(labels.get(name, "") for name in identity)
                 key = fleet, labels.get("target", ""), labels.get("node", "")
                 self._said.setdefault(key, []).append((place, gauge))
@@ -46,7 +45,7 @@ class NodePlaces:
         )
         found = self._merged.get((key, now))
         if found is None:
-            found = self._stated.get(node, _NOWHERE)
+            found = self._stated.get(node, NOWHERE)
             # the fullest first: where the machine behind a name changed, fields of both are not mixed more than need be
             for place in sorted(now, key=lambda one: (-_count_known(one), one.provider_id)):
                 found = found.fill_up(place)
@@ -58,7 +57,7 @@ class NodePlaces:
         # what a target has of its own, such as its namespace, is another one on series about nodes
         of = zip(self._identity, fleet, strict=True)
         scraped = tuple((name, text) for name, text in of if name not in IDENTITY_LABELS)
-        return self._of_cluster.get((scraped, node), _NOWHERE)
+        return self._of_cluster.get((scraped, node), NOWHERE)
 
 
 def _count_known(place: NodePlace) -> int:

@@ -3,8 +3,8 @@
 Clouds count by UTC hour, a week may begin at another moment: hours of the week are cut at full UTC hours, in proportion to their length,
 and a UTC hour at the week's edge counts with the part that lies within the week.
 
-`measure_metered_hours` makes the pieces once for a review. `pools.apply_pools` gives the same pieces back with `paid_usd` after
-commitments. Whoever compares with a bill adds either up by machine:
+`measure_metered_hours` makes the pieces of a week. `pools.list_paid_hours` gives them with `paid_usd` after commitments. Whoever compares
+with a bill adds them up by machine:
 
     for machine, cost in sum_by_machine(pieces).items():
         machine.utc_begin, machine.provider_id, machine.node, machine.target
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from llm_serving_exporter.report.evidence.places import NodePlaces
-from llm_serving_exporter.report.evidence.usage import Book, Line, Owner, Usage
+from llm_serving_exporter.report.evidence.usage import Book, Gauge, Line, Owner, Usage, drop_unknown
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
 from llm_serving_exporter.report.figures.gpu_prices import GpuKinds
 from llm_serving_exporter.report.figures.rates import Where, fleet_of_gauge, fleet_of_owner
@@ -58,6 +58,9 @@ class MeteredHour:
     usd: float
     # after commitments: covered GPU-hours at the committed price, the others at the stated one
     paid_usd: float
+    # the stated price, as it was in force last in the hour; None where nothing says it. USD over GPU-hours of a single hour may differ:
+    # busy time waits up to five minutes for its tokens before it is booked
+    usd_per_gpu_hour: float | None = None
 
 
 class MachineHour(NamedTuple):
@@ -91,6 +94,7 @@ def measure_metered_hours(
     """The pieces of a week, in the order of hours. Their GPU-hours and USD add up to those of `usage`."""
     places = NodePlaces(book.places, identity) if places is None else places
     kinds, nodes = GpuKinds(book, identity), _Nodes(book, identity, len(week.hours))
+    prices = _index_prices(book, identity)
     cuts = [list(_cut_at_utc_hours(hour.begin, hour.end)) for hour in week.hours]
     found = []
     for (owner, rate), (seconds, usd) in _sum_by_owner(usage, len(week.hours)).items():
@@ -99,6 +103,8 @@ def measure_metered_hours(
             if not time and not money:
                 continue
             gpu_name = kind if isinstance(kind, str) else kind(index)
+            said = (gauge.hours[index] for gauge in prices.get((fleet, owner.target, rate), ()))
+            price = next(drop_unknown(said), None)
             there = nodes.find(fleet, owner.target, index)
             for node in there:
                 at = places.find(fleet, owner.target, node, index)
@@ -107,10 +113,19 @@ def measure_metered_hours(
                     found.append(
                         MeteredHour(
                             utc_begin, fleet, owner.target, owner.model_name, node, at.provider_id, at.region, at.zone,
-                            at.instance_type, gpu_name, rate, time / HOUR_SECONDS * share, money * share, money * share,
+                            at.instance_type, gpu_name, rate, time / HOUR_SECONDS * share, money * share, money * share, price,
                         )
                     )  # fmt: skip
     return tuple(sorted(found, key=lambda one: one.utc_begin))
+
+
+def _index_prices(book: Book, identity: Sequence[str]) -> dict[tuple[Where, str, str], list[Gauge]]:
+    """Prices in force by fleet, target and rate."""
+    found: dict[tuple[Where, str, str], list[Gauge]] = {}
+    for gauge in book.prices:
+        key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", ""), gauge.labels.get("rate", "")
+        found.setdefault(key, []).append(gauge)
+    return found
 
 
 def sum_by_machine(pieces: Iterable[MeteredHour]) -> dict[MachineHour, MachineCost]:

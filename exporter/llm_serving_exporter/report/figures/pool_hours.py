@@ -40,8 +40,14 @@ class OpenUse:
 
     @property
     def usd_per_gpu_hour(self) -> float:
-        """The uncommitted price."""
+        """The uncommitted price, as the hour was booked: so that what is covered whole costs nothing more."""
         return self.piece.usd / self.piece.gpu_hours if self.piece.gpu_hours else 0.0
+
+    def discount(self, price: float) -> float:
+        """What a committed price is below the stated one, as a share of that; 0 where there is none."""
+        stated = self.piece.usd_per_gpu_hour or self.usd_per_gpu_hour
+        # to 1e-12: quotients of the same prices differ in their last bit
+        return round(1 - price / stated, 12) if stated > 0 else 0.0
 
     @property
     def paid_usd(self) -> float:
@@ -95,10 +101,8 @@ def _spend(pool: Pool, uses: Sequence[OpenUse], utc_begin: float, length: float,
     groups: dict[tuple[float, float], list[OpenUse]] = {}
     for use in uses:
         price = _find_rate(pool, use.piece)
-        if use.left > 0 and price is not None and use.usd_per_gpu_hour > 0:
-            # to 1e-12: sums of the same price differ in their last bit
-            discount = round(1 - price / use.usd_per_gpu_hour, 12)
-            groups.setdefault((-discount, price), []).append(use)
+        if use.left > 0 and price is not None:
+            groups.setdefault((-use.discount(price), price), []).append(use)
     committed = left = pool.usd_per_hour * length
     covered = uncommitted = 0.0
     for _, price in sorted(groups):

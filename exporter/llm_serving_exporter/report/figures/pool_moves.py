@@ -20,6 +20,16 @@ class Move:
     gpu_hours: float
     # what they cost on demand
     usd: float
+    # the same GPU-hours by kind of GPU, of those at on-demand rates
+    by_card: tuple[tuple[str, float], ...] = ()
+
+
+def sum_moves(moves: Iterable[Move]) -> dict[str, float]:
+    """GPU-hours at on-demand rates that fit onto what is committed already, by kind of GPU."""
+    found: dict[str, float] = {}
+    for card, hours in (item for one in moves for item in one.by_card):
+        found[card] = found.get(card, 0.0) + hours
+    return found
 
 
 @dataclass(slots=True)
@@ -34,6 +44,8 @@ class _Load:
     card: str
     # of its node; "" where it is unknown
     instance_type: str
+    # whether its rate is on demand, not that of pools
+    on_demand: bool
 
 
 def find_moves(
@@ -52,15 +64,16 @@ def find_moves(
     for one in pieces:
         if one.rate in on_demand and one.gpu_hours > 0:
             price = one.usd / one.gpu_hours
-            loads.setdefault(one.utc_begin, []).append(_make_load(one, one.gpu_hours, price))
+            loads.setdefault(one.utc_begin, []).append(_make_load(one, one.gpu_hours, price, on_demand=True))
     for at, each in uses.items():
         loads.setdefault(at, []).extend(
-            _make_load(use.piece, use.left, use.usd_per_gpu_hour) for use in each if use.left > 0
+            _make_load(use.piece, use.left, use.usd_per_gpu_hour, on_demand=False) for use in each if use.left > 0
         )
     found = []
     for pool in pools:
         cards = _find_cards(pool, pieces)
         moved = usd = 0.0
+        by_card: dict[str, float] = {}
         for at, free in unused.get(pool.name, {}).items():
             own = [one for one in loads.get(at, ()) if one.left > 0 and _is_same_kind(one, pool, cards)]
             # the dearest first: that is what is worth moving
@@ -69,13 +82,15 @@ def find_moves(
                 taken = min(open_, load.left)
                 load.left, open_ = load.left - taken, open_ - taken
                 moved, usd = moved + taken, usd + taken * load.usd_per_gpu_hour
+                if load.on_demand:
+                    by_card[load.card] = by_card.get(load.card, 0.0) + taken
         if usd > 0:
-            found.append(Move(pool.name, moved, usd))
+            found.append(Move(pool.name, moved, usd, tuple(sorted(by_card.items()))))
     return tuple(found)
 
 
-def _make_load(piece: MeteredHour, gpu_hours: float, price: float) -> _Load:
-    return _Load(gpu_hours, price, find_card(piece.gpu_name), piece.instance_type)
+def _make_load(piece: MeteredHour, gpu_hours: float, price: float, *, on_demand: bool) -> _Load:
+    return _Load(gpu_hours, price, find_card(piece.gpu_name), piece.instance_type, on_demand)
 
 
 def _find_cards(pool: Pool, pieces: Iterable[MeteredHour]) -> set[str]:

@@ -17,13 +17,12 @@ from llm_serving_exporter.report.evidence.usage import Book, Gap, Usage
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
 from llm_serving_exporter.report.figures.coverage import Seen
 from llm_serving_exporter.report.figures.metered_hours import MeteredHour, measure_metered_hours
-from llm_serving_exporter.report.figures.pool_hours import OpenUse, PoolHour, apply_to_hour, covers, order_pools
+from llm_serving_exporter.report.figures.pool_doubts import Doubts, find_hidden, is_hidden
+from llm_serving_exporter.report.figures.pool_hours import OpenUse, PoolHour, apply_to_hour, order_pools
 from llm_serving_exporter.report.figures.pool_moves import Move, find_moves
-from llm_serving_exporter.report.figures.rates import find_rates_of_kind, fleet_of_gauge
+from llm_serving_exporter.report.figures.rates import find_rates_of_kind
 
 RATE = RateKind.POOL.value
-# of a gap: less is what a restart loses
-_KNOWN_SECONDS = 60.0
 # fewer GPU-hours read as 0.0
 _LEAST_HOURS = 0.05
 
@@ -139,13 +138,12 @@ def measure_pools(
     """
     if stated is None or not stated.pools:
         return None
-    places = NodePlaces(book.places, identity, dict(stated.nodes), book.cluster_places)
-    pieces = measure_metered_hours(usage, book, week, identity, places)
+    pieces = _meter(usage, book, week, stated, identity)
     at_rate = [one for one in pieces if one.rate == RATE and one.gpu_hours > 0]
     uses: dict[float, list[OpenUse]] = {}
     for one in at_rate:
         uses.setdefault(one.utc_begin, []).append(OpenUse(one, one.gpu_hours))
-    hidden = _find_hidden(stated.pools, at_rate, identity, gaps)
+    hidden = find_hidden(stated.pools, at_rate, identity, gaps)
     sums = {pool.name: _Sums() for pool in stated.pools}
     begin = week.hours[min(begins, len(week.hours) - 1)].begin
     at = begin // HOUR_SECONDS * HOUR_SECONDS
@@ -154,25 +152,23 @@ def measure_pools(
             until = min(week.end, at + HOUR_SECONDS)
             found = apply_to_hour(pool, uses.get(at, ()), at, max(begin, at), until)
             if found is not None:
-                sums[pool.name].add(found, hidden=_touches(hidden[pool.name], at))
+                sums[pool.name].add(found, hidden=is_hidden(hidden[pool.name], at))
         at += HOUR_SECONDS
     rows = tuple(_make_row(pool, sums[pool.name]) for pool in order_pools(stated.pools) if sums[pool.name].hours)
     if not rows:
         return None
     after = _replace_paid(pieces, uses)
     on_demand = find_rates_of_kind(book, RateKind.ON_DEMAND)
+    doubts = Doubts(stated.pools)
     # what may be on such a node already is not to be moved there
-    elsewhere = {
-        at: [use for use in each if not any(_may_be_for(pool, use.piece) for pool in stated.pools)]
-        for at, each in uses.items()
-    }
+    elsewhere = {at: [use for use in each if not doubts.has(use.piece)] for at, each in uses.items()}
     unused = {row.pool.name: sums[row.pool.name].unused_by_hour for row in rows if row.pool.kind is not PoolKind.SPEND}
     return Pools(
         rows,
         _sum_models(uses),
         after,
         find_moves([row.pool for row in rows], unused, pieces, elsewhere, on_demand),
-        tuple(_write_notes(stated.pools, uses)),
+        tuple(_write_notes(doubts, uses)),
     )
 
 
@@ -200,6 +196,21 @@ def note_pools(usage: Usage, pools: Pools | None) -> tuple[str, ...]:
         f"{usd(metered)} are metered at the rate pool, at the uncommitted price: no pool was taken off them. Name the price file "
         "in the settings (price_file) or by --price-file.",
     )
+
+
+def list_paid_hours(
+    pools: Pools | None, usage: Usage, book: Book, week: Week, stated: PoolBook | None, identity: Sequence[str] = ()
+) -> tuple[MeteredHour, ...]:
+    """Every piece of the week's GPU time, after commitments where there are pools. What bills are compared with."""
+    return pools.hours if pools is not None else _meter(usage, book, week, stated, identity)
+
+
+def _meter(
+    usage: Usage, book: Book, week: Week, stated: PoolBook | None, identity: Sequence[str]
+) -> tuple[MeteredHour, ...]:
+    nodes = dict(stated.nodes) if stated is not None else {}
+    places = NodePlaces(book.places, identity, nodes, book.cluster_places)
+    return measure_metered_hours(usage, book, week, identity, places)
 
 
 @dataclass(slots=True)
@@ -243,30 +254,6 @@ def _make_row(pool: Pool, sums: _Sums) -> PoolRow:
     )
 
 
-def _find_hidden(
-    pools: Iterable[Pool], pieces: Iterable[MeteredHour], identity: Sequence[str], gaps: Iterable[Gap]
-) -> Mapping[str, list[tuple[float, float]]]:
-    """By pool: times in which data of a target are missing that uses it in other hours."""
-    holes = [gap for gap in gaps if gap.missing_gpu_seconds is None or gap.missing_gpu_seconds > _KNOWN_SECONDS]
-    found: dict[str, list[tuple[float, float]]] = {}
-    for pool in pools:
-        users = {(one.fleet, one.target) for one in pieces if _is_for(pool, one)} if holes else set()
-        found[pool.name] = [
-            (gap.begin, gap.end) for gap in holes if (fleet_of_gauge(dict(gap.extra), identity), gap.target) in users
-        ]
-    return found
-
-
-def _touches(times: Iterable[tuple[float, float]], utc_begin: float) -> bool:
-    return any(begin < utc_begin + HOUR_SECONDS and utc_begin < end for begin, end in times)
-
-
-def _is_for(pool: Pool, piece: MeteredHour) -> bool:
-    if pool.kind is not PoolKind.SPEND:
-        return covers(pool.use, piece, size_flexible=pool.size_flexible)
-    return any(covers(rate.use, piece, size_flexible=pool.size_flexible) for rate in pool.rates)
-
-
 def _replace_paid(pieces: Iterable[MeteredHour], uses: Mapping[float, list[OpenUse]]) -> tuple[MeteredHour, ...]:
     paid = {id(use.piece): use.paid_usd for each in uses.values() for use in each}
     return tuple(replace(one, paid_usd=paid[id(one)]) if id(one) in paid else one for one in pieces)
@@ -283,27 +270,11 @@ def _sum_models(uses: Mapping[float, list[OpenUse]]) -> tuple[PoolModel, ...]:
     return tuple(sorted(rows, key=lambda row: (-row.paid_usd, row.model_name)))
 
 
-def _write_notes(pools: Sequence[Pool], uses: Mapping[float, list[OpenUse]]) -> Iterable[str]:
+def _write_notes(doubts: Doubts, uses: Mapping[float, list[OpenUse]]) -> Iterable[str]:
     """What keeps a pool from covering what it may be meant for."""
-    left = [use for each in uses.values() for use in each if use.left > 0]
-    unknown = sum(use.left for use in left if any(_may_be_for(pool, use.piece) for pool in pools))
+    unknown = sum(use.left for each in uses.values() for use in each if use.left > 0 and doubts.has(use.piece))
     if unknown >= _LEAST_HOURS:
         yield (
             f"{write_hours(unknown)} GPU-hours at the rate pool ran on nodes whose region, zone or instance type is not known: pools that "
             "name one do not cover them. Describe the nodes in the price file (nodes), or let Kubernetes discovery read them (node_data)."
         )
-
-
-def _may_be_for(pool: Pool, piece: MeteredHour) -> bool:
-    """Whether what is not known of a node is all that keeps a pool from it."""
-    uses = [pool.use] if pool.kind is not PoolKind.SPEND else [rate.use for rate in pool.rates]
-    for use in uses:
-        guess = replace(
-            piece,
-            region=piece.region or use.region or pool.use.region,
-            zone=piece.zone or use.zone or pool.use.zone,
-            instance_type=piece.instance_type or use.instance_type,
-        )
-        if guess != piece and covers(use, guess, size_flexible=pool.size_flexible):
-            return True
-    return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from types import MappingProxyType
 
 from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.report.evidence.usage import Book, Gap, Line, Owner, Usage, sum_by_hour
@@ -241,10 +242,17 @@ class Steady:
 
 
 def find_steady_load(
-    usage: Usage, book: Book, hours: int, unused: Iterable[Commitment] = (), identity: Sequence[str] = ()
+    usage: Usage,
+    book: Book,
+    hours: int,
+    unused: Iterable[Commitment] = (),
+    identity: Sequence[str] = (),
+    promised: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Steady, ...]:
-    """By kind of GPU, beyond unused commitments. A reserved rate is known only while a target runs at it, because prices are exported
-    as they are in force."""
+    """By kind of GPU, beyond unused commitments. `promised`: GPU-hours by kind that fit onto pools which stand unused.
+
+    A reserved rate is known only while a target runs at it, because prices are exported as they are in force.
+    """
     of = find_gpu_kinds(book, identity)
     reserved, on_demand = find_rates_of_kind(book, RateKind.RESERVED), find_rates_of_kind(book, RateKind.ON_DEMAND)
     # an hour of which nothing at all is known says nothing about what is steady
@@ -267,7 +275,8 @@ def find_steady_load(
         gpus = float(int(floor + _LOST_AT_EDGES))
         if offers and known:
             # what is committed already and stands unused comes first
-            gpus -= ceil(idle.get(min(offers)[1], 0.0) / len(known) - _ROUNDING)
+            taken = idle.get(min(offers)[1], 0.0) + promised.get(kind, 0.0)
+            gpus -= ceil(taken / len(known) - _ROUNDING)
         if offers and current and gpus >= 1 and min(offers)[0] < min(current):
             price, rate = min(offers)
             usd = gpus * (min(current) - price) * len(known)

@@ -18,6 +18,7 @@ from llm_serving_exporter.report.figures.counted_once import count_once
 from llm_serving_exporter.report.figures.coverage import measure_coverage
 from llm_serving_exporter.report.figures.findings import Facts, Finding, apply_rules
 from llm_serving_exporter.report.figures.outlook import Outlook, project_month
+from llm_serving_exporter.report.figures.pool_moves import sum_moves
 from llm_serving_exporter.report.figures.pools import Pools, measure_pools, note_pools, sum_effect, sum_effect_seen
 from llm_serving_exporter.report.figures.rates import (
     Commitment,
@@ -195,7 +196,8 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
         earlier_usage, evidence.book_before, evidence.previous, evidence.pools, identity, evidence.gaps_before or (),
         evidence.begins_before,
     )  # fmt: skip
-    offers = find_steady_load(usage, book, count, bought, identity)
+    promised = sum_moves(pools.moves) if pools is not None else {}
+    offers = find_steady_load(usage, book, count, bought, identity, promised)
     owned_usd = sum(line.total for line in usage.cost if line.of[1] in owned)
     part = there.hours / there.of
     owned_usd += sum_unused_usd_seen((one for one in bought if one.rate in owned), part)
@@ -204,7 +206,7 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
     reached = measure_attainments(usage, settings.objectives)
     fired = None if evidence.episodes is None else sum_alerts(evidence.episodes, evidence.week, evidence.watched_hours)
     invoice = build_invoice_rows(usage, book, identity)
-    facts = Facts(now, earlier, changed, models, unneeded, bought, ahead, gaps, fired, reached)
+    facts = Facts(now, earlier, changed, models, unneeded, bought, ahead, gaps, fired, reached, pools)
     return Review(
         settings.title,
         evidence.week,

@@ -38,6 +38,19 @@ class PoolTables:
     sentences: Sequence[str]
 
 
+def write_pool_line(review: Review) -> str:
+    """The same in a sentence for the summary; "" without pools."""
+    found = review.pools
+    if found is None:
+        return ""
+    saved = sum(one.saved_usd for one in found.rows)
+    unknown = f", {usd(found.unknown_usd)} in hours of gaps" if found.unknown_usd else ""
+    return (
+        f"Pools: {usd(found.committed_usd)} committed, {usd(found.unused_usd)} of it unused{unknown}; "
+        f"against the price without them they saved {usd(saved)}."
+    )
+
+
 Figure = tuple[str, str, dict[str, str], float | None, str]
 
 

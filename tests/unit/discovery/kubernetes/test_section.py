@@ -255,6 +255,25 @@ def test_workers_are_told_with_the_target_that_they_work_for(tmp_path: Path) -> 
     assert (names(found), found.workers) == (["lws/vllm-0:8080"], WORKERS)
 
 
+def test_the_nodes_of_a_replica_stand_where_each_of_them_stands(tmp_path: Path) -> None:
+    leader, worker = replica()
+    where = [pod["spec"]["nodeName"] for pod in (leader, worker)]
+    assert len(set(where)) == 2
+    nodes = [
+        {
+            "metadata": {"name": name, "labels": {"topology.kubernetes.io/zone": f"zone-{at}"}},
+            "spec": {"providerID": f"i-{at}"},
+        }
+        for at, name in enumerate(where)
+    ]
+    with served(tmp_path, by_path(nodes=page(nodes), pods=page([leader, worker])), node_data=True) as pods:
+        found = awaited(pods, lambda one: one.workers and one.workers[0].place.zone)
+    ((target,),) = (source.targets or () for source in found.sources)
+    first, second = (NodePlace("", f"zone-{at}", "", f"i-{at}") for at in range(2))
+    assert dict(target.node_places) == dict(zip(where, (first, second), strict=True))
+    assert [one.place for one in found.workers] == [second]
+
+
 def test_a_worker_that_goes_is_missed(tmp_path: Path) -> None:
     leader, worker = replica()
     may_go = threading.Event()
