@@ -2,7 +2,8 @@
 
 Writes a bill of so many lines into a folder of its own, as FOCUS or CUR 2.0, and reads it in a fresh process, whose highest resident memory
 and time are printed. One line in fifty is of a machine with GPUs of the week, of 2,000 machines and 168 hours; all others are of other
-services, machines and days, no two alike, so that nothing is spared by what repeats.
+services, machines and days, no two alike, so that nothing is spared by what repeats. With `--one-in 1 --machines 20000 --format cur` every
+line is of a machine, of more machines than have rows of their own, and each has a number that is kept: the most memory that there is.
 """
 
 from __future__ import annotations
@@ -24,11 +25,8 @@ from llm_serving_exporter.report.settings.bills import BillSettings
 from tests.support.builders import bills as made
 from tests.support.builders.costevidence import WEEK
 
-MACHINES = 2_000
-ONE_IN = 50
 
-
-def list_rows(lines: int, form: str) -> Iterator[list[str]]:
+def list_rows(lines: int, form: str, machines: int, one_in: int) -> Iterator[list[str]]:
     """The header, then the lines."""
     every = list(made.list_focus_rows((made.SAME,)) if form == "focus" else made.list_cur_rows((made.SAME,)))
     names = list(every[0])
@@ -48,9 +46,9 @@ def list_rows(lines: int, form: str) -> Iterator[list[str]]:
     number = names.index("identity_line_item_id") if form == "cur" else None
     hours = [made.write_time(made.MONDAY + timedelta(hours=hour)) for hour in range(-192, 360)]
     for line in range(lines):
-        if line % ONE_IN == 0:
-            row, which = machine.copy(), line // ONE_IN
-            row[named], at = f"i-{which % MACHINES:017x}", 192 + which // MACHINES % 168
+        if line % one_in == 0:
+            row, which = machine.copy(), line // one_in
+            row[named], at = f"i-{which % machines:017x}", 192 + which // machines % 168
         else:
             row, at = other.copy(), line % 551
             row[named], row[cost] = f"arn:aws:s3:::bucket-{line}", repr(line % 9973 * 1e-4)
@@ -78,6 +76,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lines", type=int, default=1_000_000)
     parser.add_argument("--format", choices=("focus", "cur"), default="focus")
+    parser.add_argument("--machines", type=int, default=2_000)
+    parser.add_argument("--one-in", type=int, default=50)
     parser.add_argument("--read", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.read:
@@ -85,8 +85,9 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "bill.csv")
+        rows = list_rows(arguments.lines, arguments.format, arguments.machines, arguments.one_in)
         with path.open("w", newline="") as file:
-            csv.writer(file).writerows(list_rows(arguments.lines, arguments.format))
+            csv.writer(file).writerows(rows)
         subprocess.run([sys.executable, "-m", "bench.bills", "--read", str(path)], check=True)
 
 
