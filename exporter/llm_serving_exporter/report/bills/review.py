@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -36,9 +36,8 @@ def add_bills(
     bills = settings.bills
     if bills is None or not bills.paths:
         return review
-    book = evidence.book
     pieces = _list_metered(review, evidence, settings)
-    owned = find_rates_of_kind(book, RateKind.OWNED)
+    owned = find_rates_of_kind(evidence.book, RateKind.OWNED)
     metered = [piece for piece in pieces if piece.rate not in owned]
     known = {normalise_resource(piece.provider_id) for piece in metered if piece.provider_id}
     try:
@@ -47,30 +46,34 @@ def add_bills(
         return _refuse(review, str(error))
     period = find_period(bill.ledger, evidence.week)
     if period is None:
-        why = f"no line of the bill lies in {evidence.week.name}" + (
-            f"; could not be used: {bill.fault_count:,}, the first: {bill.faults[0]}" if bill.faults else ""
-        )
-        return _refuse(review, why)
-    elsewhere = [piece for piece in metered if _is_elsewhere(piece, bill)]
-    metered = [piece for piece in metered if not _is_elsewhere(piece, bill)]
-    scope = Scope(InstanceTypes(bills.instance_types or GPU_FAMILIES), bills.accounts, known)
-    unused = _sum_unused(review) * period.hours / evidence.week.length_hours
-    workloads = {gauge.labels.get("target", ""): gauge.labels.get("workload", "") for gauge in book.workloads}
+        first = f"; could not be used: {bill.fault_count:,}, the first: {bill.faults[0]}" if bill.faults else ""
+        return _refuse(review, f"no line of the bill lies in {evidence.week.name}{first}")
+    here = [piece for piece in metered if not _is_elsewhere(piece, bill)]
     comparison = compare(
-        bill.ledger, metered, period, scope, metered_unused_usd=unused, mapping=bills.mapping, tags=bills.tags,
-        workloads=workloads, gpus_per_instance=bills.gpus_per_instance,
+        bill.ledger, here, period, Scope(InstanceTypes(bills.instance_types or GPU_FAMILIES), bills.accounts, known),
+        metered_unused_usd=_sum_unused(review) * period.hours / evidence.week.length_hours, mapping=bills.mapping, tags=bills.tags,
+        workloads={one.labels.get("target", ""): one.labels.get("workload", "") for one in evidence.book.workloads},
+        gpus_per_instance=bills.gpus_per_instance,
     )  # fmt: skip
-    owned_usd = sum(piece.paid_usd for piece in pieces if piece.rate in owned)
     preliminary = is_preliminary(bill.ledger, now)
-    elsewhere_usd = sum(piece.paid_usd for piece in elsewhere)
-    notes = tuple(_list_notes(bill, comparison, evidence, owned_usd, elsewhere_usd, preliminary=preliminary))
-    beside = [(kind.value, bill.ledger.beside[kind]) for kind in bill.ledger.beside]
+    notes = (
+        *_list_notes(bill, comparison, evidence, preliminary=preliminary),
+        *_list_left_out(_sum_paid(pieces) - _sum_paid(metered), _sum_paid(metered) - _sum_paid(here)),
+    )
+    return replace(review, bills=_describe(bill, comparison, notes, preliminary=preliminary))
+
+
+def _describe(bill: Bill, comparison: Comparison, notes: tuple[str, ...], *, preliminary: bool) -> BillReview:
+    beside = [(kind.value, one) for kind, one in bill.ledger.beside.items()]
     beside.append(("usage that is not of the fleet", bill.ledger.others))
-    found = BillReview(
-        comparison, "", notes, bill.faults, bill.fault_count,
-        tuple((what, one) for what, one in beside if one.lines), bill.files, bill.lines, bill.formats, preliminary,
+    return BillReview(
+        comparison, "", notes, bill.faults, bill.fault_count, tuple((what, one) for what, one in beside if one.lines),
+        bill.files, bill.lines, bill.formats, preliminary,
     )  # fmt: skip
-    return replace(review, bills=found)
+
+
+def _sum_paid(pieces: Iterable[MeteredHour]) -> float:
+    return sum(piece.paid_usd for piece in pieces)
 
 
 def _list_metered(review: Review, evidence: Evidence, settings: Settings) -> tuple[MeteredHour, ...]:
@@ -102,15 +105,7 @@ def _refuse(review: Review, why: str) -> Review:
     return replace(review, bills=BillReview(None, why), missing_parts=(*review.missing_parts, sentence))
 
 
-def _list_notes(
-    bill: Bill,
-    comparison: Comparison,
-    evidence: Evidence,
-    owned_usd: float,
-    elsewhere_usd: float,
-    *,
-    preliminary: bool,
-) -> Iterator[str]:
+def _list_notes(bill: Bill, comparison: Comparison, evidence: Evidence, *, preliminary: bool) -> Iterator[str]:
     ledger, period = bill.ledger, comparison.period
     if period.by_days:
         yield (
@@ -146,6 +141,10 @@ def _list_notes(
             f"{usd(comparison.unassigned_usd)} of unused commitments say neither a type of instance nor what they covered: "
             "they are in no sum."
         )
+
+
+def _list_left_out(owned_usd: float, elsewhere_usd: float) -> Iterator[str]:
+    """What was metered and belongs to no cloud, or to another one."""
     if elsewhere_usd >= 0.005:
         yield f"{usd(elsewhere_usd)} of GPUs in clouds of which the bill has no line is not compared."
     if owned_usd >= 0.005:

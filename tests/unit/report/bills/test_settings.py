@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.report.bills.mapping import Found
 from llm_serving_exporter.report.settings.arguments import parser, settings_of
 from llm_serving_exporter.report.settings.bills import BillSettings
+from tests.support.paths import ROOT
 
 ASK = ("--prometheus.url", "http://p:9090")
 
@@ -107,3 +109,13 @@ def test_a_flags_path_without_a_bill(tmp_path: Path) -> None:
     assert problems("title: x", tmp_path, "--bill", "/none/x.csv") == [
         'flag --bill: no file has this name: "/none/x.csv". Give a .csv, .csv.gz or .parquet file, a folder of them, or a pattern.'
     ]
+
+
+def test_the_example_of_the_documentation_is_taken(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```yaml\n(bills:.*?)```", (ROOT / "docs" / "report.md").read_text(), re.S)
+    (tmp_path / "bills").mkdir()
+    (tmp_path / "bills" / "2026-11.csv.gz").write_bytes(b"")
+    (tmp_path / "machines.csv").write_text("resource,target\ni-0abcdef0,a:8000\n")
+    found = read(example, tmp_path)
+    assert found is not None
+    assert (found.accounts, found.tags) == (("111122223333",), {"team-model": "model_name"})
