@@ -25,15 +25,15 @@ REASONS = {
     "price": "Another price",
     "unused_commitments": "Unused commitments",
 }
-_SHOWN_MACHINES, _SHOWN_MODELS, _PRINTED = 20, 12, 8
+_SHOWN_MACHINES, _SHOWN_MODELS, _PRINTED, _NAMED = 20, 12, 8, 3
 _PAIR_COLUMNS = (
     Column("Metered", "USD"), Column("Billed", "USD"), Column("Difference", "USD"), Column("Of metered"),
 )  # fmt: skip
-_MACHINE_COLUMNS = (
-    Column("Machine", number=False), Column("Runs", number=False), Column("Type", number=False),
-    Column("Metered", "GPU-h"), Column("Billed", "h"), Column("Metered", "USD"), Column("Billed", "USD"),
-    Column("Difference", "USD"), Column("Most of it", number=False),
-)  # fmt: skip
+_MACHINE, _TYPE, _RUNS = Column("Machine", number=False), Column("Type", number=False), Column("Runs", number=False)
+_GPU_HOURS, _HOURS = Column("Metered", "GPU-h"), Column("Billed", "h")
+_BOTH_COLUMNS = (_MACHINE, _RUNS, _TYPE, _GPU_HOURS, _HOURS, *_PAIR_COLUMNS[:3], Column("Most of it", number=False))
+_BILLED_COLUMNS = (_MACHINE, _TYPE, Column("Account", number=False), _HOURS, _PAIR_COLUMNS[1])
+_METERED_COLUMNS = (_MACHINE, _RUNS, _TYPE, _GPU_HOURS, _PAIR_COLUMNS[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,33 +120,55 @@ def _list_models(shown: Comparison) -> Table:
 
 def _list_machines(shown: Comparison) -> Iterator[Table]:
     """Machines that both sides know, then those of one side, each with the rest as a sum."""
-    kinds: tuple[tuple[str, Callable[[MachineRow], bool]], ...] = (
-        ("Machines on both sides", lambda row: not row.reasons.not_metered and not row.reasons.not_billed),
-        ("Billed, not metered", lambda row: bool(row.reasons.not_metered)),
-        ("Metered, not billed", lambda row: bool(row.reasons.not_billed)),
-    )
-    for caption, fits in kinds:
-        found = [row for row in shown.machines if fits(row)]
+    for side in _SIDES:
+        found = [row for row in shown.machines if side.holds(row)]
         if not found:
             continue
-        rows = [_machine_cells(row) for row in found[:_SHOWN_MACHINES]]
         rest = found[_SHOWN_MACHINES:]
-        foot: Sequence[Cell] = ()
+        foot: list[Cell] = []
         if rest:
-            sums = Pair(sum(row.pair.metered_usd for row in rest), sum(row.pair.billed_usd for row in rest))
-            foot = (Cell(f"{len(rest)} more"), *(Cell("") for _ in range(4)), *_pair_cells(sums)[:3], Cell(""))
-        yield Table(caption, _MACHINE_COLUMNS, rows, foot, printed_rows=_PRINTED)
+            sums = (Cell(f"{len(rest)} more"), *side.amounts(_sum_pairs(rest)))
+            # the amounts stand last but for the reason
+            blank = [Cell("") for _ in range(len(side.columns) - len(sums) - side.has_reason)]
+            foot = [sums[0], *blank, *sums[1:], *([Cell("")] if side.has_reason else [])]
+        rows = [side.cells(row) for row in found[:_SHOWN_MACHINES]]
+        yield Table(side.caption, side.columns, rows, foot, printed_rows=_PRINTED)
 
 
-def _machine_cells(row: MachineRow) -> tuple[Cell, ...]:
-    runs = ", ".join(row.targets[:3]) + (f" and {len(row.targets) - 3} more" if len(row.targets) > 3 else "")
-    # of an ARN or a full name the last part; the CSV has all of it
-    short = ", ".join(part.rsplit("/", 1)[-1] for part in row.name.split(", "))
+def _sum_pairs(rows: Sequence[MachineRow]) -> Pair:
+    return Pair(sum(row.pair.metered_usd for row in rows), sum(row.pair.billed_usd for row in rows))
+
+
+def _both_cells(row: MachineRow) -> tuple[Cell, ...]:
     return (
-        name_cell(short), name_cell(runs, NOTHING), name_cell(row.instance_type, NOTHING),
+        _machine_cell(row), _runs_cell(row), name_cell(row.instance_type, NOTHING),
         number_cell(hours(row.metered_gpu_hours), row.metered_gpu_hours), number_cell(hours(row.billed_hours), row.billed_hours),
         *_pair_cells(row.pair)[:3], Cell(choose_reason(row) or NOTHING, choose_reason(row)),
     )  # fmt: skip
+
+
+def _billed_cells(row: MachineRow) -> tuple[Cell, ...]:
+    return (
+        _machine_cell(row), name_cell(row.instance_type, NOTHING), name_cell(row.account, NOTHING),
+        number_cell(hours(row.billed_hours), row.billed_hours), _pair_cells(row.pair)[1],
+    )  # fmt: skip
+
+
+def _metered_cells(row: MachineRow) -> tuple[Cell, ...]:
+    return (
+        _machine_cell(row), _runs_cell(row), name_cell(row.instance_type, NOTHING),
+        number_cell(hours(row.metered_gpu_hours), row.metered_gpu_hours), _pair_cells(row.pair)[0],
+    )  # fmt: skip
+
+
+def _machine_cell(row: MachineRow) -> Cell:
+    """Of an ARN or a full name the last part; the CSV has all of it."""
+    return name_cell(", ".join(part.rsplit("/", 1)[-1] for part in row.name.split(", ")))
+
+
+def _runs_cell(row: MachineRow) -> Cell:
+    more = f" and {len(row.targets) - _NAMED} more" if len(row.targets) > _NAMED else ""
+    return name_cell(", ".join(row.targets[:_NAMED]) + more, NOTHING)
 
 
 def _pair_cells(pair: Pair) -> tuple[Cell, ...]:
@@ -156,6 +178,40 @@ def _pair_cells(pair: Pair) -> tuple[Cell, ...]:
         number_cell(signed_usd_to_the_cent(pair.difference_usd).replace("$", ""), pair.difference_usd),
         number_cell(signed_percent(pair.difference_ratio), pair.difference_ratio),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Machines that belong into one table."""
+
+    # the table's heading
+    caption: str
+    # whether a machine belongs here
+    holds: Callable[[MachineRow], bool]
+    # headings
+    columns: Sequence[Column]
+    # a machine's cells
+    cells: Callable[[MachineRow], tuple[Cell, ...]]
+    # the cells of USD
+    amounts: Callable[[Pair], tuple[Cell, ...]]
+    # whether the last column says why
+    has_reason: bool = False
+
+
+_SIDES = (
+    _Side(
+        "Machines on both sides", lambda row: not row.reasons.not_metered and not row.reasons.not_billed, _BOTH_COLUMNS, _both_cells,
+        lambda pair: _pair_cells(pair)[:3], has_reason=True,
+    ),
+    _Side(
+        "Billed, not metered", lambda row: bool(row.reasons.not_metered), _BILLED_COLUMNS, _billed_cells,
+        lambda pair: _pair_cells(pair)[1:2],
+    ),
+    _Side(
+        "Metered, not billed", lambda row: bool(row.reasons.not_billed), _METERED_COLUMNS, _metered_cells,
+        lambda pair: _pair_cells(pair)[:1],
+    ),
+)  # fmt: skip
 
 
 def _list_beside(found: BillReview) -> Iterator[Table]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,6 +86,15 @@ def test_the_page_says_both_sums_and_why(tmp_path: Path) -> None:
     parts = [float(row["value"]) for row in rows if row["section"] == "bill_difference"]
     (whole,) = [float(row["value"]) for row in rows if (row["section"], row["item"]) == ("bill", "difference")]
     assert sum(parts) == pytest.approx(whole, abs=1e-9) == pytest.approx(billed - metered)
+
+
+def test_machines_beyond_the_list_are_a_sum(tmp_path: Path) -> None:
+    nodes = tuple(made.Node(100 + number, {}, metered=(), billed=range(number)) for number in range(1, 26))
+    page = render_page(review(bill(tmp_path, nodes)))
+    # the five that cost least, of one to five hours
+    (foot,) = re.findall(r"<tfoot><tr><th scope=\"row\"[^>]*>5 more</th>(.*?)</tr></tfoot>", page)
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", foot) == ["", "", "", f"{15 * 31.44:,.2f}"]
+    assert page.count("Billed, not metered</h3>") == 1
 
 
 def test_a_young_bill_is_preliminary(tmp_path: Path) -> None:
