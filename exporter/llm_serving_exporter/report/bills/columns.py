@@ -31,7 +31,7 @@ class Columns:
             raise BillError(
                 Fault(
                     file, 1, "", f"the header is neither that of FOCUS nor that of AWS CUR 2.0: it begins with {begin}",
-                    "Export as FOCUS 1.x or as CUR 2.0, with the line of headers.",
+                    "Export as FOCUS 1.x or as CUR 2.0, with the line of headers and commas between cells.",
                 )
             )  # fmt: skip
         self._by_name = by_cur if self.format == "cur" else by_focus

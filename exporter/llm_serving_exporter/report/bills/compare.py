@@ -76,8 +76,10 @@ class Comparison:
     machines: tuple[MachineRow, ...]
     # what is compared
     period: Period
-    # USD of unused commitments that say neither a type of instance nor what they covered: in no sum
-    unassigned_usd: float
+    # unused commitments of which nobody knows what for, because they say no type of instance and covered nothing: in no sum
+    unassigned: Sum
+    # unused commitments for what is not compared: in no sum
+    other_unused: Sum
 
 
 def compare(
@@ -96,7 +98,7 @@ def compare(
     units = join_units(ledger, metered, mapping or {}, tags or {}, workloads or {})
     counts = _count_gpus(units, period, gpus_per_instance or {})
     rows = [compare_unit(unit, period.fold, lambda kind: counts.get(kind.lower())) for unit in units]
-    unused, unassigned = _sum_unused(ledger.commitments, period, scope)
+    unused, unassigned, other = _sum_unused(ledger.commitments, period, scope)
     reasons = Reasons(unused_commitments=unused - metered_unused_usd)
     for row in rows:
         reasons.add(row.reasons)
@@ -119,6 +121,7 @@ def compare(
         tuple(machines),
         period,
         unassigned,
+        other,
     )
 
 
@@ -149,21 +152,25 @@ def _count_gpus(units: Iterable[Unit], period: Period, stated: Mapping[str, int]
     return {kind: count for kind, count in found.items() if count}
 
 
-def _sum_unused(commitments: Mapping[str, Commitment], period: Period, scope: Scope) -> tuple[float, float]:
-    """USD that nothing used: of commitments for what is compared, and of those of which nobody knows what for.
+def _sum_unused(commitments: Mapping[str, Commitment], period: Period, scope: Scope) -> tuple[float, Sum, Sum]:
+    """What nothing used: USD of commitments for what is compared, those of which nobody knows what for, and those for something else.
 
     One for any type of instance counts by what of it went to lines that are compared.
     """
-    ours = unknown = 0.0
+    ours, unknown, other = 0.0, Sum(), Sum()
     for one in commitments.values():
         usd = sum(period.fold(one.unused))
         if one.instance_type:
-            ours += usd if scope.cover_type(one.instance_type) else 0.0
+            share = float(scope.cover_type(one.instance_type))
         elif one.covered_usd > 0:
-            ours += usd * min(1.0, one.in_scope_usd / one.covered_usd)
+            share = min(1.0, one.in_scope_usd / one.covered_usd)
         else:
-            unknown += usd
-    return ours, unknown
+            unknown.add(usd, 0.0, one.lines)
+            continue
+        ours += usd * share
+        if share < 1:
+            other.add(usd * (1 - share), 0.0, one.lines)
+    return ours, unknown, other
 
 
 def _make_row(row: Compared) -> MachineRow:

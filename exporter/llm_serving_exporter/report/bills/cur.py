@@ -124,6 +124,9 @@ class CurReader:
         position = self._columns.find(column)
         if position == ABSENT:
             raise LineError(column, f"a line of the type {name} needs this column", "Add it to the export.")
+        if name == "RIFee" and not row[position].strip():
+            # a reservation without an upfront fee has none of it unused
+            return 0.0
         return read_usd(row, position, self._columns.name(position, column))
 
     def _find_type(self, row: Row) -> str:

@@ -36,9 +36,9 @@ class Sum:
     # USD, as invoiced
     billed_usd: float = 0.0
 
-    def add(self, effective_usd: float, billed_usd: float) -> None:
-        """One more line."""
-        self.lines += 1
+    def add(self, effective_usd: float, billed_usd: float, lines: int = 1) -> None:
+        """One more line, or several with their sums."""
+        self.lines += lines
         self.effective_usd += effective_usd
         self.billed_usd += billed_usd
 
@@ -73,6 +73,8 @@ class Commitment:
 
     # USD by hour that nothing used
     unused: array[float]
+    # how many lines say so
+    lines: int = 0
     # the type or family of instances that it is for; "" for any
     instance_type: str = ""
     # USD that it paid for lines that are compared
@@ -176,6 +178,7 @@ class Ledger:
         if found is None:
             self.others.add(charge.effective_usd * share, 0.0)
             return
+        found.lines += 1
         found.instance_type = found.instance_type or charge.instance_type
         for slot, part in self._spread(charge):
             found.unused[slot] += charge.effective_usd * part

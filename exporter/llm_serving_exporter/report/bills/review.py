@@ -65,7 +65,11 @@ def add_bills(
 
 def _describe(bill: Bill, comparison: Comparison, notes: tuple[str, ...], *, preliminary: bool) -> BillReview:
     beside = [(kind.value, one) for kind, one in bill.ledger.beside.items()]
-    beside.append(("usage that is not of the fleet", bill.ledger.others))
+    beside += [
+        ("unused commitments of which nobody knows what for", comparison.unassigned),
+        ("unused commitments that are not of the fleet", comparison.other_unused),
+        ("usage that is not of the fleet", bill.ledger.others),
+    ]
     return BillReview(
         comparison, "", notes, bill.faults, bill.fault_count, tuple((what, one) for what, one in beside if one.lines),
         bill.files, bill.lines, bill.formats, preliminary,
@@ -136,9 +140,9 @@ def _list_notes(bill: Bill, comparison: Comparison, evidence: Evidence, *, preli
         )
     if REST in ledger.machines:
         yield f"Beyond {MOST_MACHINES:,} machines all further ones are one row."
-    if comparison.unassigned_usd >= 0.005:
+    if comparison.unassigned.effective_usd >= 0.005:
         yield (
-            f"{usd(comparison.unassigned_usd)} of unused commitments say neither a type of instance nor what they covered: "
+            f"{usd(comparison.unassigned.effective_usd)} of unused commitments say neither a type of instance nor what they covered: "
             "they are in no sum."
         )
 

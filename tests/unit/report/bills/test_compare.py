@@ -224,3 +224,19 @@ def test_a_scale_set_of_azure_is_billed_by_days_as_one(tmp_path: Path) -> None:
     (row,) = found.machines
     assert (row.metered_gpu_hours, row.billed_hours) == (312 * 8, 312.0)
     assert not any(found.reasons.parts().values())
+
+
+def test_unused_commitments_for_something_else_are_counted_beside(tmp_path: Path) -> None:
+    rows = list(made.list_focus_rows((made.COVERED,)))
+    begin = rows[0]
+    unused = {"CommitmentDiscountStatus": "Unused", "ResourceId": "", "EffectiveCost": "7", "BilledCost": "0"}
+    # half of what the plan covered in that hour is another service; a reservation of another type; one of which nothing is said
+    rows.append({**begin, "SkuPriceDetails": "", "ResourceId": "lambda", "EffectiveCost": repr(168 * 20.0)})
+    rows.append(
+        {**begin, **unused, "SkuPriceDetails": '{"F_InstanceType": "m5.large"}', "CommitmentDiscountId": "ri-1"}
+    )
+    rows.append({**begin, **unused, "SkuPriceDetails": "", "CommitmentDiscountId": "plan-2"})
+    found = against(read(write(tmp_path, made.write_csv(rows))), made.meter((made.COVERED,)))
+    assert found.reasons.unused_commitments == 84.0
+    assert (found.other_unused.lines, found.other_unused.effective_usd) == (169, pytest.approx(84.0 + 7.0))
+    assert (found.unassigned.lines, found.unassigned.effective_usd) == (1, 7.0)
