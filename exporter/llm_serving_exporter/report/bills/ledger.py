@@ -215,7 +215,7 @@ class Ledger:
     def _is_repeated(self, charge: Charge) -> bool:
         if not charge.identity or self.forgot_identities:
             return False
-        # AWS numbers the lines of each file anew: two lines are one where everything else is the same, too
+        # AWS promises numbers that are unique within a file alone: two lines are one where everything else is the same, too
         number = hash(
             (charge.identity, charge.begin, charge.resource, charge.kind, charge.effective_usd, charge.billed_usd)
         )
