@@ -87,6 +87,33 @@ def test_two_nodes_share_a_target_and_one_whose_labels_change_is_one_node() -> N
     assert (first.region, first.instance_type) == ("us-east-1", "p5.48xlarge")
 
 
+def test_targets_of_the_same_name_in_two_fleets_are_two_and_stand_where_their_own_cluster_says() -> None:
+    both = {"east": owner("a:8000", cluster="east"), "west": owner("a:8000", cluster="west")}
+    gauges = [gauge({0: 1.0}, target="a:8000", node="n1", cluster=name, region=f"us-{name}") for name in both]
+    prices = [
+        gauge({0: 3.0 + at}, target="a:8000", gpu_name="H100", rate="pool", cluster=name)
+        for at, name in enumerate(both)
+    ]
+    usage = Usage(
+        gpu_seconds=tuple(Line(one, ("busy", "pool"), (3600.0, *(None,) * 167)) for one in both.values()),
+        cost=tuple(
+            Line(one, ("decode", "pool", "x"), (3.0 + at, *(None,) * 167)) for at, one in enumerate(both.values())
+        ),
+    )
+    nodes = [gauge({0: 1.0}, target="a:8000", node="n1", cluster=name) for name in both]
+    book = Book(
+        nodes=tuple(nodes), places=tuple(gauges), prices=tuple(prices),
+        # of the west's kube-state-metrics
+        cluster_places={((("cluster", "west"),), "n1"): NodePlace(zone="us-west-2a", provider_id="i-9")},
+    )  # fmt: skip
+    places = NodePlaces(book.places, ("cluster",), None, book.cluster_places)
+    found = measure_metered_hours(usage, book, week_in("UTC"), ("cluster",), places)
+    assert {one.fleet: (one.region, one.zone, one.provider_id, one.usd, one.usd_per_gpu_hour) for one in found} == {
+        ("east",): ("us-east", "", "", 3.0, 3.0),
+        ("west",): ("us-west", "us-west-2a", "i-9", 4.0, 4.0),
+    }
+
+
 def test_the_price_file_is_believed_before_series_and_these_before_the_cluster() -> None:
     said = (gauge({0: 1.0}, target="a:8000", node="n1", region="said", instance_type="said"),)
     places = NodePlaces(

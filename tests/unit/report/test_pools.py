@@ -280,6 +280,16 @@ def test_hours_of_a_gap_are_unknown_and_not_unused() -> None:
     assert cents(row(week.measure(quantity(10.0, 2.5)), "reserved").unused_usd) == 830.0 + 50.0
 
 
+def test_so_are_those_of_a_spend() -> None:
+    week = PoolWeek()
+    week.add("a", {hour: 1.0 for hour in ALL if hour != 5})
+    at = week.week.begin + 5 * HOUR
+    found = week.measure(spend(3.0, (PoolUse(gpu_name=H100), 2.5)), gaps=(Gap((), "a", at + 600, at + 3000, True),))
+    one = row(found, "plan")
+    # $3 an hour: $2.50 used and $0.50 lost in 167 hours, and one of which nobody knows
+    assert (cents(one.used_usd), cents(one.unused_usd), cents(one.unknown_usd)) == (417.5, 83.5, 3.0)
+
+
 def test_hours_before_the_first_data_are_in_no_figure() -> None:
     week = PoolWeek()
     week.add("a", {hour: 8.0 for hour in ALL if hour >= 84})

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.errors import ConfigError
-from llm_serving_exporter.model.pools import NodePlace, Pool, PoolKind, PoolUse
+from llm_serving_exporter.model.pools import NodePlace, Pool, PoolBook, PoolKind, PoolUse
 from llm_serving_exporter.report.evidence.usage import Book, Gap
 from llm_serving_exporter.report.figures.actions import Kind
 from llm_serving_exporter.report.figures.review import Review, build_review
@@ -91,6 +91,15 @@ def test_pools_without_a_price_file_are_said() -> None:
     assert found.pools is None
     assert any("$4,032 are metered at the rate pool" in note and "--price-file" in note for note in found.notes)
     assert found.invoice_usd == pytest.approx(4032.0)
+    over = replace(RESERVED, until_unix_seconds=found.week.begin)
+    for pools, why in (
+        ((over,), "None of the price file is in force in this week."),
+        ((), "The price file states none."),
+    ):
+        stated = replace(week_of(6.0).evidence(), pools=PoolBook(pools))
+        assert any(
+            note.endswith(f"no pool was taken off them. {why}") for note in build_review(stated, Settings()).notes
+        )
 
 
 def test_a_gap_makes_no_month_dearer() -> None:

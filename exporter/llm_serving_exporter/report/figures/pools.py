@@ -185,16 +185,18 @@ def sum_effect_seen(pools: Pools | None, seen: Seen, begins: int) -> float:
     return pools.committed_usd * min(1.0, seen.hours / known) - pools.uncommitted_usd
 
 
-def note_pools(usage: Usage, pools: Pools | None) -> tuple[str, ...]:
+def note_pools(usage: Usage, pools: Pools | None, stated: PoolBook | None) -> tuple[str, ...]:
     """What a reader has to know, in sentences."""
     if pools is not None:
         return pools.notes
     metered = sum(line.total for line in usage.cost if line.of[1] == RATE)
     if not metered:
         return ()
+    why = "Name the price file in the settings (price_file) or by --price-file."
+    if stated is not None:
+        why = "None of the price file is in force in this week." if stated.pools else "The price file states none."
     return (
-        f"{usd(metered)} are metered at the rate pool, at the uncommitted price: no pool was taken off them. Name the price file "
-        "in the settings (price_file) or by --price-file.",
+        f"{usd(metered)} are metered at the rate pool, at the uncommitted price: no pool was taken off them. {why}",
     )
 
 

@@ -259,9 +259,10 @@ def build_invoice(review: Review) -> Invoice:
     for pool in review.pools.rows if review.pools is not None else ():
         shown = make_presentable(pool.pool.name, _LONGEST_RATE)
         beside = pool.committed_usd - pool.uncommitted_usd
-        aside = "committed, less the metered price of what it covers"
         price = number_cell(usd_plain(beside), beside)
-        rows.append((Cell(shown, pool.pool.name, aside=aside), Cell(NOTHING), Cell(NOTHING), Cell(NOTHING), price))
+        rows.append(
+            (Cell(shown, pool.pool.name, aside="pool, net"), Cell(NOTHING), Cell(NOTHING), Cell(NOTHING), price)
+        )
     if review.now.energy_usd is not None:
         # sorted behind every rate
         name_last = "~"
