@@ -19,6 +19,7 @@ from llm_serving_exporter.errors import ConfigError, DeliveryError, Problem, Rev
 from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.pools import PoolBook
 from llm_serving_exporter.model.target import Secret
+from llm_serving_exporter.report.bills.review import add_bills
 from llm_serving_exporter.report.evidence.evidence import NoDataError, gather
 from llm_serving_exporter.report.evidence.fetch import Reader
 from llm_serving_exporter.report.evidence.names import Asking
@@ -121,7 +122,8 @@ def make(
     week = week or latest
     evidence = replace(gather(reader, week, now), pools=pools)
     past = read_past(reader, Path(settings.out), week)
-    return build_review(replace(evidence, missing_parts=tuple(reader.missing)), settings, past)
+    evidence = replace(evidence, missing_parts=tuple(reader.missing))
+    return add_bills(build_review(evidence, settings, past), evidence, settings, now, progress)
 
 
 def write(made: Review, folder: Path, keep: int | None) -> list[Path]:

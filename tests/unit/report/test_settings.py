@@ -68,6 +68,7 @@ dashboards_url: https://grafana.example.com/grafana/
         "0 7 * * mon",
         Secret(env="HOOK"),
         Smtp("mail.example.com", "a@example.com", ("b@example.com",), 2525, True, "me", Secret(env="MAIL_PASSWORD")),
+        None,
         "https://grafana.example.com/grafana",
         (str(tmp_path / "prices.yml"), "/etc/other.yml"),
     )

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from llm_serving_exporter.model.prices import RateKind
+from llm_serving_exporter.report.bills.compare import BillReview
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.past import Past
 from llm_serving_exporter.report.evidence.usage import Evidence, Gap, Hours, Usage, sum_by_hour
@@ -136,6 +137,8 @@ class Review:
     recovered_usd: float
     # what is committed at a cloud and floats over the week's GPU time; None where the price files state none that is in force
     pools: Pools | None = None
+    # against the bills of clouds; None where none are given
+    bills: BillReview | None = None
     # the weeks before, the month, and days that are unlike others
     beyond: Beyond = NOT_BEYOND
     # labels that tell fleets apart, as the settings have them
@@ -279,6 +282,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         ),
         sum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
         pools,
+        None,
         look_beyond(
             evidence,
             past,

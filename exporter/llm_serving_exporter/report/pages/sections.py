@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from llm_serving_exporter.report.figures.review import Review
+from llm_serving_exporter.report.pages.bills import build_bills
 from llm_serving_exporter.report.pages.headline import build_notes, list_findings
 from llm_serving_exporter.report.pages.history import build_month_section, build_trend_section, build_unusual_days
 from llm_serving_exporter.report.pages.model_tables import build_model_tables
@@ -62,6 +63,7 @@ SECTIONS = (
     Section("labels", build_label_tables),
     Section("invoice", build_invoice),
     Section("pools", build_pools),
+    Section("bills", build_bills),
     Section("nodes", build_node_table),
     Section("service", build_service),
     Section("gaps", build_gaps),

@@ -21,6 +21,7 @@ from llm_serving_exporter.report.figures.formulas import change
 from llm_serving_exporter.report.figures.month import MonthToDate
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.figures.totals import PHASES
+from llm_serving_exporter.report.pages.bills import write_headline
 from llm_serving_exporter.report.pages.first_page import write_known_hours, write_month
 from llm_serving_exporter.report.pages.history import write_unusual_day
 from llm_serving_exporter.report.pages.pools import write_pool_line
@@ -80,6 +81,8 @@ def _lines(review: Review) -> Iterator[str]:
         yield escape_markdown(_write_month_to_date(review.beyond.month, review), 400)
     if review.missing_usd:
         yield f"Gaps in the data hide {review.about_missing} {usd(review.missing_usd)} that is not in the spend."
+    if review.bills is not None:
+        yield f"Against the bill: {escape_markdown(write_headline(review.bills), 600)}"
     unusual = [write_unusual_day(review, day) for day in review.beyond.unusual]
     # why the spend changed stands above
     findings = [finding for finding in review.findings if finding.rule != CAUSE_RULE]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from llm_serving_exporter.config.http import read_existing_path
 from llm_serving_exporter.model.target import Secret
+from llm_serving_exporter.report.settings.bills import BillSettings
 from llm_serving_exporter.report.settings.kinds import (
     GRAFANA_URL,
     HOST,
@@ -146,6 +147,8 @@ class Settings:
     webhook_url: Secret | None = None
     # its reader adds the password
     smtp: Smtp | None = None
+    # what clouds bill, to compare with
+    bills: BillSettings | None = key(section_reader(BillSettings))
     # where Grafana shows the pack's dashboards, without /d/…; "" = the page has no links
     dashboards_url: str = key(GRAFANA_URL, unset="")
     # price files whose pools and nodes the review applies
