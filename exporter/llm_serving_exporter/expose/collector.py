@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.catalogue import health
-from llm_serving_exporter.expose import cost, gpu, serving
+from llm_serving_exporter.expose import cost, gpu, serving, tenants
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.identity import LabelBook, list_own_labels
 from llm_serving_exporter.expose.labels import NO_LABELS
@@ -148,6 +148,7 @@ def _target(families: Families, reading: TargetReading, setup: Setup, now_monoto
     serving.add_target_health(families, reading, fresh=fresh, now_monotonic_seconds=now_monotonic_seconds)
     if fresh:
         serving.add_serving(families, reading)
+        tenants.add_tenants(families, reading)
     cost.add_cost(families, reading, fresh=fresh)
 
 
