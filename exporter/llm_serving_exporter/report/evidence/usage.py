@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from llm_serving_exporter.report.evidence.week import Week
+
+if TYPE_CHECKING:
+    from llm_serving_exporter.report.evidence.tenants import TenantUsage
 
 Hours = tuple[float | None, ...]
 Extra = tuple[tuple[str, str], ...]
@@ -260,6 +264,8 @@ class Evidence:
     absences: tuple[Absence, ...] = ()
     # prices, GPUs, nodes and commitments of the week before
     book_before: Book = Book()
+    # what gateways counted by tenant in the week; None where none does
+    tenants: TenantUsage | None = None
 
 
 def drop_unknown(values: Iterable[float | None]) -> Iterator[float]:

@@ -44,6 +44,8 @@ from llm_serving_exporter.report.figures.rows import (
 )
 from llm_serving_exporter.report.figures.spare import Spare, measure_spare
 from llm_serving_exporter.report.figures.split import Split
+from llm_serving_exporter.report.figures.tenant_costs import TenantSplit
+from llm_serving_exporter.report.figures.tenants import split_by_tenant
 from llm_serving_exporter.report.figures.totals import PHASES, Totals, sum_usage
 from llm_serving_exporter.report.settings.settings import Settings
 
@@ -122,6 +124,8 @@ class Review:
     hourly: Hourly
     # part of the spend that counters recovered across gaps
     recovered_usd: float
+    # the spend by tenant; None where no gateway counts by tenant
+    tenants: TenantSplit | None = None
 
     @property
     def split(self) -> Split | None:
@@ -224,6 +228,7 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
             sum_by_day(sum_by_hour(earlier_usage.cost, len(evidence.previous.hours)), evidence.previous),
         ),
         sum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
+        None if evidence.tenants is None else split_by_tenant(usage, evidence.tenants, count, identity),
     )
 
 

@@ -17,6 +17,7 @@ from llm_serving_exporter.model.text import blank_unprintable
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.figures.totals import PHASES, STATES, TOKEN_PHASES, Totals
+from llm_serving_exporter.report.pages.tenant_rows import list_tenants
 
 LABELS = (
     "model_name",
@@ -32,6 +33,7 @@ LABELS = (
     "slo",
     "alert",
     "severity",
+    "tenant",
 )
 COLUMNS = ("week", "section", "item", *LABELS, "value", "unit")
 HOUR_COLUMNS = (
@@ -93,6 +95,7 @@ def _list_rows(review: Review) -> Iterator[Row]:
     for section, item, labels, value, unit in (
         *_list_changes(review),
         *_list_operations(review),
+        *list_tenants(review.tenants),
         *_list_month(review),
         *_list_invoice(review),
         *_list_gaps(review),

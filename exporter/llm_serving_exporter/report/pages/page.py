@@ -29,6 +29,7 @@ from llm_serving_exporter.report.pages.spend import (
     build_node_table,
     build_spend_by_phase,
 )
+from llm_serving_exporter.report.pages.tenants import build_tenants
 
 LONGEST_TEXT = 400
 
@@ -51,6 +52,7 @@ def render_page(review: Review) -> str:
         spend_by_phase=build_spend_by_phase(review),
         change=build_change(review),
         models=build_model_tables(review),
+        tenants=build_tenants(review),
         hours=build_hour_maps(review),
         labels=build_label_tables(review),
         month=build_month(review),
