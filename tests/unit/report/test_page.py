@@ -86,7 +86,7 @@ def test_templates_escape_everything_and_know_every_name_they_use() -> None:
     """What is markup is in the templates or is Markup: none of them may switch escaping off, and a wrong name is an error, not a blank."""
     folder = resources.files("llm_serving_exporter.report.pages") / "templates"
     templates = [file for file in folder.iterdir() if file.name.endswith(".html")]
-    assert {file.name for file in templates} == {"page.html", "parts.html"}
+    assert {file.name for file in templates} == {"page.html", "parts.html", "tenants.html"}
     for file in templates:
         assert not re.search(r"\|\s*safe\b|autoescape|forceescape", file.read_text(encoding="utf-8"))
     environment = make_environment()
