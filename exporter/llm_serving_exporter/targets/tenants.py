@@ -116,6 +116,8 @@ class TenantCounter:
         self._last: dict[RawTenant, dict[str, float]] | None = None
         # by served model and published name
         self._sums: dict[tuple[str, str], dict[str, float]] = {}
+        # served models with rows of their own
+        self._models: set[str] = set()
         # monotonic seconds at which each began
         self._began: dict[tuple[str, str], float] = {}
         # growth since the last fall, and when that was; it counts once it is known that one server answers
@@ -173,8 +175,10 @@ class TenantCounter:
 
     def _name_model(self, model: str) -> str:
         served = self.names.settings.aliases.get(model, model)
-        models = {name for name, _ in self._sums}
-        return served if served in models or len(models) < MOST_MODELS else OTHER
+        if served not in self._models and len(self._models) >= MOST_MODELS:
+            return OTHER
+        self._models.add(served)
+        return served
 
     def _list_rows(self, now: float) -> tuple[TenantRow, ...]:
         return tuple(
