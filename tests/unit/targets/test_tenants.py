@@ -6,24 +6,28 @@ import hashlib
 import hmac
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from llm_serving_exporter.config.tenants import TenantsConfig
+from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.expose import serving
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.tenants import add_tenants
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.reading import TargetReading, View
 from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.tenants import OTHER, UNLABELLED, WITHHELD, TenantKind, TenantSettings
+from llm_serving_exporter.targets.host import TargetHost
 from llm_serving_exporter.targets.tenants import HEX_DIGITS, TenantNames
 from llm_serving_exporter.web.pages.debug import answer_debug_targets
 from tests.support.builders.landingpage import landing_bytes
 from tests.support.builders.recordings import recording
 from tests.support.paths import TESTS
-from tests.support.servers.replica import readings
+from tests.support.servers.replica import UNIX_START, Replica, readings
 
 TEAMS = TenantsConfig(TenantKind.TEAM)
 PROMPT, CACHED = "tenant_prompt_tokens_total", "tenant_cached_prompt_tokens_total"
@@ -244,3 +248,34 @@ def test_workers_without_a_shared_folder_are_suspect_and_count_for_nobody() -> N
     # nothing since the first fall is anybody's
     published = [counts_of(reading)["m", "ads"][PROMPT] for reading in found if reading.tenants is not None]
     assert max(published) <= 3e6 * 0.01
+
+
+def test_a_reload_that_changes_nothing_of_tenants_keeps_names_and_counters() -> None:
+    """And one that does begins them again, as a restart does."""
+    pages = [litellm({("m", "ads"): 100.0 * tick}) for tick in range(1, 20)]
+    now = [0.0]
+    with Replica() as server:
+        config = Config(targets=(), tenants=TEAMS)
+        host = TargetHost(config, monotonic=lambda: now[0], wall=lambda: UNIX_START + now[0])
+        hosted = host.add_target(Target("replica-0", server.url))
+
+        def tick(page: str) -> Counts:
+            server.show({"/metrics": page})
+            now[0] += 10.0
+            return counts_of(hosted.tick())
+
+        found = [tick(page) for page in pages[:10]]
+        host.config = replace(config, window_seconds=120.0, tenants=TenantsConfig(TenantKind.TEAM))
+        found += [tick(page) for page in pages[10:15]]
+        host.config = replace(config, tenants=TenantsConfig(TenantKind.TEAM, limit=1))
+        found += [tick(page) for page in pages[15:]]
+        host.close()
+    assert found[14]["m", "ads"][PROMPT] == 1400
+    assert found[15]["m", "ads"][PROMPT] == 0
+
+
+def test_names_of_models_are_bounded_too() -> None:
+    """They are what clients ask for."""
+    tokens = {(f"m{number}", "ads"): 1000.0 - number for number in range(150)}
+    found = counts_of(read([litellm(tokens)] * 2)[-1])
+    assert {model for model, _ in found} == {OTHER, *(f"m{number}" for number in range(100))}
