@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from llm_serving_exporter.model.snapshot import Absence
+if TYPE_CHECKING:  # --help knows the kinds of tenants, and needs no snapshot
+    from llm_serving_exporter.model.snapshot import Absence
 
 
 class TenantKind(StrEnum):
