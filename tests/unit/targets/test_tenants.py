@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from llm_serving_exporter.catalogue import BY_NAME
+from llm_serving_exporter.catalogue.spec import PREFIX
 from llm_serving_exporter.config.tenants import TenantsConfig
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.expose import serving
@@ -89,6 +91,17 @@ def test_litellms_own_collector_by_team() -> None:
         assert sum(counts[name] for counts in found.values()) == truth[said]
     # answers that ended well or by a failure of the server, as its requests_finished_total counts them
     assert sum(counts[REQUESTS] for counts in found.values()) == truth["succeeded"] + truth["failed"]
+
+
+def test_each_series_has_the_labels_that_the_catalogue_declares() -> None:
+    families = Families()
+    add_tenants(families, read([litellm({("m", "ads"): 1.0})] * 2)[-1])
+    found = {family.name: family.samples for family in families}
+    assert set(found) == {PREFIX + name.removesuffix("_total") for name in (PROMPT, DECODE)}
+    for name, samples in found.items():
+        metric = BY_NAME[f"{name.removeprefix(PREFIX)}_total"]
+        for sample in samples:
+            assert set(sample.labels) == {*metric.labels, *metric.identity_labels}
 
 
 def test_tenants_are_off_unless_they_are_asked_for() -> None:
