@@ -43,6 +43,7 @@ from llm_serving_exporter.config.slo_file import overridden, read_thresholds
 from llm_serving_exporter.config.stated_gpus import price_stated_gpus, refuse_stated_gpus
 from llm_serving_exporter.config.target import read_defaults
 from llm_serving_exporter.config.target_keys import TargetSettings
+from llm_serving_exporter.config.tenant_checks import read_tenants
 from llm_serving_exporter.config.types import (
     Config,
     CostConfig,
@@ -114,6 +115,7 @@ def load(
     prices = PriceReading(price_stated_gpus(settings, targets), (), ())
     if "cost.price-file" in settings:
         prices = look_at_prices(settings["cost.price-file"].value, read, own)
+    tenants = read_tenants(settings, file)
     everywhere = [*targets, *discovered]
     stale_after = _stale_after(settings, everywhere)
 
@@ -144,6 +146,7 @@ def load(
             gpu_models=own,
             dcgm=dcgm,
             device_exporter=device_exporter,
+            tenants=tenants,
             prices=prices.book,
             price_problems=prices.problems,
             price_warnings=prices.warnings,

@@ -67,7 +67,7 @@ smtp: {host: mail.example.com, port: 2525, from: a@example.com, to: [b@example.c
         "0 7 * * mon",
         Secret(env="HOOK"),
         Smtp("mail.example.com", "a@example.com", ("b@example.com",), 2525, True, "me", Secret(env="MAIL_PASSWORD")),
-        (str(tmp_path / "prices.yml"), "/etc/other.yml"),
+        price_files=(str(tmp_path / "prices.yml"), "/etc/other.yml"),
     )
     # one needs no list, and flags win
     assert read("prometheus: {url: 'http://a:1'}\nprice_file: p.yml", tmp_path).price_files == (

@@ -47,6 +47,8 @@ from llm_serving_exporter.report.figures.rows import (
 )
 from llm_serving_exporter.report.figures.spare import Spare, measure_spare
 from llm_serving_exporter.report.figures.split import Split
+from llm_serving_exporter.report.figures.tenant_costs import TenantSplit
+from llm_serving_exporter.report.figures.tenants import split_by_tenant
 from llm_serving_exporter.report.figures.totals import PHASES, Totals, sum_usage
 from llm_serving_exporter.report.settings.settings import Settings
 
@@ -129,6 +131,8 @@ class Review:
     pools: Pools | None = None
     # against the bills of clouds; None where none are given
     bills: BillReview | None = None
+    # the spend by tenant; None where no gateway counts by tenant
+    tenants: TenantSplit | None = None
 
     @property
     def split(self) -> Split | None:
@@ -253,6 +257,7 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
         ),
         sum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
         pools,
+        tenants=None if evidence.tenants is None else split_by_tenant(usage, evidence.tenants, count, identity),
     )
 
 

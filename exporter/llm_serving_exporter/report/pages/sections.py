@@ -24,6 +24,7 @@ from llm_serving_exporter.report.pages.spend import (
     build_node_table,
     build_spend_by_phase,
 )
+from llm_serving_exporter.report.pages.tenants import build_tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ SECTIONS = (
     Section("spend_by_phase", build_spend_by_phase),
     Section("change", build_change),
     Section("models", build_model_tables),
+    Section("tenants", build_tenants),
     Section("movements", build_movements),
     Section("hours", build_hour_maps),
     Section("labels", build_label_tables),

@@ -18,13 +18,14 @@ from llm_serving_exporter.render.numbers import (
 from llm_serving_exporter.report.figures.causes import CAUSE_WORDS, write_causes
 from llm_serving_exporter.report.figures.formulas import change
 from llm_serving_exporter.report.figures.review import Review
+from llm_serving_exporter.report.figures.tenant_costs import TenantSplit
 from llm_serving_exporter.report.figures.totals import PHASES
 from llm_serving_exporter.report.pages.bills import write_headline
 from llm_serving_exporter.report.pages.pools import write_pool_line
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
 _LONGEST_NAME = 60
-_MODELS, _NOTES = 5, 5
+_MODELS, _NOTES, _TENANTS = 5, 5, 5
 
 
 def render_summary(review: Review) -> str:
@@ -73,6 +74,8 @@ def _lines(review: Review) -> Iterator[str]:
         of = f", {percent(review.outlook.budget_used_ratio, 0)} of the budget" if budget is not None else ""
         rate = f" ({review.outlook.of_hours})" if review.outlook.of_hours else ""
         yield f"A month at this rate{rate}: {usd(review.outlook.projected_usd)}{of}."
+    if review.tenants is not None:
+        yield _write_tenants(review.tenants)
     if review.missing_usd:
         yield f"Gaps in the data hide {review.about_missing} {usd(review.missing_usd)} that is not in the spend."
     if review.bills is not None:
@@ -98,6 +101,20 @@ def _lines(review: Review) -> Iterator[str]:
         )
     if len(review.models) > _MODELS:
         yield f"| {len(review.models) - _MODELS} more | | | | |"
+
+
+def _write_tenants(split: TenantSplit) -> str:
+    """The tenants that cost most, and what none of them explains."""
+    spend: dict[str, float] = {}
+    for row in split.rows:
+        spend[row.tenant] = spend.get(row.tenant, 0.0) + row.usd
+    first = sorted(spend, key=lambda name: (-spend[name], name))[:_TENANTS]
+    said = [f"{escape_markdown(name)} {usd(spend[name])}" for name in first]
+    if len(spend) > len(first):
+        said.append(f"{len(spend) - len(first)} more {usd(sum(spend.values()) - sum(spend[name] for name in first))}")
+    if split.unexplained:
+        said.append(f"no tenant {usd(split.unexplained_usd)}")
+    return f"By tenant: {', '.join(said)}."
 
 
 def escape_markdown(text: str, longest: int = _LONGEST_NAME) -> str:
