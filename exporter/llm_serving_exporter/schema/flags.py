@@ -15,7 +15,7 @@ from typing import Any, TypeVar, overload
 from llm_serving_exporter import __version__
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.secret_text import hide_credentials
-from llm_serving_exporter.schema.duration import format_duration, parse_duration
+from llm_serving_exporter.schema.duration import LONGEST_SECONDS, format_duration, parse_duration
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, nearest, shown
 from llm_serving_exporter.terminal import print_line, print_message
@@ -163,10 +163,20 @@ def duration(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def duration_once_bare(flag: str) -> Callable[[str], float]:
-    """The same for a flag that once took seconds without a unit, as in 5 or 0.5m: they still do, with a warning that says what to write."""
+def duration_once_bare(flag: str, least: float = 0.0, most: float = LONGEST_SECONDS) -> Callable[[str], float]:
+    """The same for a flag that once took seconds without a unit, as in 5 or 0.5m: they still do, with a warning that says what to write.
+
+    `least`, `most`: seconds that it may be.
+    """
 
     def parse(text: str) -> float:
+        seconds = read(text)
+        if not least <= seconds <= most:
+            bounds = f"{format_duration(least)} to {format_duration(most)}"
+            raise argparse.ArgumentTypeError(f"{shown(text)} is not within {bounds}. Write a duration such as 5s.")
+        return seconds
+
+    def read(text: str) -> float:
         try:
             return parse_duration(text)
         except InvalidValueError as error:
