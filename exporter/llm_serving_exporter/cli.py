@@ -35,6 +35,7 @@ _COMMANDS = {
     "check-config": "check the configuration and exit: 0 good, 1 where its price file or a file of targets cannot be used, 2 bad",
     "ceiling": "what a model on given GPUs could do: fit, tokens/s by batch, price, replicas",
     "rules": "recording rules and alerts from your settings, for Prometheus, its operator or vmalert",
+    "runbook": "what to do about an alert: meaning, queries, first steps",
     "dashboards": "Grafana dashboards with your thresholds and labels",
     "drill": "lose a node on purpose, or wait for a loss, and measure whether users noticed and somebody was told",
     "report": "a week's cost from Prometheus: a page, CSV and a summary, with what changed and what to do",
@@ -221,6 +222,12 @@ def _rules(words: list[str]) -> int:
     return run(words)
 
 
+def _runbook(words: list[str]) -> int:
+    from llm_serving_exporter.commands.runbook import run
+
+    return run(words)
+
+
 def _dashboards(words: list[str]) -> int:
     try:
         from llm_serving_dashboards.command import run
@@ -280,6 +287,7 @@ _OWN_ARGUMENTS: dict[str, Callable[[list[str]], int]] = {
     "page-test": _page_test,
     "report": _report,
     "rules": _rules,
+    "runbook": _runbook,
     "dashboards": _dashboards,
     "simulate": _simulate,
 }

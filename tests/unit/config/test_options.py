@@ -57,6 +57,7 @@ SAMPLES = {
     "web.listen-address": ("127.0.0.1:9000", lambda config: config.web.listen_addresses, ("127.0.0.1:9000",)),
     "web.telemetry-path": ("/m", lambda config: config.web.telemetry_path, "/m"),
     "web.enable-lifecycle": ("true", lambda config: config.web.enable_lifecycle, True),
+    "web.runbooks": ("true", lambda config: config.web.runbooks, True),
     "all-buckets": ("true", lambda config: config.all_buckets, True),
     "web.config.file": ("/dev/null", lambda config: config.web.config_file, "/dev/null"),
     "log.level": ("debug", lambda config: config.log.level, "debug"),
