@@ -106,9 +106,7 @@ def test_a_wait_within_which_nothing_can_be_seen_or_that_nobody_waits_is_refused
     with pytest.raises(SystemExit) as ended:
         main(["once", "--target", "http://127.0.0.1:9", "--wait", wait])
     assert ended.value.code == 2
-    assert (
-        f'argument --wait: "{wait}" is not within 100ms to 1h. Write a duration such as 5s.' in capsys.readouterr().err
-    )
+    assert f'flag --wait: "{wait}" is not within 100ms to 1h. Write a duration such as 5s.' in capsys.readouterr().err
 
 
 def test_nothing_to_read_is_refused_with_what_to_do() -> None:

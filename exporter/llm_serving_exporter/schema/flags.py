@@ -10,7 +10,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, NoReturn, TypeVar, overload
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.errors import Problem
@@ -18,6 +18,7 @@ from llm_serving_exporter.model.secret_text import hide_credentials
 from llm_serving_exporter.schema.duration import LONGEST_SECONDS, format_duration, parse_duration
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, nearest, shown
+from llm_serving_exporter.schema.usage_errors import explain_usage_error
 from llm_serving_exporter.terminal import print_line, print_message
 
 PROGRAM = "llm-serving-exporter"
@@ -102,6 +103,10 @@ class CommandParser(argparse.ArgumentParser):
             if name not in self._option_string_actions:
                 self._refuse(name)
         return super().parse_known_args(words, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the process: what is wrong, at which flag, and what to write."""
+        super().error(explain_usage_error(message, self.prog))
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """What argparse says, which may quote a word of the command line."""
