@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -196,6 +197,11 @@ def _settings(
         check_models(settings["model-catalogue"].value, settings["model-catalogue"].place)
     if "report.settings-file" not in settings and explicit.get("report.run") is not None:
         context.warnings.append(f"{explicit['report.run'].place}: has no effect without report.settings-file")
+    if "hf-cache" in settings and not os.path.isdir(cache := settings["hf-cache"].value):
+        # it may be mounted later
+        context.warnings.append(
+            f"{settings['hf-cache'].place}: {cache} is not a folder, so that no model is found in it"
+        )
     if "web.config.file" in settings:
         # before anything listens: a web server without the TLS that was meant would be worse than none
         check_file(settings["web.config.file"].value, settings["web.config.file"].place)

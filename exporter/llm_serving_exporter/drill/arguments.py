@@ -297,7 +297,7 @@ def access_of(args: argparse.Namespace) -> dict[str, Access]:
             continue
         if not _URL.fullmatch(url):
             raise UsageError(
-                f"flag --{api}.url: {shown(url)} is not like http://host:9090; credentials have flags of their own"
+                f"flag --{api}.url: {shown(url)} is not like http://host:9090; write it so, credentials have flags of their own"
             )
         if api == "grafana" and token_file is None:
             raise UsageError(f"flag --grafana.url: it needs {token_flag}; give it too")

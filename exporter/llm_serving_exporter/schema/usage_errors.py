@@ -24,6 +24,10 @@ def _lacks_value(found: re.Match[str], program: str) -> str:
     return f"flag {flag}: its value is missing. Write {flag} VALUE, or {flag}=VALUE where it begins with a dash."
 
 
+def _takes_none(found: re.Match[str], program: str) -> str:
+    return f"flag {_longest(found[1])}: it takes no value. Write {_longest(found[1])} alone."
+
+
 def _is_no_choice(found: re.Match[str], program: str) -> str:
     # quoted up to Python 3.11, and not later
     choices = [choice.strip().strip("'\"") for choice in found[3].split(",")]
@@ -72,6 +76,7 @@ _EXPLANATIONS: Sequence[tuple[re.Pattern[str], _Explain]] = (
     (re.compile(r"argument (\S+): expected one argument"), _lacks_value),
     (re.compile(r"argument (\S+): invalid choice: (.*) \(choose from (.*)\)", re.DOTALL), _is_no_choice),
     (re.compile(r"argument (\S+): invalid (\S+) value: (.*)", re.DOTALL), _is_no_value),
+    (re.compile(r"argument (\S+): ignored explicit argument (.*)", re.DOTALL), _takes_none),
     (re.compile(r"argument (\S+): not allowed with argument (\S+)"), _excludes),
     (re.compile(r"the following arguments are required: (.*)"), _are_missing),
     (re.compile(r"unrecognized arguments: (.*)", re.DOTALL), _are_unknown),

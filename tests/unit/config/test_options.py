@@ -259,3 +259,13 @@ def test_without_arguments_the_environment_is_enough() -> None:
 
     config = load(None, {PREFIX + "TARGET": "http://a:1"})
     assert config.targets[0].url == "http://a:1"
+
+
+def test_what_cannot_have_an_effect_is_warned_of(tmp_path: Path) -> None:
+    config = load_flags("--target", "http://a:1", "--report.run", "true", "--hf-cache", str(tmp_path / "hub"))
+    assert config.warnings == (
+        "flag --report.run: has no effect without report.settings-file",
+        f"flag --hf-cache: {tmp_path}/hub is not a folder, so that no model is found in it",
+    )
+    (tmp_path / "hub").mkdir()
+    assert load_flags("--target", "http://a:1", "--hf-cache", str(tmp_path / "hub")).warnings == ()

@@ -141,11 +141,11 @@ def test_every_problem_is_said_at_once() -> None:
 
 def test_a_load_needs_all_of_its_three_figures() -> None:
     assert refused(*BOTH, "--requests-per-second", "5") == [
-        "flag --input-tokens: it is missing. A load needs its rate, its input and its output tokens.",
-        "flag --output-tokens: it is missing. A load needs its rate, its input and its output tokens.",
+        "flag --input-tokens: it is missing. Give it: a load needs its rate, its input and its output tokens.",
+        "flag --output-tokens: it is missing. Give it: a load needs its rate, its input and its output tokens.",
     ]
     assert refused("--model", "bge-m3", *GPU, "--input-tokens", "5") == [
-        "flag --requests-per-second: it is missing. A load needs its rate, its input and its output tokens."
+        "flag --requests-per-second: it is missing. Give it: a load needs its rate, its input and its output tokens."
     ]
 
 
