@@ -63,7 +63,7 @@ test-kubernetes: $(DEVELOPS) ## against the Kubernetes API server that KUBE_APIS
 	$(BIN)/python -m pytest -m kubernetes $(ARGS)
 
 test-packages: $(DEVELOPS) ## the Helm chart and the kustomizations, with helm and kubeconform; builds them where Go is there
-	@$(TOOLS) promtool helm kubeconform
+	@$(TOOLS) promtool helm kubeconform actionlint
 	$(BIN)/python -m pytest tests/unit/deploy $(ARGS)
 
 test-hardware: $(DEVELOPS) ## against a real NVIDIA GPU
