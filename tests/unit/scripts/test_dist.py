@@ -79,6 +79,8 @@ def test_the_wheel_holds_what_the_commands_read_and_no_test(made: tuple[Path, Pa
         assert expected <= names, sorted(expected - names)[:5]
     assert not [name for name in names if name.startswith(("tests/", "docs/", "bench/"))]
     assert (metadata["Name"], metadata["Version"]) == ("llm-serving-exporter", __version__)
+    # twine 6.2 refuses 2.5, and what is refused cannot be uploaded
+    assert metadata["Metadata-Version"] == "2.4"
     assert metadata["Description-Content-Type"] == "text/markdown"
     extras = metadata.get_all("Provides-Extra") or []
     assert {"dashboards", "kubernetes"} <= set(extras)
