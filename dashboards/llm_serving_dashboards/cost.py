@@ -29,7 +29,8 @@ def build_board(queries: QueryBuilder) -> Board:
     return Board(
         Check.COST.dashboard,
         "LLM serving: cost",
-        "USD per million tokens by phase, and where the money goes. There is no data without a price in the exporter's configuration.",
+        "USD per million tokens by phase, and where the money goes, for GPUs of pools before commitments, which the weekly review takes off. "
+        "There is no data without a price in the exporter's configuration.",
         VARIABLES,
         (
             Row("Now", _make_now_panels(queries)),
@@ -46,7 +47,8 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_stat(
             "Monthly cost at this pace",
-            "Mean hourly cost of the last 7 days x 730 hours: GPU time and energy of all models, whatever the selection.",
+            "Mean hourly cost of the last 7 days x 730 hours: GPU time and energy of all models, whatever the selection. GPUs of pools count at "
+            "their uncommitted price: the weekly review has what is paid.",
             Unit.USD,
             Query(f"730 * {pace}", "month"),
             width=6,

@@ -159,3 +159,34 @@ def test_two_targets_on_the_same_gpus_cost_their_shares(tmp_path: Path) -> None:
 
 def seconds_of(page: Scraped, target: str) -> float:
     return sum(page.series("gpu_seconds_total", target=target).values())
+
+
+def test_gpus_of_a_pool_are_metered_at_the_uncommitted_price_where_the_price_file_says_they_stand(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "prices.yml").write_text(
+        "prices: [{gpu_model: H100 SXM, rate: pool, usd_per_gpu_hour: 3600}]\n"
+        "pools: [{name: reserved, kind: quantity, instance_type: p5.48xlarge, gpus: 8, usd_per_gpu_hour: 1800}]\n"
+        "nodes: [{node: [a, b], region: us-east-1, zone: us-east-1a, instance_type: p5.48xlarge}]\n"
+    )
+    with SteppedServer(recording("vllm-0.32")) as server:
+        chat = {
+            "name": "chat",
+            "url": server.url,
+            "gpu_count": 2,
+            "gpu_model": "H100 SXM",
+            "nodes": ["a", "c"],
+            "region": "eu",
+        }
+        with Exporter(*configured(tmp_path, chat)) as exporter:
+            page = exporter.until(lambda page: spent(page) > 2, "a cost")
+            # the commitment changes nothing here: 3600 USD an hour are a USD a GPU second
+            assert page.value("gpu_price_usd_per_hour", target="chat", rate="pool") == 3600.0
+            assert page.value("rate_info", rate="pool", kind="pool", includes_power="true") == 1
+            there = {"region": "us-east-1", "zone": "us-east-1a", "instance_type": "p5.48xlarge", "provider_id": ""}
+            assert page.value("target_node_info", target="chat", node="a", **there) == 1
+            # the target's own region is that of its first node
+            nowhere = {"region": "", "zone": "", "instance_type": "", "provider_id": ""}
+            assert page.value("target_node_info", target="chat", node="c", **nowhere) == 1
+            assert len(page.series("target_node_info", target="chat")) == 2
+            assert "(rate pool, before commitments)" in exporter.get("/").text

@@ -89,6 +89,16 @@ _KV_SATURATED = (
     ),
     Case(
         "KVSaturated",
+        "the engine of one replica vanishes and the mean outlives it: another replica is told of all the same",
+        _usage(flat((0.97, 40)))
+        | _waiting(flat((3, 40)))
+        | _usage(flat((0.97, 15), ("stale", 1)), _NEIGHBOUR)
+        | _waiting(flat((3, 15), ("stale", 1)), _NEIGHBOUR),
+        "18m",
+        (_saturated("97%", "3"), _saturated("97%", "unknown", _NEIGHBOUR)),
+    ),
+    Case(
+        "KVSaturated",
         "full for four of every six minutes: requests that end make room for a moment",
         _recorded(usage=" ".join(["0.97 0.97 0.97 0.97 0.6 0.6"] * 10), waiting=flat((3, 60))),
         "29m",

@@ -12,7 +12,7 @@ from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
 from llm_serving_exporter.catalogue import BY_NAME, METRICS
 from llm_serving_exporter.catalogue.health import AS_WRITTEN
-from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, PREFIX, Kind
+from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, NODE_LABELS, PREFIX, Kind
 
 # where it is stated
 _EXPECTATION, _DRILL = "expected_replicas", "drill"
@@ -50,6 +50,9 @@ def _selectors(dialect: Dialect) -> Iterator[tuple[str, str]]:
     everything = one_of("__name__", [f"{PREFIX}.+"])
     labels = (name for metric in METRICS if metric.kind is not Kind.HISTOGRAM for name in metric.labels)
     for name in dict.fromkeys((*few, *labels)):
+        # where a node stands is read by the review alone, under either name
+        if name in NODE_LABELS and name not in few:
+            continue
         yield name, f'{{{few.get(name, everything)},exported_{name}!=""}}'
 
 

@@ -42,11 +42,10 @@ def _saturated(dialect: Dialect, settings: Settings, own: AlertSettings, tier: s
         ("and requests wait for it", f"and on ({by_engine}) {_WAITING} > 0"),
     )
     lately = max(own.for_seconds, MINUTE)
+    # without its name: the mean outlives the gauge by five minutes, and two names of one engine are two series of one label set over time
+    filled = f"(max by ({by_engine}) ({_USAGE}) or on ({by_engine}) max by ({by_engine}) ({_MEAN}))"
     return clauses(
-        (
-            "how full it was lately",
-            f"{dialect.apply_over_time('max_over_time', f'({_USAGE} or on ({by_engine}) {_MEAN})', lately, MINUTE)}",
-        ),
+        ("how full it was lately", dialect.apply_over_time("max_over_time", filled, lately, MINUTE)),
         ("where in half of the time", f"and on ({by_engine}) {dialect.half(f'(({both}) * 0 + 1)', own.for_seconds)}"),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.catalogue.spec import Group, Kind, Metric, Unit
+from llm_serving_exporter.catalogue.spec import NODE_LABELS, Group, Kind, Metric, Unit
 
 # what no namespace, pod, node or workload can be called
 AS_WRITTEN = "as written"
@@ -33,7 +33,8 @@ TARGET_INFO = _target(
     "runtime", "version", "model_name", "role", "group", whole_identity=True,
 )  # fmt: skip
 TARGET_NODE_INFO = _target(
-    "target_node_info", Kind.INFO, Unit.BOOLEAN, "A node that the target spans; constant 1, one series per node.", "model_name", "role", "node",
+    "target_node_info", Kind.INFO, Unit.BOOLEAN, "A node that the target spans, with where it stands and what it is, \"\" where that is not known; constant 1, one series per node.",
+    "model_name", "role", "node", *NODE_LABELS,
     absent="a remote target whose nodes are not configured",
 )  # fmt: skip
 TARGET_GPUS = _target(

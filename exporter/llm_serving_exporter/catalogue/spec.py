@@ -75,6 +75,9 @@ PLACE_LABELS = ("namespace", "pod", "container", "node")
 # where a target is, and what it belongs to; with its own labels, its identity
 IDENTITY_LABELS = (*PLACE_LABELS, "workload", "workload_kind", "provider_id", "region", "instance_type")
 
+# where a node stands and what it is: of a target that spans several, each node's own
+NODE_LABELS = ("region", "zone", "instance_type", "provider_id")
+
 # every label that a metric may declare; identity labels need no declaration
 LABELS = frozenset(
     {
@@ -183,8 +186,8 @@ class Metric:
             faults.append(f"the unit {self.unit.value} must show in the name as {wanted!r}")
         if not self.help or not self.help.endswith("."):
             faults.append("help must be a sentence ending in a full stop")
-        if unknown := [label for label in self.labels if label not in LABELS]:
-            faults.append(f"labels {unknown} are not in spec.LABELS")
+        if unknown := [label for label in self.labels if label not in (*LABELS, *NODE_LABELS)]:
+            faults.append(f"labels {unknown} are not in spec.LABELS or NODE_LABELS")
         if not self.absent:
             faults.append("say what absence means")
         if faults:

@@ -10,7 +10,7 @@ from llm_serving_exporter.model.cost import EngineCost, TargetCost
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.render.numbers import number, span, usd
-from llm_serving_exporter.render.sentences import why_absent
+from llm_serving_exporter.render.sentences import BEFORE_COMMITMENTS, why_absent
 
 _PHASES = ("prefill", "decode", "blended")
 # signals that nothing can be said of where the target has not answered: its problem says why
@@ -28,6 +28,7 @@ def cost_document(reading: TargetReading) -> dict[str, Any] | None:
         "gpu_name": gpus.name or None if gpus is not None else None,
         "price_usd_per_gpu_hour": price.usd_per_gpu_hour if price is not None else None,
         "rate": price.rate.name if price is not None else None,
+        "before_commitments": price is not None and price.before_commitments,
         "method": found.method.value,
         "engines": [_engine_document(one) for one in found.engines],
         "signals": {name: reason.value for name, reason in found.signals.items()},
@@ -56,7 +57,8 @@ def cost_lines(reading: TargetReading) -> list[str]:
         return []
     share = "" if reading.gpu_share in (None, 1.0) else f" x share {reading.gpu_share:.3g}"
     count = f"{gpus.count} GPU{'' if gpus.count == 1 else 's'}{share}"
-    price = f"{count} at {usd(found.price.usd_per_gpu_hour)} an hour (rate {found.price.rate.name})"
+    before = BEFORE_COMMITMENTS if found.price.before_commitments else ""
+    price = f"{count} at {usd(found.price.usd_per_gpu_hour)} an hour (rate {found.price.rate.name}{before})"
     lines = [f"\n  cost: {price}; busy time split by {found.method.value}"]
     for one in found.engines:
         rows = _engine_rows(one)

@@ -27,6 +27,7 @@ WORKLOAD = kinds.text("workload", 253)
 WORKLOAD_KIND = kinds.text("workload kind")
 PROVIDER_ID = kinds.text("provider ID")
 REGION = kinds.text("region")
+ZONE = kinds.text("zone")
 INSTANCE_TYPE = kinds.text("instance type")
 LABEL_VALUE = kinds.text("label value")
 # of those that say which replicas of a model are meant: nothing that comes and goes with one of them

@@ -178,7 +178,8 @@ class KubernetesSettings:
     )
     node_data: bool = key(
         kinds.BOOLEAN,
-        "List the nodes too, for provider_id, region and instance_type of targets. The exporter needs the right to list and watch nodes.",
+        "List the nodes too, for provider_id, region, zone and instance_type of targets and of each of their nodes. The "
+        "exporter needs the right to list and watch nodes.",
         default="false",
     )
     loading_limit_seconds: float = key(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from llm_serving_exporter.config.facts import GPU_MODEL
+from llm_serving_exporter.config.pools import GPUS, MOMENT, read_instance_price, read_nodes, read_pools
 from llm_serving_exporter.derive.price import purchase_usd_per_gpu_hour
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.facts.gpu_names import split_words
@@ -22,34 +23,27 @@ from llm_serving_exporter.schema.reading import elements, is_empty, mapping, typ
 from llm_serving_exporter.schema.tree import Node
 
 MOST_STATEMENTS = 10_000
-_GPUS = kinds.integer(1, 1_000_000)
+SECTIONS = ("prices", "rates", "power", "budget_usd_per_month", "pools", "nodes")
 _NAME = kinds.text("name", 253)
 
 
-def _moment(text: str) -> float:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        fix = "Write it as in 2026-01-31 or 2026-01-31T08:00:00Z."
-        raise InvalidValueError(f"{shown(text)} is not a date", fix) from None
-    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
-
-
-FROM = Kind("a date such as 2026-01-31, midnight UTC, or a time", _moment)
+# the rate of pools is built in
+_OWN_KINDS = tuple(kind for kind in RateKind if kind is not RateKind.POOL)
+_ONE_OF = kinds.choice("kind of rate", tuple(kind.value for kind in _OWN_KINDS))
+_RATE_KIND = Kind(_ONE_OF.expects, lambda text: RateKind(_ONE_OF.parse(text)))
 _POWER = table(
     usd_per_kwh=Key(reads=kinds.decimal("USD above 0, up to 100", 0.0, 100.0)),
     pue=Key(reads=kinds.decimal("a PUE from 1 to 10", 1 - 1e-9, 10.0)),
     carbon_grams_per_kwh=Key(reads=kinds.decimal("grams above 0, up to 10000", 0.0, 10_000.0)),
 )
 _RATE = table(
-    kind=Key(reads=kinds.member("kind of rate", RateKind)),
+    kind=Key(reads=_RATE_KIND),
     includes_power=Key(reads=kinds.BOOLEAN),
-    committed_gpus=Key(reads=_GPUS),
+    committed_gpus=Key(reads=GPUS),
 )
-_INSTANCE = table(usd_per_hour=Key(reads=kinds.USD, required=True), gpus=Key(reads=_GPUS, required=True))
 _PURCHASE = table(
     usd=Key(reads=kinds.USD, required=True),
-    gpus=Key(reads=_GPUS, required=True),
+    gpus=Key(reads=GPUS, required=True),
     years=Key(reads=kinds.decimal("years above 0, up to 50", 0.0, 50.0), required=True),
     overhead_ratio=Key(reads=kinds.decimal("a ratio from 0 to 10", -1e-12, 10.0)),
 )
@@ -66,20 +60,18 @@ def _read_names(kind: Kind[str]) -> Reader:
     return read
 
 
-def _read_gpu_models(node: Node, place: Place, own: Sequence[GpuSpec]) -> list[str]:
-    """The same of cards: of the catalogue's, or of those that the configuration describes."""
+def _gpu_model_kind(own: Sequence[GpuSpec]) -> Kind[str]:
+    """A card of the catalogue, or one that the configuration describes."""
     known = {split_words(name) for spec in own for name in (spec.name, *spec.names)}
-    kind = Kind(
+    return Kind(
         GPU_MODEL.expects, lambda text: text if split_words(text) in known else GPU_MODEL.parse(text), is_text=True
     )
-    found: list[str] = _read_names(kind)(node, place, None)
+
+
+def _read_gpu_models(node: Node, place: Place, own: Sequence[GpuSpec]) -> list[str]:
+    """The same of cards."""
+    found: list[str] = _read_names(_gpu_model_kind(own))(node, place, None)
     return found
-
-
-def _read_instance(node: Node, place: Place, context: object) -> float | None:
-    """USD per GPU and hour of a machine that is paid by the hour."""
-    found = read_complete(_INSTANCE, node, place, "Write {usd_per_hour: 55.04, gpus: 8}.")
-    return None if found is None else found["usd_per_hour"] / found["gpus"]
 
 
 def _read_purchase(node: Node, place: Place, context: object) -> float | None:
@@ -96,12 +88,12 @@ _SCOPES = {
 }  # fmt: skip
 # how much it is, in USD per GPU and hour: exactly one of them
 _AMOUNTS = table(
-    usd_per_gpu_hour=Key(reads=kinds.USD), instance=Key(reads=_read_instance), purchase=Key(reads=_read_purchase)
+    usd_per_gpu_hour=Key(reads=kinds.USD), instance=Key(reads=read_instance_price), purchase=Key(reads=_read_purchase)
 )
 _STATEMENT = {
     **table(**{name: Key(reads=_read_gpu_models if name == "gpu_model" else _read_names(_NAME)) for name in _SCOPES}),
     **_AMOUNTS,
-    **table(rate=Key(reads=_NAME), since=Key(name="from", reads=FROM)),
+    **table(rate=Key(reads=_NAME), since=Key(name="from", reads=MOMENT)),
 }
 _HINTS = {
     "usd_per_hour": "Write usd_per_gpu_hour, or instance: {usd_per_hour: 55.04, gpus: 8}.",
@@ -138,7 +130,22 @@ def look_at_prices(path: str, read: Callable[[Path], str] = read_bounded, own: S
     problems: list[Problem] = []
     book = read_prices(path, Place(path, "", problems), note_end, own)
     odd = f"{path}: there is no final newline, so that its last line may be cut short. End it with one."
-    return PriceReading(book, tuple(problems), (odd,) if ends and ends[0] not in ("", "\n", "\r") else ())
+    warnings = [odd] if ends and ends[0] not in ("", "\n", "\r") else []
+    if book is not None:
+        warnings += [f"{path}: {warning}" for warning in _doubt_pools(book)]
+    return PriceReading(book, tuple(problems), tuple(warnings))
+
+
+def _doubt_pools(book: PriceBook) -> Iterator[str]:
+    """Where pools and prices at their rate do not go together, which is legal while one of them is yet to come."""
+    priced = any(one.rate == RateKind.POOL for one in book.statements)
+    if priced and not book.pools:
+        yield "prices stand at the rate pool, and there are no pools: nothing is taken off them. Add pools, or write rate: on_demand."
+    if book.pools and not priced:
+        yield (
+            "there are pools, and no price at the rate pool: no GPU is metered for them, and the review shows all of them as unused. "
+            "Write rate: pool beside the uncommitted price of the GPUs that they are for."
+        )
 
 
 def read_prices(
@@ -151,7 +158,7 @@ def read_prices(
         return None
     if is_empty(document):
         place.refuse("the file is empty", "Write prices: [{gpu_model: H100 SXM, usd_per_gpu_hour: 2.49}].")
-    section = mapping(document, place, ("prices", "rates", "power", "budget_usd_per_month"))
+    section = mapping(document, place, SECTIONS)
     rates = _rates(section.get("rates"), place.key("rates"))
     statements: dict[tuple[Scope, str, float | None], PriceStatement] = {}
     used: dict[str, Rate] = dict(rates)
@@ -168,9 +175,17 @@ def read_prices(
     at = place.key("power")
     power = Power(**read_keys(_POWER, mapping(section.get("power"), at, names_of(_POWER)), at))
     budget = value(section.get("budget_usd_per_month"), place.key("budget_usd_per_month"), kinds.USD)
+    pools = read_pools(section.get("pools"), place.key("pools"), partial(_find_gpu, own=own))
+    nodes = read_nodes(section.get("nodes"), place.key("nodes"))
     if len(place.problems) > before:
         return None
-    return PriceBook(tuple(statements.values()), tuple(used.values()), power, budget)
+    return PriceBook(tuple(statements.values()), tuple(used.values()), power, budget, pools, nodes)
+
+
+def _find_gpu(node: Node, place: Place, own: Sequence[GpuSpec]) -> str | None:
+    """The kind of GPU that a pool is for, as series name it."""
+    found = value(node, place, _gpu_model_kind(own))
+    return None if found is None else _catalogued(found, own)
 
 
 def _rates(node: Node | None, place: Place) -> dict[str, Rate]:
@@ -185,11 +200,16 @@ def _rates(node: Node | None, place: Place) -> dict[str, Rate]:
     found = {}
     for name, own in node.items():
         at = place.key(name)
+        if name == RateKind.POOL:
+            at.refuse(
+                "pool is the rate of the section pools, and what it is stands there", "Give this one another name."
+            )
+            continue
         given = read_keys(_RATE, mapping(own, at, names_of(_RATE)), at)
         if "kind" not in given and name in set(RateKind):
             given["kind"] = RateKind(name)
         if "kind" not in given:
-            at.refuse("kind is missing", f"Write kind: one of {', '.join(RateKind)}.")
+            at.refuse("kind is missing", f"Write kind: one of {', '.join(_OWN_KINDS)}.")
         elif _named(name, at):
             found[name] = Rate(name, **given)
     return found

@@ -15,6 +15,7 @@ from llm_serving_exporter.errors import ConfigError, DrillResultsError
 from llm_serving_exporter.files.watched import Watched
 from llm_serving_exporter.model.drill import DrillResult
 from llm_serving_exporter.model.hardware import GpuSpec
+from llm_serving_exporter.model.pools import Pool
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.schema.problems import shown
 from llm_serving_exporter.state import drill_results
@@ -79,7 +80,7 @@ def refresh_prices(file: PriceFile) -> bool:
 
 
 def describe_price_changes(old: PriceBook, new: PriceBook) -> list[str]:
-    """What another price file states otherwise, old and new, a line each: prices, rates, electricity, the budget."""
+    """What another price file states otherwise, old and new, a line each: prices, rates, pools, nodes, electricity, the budget."""
     before, after = _list_terms(old), _list_terms(new)
     every = dict.fromkeys((*before, *after))
     return [
@@ -101,6 +102,17 @@ def _list_terms(book: PriceBook) -> dict[str, str]:
         committed = "" if rate.committed_gpus is None else f", {rate.committed_gpus} committed"
         power = "with" if rate.includes_power else "without"
         found[f"rate {shown(rate.name)}"] = f"{rate.kind.value}{committed}, {power} power"
+    for pool in book.pools:
+        of = shown(pool.use.instance_type or pool.use.gpu_name) if pool.gpus else f"{len(pool.rates)} rates"
+        much = (
+            f"{pool.usd_per_hour:.12g} USD/h"
+            if not pool.gpus
+            else f"{pool.gpus:.12g} GPUs at {pool.usd_per_gpu_hour:.12g} USD"
+        )
+        found[f"pool {shown(pool.name)}"] = f"{pool.kind.value} of {of}, {much}, {_write_span(pool)}"
+    for name, place in book.nodes:
+        parts = (place.region, place.zone, place.instance_type, place.provider_id)
+        found[f"node {shown(name)} stands"] = ", ".join(shown(part) for part in parts if part)
     power_terms = {
         "USD per kWh": book.power.usd_per_kwh,
         "PUE": book.power.pue,
@@ -108,6 +120,11 @@ def _list_terms(book: PriceBook) -> dict[str, str]:
         "budget a month in USD": book.budget_usd_per_month,
     }
     return found | {what: f"{amount:.12g}" for what, amount in power_terms.items() if amount is not None}
+
+
+def _write_span(pool: Pool) -> str:
+    ends = (pool.from_unix_seconds, pool.until_unix_seconds)
+    return " until ".join("-" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}" for at in ends)
 
 
 def watch_drills(path: str) -> DrillFile:

@@ -17,13 +17,14 @@ from llm_serving_exporter import __version__
 from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.expose import cost, gpu, serving
 from llm_serving_exporter.expose.families import Families
-from llm_serving_exporter.expose.identity import LabelBook, list_own_labels
+from llm_serving_exporter.expose.identity import NO_PLACES, LabelBook, list_own_labels
 from llm_serving_exporter.expose.labels import NO_LABELS
 from llm_serving_exporter.model.cost import Attribution
 from llm_serving_exporter.model.drill import Verdict
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kept_cost import StorageReport
 from llm_serving_exporter.model.mode import Mode
+from llm_serving_exporter.model.pools import NOWHERE, NodePlace
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.reading import TargetReading, View
 from llm_serving_exporter.model.shard import Shard
@@ -77,13 +78,14 @@ class ViewCollector(Collector):
         view, setup, now = self._view(), self._setup(), self._monotonic()
         self._book.forget_others({reading.target.name for reading in view.targets})
         families = Families(setup.target_labels, _own_labels(view, setup), self._book, all_buckets=setup.all_buckets)
+        stated = dict(setup.prices.nodes) if setup.prices is not None else NO_PLACES
         for number, reading in enumerate(view.targets, 1):
-            _guarded(f"target {reading.target.name}", _target, families, reading, setup, now)
+            _guarded(f"target {reading.target.name}", _target, families, reading, setup, stated, now)
             if not number % _SPOOLED_EVERY:
                 families.spool_lines()
         oldest = now - setup.gpu_stale_after_seconds
         _guarded("gpus", gpu.add_gpus, families, view, setup.node, oldest_monotonic_seconds=oldest)
-        _guarded("gpu assignment", gpu.add_assignments, families, view, setup.node)
+        _guarded("gpu assignment", gpu.add_assignments, families, view, setup.node, stated.get(setup.node, NOWHERE))
         _guarded("kubelet", gpu.add_kubelet, families, view, setup.node)
         _guarded("exporter", _exporter, families, view, setup)
         _guarded("values that were left out", self._add_left_out, families, view)
@@ -143,9 +145,17 @@ def _own_labels(view: View, setup: Setup) -> tuple[str, ...]:
     return list_own_labels([*[reading.target.identity for reading in view.targets], *stated])
 
 
-def _target(families: Families, reading: TargetReading, setup: Setup, now_monotonic_seconds: float) -> None:
+def _target(
+    families: Families,
+    reading: TargetReading,
+    setup: Setup,
+    stated: Mapping[str, NodePlace],
+    now_monotonic_seconds: float,
+) -> None:
     fresh = reading.fresh(now_monotonic_seconds, setup.stale_after_seconds)
-    serving.add_target_health(families, reading, fresh=fresh, now_monotonic_seconds=now_monotonic_seconds)
+    serving.add_target_health(
+        families, reading, fresh=fresh, now_monotonic_seconds=now_monotonic_seconds, stated=stated
+    )
     if fresh:
         serving.add_serving(families, reading)
     cost.add_cost(families, reading, fresh=fresh)

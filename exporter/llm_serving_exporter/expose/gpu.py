@@ -7,12 +7,14 @@ from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.catalogue.roofline import GPU_PEAK_FLOPS
 from llm_serving_exporter.derive.gpus import Origin
 from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.expose.identity import label_place
 from llm_serving_exporter.expose.labels import NO_LABELS, SharedLabels
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.device import DRIVER_SOURCES, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kubelet import Worker
+from llm_serving_exporter.model.pools import NOWHERE, NodePlace
 from llm_serving_exporter.model.reading import View
 from llm_serving_exporter.model.target import Target
 
@@ -117,8 +119,9 @@ def _gpu(families: Families, reading: GpuReading, readings: GpuReadings, node: s
         families.add_by_label(metric, labels, label, values)
 
 
-def add_assignments(families: Families, view: View, node: str) -> None:
-    """Which GPU serves which target, and how much of it; with the workers here of targets that another exporter reads."""
+def add_assignments(families: Families, view: View, node: str, place: NodePlace = NOWHERE) -> None:
+    """Which GPU serves which target, and how much of it; with the workers here of targets that another exporter reads. `place`: where the
+    price file says that the node stands."""
     for reading in view.targets:
         for uuid in reading.gpu_uuids:
             labels = families.of_target(reading.target)
@@ -136,7 +139,12 @@ def add_assignments(families: Families, view: View, node: str) -> None:
         key = (found.worker.target, found.worker.model_name, found.worker.role)
         if key not in nodes:
             nodes.add(key)
-            own = {"model_name": found.worker.model_name, "role": found.worker.role, "node": node}
+            own = {
+                "model_name": found.worker.model_name,
+                "role": found.worker.role,
+                "node": node,
+                **label_place(place.fill_up(found.worker.place)),
+            }
             families.add_info(health.TARGET_NODE_INFO, labels, **own)
 
 

@@ -11,11 +11,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from llm_serving_exporter.catalogue.health import AS_WRITTEN
 from llm_serving_exporter.catalogue.own_labels import MOST_LABELS
-from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, PLACE_LABELS
+from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, NODE_LABELS, PLACE_LABELS
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.pools import NOWHERE, NodePlace
 from llm_serving_exporter.model.target import Target
 
+NO_PLACES: Mapping[str, NodePlace] = {}
 _NO_PLACE = dict.fromkeys(PLACE_LABELS, "")
 _FIELDS = tuple(name for name in IDENTITY_LABELS if name != "node")
 
@@ -51,6 +53,21 @@ def list_own_labels(identities: Iterable[Identity]) -> tuple[str, ...]:
         return ()
     counts = Counter(name for labels in stated for name, _ in labels)
     return tuple(name for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_LABELS])
+
+
+def find_place(target: Target, node: str, stated: Mapping[str, NodePlace]) -> NodePlace:
+    """Where one of the target's nodes stands: as the price file says, else as discovery knows, else as the target is configured, whose own
+    place is that of its first node."""
+    found = stated.get(node, NOWHERE).fill_up(dict(target.node_places).get(node, NOWHERE))
+    if target.nodes[:1] != (node,):
+        return found
+    of = target.identity
+    return found.fill_up(NodePlace(of.region, "", of.instance_type, of.provider_id))
+
+
+def label_place(place: NodePlace) -> dict[str, str]:
+    """The labels of where a node stands."""
+    return {name: getattr(place, name) for name in NODE_LABELS}
 
 
 def label_written(names: Iterable[str]) -> SharedLabels:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from llm_serving_exporter.catalogue import cost, health
 from llm_serving_exporter.catalogue.serving import COUNTERS, GAUGES, HISTOGRAMS
 from llm_serving_exporter.expose import roofline
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.figures import add_figures
+from llm_serving_exporter.expose.identity import NO_PLACES, find_place, label_place
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.numbers import resolution
+from llm_serving_exporter.model.pools import NodePlace
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
@@ -71,8 +73,16 @@ def _passed_through(families: Families, engine: EngineSnapshot, labels: SharedLa
         families.add_value(metric, labels, getattr(engine, metric.name))
 
 
-def add_target_health(families: Families, reading: TargetReading, *, fresh: bool, now_monotonic_seconds: float) -> None:
-    """State, attempts, identity and signals of one target: there in every state. `fresh`: whether its serving series are shown."""
+def add_target_health(
+    families: Families,
+    reading: TargetReading,
+    *,
+    fresh: bool,
+    now_monotonic_seconds: float,
+    stated: Mapping[str, NodePlace] = NO_PLACES,
+) -> None:
+    """State, attempts, identity and signals of one target: there in every state. `fresh`: whether its serving series are shown; `stated`:
+    where the price file says that nodes stand."""
     target = reading.target
     labels = families.of_target(target)
     role = reading.role.value
@@ -88,7 +98,8 @@ def add_target_health(families: Families, reading: TargetReading, *, fresh: bool
         group=target.group,
     )
     for node in target.nodes:
-        families.add_info(health.TARGET_NODE_INFO, labels, model_name=model_name, role=role, node=node)
+        place = label_place(find_place(target, node, stated))
+        families.add_info(health.TARGET_NODE_INFO, labels, model_name=model_name, role=role, node=node, **place)
     if reading.target_gpus is not None:
         cards = _count_cards(reading, reading.target_gpus)
         families.add_value(health.TARGET_GPUS, labels, cards, gpu_name=reading.target_gpus.name)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from llm_serving_exporter.model.attempt import Attempt
+from llm_serving_exporter.model.pools import NOWHERE, NodePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Worker:
     model_name: str = ""  # as served by the leader; "": not known here
     role: str = "unified"  # of the leader; a value of Role
     pod_uid: str = ""  # of the worker, which tells it from the next pod of its name; "": not known
+    place: NodePlace = NOWHERE  # where its node stands
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from llm_serving_exporter.model.frozen import speed_up
+from llm_serving_exporter.model.pools import NodePlace, Pool
 
 
 class RateKind(StrEnum):
@@ -15,6 +16,8 @@ class RateKind(StrEnum):
     ON_DEMAND = "on_demand"
     SPOT = "spot"
     OWNED = "owned"
+    # at the uncommitted price: what commitments take off it is known by the hour and over all of a fleet, in the review
+    POOL = "pool"
 
 
 class Scope(StrEnum):
@@ -63,6 +66,8 @@ class PriceBook:
     rates: tuple[Rate, ...]  # every rate of a statement is among them
     power: Power = field(default_factory=Power)  # what a kilowatt-hour costs and emits
     budget_usd_per_month: float | None = None  # of a month of 730 hours; None: not stated
+    pools: tuple[Pool, ...] = ()  # what is committed at a cloud; they apply in the review
+    nodes: tuple[tuple[str, NodePlace], ...] = ()  # where nodes stand, by name; no name twice
 
 
 @speed_up
@@ -72,3 +77,8 @@ class Price:
 
     usd_per_gpu_hour: float  # at the rate
     rate: Rate  # how it is paid for
+
+    @property
+    def before_commitments(self) -> bool:
+        """Whether commitments are yet to be taken off it."""
+        return self.rate.kind is RateKind.POOL

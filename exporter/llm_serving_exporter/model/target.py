@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from llm_serving_exporter.model.identity import Identity, is_same_pod
 from llm_serving_exporter.model.model_settings import ModelSettings
+from llm_serving_exporter.model.pools import NodePlace
 
 
 class Role(StrEnum):
@@ -61,6 +62,9 @@ class Target:
     group: str = ""  # the label `group`, for users to group targets by; "": none
     identity: Identity = field(default_factory=Identity)  # its place, and labels of its own
     nodes: tuple[str, ...] = ()  # that it spans; (): this node for a local target, unknown for a remote one
+    node_places: tuple[
+        tuple[str, NodePlace], ...
+    ] = ()  # where those nodes stand, as discovery knows it; each at most once
     gpus: tuple[str | int, ...] | None = None  # UUIDs or indices of its GPUs; (): it has none; None: they are found out
     gpu_count: int | None = None  # of all its engines, for a remote target whose GPUs cannot be seen
     lacks_pods: bool = (
@@ -88,8 +92,8 @@ class Target:
 def is_relabelled(before: Target, now: Target) -> bool:
     """Whether two targets of one name are the same server, read in the same way.
 
-    Only its labels, its nodes and the number of its GPUs differ, if anything does: workers join the pods of a replica, leave them, and are
-    heard of later than their leader.
+    Only its labels, its nodes, where these stand, and the number of its GPUs differ, if anything does: workers join the pods of a replica,
+    leave them, and are heard of later than their leader.
     """
     if before == now:
         return True
@@ -97,6 +101,7 @@ def is_relabelled(before: Target, now: Target) -> bool:
         before,
         identity=now.identity,
         nodes=now.nodes,
+        node_places=now.node_places,
         group=now.group,
         gpu_count=now.gpu_count,
         lacks_pods=now.lacks_pods,

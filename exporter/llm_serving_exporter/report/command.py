@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -16,6 +17,7 @@ from llm_serving_exporter.clients.prometheus import Prometheus
 from llm_serving_exporter.clients.secrets import SecretError, read_secret
 from llm_serving_exporter.errors import ConfigError, DeliveryError, Problem, ReviewRunsError
 from llm_serving_exporter.files.written import write_atomically
+from llm_serving_exporter.model.pools import PoolBook
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.evidence.evidence import NoDataError, gather
 from llm_serving_exporter.report.evidence.fetch import Reader
@@ -26,6 +28,7 @@ from llm_serving_exporter.report.pages.csv_files import render_figures_csv, rend
 from llm_serving_exporter.report.pages.page import render_page
 from llm_serving_exporter.report.pages.summary import render_summary
 from llm_serving_exporter.report.settings.arguments import parser, settings_of
+from llm_serving_exporter.report.settings.price_files import read_price_files
 from llm_serving_exporter.report.settings.settings import Server, Settings
 from llm_serving_exporter.state import review_runs
 from llm_serving_exporter.terminal import (
@@ -49,11 +52,12 @@ def run(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 
 def _report(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     settings, timeout_seconds, warnings = settings_of(arguments, environ)
+    pools = read_price_files(settings.price_files)
     week = _asked(arguments.week, settings)
     access = _access(settings.server, environ)
     for warning in warnings:
         print_message(f"warning: {warning}")
-    made = _made(access, settings, week, timeout_seconds, _progress(always=arguments.progress))
+    made = _made(access, settings, week, timeout_seconds, _progress(always=arguments.progress), pools)
     if isinstance(made, int):
         return _noted(settings.out, made) if arguments.deliver else made
     status, files = _written(made, settings)
@@ -66,12 +70,17 @@ def _report(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _made(
-    access: Access, settings: Settings, week: Week | None, timeout_seconds: float, progress: Callable[[str], None]
+    access: Access,
+    settings: Settings,
+    week: Week | None,
+    timeout_seconds: float,
+    progress: Callable[[str], None],
+    pools: PoolBook | None,
 ) -> Review | int:
     """The review, or the exit status where there is none, which is said."""
     prometheus = Prometheus(JsonApi(access, timeout_seconds))
     try:
-        made = make(prometheus, settings, week, progress)
+        made = make(prometheus, settings, week, progress, pools)
     except (ApiError, NoDataError, ConfigError) as error:
         _clear(progress)
         print_message(f"error: {error}")
@@ -85,8 +94,14 @@ def _made(
     return made
 
 
-def make(prometheus: Prometheus, settings: Settings, week: Week | None, progress: Callable[[str], None]) -> Review:
-    """The review of a week, None = the last that is over by Prometheus' clock.
+def make(
+    prometheus: Prometheus,
+    settings: Settings,
+    week: Week | None,
+    progress: Callable[[str], None],
+    pools: PoolBook | None = None,
+) -> Review:
+    """The review of a week, None = the last that is over by Prometheus' clock. `pools`: what price files say of commitments and nodes.
 
     Raises ApiError and NoDataError where none can be made, ConfigError for a week that is not over.
     """
@@ -98,7 +113,7 @@ def make(prometheus: Prometheus, settings: Settings, week: Week | None, progress
             Problem("flag --week", "", f"{week.name} is not over", f"The last that is over is {latest.name}.")
         )
     reader = Reader(prometheus, Asking(settings.identity_labels, settings.by_labels), progress)
-    return build_review(gather(reader, week or latest, now), settings)
+    return build_review(replace(gather(reader, week or latest, now), pools=pools), settings)
 
 
 def write(made: Review, folder: Path, keep: int | None) -> list[Path]:

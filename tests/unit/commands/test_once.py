@@ -115,6 +115,16 @@ def test_tokens_between_the_two_samples_have_a_cost() -> None:
     assert "cost USD" not in absent(found)
 
 
+def test_a_price_of_pools_is_before_commitments() -> None:
+    found = read(
+        AFTER, prices=PriceBook((PriceStatement(Scope.TARGET, "a", 4.0, "pool"),), (Rate("pool", RateKind.POOL),))
+    )
+    assert "cost: 2 GPUs at $4.00 an hour (rate pool, before commitments); busy" in as_table(found)
+    document = as_document_of(found)["cost"]
+    assert (document["rate"], document["before_commitments"]) == ("pool", True)
+    assert as_document_of(read(AFTER))["cost"]["before_commitments"] is False
+
+
 def test_where_no_token_was_counted_there_is_a_sentence_and_no_0() -> None:
     found = read(BEFORE)
     document = as_document_of(found)["cost"]

@@ -177,6 +177,9 @@ def test_what_a_price_file_changes_is_told_old_and_new(tmp_path: Path, caplog: p
         "prices:\n- {node: a, usd_per_gpu_hour: 2.5}\n- {node: b, usd_per_gpu_hour: 2, rate: reserved}\n"
         "- {gpu_name: X1, usd_per_gpu_hour: 1}\n- {node: same, usd_per_gpu_hour: 9}\n"
         "power: {usd_per_kwh: 0.3}\nbudget_usd_per_month: 200\n"
+        "pools:\n- {name: r, kind: quantity, gpu_name: X1, gpus: 8, usd_per_gpu_hour: 0.5, from: 2026-01-31}\n"
+        "- {name: s, kind: spend, usd_per_hour: 4, rates: [{gpu_name: X1, usd_per_gpu_hour: 0.5}]}\n"
+        "nodes: [{node: a, region: eu, zone: eu-a}]\n"
     )
     with caplog.at_level(logging.INFO, logger="llm_serving_exporter.prices"):
         assert looked_at_twice(file)
@@ -189,6 +192,9 @@ def test_what_a_price_file_changes_is_told_old_and_new(tmp_path: Path, caplog: p
         "budget a month in USD: 100 -> 200",
         'gpu_model "X1": none -> 1 USD (rate "on_demand")',
         'rate "reserved": none -> reserved, with power',
+        'pool "r": none -> quantity of "X1", 8 GPUs at 0.5 USD, 2026-01-31T00:00:00Z until -',
+        'pool "s": none -> spend of 1 rates, 4 USD/h, - until -',
+        'node "a" stands: none -> "eu", "eu-a"',
         "USD per kWh: none -> 0.3",
     ]
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from llm_serving_exporter.report.settings.price_files import read_price_files
 from tests.support.helm import (
     CHART,
     KUBE_VERSION,
@@ -388,3 +389,27 @@ def test_the_review_is_the_examples_cronjob() -> None:
         "out": "/var/lib/llm-serving-exporter/reviews",
         "prometheus": {"url": "http://prometheus:9090"},
     }
+
+
+def test_the_review_has_the_pools_of_the_exporters_prices(tmp_path: Path) -> None:
+    prices = yaml.safe_load((ROOT / "deploy/prices.example.yml").read_text())
+    values = tmp_path / "values.yml"
+    values.write_text(
+        yaml.safe_dump(
+            {"prices": prices, "report": {"enabled": True, "settings": {"prometheus": {"url": "http://p:9090"}}}}
+        )
+    )
+    files = yaml.safe_load(pick(render("-f", str(values)), "ConfigMap", f"{NAME}-report")["data"]["report.yml"])
+    assert files["price_file"] == "prices.yml"
+    written = pick(render("-f", str(values)), "ConfigMap", f"{NAME}-report")["data"]["prices.yml"]
+    path = tmp_path / "prices.yml"
+    path.write_text(written)
+    found = read_price_files((str(path),))
+    assert found is not None
+    assert [pool.name for pool in found.pools] == ["reserved-h200", "block-november", "savings-plan"]
+    # another one may be named
+    other = render("-f", str(values), "--set=report.settings.price_file=/etc/mine.yml")
+    assert (
+        yaml.safe_load(pick(other, "ConfigMap", f"{NAME}-report")["data"]["report.yml"])["price_file"]
+        == "/etc/mine.yml"
+    )

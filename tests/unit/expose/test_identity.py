@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from llm_serving_exporter.catalogue.roofline import BANDWIDTH_RATIO
-from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, PLACE_LABELS
+from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, NODE_LABELS, PLACE_LABELS
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
@@ -23,6 +23,8 @@ from llm_serving_exporter.expose.labels import MOST_KEPT, SharedLabels
 from llm_serving_exporter.expose.lines import write_lines
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.pools import NodePlace
+from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.target import ExpectedReplicas, Role, Target
 from tests.support.builders.snapshots import snapshot_of
 
@@ -35,10 +37,14 @@ UNKNOWN = Target("b", "http://10.0.0.8:8000")
 
 
 def samples(
-    *target_labels: str, expected: tuple[ExpectedReplicas, ...] = (), drills: tuple[DrillResult, ...] = ()
+    *target_labels: str,
+    targets: tuple[Target, ...] = (KNOWN, UNKNOWN),
+    prices: PriceBook | None = None,
+    expected: tuple[ExpectedReplicas, ...] = (),
+    drills: tuple[DrillResult, ...] = (),
 ) -> list[Sample]:
     store, registry = Store(), CollectorRegistry()
-    for target in (KNOWN, UNKNOWN):
+    for target in targets:
         store.put_target(
             replace(
                 store.add_target(target),
@@ -48,7 +54,7 @@ def samples(
             )
         )
     store.put_drills(drills)
-    setup = Setup(15.0, 20.0, "exporters-node", expected, target_labels=target_labels)
+    setup = Setup(15.0, 20.0, "exporters-node", expected, prices=prices, target_labels=target_labels)
     registry.register(ViewCollector(store.view, lambda: setup, lambda: 101.0))
     served = encode(registry, "")[0]
     assert served == generate_latest(registry)
@@ -87,6 +93,30 @@ def test_the_info_series_shows_the_whole_identity_and_the_nodes() -> None:
     assert node.labels["node"] == "n1"
     (bare,) = (sample for sample in of_target(found, UNKNOWN) if sample.name == "llm_serving_target_info")
     assert {name: bare.labels[name] for name in IDENTITY_LABELS} == dict.fromkeys(IDENTITY_LABELS, "")
+
+
+def test_each_node_shows_where_it_stands_by_whoever_is_believed_first() -> None:
+    spread = replace(
+        KNOWN,
+        nodes=("n1", "n2", "n3"),
+        node_places=(("n1", NodePlace("", "eu-a", "p4", "")), ("n2", NodePlace("us", "us-b", "g6", "i-2"))),
+    )
+    # the price file knows better what n1 is, and is the only one that knows of n3
+    prices = PriceBook((), (), nodes=(("n1", NodePlace(instance_type="p5e")), ("n3", NodePlace("ap", "ap-c"))))
+    # a label that stands on every series of a target, too, gives way to that of the node
+    for chosen in ((), ("region", "instance_type")):
+        found = samples(*chosen, targets=(spread,), prices=prices)
+        shown = {
+            sample.labels["node"]: tuple(sample.labels[name] for name in NODE_LABELS)
+            for sample in found
+            if sample.name == "llm_serving_target_node_info"
+        }
+        assert shown == {
+            # discovery before the target's own region and provider_id, which are those of its first node
+            "n1": ("eu", "eu-a", "p5e", "i-0"),
+            "n2": ("us", "us-b", "g6", "i-2"),
+            "n3": ("ap", "ap-c", "", ""),
+        }
 
 
 def test_a_replica_of_several_nodes_is_on_none_of_them_alone() -> None:

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from llm_serving_exporter.model.pools import Pool, PoolKind, PoolUse
 from llm_serving_exporter.report.evidence.usage import Gap
 from llm_serving_exporter.report.figures.actions import choose_actions
 from llm_serving_exporter.report.figures.change import Change
 from llm_serving_exporter.report.figures.findings import RULES, Facts, apply_rules
 from llm_serving_exporter.report.figures.outlook import ApiComparison, Outlook
+from llm_serving_exporter.report.figures.pools import PoolRow, Pools
 from llm_serving_exporter.report.figures.rates import Commitment, Steady
 from llm_serving_exporter.report.figures.rows import AlertRow, AlertSums, Attainment, ModelRow
 from llm_serving_exporter.report.figures.spare import Spare
@@ -29,6 +31,23 @@ ROW = ModelRow("m", NOW, EARLIER, 0.3, "gpm", 0.1)
 
 def now(**usd: float) -> Totals:
     return replace(NOW, usd_by_phase=usd)
+
+
+def pools_of(used: float, committed: float) -> Pools:
+    """A pool of a GPU at $1.25 that costs $2 without it."""
+    pool = Pool("r", PoolKind.QUANTITY, PoolUse("H100"), 1.0, 1.25)
+    row = PoolRow(
+        pool,
+        committed,
+        used,
+        committed - used,
+        0.0,
+        committed / 1.25,
+        used / 1.25,
+        (committed - used) / 1.25,
+        used * 1.6,
+    )
+    return Pools((row,), (), (), ())
 
 
 CASES: dict[str, tuple[Facts, str, Facts]] = {
@@ -71,6 +90,11 @@ CASES: dict[str, tuple[Facts, str, Facts]] = {
         Facts(NOW, EARLIER, commitments=(Commitment("r", 100.0, 60.0, 40.0, 2.0),)),
         "60 % of the commitment “r” was used: 40.0 GPU-hours ($80.00) were paid for and stood idle.",
         Facts(NOW, EARLIER, commitments=(Commitment("r", 100.0, 98.0, 2.0, 2.0),)),
+    ),
+    "unused pool": (
+        Facts(NOW, EARLIER, pools=pools_of(20.0, 100.0)),
+        "$80.00 of the $100 of the pool “r” stood unused. Without it the week would have been cheaper: it took $12.00 off.",
+        Facts(NOW, EARLIER, pools=pools_of(96.0, 100.0)),
     ),
     "commitment without a price": (
         Facts(NOW, EARLIER, commitments=(Commitment("r", 100.0, 0.0, 100.0, None, ("eu",)),)),

@@ -10,12 +10,13 @@ import pytest
 import yaml
 
 from llm_serving_alerts.alerting import verdicts
-from llm_serving_alerts.promql import MODEL, TARGET
+from llm_serving_alerts.promql import MODEL, NODES, TARGET
+from llm_serving_alerts.records.identity import TARGET_CLAIMS
 from llm_serving_alerts.render import every_rule, rule_groups
 from llm_serving_alerts.rules import ALERT_PREFIX, AlertRule, Record, Severity
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.catalogue import BY_NAME
-from llm_serving_exporter.catalogue.spec import Subject
+from llm_serving_exporter.catalogue.spec import NODE_LABELS, Subject
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.names import Asking
 from tests.pack.judging import verdict
@@ -149,6 +150,41 @@ def test_labels_of_targets_are_read_under_the_name_that_a_scrape_left_them(tmp_p
     ):
         samples = [{"labels": labels, "value": value} for labels, value in expected.items()]
         promtool_test(tmp_path, series, {"expr": f"sum by ({by}) ({query})", "eval_time": "2h", "exp_samples": samples})
+
+
+@NEEDS_PROMTOOL
+def test_a_node_whose_place_becomes_known_is_one_node_to_the_rules_and_its_place_is_read_under_either_name(
+    tmp_path: Path,
+) -> None:
+    of = 'job="x",instance="y",target="a",model_name="m",role="unified",node="gpu-1"'
+    # at 30 minutes the exporter begins to know its zone; the scrape of the other has a region of its own
+    places = [
+        {"series": f"llm_serving_target_node_info{{{of}}}", "values": "1x30 stale"},
+        {
+            "series": f'llm_serving_target_node_info{{{of},zone="z",exported_region="r",region="scrape"}}',
+            "values": "_x29 1x90",
+        },
+        {
+            "series": 'llm_serving_target_info{job="x",instance="y",target="a",model_name="m",role="unified"}',
+            "values": "1x120",
+        },
+    ]
+    query = Asking().over_hour(names.NODE_INFO, ("target", "node", *NODE_LABELS), 3600.0)
+    both = [
+        {"labels": '{target="a",node="gpu-1"}', "value": 1},
+        {"labels": '{target="a",node="gpu-1",zone="z",region="r"}', "value": 1},
+    ]
+    promtool_test(tmp_path, places, {"expr": query, "eval_time": "1h", "exp_samples": both})
+    (record,) = (rule.expr for rule in RENDERED if isinstance(rule, Record) and rule.record == NODES)
+    (claims,) = (
+        rule.expr
+        for rule in RENDERED
+        if isinstance(rule, Record) and rule.record == TARGET_CLAIMS and rule.labels == {"of": "nodes"}
+    )
+    for minute in ("29m", "30m", "31m", "1h"):
+        one = {"expr": f"count ({record})", "eval_time": minute, "exp_samples": [{"labels": "{}", "value": 1}]}
+        promtool_test(tmp_path, places, one)
+        promtool_test(tmp_path, places, {"expr": claims, "eval_time": minute, "exp_samples": []})
 
 
 def test_what_the_bill_is_split_by_may_be_a_label_of_a_target() -> None:

@@ -234,6 +234,10 @@ def test_steady_gpus_are_those_of_the_quietest_hour() -> None:
     book = Book(prices=prices, rates=rates, committed=(gauge(2.0, rate="res"),))
     week = Usage(gpu_seconds=(line,))
     assert find_steady_load(week, book, 168, measure_commitments(week, book, WEEK)) == ()
+    # and so is a pool: 1.5 of two GPUs in the mean are two whole ones
+    bare = Book(prices=prices, rates=rates)
+    assert find_steady_load(week, bare, 168, promised={"H100": 1.5 * 168}) == ()
+    assert [one.gpus for one in find_steady_load(week, bare, 168, promised={"H100": 168.0, "A100": 500.0})] == [1.0]
     # what adding up leaves behind the point is no GPU, and a price that changed is the one that stands in the file
     rest = replace(measure_commitments(week, book, WEEK)[0], unused_gpu_hours=168.00000000000023)
     changed = (

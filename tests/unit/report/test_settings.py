@@ -44,6 +44,7 @@ api_price: {name: An API, input_usd_per_million: 3, cached_input_usd_per_million
 purchase: {usd: 250000}
 monthly_costs: {storage: 500, network: 1000, monitoring: 500, engineering: 5000}
 objectives: {ttft: 0.99, errors: 0.999}
+price_file: [prices.yml, /etc/other.yml]
 schedule: 0 7 * * mon
 webhook_url_env: HOOK
 smtp: {host: mail.example.com, port: 2525, from: a@example.com, to: [b@example.com], username: me, password_env: MAIL_PASSWORD}
@@ -66,7 +67,20 @@ smtp: {host: mail.example.com, port: 2525, from: a@example.com, to: [b@example.c
         "0 7 * * mon",
         Secret(env="HOOK"),
         Smtp("mail.example.com", "a@example.com", ("b@example.com",), 2525, True, "me", Secret(env="MAIL_PASSWORD")),
+        (str(tmp_path / "prices.yml"), "/etc/other.yml"),
     )
+    # one needs no list, and flags win
+    assert read("prometheus: {url: 'http://a:1'}\nprice_file: p.yml", tmp_path).price_files == (
+        str(tmp_path / "p.yml"),
+    )
+    words = ("--price-file", "/a.yml", "--price-file", "/b.yml")
+    assert read("prometheus: {url: 'http://a:1'}\nprice_file: p.yml", tmp_path, *words).price_files == (
+        "/a.yml",
+        "/b.yml",
+    )
+    assert problems("prometheus: {url: 'http://a:1'}\nprice_file: {a: b}", tmp_path) == [
+        "price_file: must be a path, not a mapping. Write a single value."
+    ]
 
 
 def test_flags_win_over_the_file(tmp_path: Path) -> None:

@@ -170,18 +170,25 @@ def decode_pod(body: bytes | msgspec.Raw, labels: Collection[str], annotations: 
     )
 
 
+# https://kubernetes.io/docs/reference/labels-annotations-taints/: of a region, a zone, an instance type, the old name behind the new one
+_PLACE_LABELS = (
+    ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"),
+    ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
+    ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"),
+)
+
+
 def decode_node(body: bytes | msgspec.Raw) -> tuple[str, NodeRecord]:
     """A node: its name and what is kept of it. Raises msgspec.MsgspecError for what is no node."""
     node = _NODE.decode(body)
     if not node.metadata.name:
         raise msgspec.ValidationError("a node without a name")
     labels = node.metadata.labels or {}
-    # https://kubernetes.io/docs/reference/labels-annotations-taints/
-    region, kind = labels.get("topology.kubernetes.io/region", ""), labels.get("node.kubernetes.io/instance-type", "")
+    region, zone, kind = (next((labels[name] for name in names if labels.get(name)), "") for names in _PLACE_LABELS)
     # of NVIDIA's GPU feature discovery, for time slicing and MPS
     replicas = labels.get("nvidia.com/gpu.replicas", "1")
     return node.metadata.name, NodeRecord(
-        node.spec.providerID[:_LONGEST_TEXT], region, kind, replicas not in ("0", "1")
+        node.spec.providerID[:_LONGEST_TEXT], region, kind, zone, replicas not in ("0", "1")
     )
 
 

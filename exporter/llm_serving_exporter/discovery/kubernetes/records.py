@@ -74,4 +74,5 @@ class NodeRecord:
     provider_id: str = ""  # of the machine
     region: str = ""  # that it is in
     instance_type: str = ""  # that it was ordered as
+    zone: str = ""  # of the region
     shares_gpus: bool = False  # whether its device plugin hands out a GPU several times, so that one is no whole one

@@ -32,12 +32,14 @@ from llm_serving_exporter.discovery.kubernetes.targets import (
     is_selected,
     is_unclear,
     list_known_labels,
+    list_node_places,
     list_workers,
 )
 from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import PodState
+from llm_serving_exporter.model.pools import NodePlace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
 
@@ -56,6 +58,7 @@ class _Known:
     pod: PodRecord  # as it was
     group: Group | None  # likewise
     node: NodeRecord | None  # likewise
+    places: tuple[tuple[str, NodePlace], ...]  # of all nodes of its group, as far as they are known
     around: Surroundings  # likewise
     found: FoundPod  # what came of these
 
@@ -154,7 +157,7 @@ class SectionPods:
             tuple(dict.fromkeys(problem for problems in (*others, excess) for problem in problems)),
             states,
             tuple(sorted(waiting, key=lambda pod: (pod.namespace, pod.pod))),
-            self._find_workers(groups, found, here, tuple(sorted(runtimes))),
+            self._find_workers(groups, found, here, of_nodes, tuple(sorted(runtimes))),
             frozenset(pod.key for pod in own if pod.has_ended),
             map_devices((slices.records or {}).values()) if slices is not None else {},
         )
@@ -240,8 +243,10 @@ class SectionPods:
         around: Surroundings,
     ) -> FoundPod:
         group, node, known = self._find_group(pod, groups), nodes.get(pod.node), self._known.get(pod.uid)
-        if known is None or (known.pod, known.group, known.node, known.around) != (pod, group, node, around):
-            known = _Known(pod, group, node, around, find_targets(pod, group, node, around))
+        places = list_node_places(pod, group, nodes)
+        looked_at = (pod, group, node, places, around)
+        if known is None or (known.pod, known.group, known.node, known.places, known.around) != looked_at:
+            known = _Known(*looked_at, find_targets(pod, group, node, around, places))
             self._known[pod.uid] = known
         return known.found
 
@@ -262,6 +267,7 @@ class SectionPods:
         groups: Mapping[tuple[str, ...], Group],
         found: Mapping[str, FoundPod],
         here: Collection[str],
+        nodes: Mapping[str, NodeRecord],
         runtimes: tuple[str, ...],
     ) -> tuple[Worker, ...]:
         """The workers here of all groups, also of those whose leader is on a node that this section does not look at."""
@@ -273,11 +279,11 @@ class SectionPods:
             if group.leader is None:
                 self._look_for_leaders(group.workers, name)
             elif group.leader.uid in here:
-                workers += list_workers(group, found)
+                workers += list_workers(group, found, nodes)
             else:
                 around = Surroundings(self._section, "", runtimes)
                 elsewhere = {group.leader.uid: find_targets(group.leader, group, None, around)}
-                workers += list_workers(group, elsewhere)
+                workers += list_workers(group, elsewhere, nodes)
         return tuple(workers)
 
     def _look_for_members(self, groups: Mapping[tuple[str, ...], Group], here: Collection[str]) -> tuple[Problem, ...]:

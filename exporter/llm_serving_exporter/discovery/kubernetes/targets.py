@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from llm_serving_exporter.config.discovery_types import KubernetesDiscovery
 from llm_serving_exporter.config.kubernetes import name_label
@@ -25,6 +26,7 @@ from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import WaitingPod
+from llm_serving_exporter.model.pools import NodePlace
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.schema.problems import Place
@@ -87,8 +89,15 @@ class Surroundings:
     runtimes: Collection[str]  # names of those that have a table
 
 
-def find_targets(pod: PodRecord, group: Group | None, node: NodeRecord | None, around: Surroundings) -> FoundPod:
-    """What comes of a pod that stands alone (`group` None) or leads a group. `node`: what is known of its node.
+def find_targets(
+    pod: PodRecord,
+    group: Group | None,
+    node: NodeRecord | None,
+    around: Surroundings,
+    places: tuple[tuple[str, NodePlace], ...] = (),
+) -> FoundPod:
+    """What comes of a pod that stands alone (`group` None) or leads a group. `node`: what is known of its node; `places`: where all nodes
+    of the group stand.
 
     It is selected, or says something about it that makes no sense.
     """
@@ -133,6 +142,7 @@ def find_targets(pod: PodRecord, group: Group | None, node: NodeRecord | None, a
             identity=identity,
             replica=name_replica(pod),
             nodes=_list_nodes(pod, group) or defaults.nodes,
+            node_places=places,
             gpu_count=_count_gpus(engine, group, node, shared, engines),
             lacks_pods=group is not None and not group.is_known,
         )
@@ -174,6 +184,21 @@ def _list_nodes(pod: PodRecord, group: Group | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(one.node for one in pods if one.node))
 
 
+def list_node_places(
+    pod: PodRecord, group: Group | None, nodes: Mapping[str, NodeRecord]
+) -> tuple[tuple[str, NodePlace], ...]:
+    """Where the nodes of a pod, or of all pods of its group, stand. `nodes`: those that are known, by name."""
+    return tuple((name, _read_place(nodes[name])) for name in _list_nodes(pod, group) if name in nodes)
+
+
+def _find_place(pod: PodRecord, nodes: Mapping[str, NodeRecord]) -> NodePlace:
+    return _read_place(nodes[pod.node]) if pod.node in nodes else NodePlace()
+
+
+def _read_place(node: NodeRecord) -> NodePlace:
+    return NodePlace(node.region, node.zone, node.instance_type, node.provider_id)
+
+
 def _count_gpus(
     engine: EnginePort,
     group: Group | None,
@@ -200,14 +225,25 @@ def _count_gpus(
     return None if None in counts else sum(count for count in counts if count is not None) or None
 
 
-def list_workers(group: Group, found: Mapping[str, FoundPod]) -> list[Worker]:
-    """The workers of a group, with the target that they work for. `found`: what came of pods, by their uids."""
+def list_workers(
+    group: Group, found: Mapping[str, FoundPod], nodes: Mapping[str, NodeRecord] = MappingProxyType({})
+) -> list[Worker]:
+    """The workers of a group, with the target that they work for. `found`: what came of pods, by their uids; `nodes`: those that are known,
+    by name."""
     leader = group.leader
     own = found.get(leader.uid) if leader is not None else None
     if own is None or len(own.targets) != 1:
         return []
     target, role = own.targets[0][0], own.targets[0][0].role or Role.UNIFIED
     return [
-        Worker(worker.namespace, worker.name, target.name, target.model_name or "", role, worker.uid)
+        Worker(
+            worker.namespace,
+            worker.name,
+            target.name,
+            target.model_name or "",
+            role,
+            worker.uid,
+            _find_place(worker, nodes),
+        )
         for worker in group.workers
     ]

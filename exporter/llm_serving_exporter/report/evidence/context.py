@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from llm_serving_exporter.catalogue.spec import NODE_LABELS
 from llm_serving_exporter.clients.json_api import ApiError
 from llm_serving_exporter.clients.prometheus import Labels, Series
+from llm_serving_exporter.model.pools import NodePlace
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, Reader
-from llm_serving_exporter.report.evidence.usage import Book, Episode, Fleet, Gauge, RateFacts
+from llm_serving_exporter.report.evidence.usage import Book, Episode, Extra, Fleet, Gauge, Hours, RateFacts
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
 from llm_serving_exporter.schema.duration import parse_duration
 
@@ -29,11 +31,12 @@ def book(reader: Reader, week: Week) -> Book:
 
     reader.progress(f"{week.name}: prices, GPUs, nodes")
     info = gauges("rates", names.RATE_INFO, ("rate", "kind", "includes_power"))
+    places = gauges("nodes of targets", names.NODE_INFO, ("target", "node", *NODE_LABELS))
     budgets = gauges("the budget", names.BUDGET, (), "last_over_time")
     return Book(
         prices=gauges("prices", names.PRICE, ("target", "gpu_name", "rate"), "last_over_time"),
         gpus=gauges("GPUs of targets", names.TARGET_GPUS, ("target", "gpu_name")),
-        nodes=gauges("nodes of targets", names.NODE_INFO, ("target", "node")),
+        nodes=_forget_places(places),
         workloads=tuple(
             gauge
             for gauge in gauges("workloads", names.TARGET_INFO, ("target", *_WORKLOAD))
@@ -49,7 +52,42 @@ def book(reader: Reader, week: Week) -> Book:
             for gauge in info
         },
         budget_usd_per_month=_budget(budgets),
+        places=places,
+        cluster_places=_ask_cluster(reader, week) if _lack_any(places) else {},
     )
+
+
+def _lack_any(places: Iterable[Gauge]) -> bool:
+    return any(not gauge.labels.get(name) for gauge in places for name in NODE_LABELS)
+
+
+def _ask_cluster(reader: Reader, week: Week) -> dict[tuple[Extra, str], NodePlace]:
+    """Where nodes stand by kube-state-metrics, by the identity labels that scrapes add and by node; {} where there is none."""
+    found: dict[tuple[Extra, str], NodePlace] = {}
+    for name, labels_of in names.KUBE_PLACES.items():
+        if name != names.KUBE_INFO and not found:
+            # there is no kube-state-metrics
+            break
+        what = f"nodes of the cluster ({name})"
+        for gauge in _gauges(reader, what, week, lambda seconds, name=name: reader.asking.cluster_nodes(name, seconds)):
+            fleet = tuple((label, gauge.labels.get(label, "")) for label in reader.asking.scraped_by)
+            key = fleet, gauge.labels.get("node", "")
+            said = {
+                field: next((gauge.labels[one] for one in labels if gauge.labels.get(one)), "")
+                for field, labels in labels_of.items()
+            }
+            found[key] = found.get(key, NodePlace()).fill_up(NodePlace(**said))
+    return found
+
+
+def _forget_places(places: Iterable[Gauge]) -> tuple[Gauge, ...]:
+    """By target and node alone: a node whose place became known or changed is one node all the same."""
+    found: dict[tuple[tuple[str, str], ...], Hours] = {}
+    for gauge in places:
+        key = tuple(sorted((name, value) for name, value in gauge.labels.items() if name not in NODE_LABELS))
+        there = found.get(key, gauge.hours)
+        found[key] = tuple(b if a is None else a for a, b in zip(there, gauge.hours, strict=True))
+    return tuple(Gauge(dict(key), hours) for key, hours in found.items())
 
 
 def fleet(reader: Reader, week: Week) -> Fleet:

@@ -6,11 +6,11 @@ expression pairs of exporters and duplicate scrapes count once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from llm_serving_exporter.catalogue import BY_NAME, cost
-from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, PLACE_LABELS
+from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, NODE_LABELS, PLACE_LABELS
 from llm_serving_exporter.clients.stored_labels import escape_regex, loose_matchers, take_exported
 from llm_serving_exporter.model.text import escape_label_value
 
@@ -100,6 +100,18 @@ TARGET_GPUS, NODE_INFO, TARGET_INFO, HELD_TARGETS = "target_gpus", "target_node_
 BANDWIDTH, BATCH = "bandwidth_ceiling_ratio", "batch_utilization_ratio"
 GAUGES = (PRICE, RATE_INFO, COMMITTED, BUDGET, ATTRIBUTION, TARGET_GPUS, NODE_INFO, TARGET_INFO, BANDWIDTH, BATCH)
 
+# what kube-state-metrics says of nodes; the second only where its --metric-labels-allowlist names the labels
+KUBE_INFO, KUBE_LABELS = "kube_node_info", "kube_node_labels"
+KUBE_PLACES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    KUBE_INFO: {"provider_id": ("provider_id",)},
+    # label_ and the name of the node's label with underscores, the old names behind the new ones
+    KUBE_LABELS: {
+        "region": ("label_topology_kubernetes_io_region", "label_failure_domain_beta_kubernetes_io_region"),
+        "zone": ("label_topology_kubernetes_io_zone", "label_failure_domain_beta_kubernetes_io_zone"),
+        "instance_type": ("label_node_kubernetes_io_instance_type", "label_beta_kubernetes_io_instance_type"),
+    },
+}
+
 
 def exported(name: str) -> str:
     """The full name of a series of the exporter. Raises KeyError where the catalogue has none of that name."""
@@ -156,9 +168,15 @@ class Asking:
 
     def over_hour(self, name: str, labels: Sequence[str], seconds: float, function: str = "max_over_time") -> str:
         """A gauge of the exporter over the last `seconds`, one value per identity and these labels."""
-        places = (label for label in labels if label in PLACE_LABELS)
+        places = (label for label in labels if label in (*PLACE_LABELS, *NODE_LABELS))
         stored = take_exported(f"{function}({exported(name)}[{_write_range(seconds)}])", *self.identity, *places)
         return f"max by ({_join_labels(*self.identity, *labels)}) ({stored})"
+
+    def cluster_nodes(self, name: str, seconds: float) -> str:
+        """Nodes as kube-state-metrics had them in the last `seconds`, with the labels that say where they stand."""
+        labels = (label for names in KUBE_PLACES[name].values() for label in names)
+        stored = take_exported(f"max_over_time({name}[{_write_range(seconds)}])", "node")
+        return f"max by ({_join_labels(*self.scraped_by, 'node', *labels)}) ({stored})"
 
     def mean_by_model(self, name: str, labels: Sequence[str], seconds: float) -> str:
         """A gauge's mean over a model's engines and the minutes of the last `seconds` in which it is above 0: the idle have no batch."""

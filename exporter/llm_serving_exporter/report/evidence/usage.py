@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from llm_serving_exporter.model.pools import NodePlace, PoolBook
 from llm_serving_exporter.report.evidence.week import Week
 
 Hours = tuple[float | None, ...]
@@ -131,6 +132,10 @@ class Book:
     rates: Mapping[str, RateFacts] = field(default_factory=dict)
     # the last budget that was in force; None for none
     budget_usd_per_month: float | None = None
+    # as `nodes`, with the labels region, zone, instance_type, provider_id: two for a node where they changed
+    places: tuple[Gauge, ...] = ()
+    # what the cluster itself says of its nodes: by the values of the identity labels that scrapes add, and node
+    cluster_places: Mapping[tuple[Extra, str], NodePlace] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +265,8 @@ class Evidence:
     absences: tuple[Absence, ...] = ()
     # prices, GPUs, nodes and commitments of the week before
     book_before: Book = Book()
+    # commitments and nodes of the price files; None where the review has none
+    pools: PoolBook | None = None
 
 
 def drop_unknown(values: Iterable[float | None]) -> Iterator[float]:

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from llm_serving_exporter.render.numbers import amount, hours, percent, usd
 from llm_serving_exporter.report.figures.formulas import ratio
+from llm_serving_exporter.report.figures.pools import Pools
 from llm_serving_exporter.report.figures.rates import Commitment, Steady
 from llm_serving_exporter.report.figures.spare import Spare
 from llm_serving_exporter.report.figures.totals import Totals
@@ -56,12 +57,36 @@ class Action:
         return _WORTH[self.kind].format(usd(self.usd_per_week))
 
 
+def _move_load(name: str, gpu_hours: float, worth: float) -> Action:
+    why = f"{hours(gpu_hours)} GPU-hours of the same kind were paid on demand while as many of it stood unused"
+    return Action(f"Move on-demand load onto the unused GPUs of “{name}”", why, worth, Kind.CASH)
+
+
+def list_pool_actions(pools: Pools | None) -> list[Action]:
+    """What to do about pools that were not used, the most of it first moved load that is paid on demand."""
+    if pools is None:
+        return []
+    moved = {one.pool: one for one in pools.moves}
+    found = [_move_load(one.pool, one.gpu_hours, one.usd) for one in pools.moves]
+    for row in pools.rows:
+        rest = row.unused_usd
+        if (move := moved.get(row.pool.name)) is not None:
+            rest -= move.gpu_hours * row.pool.usd_per_gpu_hour
+        if rest > 0:
+            beside = ", beside what on-demand load would use" if move is not None else ""
+            why = f"{usd(row.unused_usd)} of {usd(row.committed_usd)} committed stood unused{beside}"
+            what = f"Move work onto the pool “{row.pool.name}”, or commit to less"
+            found.append(Action(what, why, rest, Kind.CAPACITY))
+    return found
+
+
 def choose_actions(
     week: Totals,
     spare: Spare | None,
     commitments: tuple[Commitment, ...],
     steady: tuple[Steady, ...],
     cash_by_phase: Mapping[str, float],
+    pools: Pools | None = None,
 ) -> tuple[Action, ...]:
     """Chooses the actions that are worth most, the largest first; at most `SHOWN`. They may overlap (an idle replica that is removed is no
     longer idle), so they are never added up.
@@ -84,13 +109,18 @@ def choose_actions(
         why = f"{hours(spare.excess_hours)} replica-hours were more than the demand and the reserve for a lost node required"
         found.append(freed("Run fewer replicas in quiet hours", why, over, spare.excess_cash_usd, Kind.CASH))
     for one in commitments:
-        if one.unused_usd:
-            why = (
-                f"{hours(one.unused_gpu_hours)} of {hours(one.committed_gpu_hours)} committed GPU-hours went unused, at "
-                f"{usd(one.usd_per_gpu_hour)} each"
+        unused = f"{hours(one.unused_gpu_hours)} of {hours(one.committed_gpu_hours)} committed GPU-hours"
+        if one.movable_usd:
+            found.append(_move_load(one.name, one.movable_gpu_hours, one.movable_usd))
+        if one.immovable_usd:
+            about = (
+                ", beside what on-demand load would use"
+                if one.movable_usd
+                else f", at {usd(one.usd_per_gpu_hour)} each"
             )
             what = f"Move work onto the commitment “{one.name}”, or commit to fewer GPUs"
-            found.append(Action(what, why, one.unused_usd, Kind.CAPACITY))
+            found.append(Action(what, f"{unused} went unused{about}", one.immovable_usd, Kind.CAPACITY))
+    found += list_pool_actions(pools)
     for offer in steady:
         why = (
             f"{amount(offer.gpus)} {offer.gpu_name} ran on demand in every hour, at {usd(offer.usd_per_gpu_hour)} instead of "

@@ -11,6 +11,7 @@ from llm_serving_exporter.report.figures.causes import write_causes
 from llm_serving_exporter.report.figures.change import Change
 from llm_serving_exporter.report.figures.formulas import change
 from llm_serving_exporter.report.figures.outlook import Outlook
+from llm_serving_exporter.report.figures.pools import Pools
 from llm_serving_exporter.report.figures.rates import Commitment
 from llm_serving_exporter.report.figures.rows import AlertSums, Attainment, ModelRow
 from llm_serving_exporter.report.figures.spare import Spare
@@ -41,6 +42,8 @@ class Facts:
     alerts: AlertSums | None = None
     # by objective
     attainments: tuple[Attainment, ...] = ()
+    # floating commitments; None without any
+    pools: Pools | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,20 @@ def _commitment(facts: Facts) -> str | None:
     return f"{used} of the commitment “{one.name}” was used: {hours(one.unused_gpu_hours)} GPU-hours{cost} were paid for and stood idle."
 
 
+def _pool(facts: Facts) -> str | None:
+    """A pool that was paid for and not used."""
+    rows = facts.pools.rows if facts.pools is not None else ()
+    unused = [row for row in rows if row.unused_usd > 0.05 * row.committed_usd]
+    if not unused:
+        return None
+    row = max(unused, key=lambda one: one.unused_usd)
+    paid = "It paid all the same" if row.saved_usd >= 0 else "Without it the week would have been cheaper"
+    return (
+        f"{usd(row.unused_usd)} of the {usd(row.committed_usd)} of the pool “{row.pool.name}” stood unused. {paid}: "
+        f"it took {usd(row.benefit_usd)} off."
+    )
+
+
 def _unknown_commitment(facts: Facts) -> str | None:
     unknown = [one.name for one in facts.commitments if one.usd_per_gpu_hour is None]
     if not unknown:
@@ -246,6 +263,7 @@ RULES: dict[str, Callable[[Facts], str | None]] = {
     "empty batches": _empty_batches,
     "spare replicas": _spare,
     "unused commitment": _commitment,
+    "unused pool": _pool,
     "commitment without a price": _unknown_commitment,
     "down": _down,
     "objectives missed": _objectives,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
+from types import MappingProxyType
 
 from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.report.evidence.usage import Book, Gap, Line, Owner, Usage, sum_by_hour
@@ -113,11 +114,20 @@ class Commitment:
     fleet: Where = ()
     # share of the committed GPU-hours in which no gap hides who used them
     known_share: float = 1.0
+    # of GPUs of the same kind that ran on demand while as many of it stood unused
+    movable_gpu_hours: float = 0.0
+    # what these cost on demand
+    movable_usd: float = 0.0
 
     @property
     def unused_usd(self) -> float | None:
         """What was paid for nothing."""
         return None if self.usd_per_gpu_hour is None else self.unused_gpu_hours * self.usd_per_gpu_hour
+
+    @property
+    def immovable_usd(self) -> float:
+        """What was paid for nothing and no on-demand load would have used."""
+        return max(0.0, self.unused_gpu_hours - self.movable_gpu_hours) * (self.usd_per_gpu_hour or 0.0)
 
     @property
     def name(self) -> str:
@@ -135,6 +145,41 @@ def sum_unused_usd_seen(found: Iterable[Commitment], seen_share: float) -> float
     return sum((one.unused_usd or 0.0) / one.known_share for one in found) * seen_share
 
 
+class _OnDemandLoad:
+    """GPU time that is paid on demand, hour by hour, for commitments that stand unused."""
+
+    def __init__(self, usage: Usage, book: Book, hours: int, identity: Sequence[str]) -> None:
+        self._kinds, self._hours = find_gpu_kinds(book, identity), hours
+        rates = find_rates_of_kind(book, RateKind.ON_DEMAND)
+        # by fleet and kind of GPU: hours left, and USD of each
+        self._left: dict[tuple[Where, frozenset[str]], tuple[list[float], list[float]]] = {}
+        for column, lines in enumerate((usage.gpu_seconds, usage.cost)):
+            for line in lines:
+                fleet = fleet_of_owner(line.owner, identity)
+                kinds = frozenset(self._kinds.get((fleet, line.owner.target, line.of[1]), ()))
+                if line.of[1] not in rates or not kinds:
+                    continue
+                into = self._left.setdefault((fleet, kinds), ([0.0] * hours, [0.0] * hours))[column]
+                for index, value in enumerate(line.hours):
+                    into[index] += (value or 0.0) / (1.0 if column else 3600.0)
+
+    def take_over(self, fleet: Where, rate: str, free: Sequence[float]) -> tuple[float, float]:
+        """GPU-hours that fit onto `free` GPUs of a rate by the hour, and what they cost. They are not there for another commitment."""
+        own = {kind for (at, _, of), kinds in self._kinds.items() if (at, of) == (fleet, rate) for kind in kinds}
+        moved = usd = 0.0
+        for (at, kinds), (seconds, cost) in self._left.items():
+            if at != fleet or not kinds <= own:
+                continue
+            for index, most in enumerate(free):
+                taken = min(most, seconds[index])
+                if taken > 0:
+                    part = taken / seconds[index]
+                    moved, usd = moved + taken, usd + cost[index] * part
+                    seconds[index] -= taken
+                    cost[index] *= 1 - part
+        return moved, usd
+
+
 def measure_commitments(
     usage: Usage, book: Book, week: Week, identity: Sequence[str] = (), gaps: Iterable[Gap] = ()
 ) -> tuple[Commitment, ...]:
@@ -148,6 +193,7 @@ def measure_commitments(
         for index, value in enumerate(gauge.hours):
             if value is not None:
                 line[index] = max(value, line[index] or 0.0)
+    load = _OnDemandLoad(usage, book, count, identity)
     holes = [gap for gap in gaps if gap.missing_gpu_seconds is None or gap.missing_gpu_seconds > _KNOWN_SECONDS]
     found = []
     for (fleet, rate), gpus in sorted(committed.items()):
@@ -158,6 +204,7 @@ def measure_commitments(
         unknown = [gap for gap in holes if gap.target in targets and fleet_of_gauge(dict(gap.extra), identity) == fleet]
         used = sum_by_hour(lines, count)
         bought = taken = idle = hidden = 0.0
+        free = [0.0] * count
         for index, (hour, committed_gpus) in enumerate(zip(week.hours, gpus, strict=True)):
             if committed_gpus is None:
                 continue
@@ -167,10 +214,12 @@ def measure_commitments(
             hour_used = (used[index] or 0.0) / 3600
             bought += committed_gpus
             taken += hour_used
-            idle += max(0.0, committed_gpus - hour_used)
+            free[index] = max(0.0, committed_gpus - hour_used)
+            idle += free[index]
         if bought:
             price = average_rate_price(usage, book, rate, identity, fleet=fleet)
-            found.append(Commitment(rate, bought, taken, idle, price, fleet, bought / (bought + hidden)))
+            moved = load.take_over(fleet, rate, free)
+            found.append(Commitment(rate, bought, taken, idle, price, fleet, bought / (bought + hidden), *moved))
     return tuple(found)
 
 
@@ -193,10 +242,17 @@ class Steady:
 
 
 def find_steady_load(
-    usage: Usage, book: Book, hours: int, unused: Iterable[Commitment] = (), identity: Sequence[str] = ()
+    usage: Usage,
+    book: Book,
+    hours: int,
+    unused: Iterable[Commitment] = (),
+    identity: Sequence[str] = (),
+    promised: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Steady, ...]:
-    """By kind of GPU, beyond unused commitments. A reserved rate is known only while a target runs at it, because prices are exported
-    as they are in force."""
+    """By kind of GPU, beyond unused commitments. `promised`: GPU-hours by kind that fit onto pools which stand unused.
+
+    A reserved rate is known only while a target runs at it, because prices are exported as they are in force.
+    """
     of = find_gpu_kinds(book, identity)
     reserved, on_demand = find_rates_of_kind(book, RateKind.RESERVED), find_rates_of_kind(book, RateKind.ON_DEMAND)
     # an hour of which nothing at all is known says nothing about what is steady
@@ -219,7 +275,8 @@ def find_steady_load(
         gpus = float(int(floor + _LOST_AT_EDGES))
         if offers and known:
             # what is committed already and stands unused comes first
-            gpus -= ceil(idle.get(min(offers)[1], 0.0) / len(known) - _ROUNDING)
+            taken = idle.get(min(offers)[1], 0.0) + promised.get(kind, 0.0)
+            gpus -= ceil(taken / len(known) - _ROUNDING)
         if offers and current and gpus >= 1 and min(offers)[0] < min(current):
             price, rate = min(offers)
             usd = gpus * (min(current) - price) * len(known)

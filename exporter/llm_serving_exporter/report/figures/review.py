@@ -17,6 +17,8 @@ from llm_serving_exporter.report.figures.counted_once import count_once
 from llm_serving_exporter.report.figures.coverage import measure_coverage
 from llm_serving_exporter.report.figures.findings import Facts, Finding, apply_rules
 from llm_serving_exporter.report.figures.outlook import Outlook, project_month
+from llm_serving_exporter.report.figures.pool_moves import sum_moves
+from llm_serving_exporter.report.figures.pools import Pools, measure_pools, note_pools, sum_effect, sum_effect_seen
 from llm_serving_exporter.report.figures.rates import (
     Commitment,
     Steady,
@@ -114,7 +116,7 @@ class Review:
     gaps: tuple[Gap, ...] | None
     # by rate and kind of GPU
     invoice: tuple[InvoiceRow, ...]
-    # what invoices should come to: GPU time, unused commitments, electricity
+    # what is paid: GPU time less what pools took off it, unused commitments, electricity
     invoice_usd: float
     # the same of the week before; None where the weeks cannot be compared
     invoice_before_usd: float | None
@@ -122,6 +124,8 @@ class Review:
     hourly: Hourly
     # part of the spend that counters recovered across gaps
     recovered_usd: float
+    # what is committed at a cloud and floats over the week's GPU time; None where the price files state none that is in force
+    pools: Pools | None = None
 
     @property
     def split(self) -> Split | None:
@@ -130,8 +134,14 @@ class Review:
 
     def list_beside(self) -> list[tuple[str, float]]:
         """What is paid beside GPU time, in words with its USD."""
-        unused = sum_unused_usd(self.commitments)
-        found = [("unused commitments", unused), ("electricity", self.now.energy_usd or 0.0)]
+        found = [("unused commitments", sum_unused_usd(self.commitments))]
+        if (pools := self.pools) is not None:
+            found = [
+                ("taken off by pools", -pools.benefit_usd),
+                ("unused commitments", found[0][1] + pools.unused_usd),
+                ("committed in hours of gaps", pools.unknown_usd),
+            ]
+        found.append(("electricity", self.now.energy_usd or 0.0))
         return [(what, usd) for what, usd in found if usd]
 
     @property
@@ -178,27 +188,40 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
     bought_before = measure_commitments(
         earlier_usage, evidence.book_before, evidence.previous, identity, evidence.gaps_before or ()
     )
-    offers = find_steady_load(usage, book, count, bought, identity)
+    pools = measure_pools(usage, book, evidence.week, evidence.pools, identity, gaps, evidence.begins)
+    pools_before = measure_pools(
+        earlier_usage, evidence.book_before, evidence.previous, evidence.pools, identity, evidence.gaps_before or (),
+        evidence.begins_before,
+    )  # fmt: skip
+    promised = sum_moves(pools.moves) if pools is not None else {}
+    offers = find_steady_load(usage, book, count, bought, identity, promised)
     owned_usd = sum(line.total for line in usage.cost if line.of[1] in owned)
     part = there.hours / there.of
     owned_usd += sum_unused_usd_seen((one for one in bought if one.rate in owned), part)
-    ahead = project_month(now, there, book.budget_usd_per_month, settings, owned_usd, sum_unused_usd_seen(bought, part))
+    beside = sum_unused_usd_seen(bought, part) + sum_effect_seen(pools, there, evidence.begins)
+    ahead = project_month(now, there, book.budget_usd_per_month, settings, owned_usd, beside)
     reached = measure_attainments(usage, settings.objectives)
     fired = None if evidence.episodes is None else sum_alerts(evidence.episodes, evidence.week, evidence.watched_hours)
     invoice = build_invoice_rows(usage, book, identity)
-    facts = Facts(now, earlier, changed, models, unneeded, bought, ahead, gaps, fired, reached)
+    facts = Facts(now, earlier, changed, models, unneeded, bought, ahead, gaps, fired, reached, pools)
     return Review(
         settings.title,
         evidence.week,
         evidence.previous,
         evidence.methods,
-        (*evidence.memory, *refused, *note_gaps(evidence, now), *evidence.notes),
+        (
+            *evidence.memory,
+            *refused,
+            *note_gaps(evidence, now),
+            *note_pools(usage, pools, evidence.pools),
+            *evidence.notes,
+        ),
         evidence.missing_parts,
         now,
         earlier,
         changed,
         apply_rules(facts),
-        choose_actions(now, unneeded, bought, offers, _by_phase(usage, by_the_hour)),
+        choose_actions(now, unneeded, bought, offers, _by_phase(usage, by_the_hour), pools),
         models,
         build_label_rows(usage, earlier_usage, settings.by_labels),
         build_node_rows(usage, book, count),
@@ -211,8 +234,10 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
         sum_checks(evidence.fleet, evidence.week),
         evidence.gaps,
         invoice,
-        sum_invoice(invoice, bought, now.energy_usd),
-        None if earlier.usd is None else earlier.usd + sum_unused_usd(bought_before) + (earlier.energy_usd or 0.0),
+        sum_invoice(invoice, bought, now.energy_usd) + sum_effect(pools),
+        None
+        if earlier.usd is None
+        else earlier.usd + sum_unused_usd(bought_before) + (earlier.energy_usd or 0.0) + sum_effect(pools_before),
         Hourly(
             {phase: sum_by_hour((line for line in usage.cost if line.of[0] == phase), count) for phase in PHASES},
             tuple(
@@ -224,6 +249,7 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
             sum_by_day(sum_by_hour(earlier_usage.cost, len(evidence.previous.hours)), evidence.previous),
         ),
         sum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
+        pools,
     )
 
 

@@ -21,6 +21,7 @@ from llm_serving_exporter.report.pages.charts import WIDTH
 from llm_serving_exporter.report.pages.headline import build_action_lines, build_heading, build_tiles
 from llm_serving_exporter.report.pages.model_tables import build_model_tables
 from llm_serving_exporter.report.pages.operations import build_gaps, build_hour_maps, build_service
+from llm_serving_exporter.report.pages.pools import build_pools
 from llm_serving_exporter.report.pages.spend import (
     build_change,
     build_invoice,
@@ -55,6 +56,7 @@ def render_page(review: Review) -> str:
         labels=build_label_tables(review),
         month=build_month(review),
         invoice=build_invoice(review),
+        pools=build_pools(review),
         nodes=build_node_table(review),
         service=build_service(review),
         gaps=build_gaps(review),

@@ -32,7 +32,13 @@ _LONGEST_RATE = 80
 _STATE_OF_PHASE = {"idle": "idle", "down": "down"}
 # fewer read as 0.0
 _LEAST_HOURS = 0.05
-_KINDS = {"reserved": "reserved", "on_demand": "on demand", "spot": "spot", "owned": "owned"}
+_KINDS = {
+    "reserved": "reserved",
+    "on_demand": "on demand",
+    "spot": "spot",
+    "owned": "owned",
+    "pool": "before commitments",
+}
 _PHASE_COLUMNS = (
     Column("Went to", number=False), Column("Spend", "USD"), Column("Share"), Column("Change"), Column("GPU-hours"),
 )  # fmt: skip
@@ -250,6 +256,13 @@ def build_invoice(review: Review) -> Invoice:
                 number_cell(_write_price(one.usd_per_gpu_hour), one.usd_per_gpu_hour),
                 number_cell(usd_plain(one.unused_usd), one.unused_usd),
             )
+        )
+    for pool in review.pools.rows if review.pools is not None else ():
+        shown = make_presentable(pool.pool.name, _LONGEST_RATE)
+        beside = pool.committed_usd - pool.uncommitted_usd
+        price = number_cell(usd_plain(beside), beside)
+        rows.append(
+            (Cell(shown, pool.pool.name, aside="pool, net"), Cell(NOTHING), Cell(NOTHING), Cell(NOTHING), price)
         )
     if review.now.energy_usd is not None:
         # sorted behind every rate

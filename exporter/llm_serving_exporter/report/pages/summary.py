@@ -19,6 +19,7 @@ from llm_serving_exporter.report.figures.causes import CAUSE_WORDS, write_causes
 from llm_serving_exporter.report.figures.formulas import change
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.figures.totals import PHASES
+from llm_serving_exporter.report.pages.pools import write_pool_line
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
 _LONGEST_NAME = 60
@@ -51,6 +52,8 @@ def _lines(review: Review) -> Iterator[str]:
     beside = ", ".join(f"{what} {usd(value)}" for what, value in review.list_beside())
     if beside:
         yield f"Beside GPU time: {beside}."
+    if pools := write_pool_line(review):
+        yield pools
     yield ""
     shares = ", ".join(f"{phase} {percent(now.share(phase), 0)}" for phase in PHASES if now.usd_by_phase.get(phase))
     yield f"Where it went: {shares or NOTHING}."

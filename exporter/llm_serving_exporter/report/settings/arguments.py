@@ -66,6 +66,12 @@ def parser() -> CommandParser:
         help="label that the bill is split by (of the scrape, or of target_labels), as in team",
     )
     say(
+        "--price-file",
+        action="append",
+        metavar="FILE",
+        help="price file of the exporters, for its pools and nodes; may be given again for another fleet's",
+    )
+    say(
         "--deliver",
         action="store_true",
         help="send it where the settings say (webhook, mail), and note beside it that it was made; for schedules",
@@ -127,6 +133,7 @@ def _lay_flags_over(settings: Settings, flags: FlagReader) -> Settings:
         by_labels=flags.values("--by-label", settings_kinds.LABEL) or settings.by_labels,
         out=flags.value("--output-dir", kinds.PATH) or settings.out,
         keep=keep if keep is not None else settings.keep,
+        price_files=flags.values("--price-file", kinds.PATH) or settings.price_files,
     )
 
 

@@ -21,7 +21,7 @@ from llm_serving_exporter.schema.keys import (
     table,
 )
 from llm_serving_exporter.schema.problems import Place
-from llm_serving_exporter.schema.reading import mapping
+from llm_serving_exporter.schema.reading import elements, mapping
 from llm_serving_exporter.schema.tree import Node
 
 _OBJECTIVES = table(**{name: Key(reads=SHARE) for name in ("ttft", "itl", "e2e", "errors")})
@@ -89,6 +89,13 @@ def _read_purchase(node: Node, place: Place, context: Context) -> float | None:
     return None if found is None else found["usd"]
 
 
+def _read_price_files(node: Node, place: Place, context: Context) -> tuple[str, ...]:
+    """A path, or a list of them, each relative to the settings' folder."""
+    several = list(elements(node, place, "paths")) if isinstance(node, list) else [(node, place)]
+    found = (read_path(one, at, context) for one, at in several)
+    return tuple(dict.fromkeys(path for path in found if path is not None))
+
+
 def _read_objectives(node: Node, place: Place, context: Context) -> dict[str, float]:
     return read_keys(_OBJECTIVES, mapping(node, place, names_of(_OBJECTIVES)), place)
 
@@ -127,3 +134,5 @@ class Settings:
     webhook_url: Secret | None = None
     # its reader adds the password
     smtp: Smtp | None = None
+    # price files whose pools and nodes the review applies
+    price_files: tuple[str, ...] = key(_read_price_files, name="price_file", unset=())

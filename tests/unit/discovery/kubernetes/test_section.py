@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,11 +14,13 @@ import pytest
 
 from llm_serving_exporter.config.discovery_types import KubernetesDiscovery
 from llm_serving_exporter.discovery.kubernetes import section as section_module
+from llm_serving_exporter.discovery.kubernetes.objects import decode_node
 from llm_serving_exporter.discovery.kubernetes.section import SectionPods
 from llm_serving_exporter.discovery.section import SectionReading
 from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import PodFault
+from llm_serving_exporter.model.pools import NodePlace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.discovered_pods import Pod, plain_pod, section
@@ -115,7 +118,11 @@ def test_what_a_section_asks_for(tmp_path: Path) -> None:
 NODE = {
     "metadata": {
         "name": "gpu-node-1",
-        "labels": {"topology.kubernetes.io/region": "r", "node.kubernetes.io/instance-type": "t"},
+        "labels": {
+            "topology.kubernetes.io/region": "r",
+            "topology.kubernetes.io/zone": "z",
+            "node.kubernetes.io/instance-type": "t",
+        },
     },
     "spec": {"providerID": "aws:///i-1"},
 }
@@ -128,6 +135,29 @@ def test_data_of_nodes_where_it_is_wanted(tmp_path: Path) -> None:
     (target,) = found.sources[0].targets or ()
     identity = target.identity
     assert (identity.provider_id, identity.region, identity.instance_type) == ("aws:///i-1", "r", "t")
+    assert target.node_places == (("gpu-node-1", NodePlace("r", "z", "t", "aws:///i-1")),)
+
+
+@pytest.mark.parametrize(
+    ("labels", "place"),
+    [
+        # names of before Kubernetes 1.17, https://kubernetes.io/docs/reference/labels-annotations-taints/
+        (
+            {
+                "failure-domain.beta.kubernetes.io/region": "r",
+                "failure-domain.beta.kubernetes.io/zone": "z",
+                "beta.kubernetes.io/instance-type": "t",
+            },
+            ("r", "z", "t"),
+        ),
+        # both are there: the new ones are believed
+        ({"topology.kubernetes.io/zone": "new", "failure-domain.beta.kubernetes.io/zone": "old"}, ("", "new", "")),
+        ({}, ("", "", "")),
+    ],
+)  # fmt: skip
+def test_places_of_nodes_under_old_and_new_names(labels: dict[str, str], place: tuple[str, str, str]) -> None:
+    _, node = decode_node(json.dumps({"metadata": {"name": "n", "labels": labels}, "spec": {}}).encode())
+    assert (node.region, node.zone, node.instance_type) == place
 
 
 def test_a_right_that_is_missing_for_nodes_costs_no_target(tmp_path: Path) -> None:
@@ -223,6 +253,25 @@ def test_workers_are_told_with_the_target_that_they_work_for(tmp_path: Path) -> 
     with served(tmp_path, page([leader, worker])) as pods:
         found = listed(pods)
     assert (names(found), found.workers) == (["lws/vllm-0:8080"], WORKERS)
+
+
+def test_the_nodes_of_a_replica_stand_where_each_of_them_stands(tmp_path: Path) -> None:
+    leader, worker = replica()
+    where = [pod["spec"]["nodeName"] for pod in (leader, worker)]
+    assert len(set(where)) == 2
+    nodes = [
+        {
+            "metadata": {"name": name, "labels": {"topology.kubernetes.io/zone": f"zone-{at}"}},
+            "spec": {"providerID": f"i-{at}"},
+        }
+        for at, name in enumerate(where)
+    ]
+    with served(tmp_path, by_path(nodes=page(nodes), pods=page([leader, worker])), node_data=True) as pods:
+        found = awaited(pods, lambda one: one.workers and one.workers[0].place.zone)
+    ((target,),) = (source.targets or () for source in found.sources)
+    first, second = (NodePlace("", f"zone-{at}", "", f"i-{at}") for at in range(2))
+    assert dict(target.node_places) == dict(zip(where, (first, second), strict=True))
+    assert [one.place for one in found.workers] == [second]
 
 
 def test_a_worker_that_goes_is_missed(tmp_path: Path) -> None:

@@ -54,6 +54,12 @@ def test_a_target_with_a_price() -> None:
     assert "busy time split by roofline: model facts" in page.text
 
 
+def test_a_price_of_pools_is_before_commitments() -> None:
+    chat = views.fleet().targets[0]
+    page = page_of(views.view(costing(chat, price=Price(4.0, Rate("pool", RateKind.POOL)))))
+    assert "2 GPUs at $4.00 an hour (rate pool, before commitments); per million tokens" in page.text
+
+
 def test_one_that_is_down_still_shows_what_it_has_cost() -> None:
     page = page_of(views.view(costing(views.down())))
     row = page.row("meta-llama/Llama-3.3-70B-Instruct")
