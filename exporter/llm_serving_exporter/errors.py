@@ -13,7 +13,7 @@ LLMServingExporterError
 
 Stages may have errors of their own below the base that never leave them (scrape.failure.ScrapeError, gpu.calls.NvmlCallError,
 schema.problems.InvalidValueError, clients.http.HttpError, clients.json_api.ApiError, clients.secrets.SecretError,
-drill.arguments.UsageError, report.evidence.evidence.NoDataError).
+drill.arguments.UsageError, report.evidence.evidence.NoDataError, report.bills.charge.BillError and LineError).
 Failures of a single attempt are data, not exceptions: see `model.attempt`. The stages translate; nothing foreign leaves them.
 """
 

@@ -19,6 +19,7 @@ from llm_serving_exporter.errors import ConfigError, DeliveryError, Problem, Rev
 from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.pools import PoolBook
 from llm_serving_exporter.model.target import Secret
+from llm_serving_exporter.report.bills.review import add_bills
 from llm_serving_exporter.report.evidence.evidence import NoDataError, gather
 from llm_serving_exporter.report.evidence.fetch import Reader
 from llm_serving_exporter.report.evidence.names import Asking
@@ -113,7 +114,8 @@ def make(
             Problem("flag --week", "", f"{week.name} is not over", f"The last that is over is {latest.name}.")
         )
     reader = Reader(prometheus, Asking(settings.identity_labels, settings.by_labels), progress)
-    return build_review(replace(gather(reader, week or latest, now), pools=pools), settings)
+    evidence = replace(gather(reader, week or latest, now), pools=pools)
+    return add_bills(build_review(evidence, settings), evidence, settings, now, progress)
 
 
 def write(made: Review, folder: Path, keep: int | None) -> list[Path]:

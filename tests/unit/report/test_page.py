@@ -17,6 +17,7 @@ from llm_serving_exporter.report.evidence.usage import Usage
 from llm_serving_exporter.report.evidence.week import parse_week, week_before
 from llm_serving_exporter.report.figures.review import Review, build_review
 from llm_serving_exporter.report.pages.page import make_environment, render_page
+from llm_serving_exporter.report.pages.sections import SECTIONS
 from llm_serving_exporter.report.pages.summary import render_summary
 from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Settings
 from tests.support.builders.costevidence import evidence, flat, fleet_of, owner, usage
@@ -85,9 +86,11 @@ def test_nothing_from_outside_is_taken_for_html() -> None:
 def test_templates_escape_everything_and_know_every_name_they_use() -> None:
     """What is markup is in the templates or is Markup: none of them may switch escaping off, and a wrong name is an error, not a blank."""
     folder = resources.files("llm_serving_exporter.report.pages") / "templates"
-    templates = [file for file in folder.iterdir() if file.name.endswith(".html")]
-    assert {file.name for file in templates} == {"page.html", "parts.html"}
-    for file in templates:
+    own = [file for file in folder.iterdir() if file.name.endswith(".html")]
+    of_sections = list((folder / "sections").iterdir())
+    assert {file.name for file in own} == {"page.html", "parts.html"}
+    assert {file.name for file in of_sections} == {f"{section.name}.html" for section in SECTIONS}
+    for file in (*own, *of_sections):
         assert not re.search(r"\|\s*safe\b|autoescape|forceescape", file.read_text(encoding="utf-8"))
     environment = make_environment()
     assert environment.from_string("{{ text }}").render(text="<b>\u202e") == "&lt;b&gt;\ufffd"

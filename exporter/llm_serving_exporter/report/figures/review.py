@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from llm_serving_exporter.model.prices import RateKind
+from llm_serving_exporter.report.bills.compare import BillReview
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.usage import Evidence, Gap, Hours, Usage, sum_by_hour
 from llm_serving_exporter.report.evidence.week import Week
@@ -126,6 +127,8 @@ class Review:
     recovered_usd: float
     # what is committed at a cloud and floats over the week's GPU time; None where the price files state none that is in force
     pools: Pools | None = None
+    # against the bills of clouds; None where none are given
+    bills: BillReview | None = None
 
     @property
     def split(self) -> Split | None:

@@ -17,6 +17,7 @@ from llm_serving_exporter.model.text import blank_unprintable
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.figures.totals import PHASES, STATES, TOKEN_PHASES, Totals
+from llm_serving_exporter.report.pages.bills import list_bill_figures
 from llm_serving_exporter.report.pages.pools import list_pool_figures
 
 LABELS = (
@@ -96,6 +97,7 @@ def _list_rows(review: Review) -> Iterator[Row]:
         *_list_operations(review),
         *_list_month(review),
         *_list_invoice(review),
+        *list_bill_figures(review),
         *list_pool_figures(review),
         *_list_gaps(review),
     ):

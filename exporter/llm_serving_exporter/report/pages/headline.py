@@ -88,6 +88,11 @@ def build_tiles(review: Review) -> Sequence[Tile]:
     )
 
 
+def list_findings(review: Review) -> Sequence[str]:
+    """What stands out, a sentence each; () for nothing."""
+    return tuple(finding.sentence for finding in review.findings)
+
+
 def build_action_lines(review: Review) -> Sequence[ActionLine]:
     """The actions, the one that is worth most first."""
     return tuple(ActionLine(action.what, action.worth, action.why) for action in review.actions)

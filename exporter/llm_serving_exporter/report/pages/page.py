@@ -18,18 +18,8 @@ from llm_serving_exporter import __version__
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.pages.charts import WIDTH
-from llm_serving_exporter.report.pages.headline import build_action_lines, build_heading, build_tiles
-from llm_serving_exporter.report.pages.model_tables import build_model_tables
-from llm_serving_exporter.report.pages.operations import build_gaps, build_hour_maps, build_service
-from llm_serving_exporter.report.pages.pools import build_pools
-from llm_serving_exporter.report.pages.spend import (
-    build_change,
-    build_invoice,
-    build_label_tables,
-    build_month,
-    build_node_table,
-    build_spend_by_phase,
-)
+from llm_serving_exporter.report.pages.headline import build_heading, build_tiles
+from llm_serving_exporter.report.pages.sections import build_sections
 
 LONGEST_TEXT = 400
 
@@ -47,19 +37,7 @@ def render_page(review: Review) -> str:
         version=__version__,
         heading=build_heading(review),
         tiles=build_tiles(review),
-        findings=[finding.sentence for finding in review.findings],
-        actions=build_action_lines(review),
-        spend_by_phase=build_spend_by_phase(review),
-        change=build_change(review),
-        models=build_model_tables(review),
-        hours=build_hour_maps(review),
-        labels=build_label_tables(review),
-        month=build_month(review),
-        invoice=build_invoice(review),
-        pools=build_pools(review),
-        nodes=build_node_table(review),
-        service=build_service(review),
-        gaps=build_gaps(review),
+        sections=build_sections(review),
     )
 
 

@@ -19,7 +19,6 @@ from llm_serving_exporter.render.numbers import (
 )
 from llm_serving_exporter.report.figures.causes import CAUSE_WORDS, write_causes
 from llm_serving_exporter.report.figures.formulas import change, ratio
-from llm_serving_exporter.report.figures.movements import Movement
 from llm_serving_exporter.report.figures.outlook import ApiComparison, Outlook
 from llm_serving_exporter.report.figures.review import Review, sum_by_day
 from llm_serving_exporter.report.figures.totals import PHASES
@@ -79,8 +78,6 @@ class Change:
     sentences: Sequence[str]
     # a bar for each cause; None where the weeks are not compared
     causes: Chart | None
-    # what came, went, was scaled and moved; None for nothing
-    movements: Table | None
     # the days of the week against those of the week before
     days: Chart
 
@@ -154,16 +151,18 @@ def build_change(review: Review) -> Change:
     days = draw_days(by_phase, review.hourly.usd_by_day_before)
     changed = review.change
     if changed is None:
-        return Change("", (), None, None, days)
+        return Change("", (), None, days)
     before = f"{usd(review.earlier.usd)} in {review.previous.name}"
     change_usd = signed_usd_to_the_cent(changed.split.total)
     summary = f"GPU time: {before}, {usd(review.now.usd)} in {review.week.name}: {change_usd}."
     parts = [(CAUSE_WORDS[cause], value) for cause, value in changed.split.parts().items() if value]
     causes = draw_causes(parts) if parts else None
-    return Change(summary, write_causes(changed), causes, _tabulate_movements(changed.movements), days)
+    return Change(summary, write_causes(changed), causes, days)
 
 
-def _tabulate_movements(movements: Sequence[Movement]) -> Table | None:
+def build_movements(review: Review) -> Table | None:
+    """What came, went, was scaled and moved; None for nothing, or where the weeks are not compared."""
+    movements = review.change.movements if review.change is not None else ()
     if not movements:
         return None
     rows = [

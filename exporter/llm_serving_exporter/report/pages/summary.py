@@ -19,6 +19,7 @@ from llm_serving_exporter.report.figures.causes import CAUSE_WORDS, write_causes
 from llm_serving_exporter.report.figures.formulas import change
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.figures.totals import PHASES
+from llm_serving_exporter.report.pages.bills import write_headline
 from llm_serving_exporter.report.pages.pools import write_pool_line
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
@@ -74,6 +75,8 @@ def _lines(review: Review) -> Iterator[str]:
         yield f"A month at this rate{rate}: {usd(review.outlook.projected_usd)}{of}."
     if review.missing_usd:
         yield f"Gaps in the data hide {review.about_missing} {usd(review.missing_usd)} that is not in the spend."
+    if review.bills is not None:
+        yield f"Against the bill: {escape_markdown(write_headline(review.bills), 600)}"
     if review.findings:
         yield ""
         yield from (f"- {escape_markdown(finding.sentence, 400)}" for finding in review.findings[:6])

@@ -10,6 +10,7 @@ from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.settings import file as settings_file
 from llm_serving_exporter.report.settings import kinds as settings_kinds
+from llm_serving_exporter.report.settings.bills import read_bill_flags
 from llm_serving_exporter.report.settings.settings import Settings
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context, Host
@@ -64,6 +65,12 @@ def parser() -> CommandParser:
         action="append",
         metavar="LABEL",
         help="label that the bill is split by (of the scrape, or of target_labels), as in team",
+    )
+    say(
+        "--bill",
+        action="append",
+        metavar="PATH",
+        help="bill of a cloud to compare with: FOCUS or AWS CUR 2.0, a file, a folder or a pattern; may be repeated",
     )
     say(
         "--price-file",
@@ -125,6 +132,7 @@ def _lay_flags_over(settings: Settings, flags: FlagReader) -> Settings:
     ca_file = flags.value("--ca-file", kinds.PATH)
     server = replace(server, url=url or server.url, ca_file=ca_file or server.ca_file)
     keep = flags.value("--keep", settings_kinds.KEEP)
+    bills = read_bill_flags(settings.bills, flags)
     return replace(
         settings,
         server=server,
@@ -133,6 +141,7 @@ def _lay_flags_over(settings: Settings, flags: FlagReader) -> Settings:
         by_labels=flags.values("--by-label", settings_kinds.LABEL) or settings.by_labels,
         out=flags.value("--output-dir", kinds.PATH) or settings.out,
         keep=keep if keep is not None else settings.keep,
+        bills=bills,
         price_files=flags.values("--price-file", kinds.PATH) or settings.price_files,
     )
 

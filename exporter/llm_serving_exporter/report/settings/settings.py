@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from llm_serving_exporter.config.http import read_existing_path
 from llm_serving_exporter.model.target import Secret
+from llm_serving_exporter.report.settings.bills import BillSettings
 from llm_serving_exporter.report.settings.kinds import HOST, KEEP, LABEL, MAIL, PORT, SHARE, TEXT, URL, USD, ZONE
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context, read_path
@@ -134,5 +135,7 @@ class Settings:
     webhook_url: Secret | None = None
     # its reader adds the password
     smtp: Smtp | None = None
+    # what clouds bill, to compare with
+    bills: BillSettings | None = key(section_reader(BillSettings))
     # price files whose pools and nodes the review applies
     price_files: tuple[str, ...] = key(_read_price_files, name="price_file", unset=())

@@ -1,0 +1,1 @@
+"""Bills of clouds: how they are read, and how they compare with what was metered."""

@@ -1,0 +1,241 @@
+"""A bill against what was metered: sums, by model, by machine, by reason. Every amount is in whole cents, and they add up. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from llm_serving_exporter.report.bills.charge import Fault
+from llm_serving_exporter.report.bills.join import Unit, join_units
+from llm_serving_exporter.report.bills.ledger import Commitment, Ledger, Sum
+from llm_serving_exporter.report.bills.mapping import Found
+from llm_serving_exporter.report.bills.period import Period
+from llm_serving_exporter.report.bills.reasons import Compared, Reasons, compare_unit, measure_used_gpus
+from llm_serving_exporter.report.bills.scope import Scope
+from llm_serving_exporter.report.figures.metered_hours import MeteredHour
+from llm_serving_exporter.report.figures.split import round_parts
+
+NOT_METERED, UNUSED = "(billed, not metered)", "(unused commitments)"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Both sides of a comparison, USD in whole cents."""
+
+    # after commitments
+    metered_usd: float
+    # amortised
+    billed_usd: float
+
+    @property
+    def difference_usd(self) -> float:
+        """What the bill has more."""
+        return round(self.billed_usd - self.metered_usd, 2)
+
+    @property
+    def difference_ratio(self) -> float | None:
+        """The same by what was metered; None where nothing was."""
+        return self.difference_usd / self.metered_usd if self.metered_usd else None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRow:
+    """A unit: machines and what was metered on them."""
+
+    # of the bill; the nodes' names where nothing is billed
+    name: str
+    # that were metered there
+    targets: tuple[str, ...]
+    # "" where it is unknown
+    instance_type: str
+    # "" where it is unknown
+    account: str
+    # GPU-hours
+    metered_gpu_hours: float
+    # of instances; None where the bill does not count in them
+    billed_hours: float | None
+    # both sides
+    pair: Pair
+    # USD by reason
+    reasons: Reasons
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A bill against what was metered."""
+
+    # both sides, with unused commitments
+    total: Pair
+    # USD of the same lines as invoiced
+    invoiced_usd: float
+    # why both differ, in whole cents that add up to the difference
+    reasons: Reasons
+    # by model, the largest bill first
+    models: tuple[tuple[str, Pair], ...]
+    # by machine, the largest difference first
+    machines: tuple[MachineRow, ...]
+    # what is compared
+    period: Period
+    # unused commitments of which nobody knows what for, because they say no type of instance and covered nothing: in no sum
+    unassigned: Sum
+    # unused commitments for what is not compared: in no sum
+    other_unused: Sum
+
+
+def compare(
+    ledger: Ledger,
+    metered: Sequence[MeteredHour],
+    period: Period,
+    scope: Scope,
+    *,
+    metered_unused_usd: float = 0.0,
+    mapping: Mapping[str, tuple[Found, ...]] | None = None,
+    tags: Mapping[str, str] | None = None,
+    workloads: Mapping[str, str] | None = None,
+    gpus_per_instance: Mapping[str, int] | None = None,
+) -> Comparison:
+    """Compares both within the period. `metered_unused_usd`: USD of unused commitments within the period, as the review has them."""
+    units = join_units(ledger, metered, mapping or {}, tags or {}, workloads or {})
+    counts = _count_gpus(units, period, gpus_per_instance or {})
+    rows = [compare_unit(unit, period.fold, lambda kind: counts.get(kind.lower())) for unit in units]
+    unused, unassigned, other = _sum_unused(ledger.commitments, period, scope)
+    reasons = Reasons(unused_commitments=unused - metered_unused_usd)
+    for row in rows:
+        reasons.add(row.reasons)
+    metered_usd = sum(row.metered_usd for row in rows) + metered_unused_usd
+    billed_usd = sum(row.billed_usd for row in rows) + unused
+    total = Pair(_in_cents(metered_usd) / 100, _in_cents(billed_usd) / 100)
+    machines = sorted(
+        (
+            _make_row(row)
+            for row in rows
+            if row.metered_usd or row.billed_usd or row.metered_gpu_hours or row.billed_hours
+        ),
+        key=lambda row: (-abs(row.pair.difference_usd), -row.pair.billed_usd, row.name),
+    )
+    return Comparison(
+        total,
+        _in_cents(sum(row.invoiced_usd for row in rows)) / 100,
+        _round_reasons(reasons, total),
+        _sum_by_model(rows, period, total, Pair(metered_unused_usd, unused)),
+        tuple(machines),
+        period,
+        unassigned,
+        other,
+    )
+
+
+def _in_cents(usd: float) -> int:
+    return round(100 * usd)
+
+
+def _round_reasons(reasons: Reasons, pair: Pair) -> Reasons:
+    """In whole cents that add up to the pair's difference."""
+    parts = reasons.parts()
+    cents = round_parts(list(parts.values()), _in_cents(pair.difference_usd))
+    return Reasons(**{name: value / 100 for name, value in zip(parts, cents, strict=True)})
+
+
+def _count_gpus(units: Iterable[Unit], period: Period, stated: Mapping[str, int]) -> dict[str, float]:
+    """GPUs of an instance by its type: stated, else the most that any machine of that type had in use."""
+    found: dict[str, float] = {}
+    for unit in units:
+        kind = next((machine.instance_type for machine in unit.machines if machine.instance_type), unit.instance_type)
+        if not kind or not unit.machines or not all(machine.counts_hours for machine in unit.machines):
+            continue
+        time = period.fold(
+            [sum(values) for values in zip(*(one.gpu_hours for one in unit.metered.values()), strict=True)]
+        )
+        hours = period.fold([sum(values) for values in zip(*(one.hours for one in unit.machines), strict=True)])
+        found[kind.lower()] = max(found.get(kind.lower(), 0.0), measure_used_gpus(time, hours) or 0.0)
+    found.update({kind.lower(): float(count) for kind, count in stated.items()})
+    return {kind: count for kind, count in found.items() if count}
+
+
+def _sum_unused(commitments: Mapping[str, Commitment], period: Period, scope: Scope) -> tuple[float, Sum, Sum]:
+    """What nothing used: USD of commitments for what is compared, those of which nobody knows what for, and those for something else.
+
+    One for any type of instance counts by what of it went to lines that are compared.
+    """
+    ours, unknown, other = 0.0, Sum(), Sum()
+    for one in commitments.values():
+        usd = sum(period.fold(one.unused))
+        if one.instance_type:
+            share = float(scope.cover_type(one.instance_type))
+        elif one.covered_usd > 0:
+            share = min(1.0, one.in_scope_usd / one.covered_usd)
+        else:
+            unknown.add(usd, 0.0, one.lines)
+            continue
+        ours += usd * share
+        if share < 1:
+            other.add(usd * (1 - share), 0.0, one.lines)
+    return ours, unknown, other
+
+
+def _make_row(row: Compared) -> MachineRow:
+    unit = row.unit
+    first = unit.machines[0] if unit.machines else None
+    names = [machine.name for machine in unit.machines] or sorted(unit.nodes) or sorted(unit.targets)
+    pair = Pair(_in_cents(row.metered_usd) / 100, _in_cents(row.billed_usd) / 100)
+    return MachineRow(
+        ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else ""),
+        tuple(sorted(unit.targets)),
+        (first.instance_type if first is not None else "") or unit.instance_type,
+        first.account if first is not None else "",
+        row.metered_gpu_hours,
+        row.billed_hours,
+        pair,
+        _round_reasons(row.reasons, pair),
+    )
+
+
+def _sum_by_model(rows: Iterable[Compared], period: Period, total: Pair, unused: Pair) -> tuple[tuple[str, Pair], ...]:
+    """What a machine is billed goes to its models by their GPU-hours there."""
+    metered: dict[str, float] = {}
+    billed: dict[str, float] = {}
+    for row in rows:
+        time = {model: sum(period.fold(one.gpu_hours)) for model, one in row.unit.metered.items()}
+        usd = {model: sum(period.fold(one.usd)) for model, one in row.unit.metered.items()}
+        all_time = sum(time.values())
+        if not all_time:
+            billed[NOT_METERED] = billed.get(NOT_METERED, 0.0) + row.billed_usd
+        for model, hours in time.items():
+            metered[model] = metered.get(model, 0.0) + usd[model]
+            if all_time:
+                billed[model] = billed.get(model, 0.0) + row.billed_usd * hours / all_time
+    if unused.metered_usd or unused.billed_usd:
+        metered[UNUSED], billed[UNUSED] = unused.metered_usd, unused.billed_usd
+    names = sorted(metered.keys() | {name for name, usd in billed.items() if usd})
+    columns = (
+        round_parts([column.get(name, 0.0) for name in names], _in_cents(sums))
+        for column, sums in ((metered, total.metered_usd), (billed, total.billed_usd))
+    )
+    found = [(name, Pair(one / 100, other / 100)) for name, one, other in zip(names, *columns, strict=True)]
+    return tuple(sorted(found, key=lambda item: (-item[1].billed_usd, item[0])))
+
+
+@dataclass(frozen=True, slots=True)
+class BillReview:
+    """What the review shows of bills."""
+
+    # None where nothing could be compared
+    comparison: Comparison | None
+    # why not; "" where it could
+    refused: str = ""
+    # what a reader must know, in sentences
+    notes: tuple[str, ...] = ()
+    # the first lines that could not be used
+    faults: tuple[Fault, ...] = ()
+    # all of them
+    fault_count: int = 0
+    # what is no usage, by what it is about; usage out of scope
+    beside: tuple[tuple[str, Sum], ...] = ()
+    # files that were read
+    files: int = 0
+    # lines that were read
+    lines: int = 0
+    # FOCUS, AWS CUR
+    formats: tuple[str, ...] = ()
+    # whether lines may still be added or changed
+    preliminary: bool = False

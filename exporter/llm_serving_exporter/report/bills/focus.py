@@ -1,0 +1,159 @@
+"""FOCUS 1.0 to 1.2: a line -> a charge.
+
+Columns and what they mean: https://focus.finops.org/focus-specification/ and, column by column,
+https://github.com/FinOps-Open-Cost-and-Usage-Spec/FOCUS_Spec/tree/v1.2/specification/columns.
+
+- EffectiveCost is compared; BilledCost stands beside it. A purchase has an EffectiveCost of 0, because what it covers has its parts.
+- ChargeCategory says what a line is about; ChargeClass "Correction" marks what corrects a bill of an earlier period. Usage and purchases
+  include refunds, which are negative.
+- CommitmentDiscountStatus "Unused" marks what of a commitment nothing used.
+- The type of an instance stands in SkuPriceDetails (F_InstanceType, from 1.1 on) or in columns of the cloud's own, which begin with x_.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from llm_serving_exporter.report.bills.cells import (
+    Remembered,
+    Row,
+    counts_hours,
+    counts_time,
+    read_map,
+    read_period,
+    read_quantity,
+    read_usd,
+)
+from llm_serving_exporter.report.bills.charge import Charge, CurrencyError, Kind, LineError
+from llm_serving_exporter.report.bills.columns import ABSENT, Columns
+from llm_serving_exporter.report.bills.instances import read_usage_type
+from llm_serving_exporter.report.bills.resources import name_gcp_instance
+from llm_serving_exporter.schema.problems import shown
+
+_NEEDED = {
+    name.lower(): name
+    for name in ("ChargePeriodStart", "ChargePeriodEnd", "BillingCurrency", "EffectiveCost", "BilledCost", "ChargeCategory")
+}  # fmt: skip
+_CATEGORIES = {
+    "usage": Kind.USAGE,
+    "purchase": Kind.PURCHASE,
+    "tax": Kind.TAX,
+    "credit": Kind.CREDIT,
+    "adjustment": Kind.ADJUSTMENT,
+}
+_TYPE_KEYS = ("F_InstanceType", "InstanceType", "x_InstanceType", "instanceType", "instance_type", "ServiceType")
+_COUNT_KEYS = ("F_GpuCount", "GpuCount", "gpu")
+
+
+class FocusReader:
+    """Reads the lines of one file by its header. Raises BillError where needed columns are missing."""
+
+    def __init__(self, columns: Columns) -> None:
+        columns.need(_NEEDED)
+        find = columns.find
+        self._begin, self._end = find("chargeperiodstart"), find("chargeperiodend")
+        self._currency, self._category, self._class = (
+            find("billingcurrency"),
+            find("chargecategory"),
+            find("chargeclass"),
+        )
+        self._effective, self._billed = find("effectivecost"), find("billedcost")
+        self._commitment, self._status = find("commitmentdiscountid"), find("commitmentdiscountstatus")
+        self._resource, self._account = find("resourceid"), find("subaccountid")
+        self._service, self._resource_name = find("servicecategory"), find("resourcename")
+        self._details, self._type = find("skupricedetails", "xskudetails"), find("xinstancetype", "xmachinetype")
+        self._provider = find("providername", "serviceprovidername")
+        # names of the clouds that the lines are of
+        self.providers: set[str] = set()
+        # the first is of AWS alone, and says of every line what it is about
+        self._usage_type, self._meter = find("xusagetype"), find("skumeter")
+        self._quantities = [
+            pair
+            for pair in (
+                (find("consumedquantity"), find("consumedunit")),
+                (find("pricingquantity"), find("pricingunit")),
+            )
+            if ABSENT not in pair
+        ]
+        self._remember_type = Remembered(_find_type)
+
+    def read(self, row: Row) -> Charge:
+        """The charge of a line that has as many cells as the header. Raises LineError."""
+        if (currency := row[self._currency].strip()) != "USD":
+            _refuse_currency(currency)
+        begin, end = read_period(row, self._begin, self._end, ("ChargePeriodStart", "ChargePeriodEnd"))
+        effective = read_usd(row, self._effective, "EffectiveCost")
+        billed = read_usd(row, self._billed, "BilledCost")
+        kind = self._find_kind(row, effective, billed)
+        if self._provider != ABSENT:
+            self.providers.add(row[self._provider])
+        details = self._cell(row, self._details)
+        instance_type = self._cell(row, self._type) or (self._remember_type(details) if details else "")
+        if usage_type := self._cell(row, self._usage_type):
+            by_usage = read_usage_type(usage_type)
+            instance_type = "" if by_usage is None else instance_type or by_usage
+        elif not instance_type and self._meter != ABSENT:
+            instance_type = read_usage_type(row[self._meter]) or ""
+        return Charge(
+            kind, begin, end, effective, billed, self._read_resource(row), instance_type,
+            self._cell(row, self._account), self._cell(row, self._commitment),
+            self._read_hours(row) if instance_type else None,
+            _find_count(read_map(details)) if details else None,
+            not usage_type and self._is_compute(row),
+            "",
+        )  # fmt: skip
+
+    def _find_kind(self, row: Row, effective: float, billed: float) -> Kind:
+        if self._cell(row, self._class).lower() == "correction":
+            return Kind.CORRECTION
+        category = row[self._category]
+        kind = _CATEGORIES.get(category.strip().lower())
+        if kind is None:
+            raise LineError(
+                "ChargeCategory", f"{shown(category)} is no category of FOCUS", "It is Usage, Purchase, Tax, Credit or Adjustment."
+            )  # fmt: skip
+        if kind is Kind.USAGE and self._cell(row, self._status).lower() == "unused":
+            return Kind.UNUSED
+        if kind is Kind.USAGE and (effective < 0 or (effective == 0 and billed < 0)):
+            return Kind.REFUND
+        return kind
+
+    def _read_resource(self, row: Row) -> str:
+        found = self._cell(row, self._resource)
+        return name_gcp_instance(found, self._cell(row, self._resource_name)) if "/instances/" in found else found
+
+    def _is_compute(self, row: Row) -> bool:
+        """Whether the line is about time of a machine or its parts: network and storage count in bytes."""
+        if self._service != ABSENT and row[self._service].strip().lower() != "compute":
+            return False
+        return not self._quantities or any(counts_time(row[unit]) for _, unit in self._quantities)
+
+    def _read_hours(self, row: Row) -> float | None:
+        for quantity, unit in self._quantities:
+            if counts_hours(row[unit]) and (found := read_quantity(row[quantity])) is not None:
+                return found
+        return None
+
+    @staticmethod
+    def _cell(row: Row, position: int) -> str:
+        if position == ABSENT or not (found := row[position]):
+            return ""
+        found = found.strip()
+        return "" if len(found) == 4 and found.lower() == "null" else found
+
+
+def _refuse_currency(currency: str) -> None:
+    if not currency:
+        raise LineError("BillingCurrency", "the currency is empty", "Export the bill again, with this column filled.")
+    raise CurrencyError(
+        "BillingCurrency", f"the bill is in {shown(currency)}, not in USD", "Only bills in USD can be compared: leave this one out."
+    )  # fmt: skip
+
+
+def _find_type(details: str) -> str:
+    found = read_map(details)
+    return next((found[key] for key in _TYPE_KEYS if found.get(key)), "")
+
+
+def _find_count(details: Mapping[str, str]) -> float | None:
+    return next((read_quantity(details[key]) for key in _COUNT_KEYS if key in details), None)

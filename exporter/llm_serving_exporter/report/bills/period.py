@@ -1,0 +1,71 @@
+"""Which part of the week a bill can be compared over: its hours, or its whole days in UTC. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor
+
+from llm_serving_exporter.report.bills.ledger import Ledger
+from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
+
+_DAY_HOURS = 24
+# lines of the last days are still added and changed: clouds say so of 24 h (AWS, Azure) and of more where usage is reported late
+PRELIMINARY_SECONDS = 72 * HOUR_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """What is compared."""
+
+    # Unix seconds
+    begin: float
+    # Unix seconds
+    end: float
+    # the first slot of the week that counts
+    first: int
+    # the slot after the last
+    last: int
+    # slots that are compared as one: 1, or 24 for whole days in UTC
+    step: int
+
+    @property
+    def by_days(self) -> bool:
+        """Whether whole days in UTC are compared."""
+        return self.step == _DAY_HOURS
+
+    @property
+    def hours(self) -> float:
+        """Its length."""
+        return (self.end - self.begin) / HOUR_SECONDS
+
+    def fold(self, slots: Sequence[float]) -> list[float]:
+        """Values by slot of the week -> by what is compared."""
+        if not slots:
+            return [0.0] * len(range(self.first, self.last, self.step))
+        return [sum(slots[at : at + self.step]) for at in range(self.first, self.last, self.step)]
+
+
+def find_period(ledger: Ledger, week: Week) -> Period | None:
+    """The part of the week that the bill covers; None where it covers none. With any line of a day it is cut to whole days in UTC."""
+    if ledger.covers_from is None or ledger.covers_to is None:
+        return None
+    begin = floor(max(ledger.covers_from, week.begin) / HOUR_SECONDS)
+    end = ceil(min(ledger.covers_to, week.end) / HOUR_SECONDS)
+    step = 1
+    if ledger.daily_lines:
+        step = _DAY_HOURS
+        # a day that the week cuts cannot be compared
+        begin = ceil(max(ledger.covers_from, week.begin) / HOUR_SECONDS / step) * step
+        end = floor(min(ledger.covers_to, week.end) / HOUR_SECONDS / step) * step
+    if begin >= end:
+        return None
+    first, last = begin - ledger.first_hour, end - ledger.first_hour
+    return Period(
+        max(week.begin, begin * HOUR_SECONDS), min(week.end, end * HOUR_SECONDS), max(0, first), min(ledger.slots, last), step
+    )  # fmt: skip
+
+
+def is_preliminary(ledger: Ledger, now: float) -> bool:
+    """Whether lines may still be added or changed. `now`: Unix seconds."""
+    return ledger.covers_to is not None and ledger.covers_to > now - PRELIMINARY_SECONDS

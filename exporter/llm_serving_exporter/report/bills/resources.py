@@ -1,0 +1,59 @@
+"""Names of machines, so that a cloud's bill and a node's provider id say the same.
+
+Nodes name themselves by `spec.providerID`: aws:///us-east-1a/i-0abc, gce://project/zone/name, azure:///subscriptions/…. Bills name an
+instance by its id, an ARN, a full resource name or a URL of the cloud's API.
+"""
+
+from __future__ import annotations
+
+import re
+
+from llm_serving_exporter.report.bills.cells import Remembered
+
+# https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/resource-ids.html
+_AWS = re.compile(r"(?:^|/)(i-[0-9a-f]{8,17})$")
+# https://cloud.google.com/asset-inventory/docs/asset-names, and the provider id of the cloud controller
+_GCP = re.compile(r"(?:^|/)projects/[^/]+/zones/([^/]+)/instances/([^/]+)$")
+_GCP_PROVIDER = re.compile(r"^gce://[^/]+/([^/]+)/([^/]+)$")
+# ids of Azure's Resource Manager go by upper and lower case alike; a scale set is billed as one, its machines are numbered below it
+_AZURE = re.compile(r"(/subscriptions/.+?)(?:(?<=/)virtualmachines/[0-9]+)?/?$")
+
+
+def _normalise(text: str) -> str:
+    lowered = text.strip().rstrip("/").lower()
+    if (match := _AWS.search(lowered)) is not None:
+        return match[1]
+    if (match := _GCP_PROVIDER.match(lowered) or _GCP.search(lowered)) is not None:
+        # without the project, of which bills may give the number and nodes the name
+        return f"gce/{match[1]}/{match[2]}"
+    if (match := _AZURE.search(lowered)) is not None:
+        return match[1].rstrip("/")
+    return lowered
+
+
+# clouds by what their names begin with: ids of machines after `normalise_resource`, and providers of FOCUS in lower case
+_CLOUDS = (
+    ("aws", "i-", ("aws", "amazon")),
+    ("gcp", "gce/", ("google", "gcp")),
+    ("azure", "/subscriptions/", ("microsoft", "azure")),
+)
+
+
+def find_cloud(machine: str) -> str:
+    """The cloud of a machine by its normalised name; "" where that does not say."""
+    return next((cloud for cloud, begin, _ in _CLOUDS if machine.startswith(begin)), "")
+
+
+def find_cloud_of_provider(name: str) -> str:
+    """The cloud of a provider as bills name it; "" for any other."""
+    return next((cloud for cloud, _, begins in _CLOUDS if name.strip().lower().startswith(begins)), "")
+
+
+def name_gcp_instance(resource: str, name: str) -> str:
+    """A machine of GCP by its name, where a bill has a number instead and the name beside it."""
+    match = _GCP.search(resource.lower())
+    return f"{resource[: match.start(2)]}{name}" if match is not None and match[2].isdigit() and name else resource
+
+
+# a name of a machine as both sides have it; "" for ""
+normalise_resource = Remembered(_normalise)

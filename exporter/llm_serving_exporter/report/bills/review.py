@@ -1,0 +1,174 @@
+"""The review -> the same with its bills: what is read, what is compared, and what a reader must know of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from llm_serving_exporter.model.prices import RateKind
+from llm_serving_exporter.render.numbers import usd
+from llm_serving_exporter.report.bills.charge import BillError
+from llm_serving_exporter.report.bills.compare import BillReview, Comparison, compare
+from llm_serving_exporter.report.bills.instances import GPU_FAMILIES, InstanceTypes
+from llm_serving_exporter.report.bills.ledger import MOST_MACHINES, REST, Ledger
+from llm_serving_exporter.report.bills.period import Period, find_period, is_preliminary
+from llm_serving_exporter.report.bills.read import Bill, read_bill
+from llm_serving_exporter.report.bills.resources import find_cloud, normalise_resource
+from llm_serving_exporter.report.bills.scope import Scope
+from llm_serving_exporter.report.evidence.places import NodePlaces
+from llm_serving_exporter.report.evidence.usage import Evidence
+from llm_serving_exporter.report.figures.counted_once import count_once
+from llm_serving_exporter.report.figures.metered_hours import MeteredHour, measure_metered_hours
+from llm_serving_exporter.report.figures.rates import find_rates_of_kind, sum_unused_usd
+from llm_serving_exporter.report.figures.review import Review
+from llm_serving_exporter.report.settings.settings import Settings
+
+# an hour of a machine has one hour; more is a line that came twice
+_DOUBLE = 1.001
+_LEAST_DOUBLE_HOURS = 0.5
+
+
+def add_bills(
+    review: Review, evidence: Evidence, settings: Settings, now: float, progress: Callable[[str], None]
+) -> Review:
+    """The review with its bills, where there are any. `now`: Unix seconds. What cannot be compared is said, and the review stays."""
+    bills = settings.bills
+    if bills is None or not bills.paths:
+        return review
+    pieces = _list_metered(review, evidence, settings)
+    owned = find_rates_of_kind(evidence.book, RateKind.OWNED)
+    metered = [piece for piece in pieces if piece.rate not in owned]
+    known = {normalise_resource(piece.provider_id) for piece in metered if piece.provider_id}
+    try:
+        bill = read_bill(bills, evidence.week, known, progress)
+    except BillError as error:
+        return _refuse(review, str(error))
+    period = find_period(bill.ledger, evidence.week)
+    if period is None:
+        first = f"; could not be used: {bill.fault_count:,}, the first: {bill.faults[0]}" if bill.faults else ""
+        return _refuse(review, f"no line of the bill lies in {evidence.week.name}{first}")
+    here = [piece for piece in metered if not _is_elsewhere(piece, bill)]
+    comparison = compare(
+        bill.ledger, here, period, Scope(InstanceTypes(bills.instance_types or GPU_FAMILIES), bills.accounts, known),
+        metered_unused_usd=_sum_unused(review) * period.hours / evidence.week.length_hours, mapping=bills.mapping, tags=bills.tags,
+        workloads={one.labels.get("target", ""): one.labels.get("workload", "") for one in evidence.book.workloads},
+        gpus_per_instance=bills.gpus_per_instance,
+    )  # fmt: skip
+    preliminary = is_preliminary(bill.ledger, now)
+    notes = (
+        *_list_notes(bill, comparison, evidence, preliminary=preliminary),
+        *_list_left_out(_sum_paid(pieces) - _sum_paid(metered), _sum_paid(metered) - _sum_paid(here)),
+    )
+    return replace(review, bills=_describe(bill, comparison, notes, preliminary=preliminary))
+
+
+def _describe(bill: Bill, comparison: Comparison, notes: tuple[str, ...], *, preliminary: bool) -> BillReview:
+    beside = [(kind.value, one) for kind, one in bill.ledger.beside.items()]
+    beside += [
+        ("unused commitments of which nobody knows what for", comparison.unassigned),
+        ("unused commitments that are not of the fleet", comparison.other_unused),
+        ("usage that is not of the fleet", bill.ledger.others),
+    ]
+    return BillReview(
+        comparison, "", notes, bill.faults, bill.fault_count, tuple((what, one) for what, one in beside if one.lines),
+        bill.files, bill.lines, bill.formats, preliminary,
+    )  # fmt: skip
+
+
+def _sum_paid(pieces: Iterable[MeteredHour]) -> float:
+    return sum(piece.paid_usd for piece in pieces)
+
+
+def _list_metered(review: Review, evidence: Evidence, settings: Settings) -> tuple[MeteredHour, ...]:
+    """The pieces after pools, where there are any."""
+    if review.pools is not None:
+        return review.pools.hours
+    identity = settings.identity_labels
+    stated = evidence.pools
+    places = NodePlaces(
+        evidence.book.places, identity, {} if stated is None else dict(stated.nodes), evidence.book.cluster_places
+    )
+    return measure_metered_hours(count_once(evidence.usage, identity), evidence.book, evidence.week, identity, places)
+
+
+def _is_elsewhere(piece: MeteredHour, bill: Bill) -> bool:
+    """Whether it is of a cloud of which the bill has no line."""
+    cloud = find_cloud(normalise_resource(piece.provider_id))
+    return bool(cloud and bill.clouds) and cloud not in bill.clouds
+
+
+def _sum_unused(review: Review) -> float:
+    """USD of commitments that the review has as unused; those of hours that a gap hides are paid all the same."""
+    pools = 0.0 if review.pools is None else review.pools.unused_usd + review.pools.unknown_usd
+    return pools + sum_unused_usd(review.commitments)
+
+
+def _refuse(review: Review, why: str) -> Review:
+    sentence = f"The bill is not compared: {why.removesuffix('.')}."
+    return replace(review, bills=BillReview(None, why), missing_parts=(*review.missing_parts, sentence))
+
+
+def _list_notes(bill: Bill, comparison: Comparison, evidence: Evidence, *, preliminary: bool) -> Iterator[str]:
+    ledger, period = bill.ledger, comparison.period
+    if period.by_days:
+        yield (
+            "The bill has lines of whole days, which end at midnight UTC: "
+            f"compared are {period.hours / 24:.0f} days in UTC, {_span(period)}."
+        )
+    elif (period.begin, period.end) != (evidence.week.begin, evidence.week.end):
+        yield f"The bill covers a part of the week, and only that is compared: {_span(period)}."
+    if preliminary:
+        yield "Preliminary: the bill's last period is younger than 72 h, and clouds still add to it and change it."
+    if bill.fault_count:
+        yield f"Could not be used and in no sum: {_count(bill.fault_count, 'line or file', 'lines or files')}."
+    if bill.older:
+        yield f"Not read: {_count(len(bill.older), 'older version')} of an export. Only the newest of a month counts."
+    if ledger.repeated_lines:
+        yield f"Came twice by its number and counts once: {_count(ledger.repeated_lines, 'line')}."
+    if ledger.unnamed_lines:
+        yield f"Name no machine, so that nothing finds them: {_count(ledger.unnamed_lines, 'line')}. Export the bill with resource ids."
+    if ledger.forgot_identities:
+        yield "There are too many lines to tell those that come twice."
+    double = _measure_double(ledger, period)
+    if double > _LEAST_DOUBLE_HOURS:
+        yield f"Machines are billed for {double:,.1f} hours more than there are: the bill may hold two versions of an export."
+    if ledger.longer.lines:
+        yield (
+            f"Covers more than a day and counts evenly over its time: {_count(ledger.longer.lines, 'line')}, "
+            f"{usd(ledger.longer.effective_usd)}."
+        )
+    if REST in ledger.machines:
+        yield f"Beyond {MOST_MACHINES:,} machines all further ones are one row."
+    if comparison.unassigned.effective_usd >= 0.005:
+        yield (
+            f"{usd(comparison.unassigned.effective_usd)} of unused commitments say neither a type of instance nor what they covered: "
+            "they are in no sum."
+        )
+
+
+def _list_left_out(owned_usd: float, elsewhere_usd: float) -> Iterator[str]:
+    """What was metered and belongs to no cloud, or to another one."""
+    if elsewhere_usd >= 0.005:
+        yield f"{usd(elsewhere_usd)} of GPUs in clouds of which the bill has no line is not compared."
+    if owned_usd >= 0.005:
+        yield f"{usd(owned_usd)} of GPUs at owned rates is not compared: no cloud bills them."
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def _span(period: Period) -> str:
+    begin, end = (datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") for at in (period.begin, period.end))
+    return f"{begin} to {end} UTC"
+
+
+def _measure_double(ledger: Ledger, period: Period) -> float:
+    """Hours of single machines beyond what an hour has."""
+    return sum(
+        max(0.0, hours - _DOUBLE * period.step)
+        for key, machine in ledger.machines.items()
+        if machine.counts_hours and key.startswith(("i-", "gce/"))
+        for hours in period.fold(machine.hours)
+    )

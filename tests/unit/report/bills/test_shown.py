@@ -1,0 +1,174 @@
+"""The review with its bill: on the page, in the CSV and in the summary, and what is said where it cannot be compared."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
+
+from llm_serving_exporter.report.bills.compare import compare
+from llm_serving_exporter.report.bills.instances import GPU_FAMILIES, InstanceTypes
+from llm_serving_exporter.report.bills.period import find_period
+from llm_serving_exporter.report.bills.read import read_bill
+from llm_serving_exporter.report.bills.review import add_bills
+from llm_serving_exporter.report.bills.scope import Scope
+from llm_serving_exporter.report.evidence.usage import Book, Evidence, RateFacts, Usage
+from llm_serving_exporter.report.figures.review import Review, build_review
+from llm_serving_exporter.report.pages.csv_files import render_figures_csv
+from llm_serving_exporter.report.pages.page import render_page
+from llm_serving_exporter.report.pages.summary import render_summary
+from llm_serving_exporter.report.settings.bills import BillSettings
+from llm_serving_exporter.report.settings.settings import Settings
+from tests.support.builders import bills as made
+from tests.support.builders.costevidence import WEEK, evidence, gauge, joined, owner, usage
+
+# two machines at the same price, and GPUs of our own
+FLEET = joined(
+    usage(owner("a:8000", "large"), {"decode": 168 * 8 * made.PRICE}, decode=1e6, rate="on-demand", price=made.PRICE),
+    usage(owner("b:8000", "small"), {"decode": 100.0}, decode=1e6, rate="ours", price=1.0),
+)
+LONG_AFTER = WEEK.end + 30 * 86400
+
+
+def fleet() -> Evidence:
+    book = Book(
+        nodes=(gauge(1.0, target="a:8000", node="node-1"),),
+        places=(gauge(1.0, target="a:8000", node="node-1", provider_id=f"aws:///us-east-1a/{made.SAME.id}", instance_type=made.P5),),
+        rates={"ours": RateFacts("ours", "owned"), "on-demand": RateFacts("on-demand", "on_demand")},
+    )  # fmt: skip
+    return evidence(FLEET, Usage(), book=book)
+
+
+def review(path: Path, now: float = LONG_AFTER, **more: object) -> Review:
+    asked = Settings(bills=BillSettings((str(path),), **more))  # type: ignore[arg-type]
+    return add_bills(build_review(fleet(), asked), fleet(), asked, now, lambda text: None)
+
+
+def bill(folder: Path, nodes: tuple[made.Node, ...] = (made.SAME, made.NOT_METERED, made.COVERED)) -> Path:
+    path = folder / "bill.csv"
+    path.write_text(made.write_csv(made.list_focus_rows(nodes)))
+    return path
+
+
+def test_without_bills_nothing_changes() -> None:
+    plain = build_review(fleet(), Settings())
+    assert add_bills(plain, fleet(), Settings(), LONG_AFTER, lambda text: None) is plain
+    assert "Against the bill" not in render_page(plain)
+
+
+def test_the_page_says_both_sums_and_why(tmp_path: Path) -> None:
+    found = review(bill(tmp_path))
+    # 168 h of one machine metered; billed are two whole weeks at 31.44 and 20.00, ten hours, and what of the plan stood unused
+    metered, billed = 168 * 31.44, 168 * 31.44 + 314.4 + 168 * 20 + 168
+    page = render_page(found)
+    difference = f"+${billed - metered:,.2f} (+{100 * (billed / metered - 1):.1f}\N{NO-BREAK SPACE}%)"
+    for name, value in (
+        ("Metered", f"${metered:,.2f}"),
+        ("Billed, effective", f"${billed:,.2f}"),
+        ("Difference", difference),
+    ):
+        assert f"<dt>{name}</dt><dd>{value}</dd>" in page
+    assert "Billed, not metered" in page
+    assert "+$3,674.40" in page
+    assert made.NOT_METERED.id in page
+    assert "refunds" in page
+    assert "$100 of GPUs at owned rates is not compared" in page
+    assert "Preliminary" not in page
+    summary = render_summary(found)
+    assert "Against the bill: metered" in summary
+    rows = list(csv.DictReader(io.StringIO(render_figures_csv(found))))
+    parts = [float(row["value"]) for row in rows if row["section"] == "bill_difference"]
+    (whole,) = [float(row["value"]) for row in rows if (row["section"], row["item"]) == ("bill", "difference")]
+    assert sum(parts) == pytest.approx(whole, abs=1e-9) == pytest.approx(billed - metered)
+
+
+def test_machines_beyond_the_list_are_a_sum(tmp_path: Path) -> None:
+    nodes = tuple(made.Node(100 + number, {}, metered=(), billed=range(number)) for number in range(1, 26))
+    page = render_page(review(bill(tmp_path, nodes)))
+    # the five that cost least, of one to five hours
+    (foot,) = re.findall(r"<tfoot><tr><th scope=\"row\"[^>]*>5 more</th>(.*?)</tr></tfoot>", page)
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", foot) == ["", "", "", f"{15 * 31.44:,.2f}"]
+    assert page.count("Billed, not metered</h3>") == 1
+
+
+def test_a_young_bill_is_preliminary(tmp_path: Path) -> None:
+    path = bill(tmp_path)
+    young = review(path, WEEK.end + 71 * 3600)
+    assert "Billed, effective (preliminary)" in render_page(young)
+    assert "Preliminary: metered" in render_summary(young)
+    assert "reliminary" not in render_page(review(path, WEEK.end + 73 * 3600))
+
+
+def test_a_bill_that_cannot_be_compared_is_said_and_the_review_stays(tmp_path: Path) -> None:
+    path = tmp_path / "bill.csv"
+    rows = list(made.list_focus_rows((made.SAME,)))
+    rows[2]["BillingCurrency"] = "EUR"
+    path.write_text(made.write_csv(rows))
+    found = review(path)
+    (said,) = found.missing_parts
+    assert said.startswith("The bill is not compared: ")
+    assert 'line 4, column BillingCurrency: the bill is in "EUR", not in USD' in said
+    assert "Not compared: " in render_page(found)
+    path.write_text(made.write_csv([{**row, "ChargePeriodEnd": "2026-10-01T00:00:00Z"} for row in rows[:1]]))
+    assert "no line of the bill lies in 2026-W46; could not be used: 1, the first: " in review(path).missing_parts[0]
+
+
+def test_other_clouds_are_left_out_and_lines_without_a_machine_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "bill.csv"
+    rows = [{**row, "ProviderName": "Google Cloud", "ResourceId": ""} for row in made.list_focus_rows((made.SAME,))]
+    path.write_text(made.write_csv(rows))
+    found = review(path).bills
+    assert found is not None
+    assert found.comparison is not None
+    assert found.comparison.total.metered_usd == 0.0
+    assert "$5,282 of GPUs in clouds of which the bill has no line is not compared." in found.notes
+    assert "Name no machine, so that nothing finds them: 168 lines. Export the bill with resource ids." in found.notes
+
+
+def test_names_of_a_bill_are_text_on_the_page(tmp_path: Path) -> None:
+    path = tmp_path / "bill.csv"
+    rows = [{**row, "ResourceId": "<script>=HYPERLINK(1)"} for row in list(made.list_focus_rows((made.SAME,)))[:3]]
+    path.write_text(made.write_csv(rows))
+    found = review(path)
+    assert "<script>=HYPERLINK" not in render_page(found)
+    assert "&lt;script&gt;=hyperlink" in render_page(found).lower()
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    nodes=some.lists(
+        some.builds(
+            made.Node,
+            number=some.integers(1, 5),
+            targets=some.dictionaries(some.sampled_from(sorted(made.MODELS)), some.integers(1, 4), max_size=2),
+            metered=some.lists(some.integers(0, 167), max_size=12, unique=True),
+            billed=some.lists(some.integers(0, 167), min_size=1, max_size=12, unique=True),
+            price=some.floats(0.1, 9.0),
+            billed_price=some.floats(0.01, 99.0),
+        ),
+        min_size=1,
+        max_size=4,
+        unique_by=lambda node: node.number,
+    ),
+    step=some.sampled_from([1, 24]),
+)
+def test_reasons_and_models_add_up_in_cents_whatever_comes(tmp_path: Path, nodes: list[made.Node], step: int) -> None:
+    path = tmp_path / "bill.csv"
+    path.write_text(made.write_csv(made.list_focus_rows(nodes, step)))
+    ledger = read_bill(BillSettings((str(path),)), WEEK, (), lambda text: None).ledger
+    period = find_period(ledger, WEEK)
+    assert period is not None
+    pieces = [replace(piece, rate="x") for piece in made.meter(nodes)]
+    found = compare(ledger, pieces, period, Scope(InstanceTypes(GPU_FAMILIES), (), ()))
+    cents = round(100 * found.total.difference_usd)
+    assert sum(round(100 * value) for value in found.reasons.parts().values()) == cents
+    for side in ("metered_usd", "billed_usd"):
+        whole = round(100 * getattr(found.total, side))
+        assert sum(round(100 * getattr(pair, side)) for _, pair in found.models) == whole
+        assert sum(getattr(row.pair, side) for row in found.machines) <= whole / 100 + 0.05
