@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -192,11 +193,18 @@ def _settings(
         for name, setting in options.from_file(file.tree, file.place).items()
     }
     explicit = from_file | given
-    thresholds = read_thresholds(explicit["slo.file"], read) if "slo.file" in explicit else {}
+    thresholds = read_thresholds(explicit["slo.file"], read, context.warnings) if "slo.file" in explicit else {}
     context.warnings.extend(overridden(thresholds, explicit))
     settings = options.defaults(problems) | thresholds | explicit
     if "model-catalogue" in settings:
         check_models(settings["model-catalogue"].value, settings["model-catalogue"].place)
+    if "report.settings-file" not in settings and explicit.get("report.run") is not None:
+        context.warnings.append(f"{explicit['report.run'].place}: has no effect without report.settings-file")
+    if "hf-cache" in settings and not os.path.isdir(cache := settings["hf-cache"].value):
+        # it may be mounted later
+        context.warnings.append(
+            f"{settings['hf-cache'].place}: {cache} is not a folder, so that no model is found in it"
+        )
     if "web.config.file" in settings:
         # before anything listens: a web server without the TLS that was meant would be worse than none
         check_file(settings["web.config.file"].value, settings["web.config.file"].place)

@@ -56,6 +56,7 @@ class WebConfig:
     enable_lifecycle: bool = option(
         "web.enable-lifecycle", kinds.BOOLEAN, "Allow a reload by a POST to /-/reload.", default="false"
     )
+    runbooks: bool = option("web.runbooks", kinds.BOOLEAN, "Serve the alerts' runbooks at /runbooks/.", default="false")
     # None = plain HTTP for everybody
     config_file: str | None = option(
         "web.config.file", kinds.PATH, "exporter-toolkit web config file: TLS and basic auth."

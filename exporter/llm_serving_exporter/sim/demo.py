@@ -19,7 +19,7 @@ from llm_serving_exporter.schema.flags import CommandParser, duration_once_bare
 from llm_serving_exporter.sim.child import ChildError
 from llm_serving_exporter.sim.gpus import UUIDS, ReplayGpuSource
 from llm_serving_exporter.sim.options import address, port, speed
-from llm_serving_exporter.sim.ports import on_next_free_port, require_free
+from llm_serving_exporter.sim.ports import on_next_free_port, port_named, require_free
 from llm_serving_exporter.sim.prometheus import Prometheus
 from llm_serving_exporter.sim.recording import demo_model_config, demo_recording
 from llm_serving_exporter.sim.replay import ReplayServer
@@ -107,7 +107,8 @@ def run(argv: Sequence[str], start_exporter: StartExporter = start_exporter) -> 
 def _start(args: argparse.Namespace, stack: ExitStack, start_exporter: StartExporter, ended: threading.Event) -> None:
     recording = demo_recording()
     timeline = Timeline(recording, speed=args.speed)
-    engine = on_next_free_port(lambda port: ReplayServer(timeline, recording, port=port), args.engine_port)
+    with port_named("--engine-port", args.engine_port):
+        engine = on_next_free_port(lambda port: ReplayServer(timeline, recording, port=port), args.engine_port)
     stack.callback(engine.close)
     _say_moved("the engine", args.engine_port, engine.url)
 
@@ -133,8 +134,13 @@ def _start(args: argparse.Namespace, stack: ExitStack, start_exporter: StartExpo
 
 def _free_address(host: str, asked: int) -> str:
     """The address with the asked port, or the next one that is free."""
-    port = on_next_free_port(lambda candidate: require_free(host, candidate), asked)
+    port = _free_port(host, asked, "--web.listen-address")
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _free_port(host: str, asked: int, flag: str) -> int:
+    with port_named(flag, asked, host):
+        return on_next_free_port(lambda candidate: require_free(host, candidate), asked)
 
 
 def _start_prometheus(exporter_url: str, port: int, stack: ExitStack, ended: threading.Event) -> Prometheus | None:
@@ -143,8 +149,9 @@ def _start_prometheus(exporter_url: str, port: int, stack: ExitStack, ended: thr
         print_line("no `prometheus` on PATH: the demo runs without (Debian, Ubuntu: apt-get install prometheus)")
         return None
     try:
-        prometheus = Prometheus(program, exporter_url.removeprefix("http://"), port, cancelled=ended)
-    except (OSError, ChildError) as error:
+        free = _free_port("127.0.0.1", port, "--prometheus-port")
+        prometheus = Prometheus(program, exporter_url.removeprefix("http://"), free, cancelled=ended)
+    except (OSError, LLMServingExporterError, ChildError) as error:
         print_line(f"Prometheus did not start, the demo runs without: {error}")
         return None
     stack.callback(prometheus.close)

@@ -20,13 +20,15 @@ def address(text: str) -> tuple[str, int]:
 
 def port(text: str) -> int:
     """Option value: a port, 0 for a free one."""
-    if not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port (0-65535)")
+    if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > 65535:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a port (0-65535). Write one such as 8000, or 0 for a free one."
+        )
     return int(text)
 
 
 def speed(text: str) -> float:
     """Option value: how many times as fast."""
     if not re.fullmatch(r"\d+(\.\d+)?", text) or not 0.01 <= float(text) <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0.01 to 1000")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0.01 to 1000. Write one such as 10.")
     return float(text)

@@ -1,11 +1,15 @@
-"""Listening where there is room: the asked port, else the next free one."""
+"""Listening where there is room: the asked port, else the next free one; and saying which port cannot be had."""
 
 from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
+
+from llm_serving_exporter.errors import ListenError
+from llm_serving_exporter.web.listen import name_cause
 
 T = TypeVar("T")
 
@@ -25,6 +29,17 @@ def on_next_free_port(start: Callable[[int], T], port: int, tries: int = _TRIES)
             if error.errno != errno.EADDRINUSE or candidate == candidates[-1]:
                 raise
     raise AssertionError("unreachable: the last candidate returns or raises")
+
+
+@contextmanager
+def port_named(flag: str, port: int, host: str = "127.0.0.1") -> Iterator[None]:
+    """What is done within listens on this port: an OSError becomes a ListenError with the address, the cause and the flag to change."""
+    try:
+        yield
+    except (OSError, OverflowError) as error:
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        cause = name_cause(error) if isinstance(error, OSError) else "ports end at 65535"
+        raise ListenError(f"cannot listen on {where}: {cause}; choose another port with {flag}") from error
 
 
 def require_free(host: str, port: int) -> int:

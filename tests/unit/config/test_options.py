@@ -64,6 +64,7 @@ SAMPLES = {
     "tenants.label": ("x_org", lambda config: config.tenants.label, "x_org"),
     "tenants.hmac-key-file": (KEY, lambda config: config.tenants.hmac_key_file, KEY),
     "tenants.limit": ("7", lambda config: config.tenants.limit, 7),
+    "web.runbooks": ("true", lambda config: config.web.runbooks, True),
     "all-buckets": ("true", lambda config: config.all_buckets, True),
     "web.config.file": ("/dev/null", lambda config: config.web.config_file, "/dev/null"),
     "log.level": ("debug", lambda config: config.log.level, "debug"),
@@ -266,3 +267,13 @@ def test_without_arguments_the_environment_is_enough() -> None:
 
     config = load(None, {PREFIX + "TARGET": "http://a:1"})
     assert config.targets[0].url == "http://a:1"
+
+
+def test_what_cannot_have_an_effect_is_warned_of(tmp_path: Path) -> None:
+    config = load_flags("--target", "http://a:1", "--report.run", "true", "--hf-cache", str(tmp_path / "hub"))
+    assert config.warnings == (
+        "flag --report.run: has no effect without report.settings-file",
+        f"flag --hf-cache: {tmp_path}/hub is not a folder, so that no model is found in it",
+    )
+    (tmp_path / "hub").mkdir()
+    assert load_flags("--target", "http://a:1", "--hf-cache", str(tmp_path / "hub")).warnings == ()

@@ -42,7 +42,14 @@ def load(name_or_path: str) -> Scenario:
             raise ConfigError(Problem(name_or_path, "", "the file is larger than 1 MiB", "Is it a scenario?"))
         text = body.decode()
     except OSError as error:
-        raise ConfigError(Problem(name_or_path, "", f"cannot be read: {error.strerror}", "")) from None
+        raise ConfigError(
+            Problem(
+                name_or_path,
+                "",
+                f"cannot be read: {error.strerror}",
+                "Check the path; --list shows those that are shipped.",
+            )
+        ) from None
     except UnicodeDecodeError:
         raise ConfigError(Problem(name_or_path, "", "this is not UTF-8 text", "Save the file as UTF-8.")) from None
     return parse(text, name_or_path, path.stem)
