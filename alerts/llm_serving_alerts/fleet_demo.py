@@ -26,23 +26,24 @@ from llm_serving_exporter.daemon.service import Service
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.schema.duration import format_duration
-from llm_serving_exporter.schema.flags import CommandParser, duration_once_bare
+from llm_serving_exporter.schema.flags import CommandParser
 from llm_serving_exporter.sim import alertmanager, grafana
 from llm_serving_exporter.sim.child import ChildError
 from llm_serving_exporter.sim.fleet.fleet import Fleet
+from llm_serving_exporter.sim.fleet.gpus import gpus_of
 from llm_serving_exporter.sim.fleet.paced import ServedGpuSource, paced_config
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS
 from llm_serving_exporter.sim.fleet.scenario import History, Scenario
 from llm_serving_exporter.sim.fleet.scenario_file import load_story
 from llm_serving_exporter.sim.fleet.server import FleetServer
 from llm_serving_exporter.sim.fleet.usual import SHORT, recorded, usual
-from llm_serving_exporter.sim.options import address, port, speed
-from llm_serving_exporter.sim.ports import on_next_free_port, require_free
+from llm_serving_exporter.sim.options import add_listening, port, speed
+from llm_serving_exporter.sim.ports import explain_moved, find_free_address
 from llm_serving_exporter.sim.prometheus import Pace, Past, Prometheus, Rules
 from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, ended_by_signal, print_line, print_message
 
 _STORY = "demo"
-_EXPORTER_HOST, _EXPORTER_PORT, _PROMETHEUS_PORT, _GRAFANA_PORT = "127.0.0.1", 10077, 9090, 3000
+_EXPORTER_HOST, _EXPORTER_PORT, _GRAFANA_PORT = "127.0.0.1", 10077, 3000
 _USD_PER_GPU_HOUR, _BUDGET_USD = 2.50, 12_000.0
 # simulated seconds: before anything is served, so that batches are full; Prometheus' pace; the exporter's
 _WARM_SECONDS = 900.0
@@ -158,7 +159,7 @@ def _start_exporter(
 ) -> str:
     urls = {name: server.url(name) for name in server.fleet.replicas}
     asked = args.listen_addresses or [(_EXPORTER_HOST, _EXPORTER_PORT)]
-    listen = [_find_free_address(host, number) for host, number in asked]
+    listen = [find_free_address(host, number) for host, number in asked]
     paced = paced_config(
         scenario, urls, folder, *listen, read_seconds=_READ_SECONDS, timeout_seconds=_TIMEOUT_SECONDS * args.speed
     )
@@ -168,7 +169,9 @@ def _start_exporter(
         (Rate("example", RateKind.ON_DEMAND),),
         budget_usd_per_month=_BUDGET_USD,
     )
-    config = replace(paced, prices=prices)
+    # its GPUs are read too, so that what the GPUs say stands beside what the pages say
+    targets = [replace(one, gpus=gpus_of(server.fleet, one.name), gpu_count=None) for one in paced.targets]
+    config = replace(paced, prices=prices, targets=tuple(targets))
     clock = server.clock
     service = Service(
         config, lambda: config, lambda _config: ServedGpuSource(server), monotonic=clock.monotonic, speed=clock.speed
@@ -291,43 +294,25 @@ def _read_alerts(
             yield tuple(sorted(labels.items())), words
 
 
-def _find_free_address(host: str, asked: int) -> str:
-    number = on_next_free_port(lambda candidate: require_free(host, candidate), asked)
-    return f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
-
-
 def _say_moved(what: str, asked: int, url: str) -> None:
-    number = int(url.rpartition(":")[2])
-    if asked and number != asked:
-        print_line(f"port {asked} is in use: {what} takes {number}")
+    if (moved := explain_moved(what, asked, url)) is not None:
+        print_line(moved)
 
 
 def _parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = CommandParser(
         "demo",
-        description="A simulated fleet that obeys the roofline beside the real exporter, with Prometheus, Alertmanager and Grafana where they "
-        f"are installed. A story of {format_duration(load_story(_STORY).duration_seconds)}: a flood, a slow replica, a lost node. "
+        description="A simulated fleet that obeys the roofline beside the real exporter, with Prometheus, Alertmanager and Grafana where "
+        f"they are installed. A story of {format_duration(load_story(_STORY).duration_seconds)}: a flood, a slow replica, a lost node. "
         "`demo --recording` replays a recorded vLLM instead.",
     )
-    parser.add_argument(
-        "--web.listen-address",
-        dest="listen_addresses",
-        type=address,
-        action="append",
-        metavar="HOST:PORT",
-        help=f"where the exporter listens (default {_EXPORTER_HOST}:{_EXPORTER_PORT}); repeatable",
-    )
-    parser.add_argument("--prometheus-port", type=port, default=_PROMETHEUS_PORT, metavar="PORT")
+    add_listening(parser, f"{_EXPORTER_HOST}:{_EXPORTER_PORT}")
     parser.add_argument("--grafana-port", type=port, default=_GRAFANA_PORT, metavar="PORT")
-    parser.add_argument("--no-prometheus", action="store_true", help="start none even where one is installed")
     parser.add_argument(
         "--speed",
         type=speed,
         default=1.0,
         metavar="TIMES",
         help="times as fast as real time; Prometheus then sees rates that many times as high",
-    )
-    parser.add_argument(
-        "--duration", type=duration_once_bare("--duration"), metavar="10m", help="end by itself after this long"
     )
     return parser.parse_args(argv)

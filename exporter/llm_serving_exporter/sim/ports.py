@@ -34,3 +34,15 @@ def require_free(host: str, port: int) -> int:
         probe.bind((host, port))
         probe.listen()
         return int(probe.getsockname()[1])
+
+
+def find_free_address(host: str, asked: int) -> str:
+    """host:port with the asked port, or the next one that is free. Raises OSError where none is."""
+    found = on_next_free_port(lambda candidate: require_free(host, candidate), asked)
+    return f"[{host}]:{found}" if ":" in host else f"{host}:{found}"
+
+
+def explain_moved(what: str, asked: int, url: str) -> str | None:
+    """What to say where something does not listen on the port that was asked for; None where it does."""
+    found = int(url.rpartition(":")[2])
+    return f"port {asked} is in use: {what} takes {found}" if asked and found != asked else None

@@ -129,7 +129,8 @@ _ALERT = table(
     within_seconds=Key(name="within", reads=kinds.DURATION),
 )
 SECTIONS = (
-    "summary", "seed", "duration", "begins", "engine", "fleet", "workload", "events", "slo", "expected_replicas", "history", "alerts", "story",
+    "summary", "seed", "duration", "begins", "engine", "fleet", "workload", "events", "slo", "expected_replicas", "history", "alerts",
+    "story",
 )  # fmt: skip
 
 
