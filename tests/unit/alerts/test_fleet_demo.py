@@ -82,8 +82,8 @@ def test_the_week_before_has_a_sample_a_minute_of_what_baselines_read(story: Sce
     assert len(of_one) == 7 * 24 * 60
     stamps = [float(line.rpartition(" ")[2]) for line in of_one]
     assert stamps[1] - stamps[0] == pytest.approx(60.0, abs=0.002)
-    # 6.5 requests a second
-    assert float(of_one[0].split(" ")[-2]) == pytest.approx(6.5 * 2600.0)
+    # 5 requests a second
+    assert float(of_one[0].split(" ")[-2]) == pytest.approx(5 * 2600.0)
 
 
 def test_it_ends_by_itself_and_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
