@@ -26,7 +26,8 @@ export PYTHONDONTWRITEBYTECODE :=
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(RUNNABLE) ## the exporter beside a replayed vLLM; needs no GPU and no model
+demo: $(RUNNABLE) ## a simulated fleet beside the exporter, Prometheus and Grafana; needs no GPU and no model
+	@$(TOOLS) prometheus alertmanager || echo "the demo goes on without what could not be installed"
 	@exec $(BIN)/llm-serving-exporter demo $(ARGS)
 
 drill: $(RUNNABLE) ## a node-loss drill of a simulated fleet with the rules; needs no GPU and no model

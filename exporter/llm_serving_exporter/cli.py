@@ -39,7 +39,7 @@ _COMMANDS = {
     "dashboards": "Grafana dashboards with your thresholds and labels",
     "drill": "lose a node on purpose, or wait for a loss, and measure whether users noticed and somebody was told",
     "report": "a week's cost from Prometheus: a page, CSV and a summary, with what changed and what to do",
-    "demo": "replay a recorded vLLM run beside an exporter; needs no GPU and no LLM",
+    "demo": "a simulated fleet beside an exporter, Prometheus and Grafana; needs no GPU and no LLM",
     "simulate": "serve a fleet of simulated engines that obey the roofline; needs no GPU and no LLM",
     "page-test": "send one marked test page to PagerDuty, directly or through Alertmanager",
 }
@@ -202,10 +202,25 @@ def _ceiling(words: list[str]) -> int:
 
 def _demo(words: list[str]) -> int:
     from llm_serving_exporter import logs
-    from llm_serving_exporter.sim.demo import run
 
-    logs.set_up("warn", "logfmt")
-    return run(words)
+    if "--recording" in words:
+        from llm_serving_exporter.sim.demo import run as run_recording
+
+        logs.set_up("warn", "logfmt")
+        return run_recording([word for word in words if word != "--recording"])
+    from llm_serving_alerts.fleet_demo import run
+
+    try:
+        from llm_serving_dashboards.command import render_for_demo
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "grafanalib":
+            raise
+        boards = None
+    else:
+        boards = render_for_demo
+    # of a lost node every poll fails: that is the story, not news
+    logs.set_up("error", "logfmt")
+    return run(words, boards)
 
 
 def _simulate(words: list[str]) -> int:

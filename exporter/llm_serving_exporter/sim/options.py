@@ -6,8 +6,28 @@ import argparse
 import re
 
 from llm_serving_exporter.schema import kinds
+from llm_serving_exporter.schema.flags import duration_once_bare
 from llm_serving_exporter.schema.problems import InvalidValueError
 from llm_serving_exporter.web.listen import split_address
+
+_PROMETHEUS_PORT = 9090
+
+
+def add_listening(parser: argparse.ArgumentParser, exporter: str) -> None:
+    """Adds what both demos have: where the exporter listens (default host:port in words), Prometheus, and when it ends."""
+    parser.add_argument(
+        "--web.listen-address",
+        dest="listen_addresses",
+        type=address,
+        action="append",
+        metavar="HOST:PORT",
+        help=f"where the exporter listens (default {exporter}); repeatable",
+    )
+    parser.add_argument("--prometheus-port", type=port, default=_PROMETHEUS_PORT, metavar="PORT")
+    parser.add_argument("--no-prometheus", action="store_true", help="start none even where one is installed")
+    parser.add_argument(
+        "--duration", type=duration_once_bare("--duration"), metavar="10m", help="end by itself after this long"
+    )
 
 
 def address(text: str) -> tuple[str, int]:

@@ -49,3 +49,21 @@ def require_free(host: str, port: int) -> int:
         probe.bind((host, port))
         probe.listen()
         return int(probe.getsockname()[1])
+
+
+def find_free_port(host: str, asked: int, flag: str) -> int:
+    """The asked port, or the next one that is free. Raises ListenError, which names the flag, where none can be had."""
+    with port_named(flag, asked, host):
+        return on_next_free_port(lambda candidate: require_free(host, candidate), asked)
+
+
+def find_free_address(host: str, asked: int, flag: str) -> str:
+    """The same as host:port."""
+    found = find_free_port(host, asked, flag)
+    return f"[{host}]:{found}" if ":" in host else f"{host}:{found}"
+
+
+def explain_moved(what: str, asked: int, url: str) -> str | None:
+    """What to say where something does not listen on the port that was asked for; None where it does."""
+    found = int(url.rpartition(":")[2])
+    return f"port {asked} is in use: {what} takes {found}" if asked and found != asked else None

@@ -55,6 +55,12 @@ def load(name_or_path: str) -> Scenario:
     return parse(text, name_or_path, path.stem)
 
 
+def load_story(name: str) -> Scenario:
+    """A scenario that is shipped to be looked at (`stories/`), not to be measured by its alerts."""
+    entry = files("llm_serving_exporter.sim.fleet").joinpath("stories", f"{name}.yml")
+    return parse(entry.read_text(encoding="utf-8"), f"{name}.yml", name)
+
+
 def parse(text: str, file: str, name: str) -> Scenario:
     """A scenario's text. `file` is for messages. Raises ConfigError with every fault."""
     problems: list[Problem] = []
