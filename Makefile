@@ -21,12 +21,13 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(PYTHON_ENV)/pycache
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo drill test test-steady test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-hardware check generate sample kustomize golden bench format fuzz lock audit sbom clean
+.PHONY: help demo drill test test-steady test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-hardware check generate sample kustomize golden bench format fuzz lock audit dist sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(RUNNABLE) ## the exporter beside a replayed vLLM; needs no GPU and no model
+demo: $(RUNNABLE) ## a simulated fleet beside the exporter, Prometheus and Grafana; needs no GPU and no model
+	@$(TOOLS) prometheus alertmanager || echo "the demo goes on without what could not be installed"
 	@exec $(BIN)/llm-serving-exporter demo $(ARGS)
 
 drill: $(RUNNABLE) ## a node-loss drill of a simulated fleet with the rules; needs no GPU and no model
@@ -63,7 +64,7 @@ test-kubernetes: $(DEVELOPS) ## against the Kubernetes API server that KUBE_APIS
 	$(BIN)/python -m pytest -m kubernetes $(ARGS)
 
 test-packages: $(DEVELOPS) ## the Helm chart and the kustomizations, with helm and kubeconform; builds them where Go is there
-	@$(TOOLS) promtool helm kubeconform
+	@$(TOOLS) promtool helm kubeconform actionlint
 	$(BIN)/python -m pytest tests/unit/deploy $(ARGS)
 
 test-hardware: $(DEVELOPS) ## against a real NVIDIA GPU
@@ -133,6 +134,11 @@ audit: $(RELEASES) ## known faults of every locked package; needs the network, s
 sbom: $(RELEASES) ## dist/llm-serving-exporter.cdx.json: what is in the container, as CycloneDX
 	@mkdir -p dist
 	.venv-release/bin/cyclonedx-py requirements locks/image.txt --pyproject pyproject.toml --output-reproducible --of JSON -o dist/llm-serving-exporter.cdx.json
+
+dist: $(RELEASES) ## dist/: wheel and source distribution, the same bytes wherever they are made, as an index would take them
+	rm -rf dist/*.whl dist/*.tar.gz
+	.venv-release/bin/python -m hatchling build -d dist
+	.venv-release/bin/twine check --strict dist/*.whl dist/*.tar.gz
 
 clean: ## remove the environment, caches and builds
 	rm -rf $(PYTHON_ENV) .venv-release build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -20,10 +20,14 @@ class RevisionHook(BuildHookInterface[Any]):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Adds the file, unless it came with a source distribution or nobody knows the commit."""
+        """Adds the file, unless nobody knows the commit. One that came with a source distribution is added in the same way (pyproject.toml
+        excludes it), so that it stands at the same place of the archive: the bytes are those of a build from the commit."""
+        if version == "editable":
+            return
         source = Path(self.root, "exporter", _PACKAGE, _FILE)
-        revision = os.environ.get(_VARIABLE, "").strip() or _asked_of_git(self.root)
-        if version == "editable" or source.exists() or not revision:
+        came_with = source.read_text(encoding="ascii").strip() if source.exists() else ""
+        revision = came_with or os.environ.get(_VARIABLE, "").strip() or _asked_of_git(self.root)
+        if not revision:
             return
         self._folder = tempfile.TemporaryDirectory(prefix="llm-serving-exporter-build-")
         made = Path(self._folder.name, _FILE)

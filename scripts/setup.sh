@@ -4,7 +4,7 @@
 #   scripts/setup.sh venv              .venv with the project in it (what the demo needs)
 #   scripts/setup.sh venv dev          the same with the tools for tests and checks; likewise grafana and fuzz
 #   scripts/setup.sh release           .venv-release with what makes and examines a release, without the project
-#   scripts/setup.sh tools NAME...     programs on PATH, installed with apt-get where they are missing; helm, kubeconform,
+#   scripts/setup.sh tools NAME...     programs on PATH, installed with apt-get where they are missing; helm, kubeconform, actionlint,
 #                                      otelcol and Prometheus 3, which Debian lacks, are built into .venv/go/bin where Go is there
 #
 # Says what it installs before it does so. Where there is no apt-get it names what to install and ends with 1.
@@ -121,6 +121,7 @@ need_named_tool() {
     victoria-metrics) need_tool victoria-metrics "a peer in the benchmarks, and tests of the rules on it" victoria-metrics ;;
     helm) need_built helm helm.sh/helm/v3/cmd/helm@v3.22.0 "rendering the Helm chart" ;;
     kubeconform) need_built kubeconform github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0 "checking manifests against schemas" ;;
+    actionlint) need_built actionlint github.com/rhysd/actionlint/cmd/actionlint@v1.7.7 "checking the workflow of the forge" ;;
     promtool3 | prometheus3) need_prometheus3 "$1" ;;
     otelcol) need_otelcol ;;
     vmalert) need_tool vmalert "tests of the rules on VictoriaMetrics" victoria-metrics ;;

@@ -90,5 +90,5 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     if arguments.format != "operator" and (arguments.label or arguments.namespace):
         parser.error("--label and --namespace are of the operator's objects: add --format operator")
     if arguments.format == "alertmanager" and arguments.dialect != PORTABLE.name:
-        parser.error("--dialect is of rules: Alertmanager evaluates none")
+        parser.error("--dialect is of rules, and Alertmanager evaluates none: leave it away")
     return arguments

@@ -28,5 +28,5 @@ def name_value(text: str) -> tuple[str, str]:
     """A label from a command line. Raises ArgumentTypeError."""
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE. Write one such as release=prometheus.")
     return name, value

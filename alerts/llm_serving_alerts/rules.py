@@ -74,7 +74,7 @@ class AlertRule:
     expr: str  # PromQL on one line; what is given may have comments
     for_seconds: float  # how long the expression must hold
     labels: Mapping[str, str]  # severity, check and the user's
-    annotations: Mapping[str, str]  # summary, description, action, runbook_url, dashboard_url
+    annotations: Mapping[str, str]  # summary, description, action, where to read on
     explained: str = field(init=False, compare=False)  # the expression as it was given, with its comments
 
     def __post_init__(self) -> None:

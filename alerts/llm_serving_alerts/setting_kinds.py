@@ -14,6 +14,8 @@ from llm_serving_exporter.schema.problems import InvalidValueError, shown
 
 # what was there must have been whole for half an hour of it; few stores have more than two months
 _SHORTEST_MEMORY_SECONDS, _LONGEST_MEMORY_SECONDS = 3600.0, 60 * 86_400.0
+# the rest may hold templates of Prometheus, with anything in them
+_HTTP = re.compile(r"https?://[^/\s]")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 RATIO = kinds.decimal("a ratio above 0, up to 1", 0.0, 1.0)
 NUMBER = kinds.decimal("a number above 0", 0.0, 1e12)
@@ -64,17 +66,27 @@ MEMORY = Kind("a duration such as 7d", _memory)
 LABEL_NAME = Kind("a label's name", parse_label_name, is_text=True)
 LABEL_VALUE = kinds.text("label value")
 MOMENT = Kind("a time such as 2026-01-31T08:00:00Z", _moment)
-URL_TEMPLATE = kinds.text("URL", 2000)
+_LONG_TEXT = kinds.text("URL", 2000)
+
+
+def _url_template(text: str) -> str:
+    url = _LONG_TEXT.parse(text)
+    if not _HTTP.match(url):
+        raise InvalidValueError(
+            f"{shown(text)} is no URL", "Begin it with https:// or http://; null leaves the link away."
+        )
+    return url
 
 
 def _queries_url(text: str) -> str:
-    url = URL_TEMPLATE.parse(text)
+    url = _url_template(text)
     if "{queries}" not in url:
         fix = "Write it as in https://prometheus.example.com/graph?{queries}."
         raise InvalidValueError(f"{shown(text)} has no place for queries", fix)
     return url
 
 
+URL_TEMPLATE = Kind("a URL", _url_template, is_text=True)
 QUERIES_URL = Kind("a URL with {queries}", _queries_url, is_text=True)
 RUNTIME = kinds.choice("runtime", sorted(RUNTIMES))
 _SEVERITIES = kinds.choice("severity", [severity.value for severity in Severity if severity is not Severity.NONE])

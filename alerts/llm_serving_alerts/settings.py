@@ -148,10 +148,12 @@ class Settings:
     # labels that the scrape renames and that shall not be spoken of
     renamed_labels: tuple[str, ...] = key(RENAMED, unset=())
     severity_cap: Severity = key(SEVERITY, unset=Severity.CRITICAL)  # the loudest that any alert may be
-    runbook_url: str = key(URL_TEMPLATE, unset="")  # with {alert} for the alert's name; "": no link
+    # with {alert} for the alert's name; "": the command that prints the runbook
+    runbook_url: str = key(URL_TEMPLATE, unset="")
     # with {queries} for those of the runbook; "": no link
     queries_url: str = key(QUERIES_URL, unset="")
-    dashboard_url: str = key(URL_TEMPLATE, unset="")  # with {uid} for the dashboard's; "": no link
+    # with {uid} for the dashboard's; "": its path in a Grafana
+    dashboard_url: str = key(URL_TEMPLATE, unset="")
     # that are served: thresholds are held against the edges of their buckets
     runtimes: tuple[str, ...] = key(list_reader(RUNTIME, "runtimes"), unset=())
     # on every alert

@@ -14,7 +14,7 @@ from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import read_settings
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.grafana.document import format_json
-from llm_serving_dashboards.provisioning import DASHBOARD_LABELS, DATASOURCE_LABELS, render_datasource
+from llm_serving_dashboards.provisioning import DASHBOARD_LABELS, DATASOURCE_LABELS, render_datasource, render_provider
 from llm_serving_exporter.schema.flags import CommandParser
 from llm_serving_exporter.terminal import print_message, run_command
 
@@ -46,6 +46,16 @@ def _render(arguments: argparse.Namespace) -> int:
 def render_json_files(settings: Settings) -> dict[str, str]:
     """The text of each dashboard's file by the file's name."""
     return {f"{made.board.uid}.json": format_json(made.document) for made in build_dashboards(settings)}
+
+
+def render_for_demo(settings: Settings, prometheus_url: str) -> tuple[dict[str, str], dict[str, str]]:
+    """The dashboards by file name, and the provisioning of a Grafana that asks that Prometheus, by path; `{dashboards}` stands for the
+    dashboards' folder."""
+    provisioning = {
+        "datasources/prometheus.yml": render_datasource(settings, prometheus_url),
+        "dashboards/llm-serving.yml": render_provider("{dashboards}"),
+    }
+    return render_json_files(settings), provisioning
 
 
 def render_configmaps(

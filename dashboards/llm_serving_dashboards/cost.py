@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llm_serving_alerts.promql import one_of
 from llm_serving_alerts.records.signals import UNPRICED
+from llm_serving_alerts.records.traffic import TENANT_TOKENS
 from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
 from llm_serving_dashboards.queries import QueryBuilder
@@ -179,6 +180,17 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             minimum=0,
             stacked=True,
             may_be_empty=NO_PRICE,
+        ),
+        make_time_series(
+            "Tokens by tenant, the ten largest",
+            "Share of the tokens that gateways count for the selected models now, prompt as sent and generated. The weekly review says what each tenant costs.",
+            Unit.RATIO,
+            Query(f"topk(10, {queries.aggregate('sum', queries.select(TENANT_TOKENS), 'tenant')}) / scalar(sum({queries.select(TENANT_TOKENS)}) > 0)", "{{tenant}}"),
+            width=8,
+            minimum=0,
+            maximum=1,
+            stacked=True,
+            may_be_empty="no gateway counts by tenant (tenants.by)",
         ),
         make_time_series(
             "Prefix cache savings, USD per hour",

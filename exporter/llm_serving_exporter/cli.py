@@ -32,13 +32,14 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "run": "read the targets and serve /metrics until stopped (the default)",
     "once": "print one reading of each target and exit",
-    "check-config": "check the configuration and exit: 0 good, 1 where its price file cannot be used, 2 bad",
+    "check-config": "check the configuration and exit: 0 good, 1 where its price file or a file of targets cannot be used, 2 bad",
     "ceiling": "what a model on given GPUs could do: fit, tokens/s by batch, price, replicas",
     "rules": "recording rules and alerts from your settings, for Prometheus, its operator or vmalert",
+    "runbook": "what to do about an alert: meaning, queries, first steps",
     "dashboards": "Grafana dashboards with your thresholds and labels",
     "drill": "lose a node on purpose, or wait for a loss, and measure whether users noticed and somebody was told",
     "report": "a week's cost from Prometheus: a page, CSV and a summary, with what changed and what to do",
-    "demo": "replay a recorded vLLM run beside an exporter; needs no GPU and no LLM",
+    "demo": "a simulated fleet beside an exporter, Prometheus and Grafana; needs no GPU and no LLM",
     "simulate": "serve a fleet of simulated engines that obey the roofline; needs no GPU and no LLM",
     "page-test": "send one marked test page to PagerDuty, directly or through Alertmanager",
 }
@@ -52,6 +53,9 @@ _EPILOG = """examples:
   llm-serving-exporter check-config --config.file exporter.yml
 
 Every option of the configuration is also an environment variable: LLM_SERVING_EXPORTER_ and the flag in upper case, '.' and '-' as '_'."""
+
+# of `once`: two samples within a step of the engine would say that it makes no tokens; nobody waits longer at a terminal
+_SHORTEST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 3600.0
 
 _USAGE = {
     "run": "llm-serving-exporter [COMMAND] [OPTIONS]",
@@ -77,7 +81,7 @@ def _parser(command: str) -> CommandParser:
         )
         parser.add_argument(
             "--wait",
-            type=duration_once_bare("--wait"),
+            type=duration_once_bare("--wait", _SHORTEST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS),
             default=5.0,
             metavar="5s",
             help="time between the two samples (default 5s)",
@@ -133,16 +137,23 @@ def _check(config: Config) -> int:
     for warning in (*config.warnings, *config.price_warnings):
         print_message(f"warning: {warning}")
     found = _discovered(config)
-    for problem in found.problems:
-        print_message(f"warning: {problem}")
+    _print_problems(found)
     for fault in config.price_problems:
         print_message(f"error: {fault}")
-    good = "good, but for the price file" if config.price_problems else "good"
+    bad = [*(["the price file"] if config.price_problems else []), *found.broken_files]
+    good = f"good, but for {listed(bad, 'and')}" if bad else "good"
     lines = [f"{config.file or 'flags and environment'}: {good}, {len(found.targets)} targets{_origin(config, found)}"]
     lines += target_lines(found.targets)
     for number, table in enumerate(config.runtimes):
         lines += ["", *table_lines(table, f"{config.file}: runtimes[{number}]", RUNTIMES.values())]
-    return EXIT_OK if print_line("\n".join(lines)) and not config.price_problems else EXIT_FAILED
+    return EXIT_OK if print_line("\n".join(lines)) and not bad else EXIT_FAILED
+
+
+def _print_problems(found: Discovered) -> None:
+    """What is wrong with sources of targets. A file will not mend itself, and one that is not there yet, or a server, may."""
+    broken = tuple(f"{file}: " for file in found.broken_files)
+    for problem in found.problems:
+        print_message(f"{'error' if broken and problem.startswith(broken) else 'warning'}: {problem}")
 
 
 def _origin(config: Config, found: Discovered) -> str:
@@ -172,7 +183,9 @@ def _once(config: Config, *, wait_seconds: float, as_document: bool) -> int:
     from llm_serving_exporter.commands import once
 
     logs.set_up("error", config.log.format)  # the reading itself says what is wrong with a target
-    return once.run(config, _discovered(config).targets, wait_seconds=wait_seconds, as_json=as_document)
+    found = _discovered(config)
+    _print_problems(found)
+    return once.run(config, found.targets, wait_seconds=wait_seconds, as_json=as_document)
 
 
 def _ceiling(words: list[str]) -> int:
@@ -189,10 +202,25 @@ def _ceiling(words: list[str]) -> int:
 
 def _demo(words: list[str]) -> int:
     from llm_serving_exporter import logs
-    from llm_serving_exporter.sim.demo import run
 
-    logs.set_up("warn", "logfmt")
-    return run(words)
+    if "--recording" in words:
+        from llm_serving_exporter.sim.demo import run as run_recording
+
+        logs.set_up("warn", "logfmt")
+        return run_recording([word for word in words if word != "--recording"])
+    from llm_serving_alerts.fleet_demo import run
+
+    try:
+        from llm_serving_dashboards.command import render_for_demo
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "grafanalib":
+            raise
+        boards = None
+    else:
+        boards = render_for_demo
+    # of a lost node every poll fails: that is the story, not news
+    logs.set_up("error", "logfmt")
+    return run(words, boards)
 
 
 def _simulate(words: list[str]) -> int:
@@ -209,6 +237,12 @@ def _rules(words: list[str]) -> int:
     return run(words)
 
 
+def _runbook(words: list[str]) -> int:
+    from llm_serving_exporter.commands.runbook import run
+
+    return run(words)
+
+
 def _dashboards(words: list[str]) -> int:
     try:
         from llm_serving_dashboards.command import run
@@ -216,7 +250,8 @@ def _dashboards(words: list[str]) -> int:
         if error.name is None or error.name.partition(".")[0] != "grafanalib":
             raise
         print_message(
-            "error: dashboards are made with grafanalib, which is not installed; pip install 'llm-serving-exporter[dashboards]'"
+            "error: dashboards are made with grafanalib, which is not installed. "
+            "Run pip install 'llm-serving-exporter[dashboards]', or pip install '.[dashboards]' in a clone."
         )
         return EXIT_FAILED
     return run(words)
@@ -267,6 +302,7 @@ _OWN_ARGUMENTS: dict[str, Callable[[list[str]], int]] = {
     "page-test": _page_test,
     "report": _report,
     "rules": _rules,
+    "runbook": _runbook,
     "dashboards": _dashboards,
     "simulate": _simulate,
 }

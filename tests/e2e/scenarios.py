@@ -9,7 +9,7 @@ from pathlib import Path
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS
 from llm_serving_exporter.sim.fleet.scenario import History, Scenario
 from llm_serving_exporter.sim.fleet.scenario_file import load
-from tests.e2e.history import recorded, usual
+from llm_serving_exporter.sim.fleet.usual import recorded, usual
 from tests.e2e.stack import EVALUATE_SECONDS, Stack, Watched, settings_of, stack
 
 SPEED = 60.0

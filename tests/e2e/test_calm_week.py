@@ -58,11 +58,12 @@ OF_KUBERNETES = frozenset(
         "workload:llm_serving_wanted_replicas:sum",
     }
 )
-# recorded only where a front door is read, and where ranks that share experts have pages of their own
+# recorded only where a front door is read or counts by tenant, and where ranks that share experts have pages of their own
 OF_LAYOUTS = frozenset(
     {
         "model:llm_serving_front_door_covers:bool",
         "model:llm_serving_front_door_first_tokens:ratio1h",
+        "model:llm_serving_tenant_tokens:rate5m",
         "model:llm_serving_ttft_front_door:held30d",
         "model:llm_serving_ttft_front_door:held3d",
         "model:llm_serving_ttft_front_door:held6h",

@@ -232,7 +232,7 @@ def test_no_lie_in_any_field_of_any_runtime_gets_out(name: str) -> None:
 def test_once_shows_every_target_and_its_json_is_json(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     page, _ = LYING[name]
     with Replica({"/metrics": page}) as liar, Replica({"/metrics": AFTER}) as honest:
-        words = ["once", "--no-gpu.enabled", "--target", liar.url, "--target", honest.url, "--wait", "10ms"]
+        words = ["once", "--no-gpu.enabled", "--target", liar.url, "--target", honest.url, "--wait", "100ms"]
         assert main(words) == 0
         table = capsys.readouterr().out
         assert main([*words, "--json"]) == 0
@@ -261,7 +261,7 @@ def test_once_reads_its_targets_side_by_side(capsys: pytest.CaptureFixture[str])
         servers = [stack.enter_context(FaultServer({"/metrics": wait_for_all})) for _ in range(20)]
         targets = [word for server in servers for word in ("--target", server.url)]
         patient = ["--scrape.timeout", "20s", "--scrape.interval", "30s"]
-        status = main(["once", "--no-gpu.enabled", "--wait", "10ms", "--json", *patient, *targets])
+        status = main(["once", "--no-gpu.enabled", "--wait", "100ms", "--json", *patient, *targets])
     documents = json.loads(capsys.readouterr().out)
     assert status == 0
     assert [one["target"].rpartition(":")[2] for one in documents] == [one.url.rpartition(":")[2] for one in servers]

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from tests.pack.promtool import Firing
 
-RUNBOOKS = "https://github.com/llm-serving-exporter/llm-serving-exporter/blob/main/alerts/llm_serving_alerts/runbooks"
-DASHBOARDS = "http://localhost:3000/d"
 STATES = ("ready", "loading", "sleeping", "down", "unknown")
 EDGES = ("0.5", "1.0", "2.5", "5.0", "+Inf")
 NOTHING = "_"
@@ -116,8 +114,8 @@ def firing(
             "summary": summary,
             "description": description,
             "action": action,
-            "runbook_url": f"{RUNBOOKS}/LLMServing{alert}.md",
-            "dashboard_url": f"{DASHBOARDS}/{uid}?{variables}" if variables else f"{DASHBOARDS}/{uid}",
+            "runbook": f"llm-serving-exporter runbook LLMServing{alert}",
+            "dashboard": f"/d/{uid}?{variables}" if variables else f"/d/{uid}",
         },
     )
 

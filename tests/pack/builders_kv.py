@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from tests.pack.builders import dashboard_of
 from tests.pack.promtool import Firing
 
-RUNBOOKS = "https://github.com/llm-serving-exporter/llm-serving-exporter/blob/main/alerts/llm_serving_alerts/runbooks/LLMServing"
 _STATES = ("ready", "loading", "sleeping", "down", "unknown")
 
 
@@ -30,8 +29,8 @@ def firing(
             "summary": summary,
             "description": description,
             "action": action,
-            "runbook_url": f"{RUNBOOKS}{alert}.md",
-            "dashboard_url": f"http://localhost:3000/d/{dashboard_of(check)}?{variables}",
+            "runbook": f"llm-serving-exporter runbook LLMServing{alert}",
+            "dashboard": f"/d/{dashboard_of(check)}?{variables}",
         },
     )
 

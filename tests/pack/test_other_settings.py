@@ -53,7 +53,7 @@ def in_eu(alert: Firing, prefix: str = "eu llm ") -> Firing:
     """The same alert with the labels, the words and the link of cluster eu."""
     notes = dict(alert.annotations)
     notes["summary"] = prefix + notes["summary"]
-    notes["dashboard_url"] = notes["dashboard_url"].replace("?", "?var-cluster=eu&var-namespace=llm&")
+    notes["dashboard"] = notes["dashboard"].replace("?", "?var-cluster=eu&var-namespace=llm&")
     return Firing({"cluster": "eu", "namespace": "llm", **alert.labels}, notes)
 
 
@@ -305,7 +305,7 @@ def test_each_cluster_has_its_own_spend_and_its_own_budget(tmp_path: Path) -> No
     # the budget is of all namespaces
     eu = {
         "summary": f"eu {fires.annotations['summary']}",
-        "dashboard_url": f"{fires.annotations['dashboard_url']}?var-cluster=eu",
+        "dashboard": f"{fires.annotations['dashboard']}?var-cluster=eu",
     }
     judge(
         tmp_path,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Profile
-from tests.e2e.history import Usual, past_samples, usual
+from llm_serving_exporter.sim.fleet.usual import Usual, past_samples, usual
 from tests.simweek.fleets import MINUTE, USD_PER_GPU_HOUR, Part
 
 _WEEK = 7 * DAY_SECONDS

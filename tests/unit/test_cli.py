@@ -68,7 +68,8 @@ def test_an_unknown_command_is_refused_with_the_nearest_or_with_all(capsys: pyte
         (["dashboards", "--output", "x"], "--output", "--output-dir"),
         (["drill", "--prometheus.uri", "http://p:9090"], "--prometheus.uri", "--prometheus.url"),
         (["report", "--prometheus-url", "http://p:9090"], "--prometheus-url", "--prometheus.url"),
-        (["demo", "--engine-prot", "1"], "--engine-prot", "--engine-port"),
+        (["demo", "--grafana-prot", "1"], "--grafana-prot", "--grafana-port"),
+        (["demo", "--recording", "--engine-prot", "1"], "--engine-prot", "--engine-port"),
         (["simulate", "--scenarios", "x"], "--scenarios", "--scenario"),
         (["page-test", "--alertmanager-url", "x"], "--alertmanager-url", "--alertmanager.url"),
     ],
@@ -97,6 +98,16 @@ def test_a_wait_without_a_unit_still_works_and_says_what_to_write() -> None:
     refused = run("once", "--target", "http://127.0.0.1:9", "--wait", "soon")
     assert refused.returncode == 2
     assert '"soon" is not a duration' in refused.stderr
+
+
+@pytest.mark.parametrize("wait", ["0", "99ms", "2h", "292y"])
+def test_a_wait_within_which_nothing_can_be_seen_or_that_nobody_waits_is_refused(
+    wait: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["once", "--target", "http://127.0.0.1:9", "--wait", wait])
+    assert ended.value.code == 2
+    assert f'flag --wait: "{wait}" is not within 100ms to 1h. Write a duration such as 5s.' in capsys.readouterr().err
 
 
 def test_nothing_to_read_is_refused_with_what_to_do() -> None:
@@ -208,14 +219,21 @@ def test_once_reads_every_target_of_a_discovery_file(tmp_path: Path) -> None:
     file = tmp_path / "targets.json"
     with SteppedServer(recording("vllm-0.32")) as first, SteppedServer(recording("vllm-0.32-spec")) as second:
         file.write_text(json.dumps([{"targets": [server.url.removeprefix("http://") for server in (first, second)]}]))
-        done = run("once", "--file-sd", str(file), "--wait", "0", "--json")
+        done = run("once", "--file-sd", str(file), "--wait", "100ms", "--json")
         assert [document["runtime"] for document in json.loads(done.stdout)] == ["vllm", "vllm"]
         assert "good, 2 targets, 2 of them from file_sd" in run("check-config", "--file-sd", str(file)).stdout
     file.write_text("[]")
     nothing = run("once", "--file-sd", str(file))
     assert (nothing.returncode, nothing.stderr) == (1, "error: file_sd has no target to read now\n")
     file.write_text("[{")
-    assert str(file) in run("check-config", "--file-sd", str(file)).stderr
+    broken = run("check-config", "--file-sd", str(file))
+    assert broken.returncode == 1
+    assert broken.stderr.startswith(f"error: {file}: this is not JSON at line 1, column 3")
+    assert broken.stdout.startswith(f"flags and environment: good, but for {file}, 0 targets")
+    nothing = run("once", "--file-sd", str(file))
+    assert (nothing.returncode, nothing.stderr.splitlines()[0]) == (1, broken.stderr.splitlines()[0])
+    file.unlink()
+    assert run("check-config", "--file-sd", str(file)).returncode == 0, "it may be written later"
 
 
 def test_once_and_check_config_read_what_a_server_lists(tmp_path: Path) -> None:
@@ -224,7 +242,7 @@ def test_once_and_check_config_read_what_a_server_lists(tmp_path: Path) -> None:
         address = engine.url.removeprefix("http://")
         inventory.behave("/t", page(json.dumps([{"targets": [address]}]).encode(), "application/json"))
         file.write_text(f"http_sd: [{{url: '{inventory.url}/t', hosts: [127.0.0.1], timeout: 3s}}]\n")
-        done = run("once", "--config.file", str(file), "--wait", "0", "--json")
+        done = run("once", "--config.file", str(file), "--wait", "100ms", "--json")
         assert json.loads(done.stdout)["runtime"] == "vllm"
         assert "good, 1 targets, 1 of them from http_sd" in run("check-config", "--config.file", str(file)).stdout
         inventory.behave("/t", silent())
@@ -250,8 +268,8 @@ def test_once_says_what_is_wrong_and_fails() -> None:
 def test_the_metrics_path_is_found_and_a_wrong_one_is_said() -> None:
     with SteppedServer(recording("vllm-0.32")) as server:
         server.show(60)
-        assert "/metrics" in run("once", "--target", server.url, "--wait", "0").stdout
-        done = run("once", "--target", f"{server.url}/nothing-here", "--wait", "0")
+        assert "/metrics" in run("once", "--target", server.url, "--wait", "100ms").stdout
+        done = run("once", "--target", f"{server.url}/nothing-here", "--wait", "100ms")
     assert done.returncode == 1
     assert "404" in done.stdout
 

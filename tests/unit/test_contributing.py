@@ -71,7 +71,7 @@ def test_the_new_runtime_is_recognised_and_read(copy: Path, tmp_path: Path) -> N
             server.url,
             "--json",
             "--wait",
-            "0",
+            "100ms",
             "--no-gpu.enabled",
         )
     assert done.returncode == 0, done.stderr

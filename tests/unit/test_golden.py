@@ -44,6 +44,7 @@ from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, 
 from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import ExpectedReplicas, Role, Target
+from llm_serving_exporter.model.tenants import TENANT_FIELDS
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.sim.recording import demo_model_config
 from tests.support.builders.golden_cases import CASES, MAIN
@@ -240,6 +241,9 @@ NOT_IN_GOLDENS = {
     "device_exporter_up": "there where GPUs are read from AMD's or Intel's exporter: tests/unit/expose/test_device_exporter.py reads it",
     "target_fault_info": "there for targets that nobody reaches: tests/unit/expose/test_faults.py reads it",
     "model_gpu_memory_bytes": "of Ollama and Xinference's supervisor: tests/unit/normalise/test_gpu_only.py and test_xinference.py read it",
+    **dict.fromkeys(
+        TENANT_FIELDS, "of gateways where tenants.by asks for it: tests/unit/targets/test_tenants.py reads it"
+    ),
 }
 
 

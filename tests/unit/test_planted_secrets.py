@@ -48,7 +48,14 @@ def run(words: list[str]) -> int:
 
 
 def test_every_command_is_tried() -> None:
-    assert set(_COMMANDS) == set(NEEDED) | SERVE
+    assert set(_COMMANDS) == set(NEEDED) | SERVE | {"runbook"}
+
+
+def test_a_word_that_is_no_runbook_is_shown_without_its_password(capsys: Said) -> None:
+    assert run(["runbook", URL]) == 2
+    said = "".join(capsys.readouterr())
+    assert PLANTED not in said
+    assert "***" in said
 
 
 @pytest.mark.parametrize("command", NEEDED)

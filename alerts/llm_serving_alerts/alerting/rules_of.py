@@ -78,14 +78,21 @@ def _annotations(alert: Alert, dialect: Dialect, settings: Settings) -> dict[str
     variables_there = _OF_GPUS if alert.check is Check.GPU else _VARIABLES
     asked = (*identity, *(name for name in alert.identity if name in variables_there))
     variables = "&".join(f"var-{name}={{{{ $labels.{name} | urlquery }}}}" for name in asked)
-    dashboard = settings.dashboard_url.replace("{uid}", quote(alert.check.dashboard))
+    board = (settings.dashboard_url or "/d/{uid}").replace("{uid}", quote(alert.check.dashboard))
     name = f"{ALERT_PREFIX}{alert.name}"
     queries = link_queries(settings.queries_url, read_queries(name), alert.identity) if settings.queries_url else ""
     found = {
         "summary": text.summary,
         "description": text.description,
         "action": text.action,
-        "runbook_url": settings.runbook_url.replace("{alert}", name),
-        "dashboard_url": f"{dashboard}{'&' if '?' in dashboard else '?'}{variables}" if variables else dashboard,
+        # a URL only where one is set: tools make a link of it, which must lead somewhere
+        **(
+            {"runbook_url": settings.runbook_url.replace("{alert}", name)}
+            if settings.runbook_url
+            else {"runbook": f"llm-serving-exporter runbook {name}"}
+        ),
+        "dashboard_url" if settings.dashboard_url else "dashboard": (
+            f"{board}{'&' if '?' in board else '?'}{variables}" if variables else board
+        ),
     }
     return {**found, "queries_url": queries} if queries else found

@@ -16,6 +16,7 @@ LATENCIES = {
     "request_queue_time_seconds": ("5m",),
 }
 IN_FLIGHT = "engine:llm_serving_requests_in_flight:max"
+TENANT_TOKENS = "model:llm_serving_tenant_tokens:rate5m"
 RANKS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
@@ -42,6 +43,10 @@ def _requests(dialect: Dialect) -> list[Record]:
         name = counter.removesuffix("_total")
         rate = dialect.one(dialect.rate(series(counter), RATE_SECONDS), *ENGINE, "reason")
         rules.append(Record(f"model:llm_serving_{name}:rate5m", f"sum by ({by_model}, reason) ({rate})", about))
+    for phase, counter in (("prompt", "tenant_prompt_tokens_total"), ("decode", "tenant_decode_tokens_total")):
+        rate = dialect.one(dialect.rate(series(counter), RATE_SECONDS), *TARGET, "tenant", "kind")
+        about = "tokens/s of a gateway's tenant by phase: prompt as sent, decode generated"
+        rules.append(Record(TENANT_TOKENS, f"sum by ({by_model}, tenant, kind) ({rate})", about, {"phase": phase}))
     return rules
 
 

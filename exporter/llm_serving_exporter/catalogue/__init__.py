@@ -24,7 +24,8 @@ def __getattr__(name: str) -> Any:
     from llm_serving_exporter.catalogue.health import HEALTH
     from llm_serving_exporter.catalogue.roofline import ROOFLINE
     from llm_serving_exporter.catalogue.serving import SERVING
+    from llm_serving_exporter.catalogue.tenants import TENANTS
 
-    metrics = (*SERVING, *DERIVED, *ROOFLINE, *COSTS, *GPU, *HEALTH)
+    metrics = (*SERVING, *DERIVED, *ROOFLINE, *COSTS, *TENANTS, *GPU, *HEALTH)
     globals().update(METRICS=metrics, BY_NAME={metric.name: metric for metric in metrics})
     return globals()[name]

@@ -54,6 +54,7 @@ class Group(StrEnum):
     FACTS = "Facts about the model"
     SLO = "Service level objectives"
     COST = "Cost"
+    TENANTS = "Tenants of gateways"
     GPU = "GPU"
     HEALTH = "Targets and health"
     EXPORTER = "The exporter itself"
@@ -87,7 +88,7 @@ LABELS = frozenset(
         "signal", "quality", "state", "stage", "sensor", "domain", "direction", "xid", "uuid", "index", "pci_bus_id",
         "driver_version", "compute_capability", "mig_profile", "parent", "source", "revision", "python_version", "sha256", "origin",
         "bound", "part", "evidence", "cause", "family", "weight_format", "kv_format", "precision", "verdict",
-        "rate", "method", "basis", "inputs", "ceiling", "replica_name", "of", "includes_power", "shard", "shards", "fault", "mode", "storage",
+        "rate", "method", "basis", "inputs", "ceiling", "replica_name", "of", "includes_power", "shard", "shards", "fault", "mode", "storage", "tenant",
     }
 )  # fmt: skip
 

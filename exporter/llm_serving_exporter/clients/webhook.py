@@ -63,4 +63,4 @@ def ask(session: HttpSession, method: str, url: str, secret: str | None = None, 
         return Reply(session.ask(method, url, **more), secret)
     except HttpError as error:
         arrived = "; the page may have arrived all the same" if error.reason == "late" else ""
-        raise PageError(f"{url} {error}{arrived}.") from None
+        raise PageError(f"{url} {error}{arrived}. Check the URL, and that it can be reached from here.") from None

@@ -14,6 +14,7 @@ from typing import Any
 from llm_serving_exporter.clients.http import HttpSession
 from llm_serving_exporter.clients.secrets import SecretError, read_secret
 from llm_serving_exporter.clients.webhook import ask, line, new_session
+from llm_serving_exporter.commands.group_wait import find_group_wait
 from llm_serving_exporter.errors import ConfigError, PageError, Problem
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.schema import kinds
@@ -30,6 +31,8 @@ ALERT = "LLMServingPageTest"
 KEY_CHARACTERS = 32
 # an Alertmanager first waits for more alerts of the group (group_wait, 15s in the example); one that is over by then is never sent
 WAIT_SECONDS, WAIT_THROUGH_ALERTMANAGER_SECONDS, LONGEST_WAIT_SECONDS = 5.0, 300.0, 86_400.0
+# a wait shorter than group_wait and the first of these becomes group_wait and the second
+_FOR_THE_FIRST_NOTIFICATION_SECONDS, _AFTER_A_LONG_GROUP_WAIT_SECONDS = 5.0, 60.0
 
 _EPILOG = """examples:
   llm-serving-exporter page-test --routing-key-file /etc/alertmanager/secrets/pagerduty-routing-key
@@ -203,11 +206,13 @@ class _Page:
 
 
 def _through_alertmanager(session: HttpSession, base: str, wait_seconds: float) -> None:
-    """Posts a test alert that ends by itself, and says where Alertmanager takes it."""
+    """Posts a test alert that ends by itself, and says where Alertmanager takes it.
+
+    An alert that is over when its group is first notified of is never sent: it lasts longer than asked for where its route waits so long.
+    """
     # an instance of its own is a group of its own, so that a test soon after another pages too
     instance = f"page-test-{uuid.uuid4().hex[:12]}"
     now = datetime.now(UTC)
-    ends = now + timedelta(seconds=wait_seconds)
     alert = {
         "labels": {
             "alertname": ALERT,
@@ -222,14 +227,18 @@ def _through_alertmanager(session: HttpSession, base: str, wait_seconds: float) 
             "action": _NOTHING,
         },
         "startsAt": now.isoformat(),
-        "endsAt": ends.isoformat(),
     }
     url = f"{base}/api/v2/alerts"
-    answer = ask(session, "POST", url, json=[alert])
-    if answer.status != 200:
-        raise answer.unexpected(
-            "200. Check --alertmanager.url: it is the address of Alertmanager's page, without /api or /#"
-        )
+
+    def post_until(ends: datetime) -> None:
+        answer = ask(session, "POST", url, json=[{**alert, "endsAt": ends.isoformat()}])
+        if answer.status != 200:
+            raise answer.unexpected(
+                "200. Check --alertmanager.url: it is the address of Alertmanager's page, without /api or /#"
+            )
+
+    ends = now + timedelta(seconds=wait_seconds)
+    post_until(ends)
     print_line(f"Alertmanager has taken the alert {ALERT} ({instance}), which ends at {_utc(ends)}.")
     answer = ask(session, "GET", url, params={"filter": f'instance="{instance}"'})
     try:
@@ -241,12 +250,30 @@ def _through_alertmanager(session: HttpSession, base: str, wait_seconds: float) 
     if muted:
         raise PageError(f"Alertmanager keeps it back: silenced or inhibited by {', '.join(map(str, muted))}.")
     print_line(f"It routes it to: {', '.join(map(str, receivers))}.")
+    group_wait = _ask_group_wait(session, base, receivers)
+    if group_wait is not None and wait_seconds < group_wait + _FOR_THE_FIRST_NOTIFICATION_SECONDS:
+        ends = now + timedelta(seconds=group_wait + _AFTER_A_LONG_GROUP_WAIT_SECONDS)
+        post_until(ends)
+        print_line(
+            f"That route waits {format_duration(group_wait)} before it pages (group_wait), and sends nothing that is over by then: "
+            f"the alert ends at {_utc(ends)} instead."
+        )
+    waits = "15s in the example" if group_wait is None else format_duration(group_wait)
     print_line(
-        "Expect the page after that route's group_wait (15s in the example), its end at the next group_interval after the alert's."
+        f"Expect the page after that route's group_wait ({waits}), its end at the next group_interval after the alert's."
     )
     print_line(
         "If none comes: is that the receiver that pages, is the route in a mute time, what does Alertmanager's log say?"
     )
+
+
+def _ask_group_wait(session: HttpSession, base: str, receivers: Sequence[str]) -> float | None:
+    """The longest group_wait of the routes to these receivers, in seconds; None where Alertmanager does not show its configuration."""
+    answer = ask(session, "GET", f"{base}/api/v2/status")
+    try:
+        return find_group_wait(str(json.loads(answer.text)["config"]["original"]), receivers)
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 _NOTHING = "nothing to do, this is a test"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from llm_serving_exporter.model.tenants import TenantKind
 from llm_serving_exporter.normalise.mapping import Fingerprint, Mark
 from llm_serving_exporter.normalise.selector import selector
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.keys import Reader
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, Place, shown
-from llm_serving_exporter.schema.reading import elements, is_empty, mapping, type_name, value
+from llm_serving_exporter.schema.reading import elements, is_empty, mapping, parsed, type_name, value
 from llm_serving_exporter.schema.tree import Node, Scalar
 
 LONGEST_TEXT = 500
@@ -105,6 +106,23 @@ def edges(node: Node, place: Place, context: object = None) -> dict[str, tuple[f
     for name, child in _members(node, place, "{ttft: [0.1, 1]}").items():
         read = [value(element, at, NUMBER) for element, at in elements(child, place.key(name), "seconds")]
         found[name] = tuple(edge for edge in read if edge is not None)
+    return found
+
+
+def tenants(node: Node, place: Place, context: object = None) -> dict[TenantKind, tuple[str, ...]]:
+    """Labels that name a tenant, by what it is."""
+    found: dict[TenantKind, tuple[str, ...]] = {}
+    for name, child in _members(node, place, "{team: [team_alias, team]}").items():
+        at = place.key(name)
+        labels = texts(LABEL)(child, at, None)
+        kind = parsed(name, at, kinds.member("kind of tenant", TenantKind))
+        if kind in (TenantKind.OFF, TenantKind.HEADER):
+            at.refuse(
+                f"{name} has no label in a table",
+                "Write team, key, user or adapter; tenants.label names that of header.",
+            )
+        elif kind is not None and isinstance(labels, tuple):
+            found[kind] = labels
     return found
 
 

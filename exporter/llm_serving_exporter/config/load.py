@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -43,6 +44,7 @@ from llm_serving_exporter.config.slo_file import overridden, read_thresholds
 from llm_serving_exporter.config.stated_gpus import price_stated_gpus, refuse_stated_gpus
 from llm_serving_exporter.config.target import read_defaults
 from llm_serving_exporter.config.target_keys import TargetSettings
+from llm_serving_exporter.config.tenant_checks import read_tenants
 from llm_serving_exporter.config.types import (
     Config,
     CostConfig,
@@ -114,6 +116,7 @@ def load(
     prices = PriceReading(price_stated_gpus(settings, targets), (), ())
     if "cost.price-file" in settings:
         prices = look_at_prices(settings["cost.price-file"].value, read, own)
+    tenants = read_tenants(settings, file)
     everywhere = [*targets, *discovered]
     stale_after = _stale_after(settings, everywhere)
 
@@ -144,6 +147,7 @@ def load(
             gpu_models=own,
             dcgm=dcgm,
             device_exporter=device_exporter,
+            tenants=tenants,
             prices=prices.book,
             price_problems=prices.problems,
             price_warnings=prices.warnings,
@@ -189,11 +193,18 @@ def _settings(
         for name, setting in options.from_file(file.tree, file.place).items()
     }
     explicit = from_file | given
-    thresholds = read_thresholds(explicit["slo.file"], read) if "slo.file" in explicit else {}
+    thresholds = read_thresholds(explicit["slo.file"], read, context.warnings) if "slo.file" in explicit else {}
     context.warnings.extend(overridden(thresholds, explicit))
     settings = options.defaults(problems) | thresholds | explicit
     if "model-catalogue" in settings:
         check_models(settings["model-catalogue"].value, settings["model-catalogue"].place)
+    if "report.settings-file" not in settings and explicit.get("report.run") is not None:
+        context.warnings.append(f"{explicit['report.run'].place}: has no effect without report.settings-file")
+    if "hf-cache" in settings and not os.path.isdir(cache := settings["hf-cache"].value):
+        # it may be mounted later
+        context.warnings.append(
+            f"{settings['hf-cache'].place}: {cache} is not a folder, so that no model is found in it"
+        )
     if "web.config.file" in settings:
         # before anything listens: a web server without the TLS that was meant would be worse than none
         check_file(settings["web.config.file"].value, settings["web.config.file"].place)

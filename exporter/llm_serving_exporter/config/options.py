@@ -12,6 +12,7 @@ from llm_serving_exporter.config.limiter import LimiterConfig
 from llm_serving_exporter.config.option import ENVIRONMENT_PREFIX, Option
 from llm_serving_exporter.config.target_keys import DcgmSettings, DeviceExporterSettings
 from llm_serving_exporter.config.target_kinds import GPU_COUNT, GPU_NAME
+from llm_serving_exporter.config.tenants import TenantsConfig
 from llm_serving_exporter.config.types import (
     Config,
     CostConfig,
@@ -89,6 +90,7 @@ _DECLARING = (
     SloConfig,
     LimiterConfig,
     CostConfig,
+    TenantsConfig,
 )
 
 
@@ -117,6 +119,7 @@ def plain_keys(declaring: type) -> Keys:
 PLAIN_NAMES = {
     "dcgm": tuple(plain_keys(DcgmSettings)),
     "device_exporter": tuple(plain_keys(DeviceExporterSettings)),
+    "tenants": ("aliases",),
 }
 
 

@@ -91,6 +91,8 @@ RUNTIME_COLUMNS = table(
     role=Key(reads=kinds.member("role", Role)),
     first_token=Key(reads=kinds.member("clock", FirstToken)),
     several_workers=Key(reads=PROSE),
+    tenants=Key(reads=columns.tenants),
+    no_tenant=Key(reads=columns.values),
     default_edges=Key(reads=columns.edges),
     versions=Key(reads=PROSE),
 )

@@ -13,6 +13,7 @@ from llm_serving_exporter.config.identity import TARGET_LABEL
 from llm_serving_exporter.config.limiter import LimiterConfig
 from llm_serving_exporter.config.option import option
 from llm_serving_exporter.config.shard import SHARD
+from llm_serving_exporter.config.tenants import TenantsConfig
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.cost import Attribution, Efficiency, Method
 from llm_serving_exporter.model.shard import Shard
@@ -55,6 +56,7 @@ class WebConfig:
     enable_lifecycle: bool = option(
         "web.enable-lifecycle", kinds.BOOLEAN, "Allow a reload by a POST to /-/reload.", default="false"
     )
+    runbooks: bool = option("web.runbooks", kinds.BOOLEAN, "Serve the alerts' runbooks at /runbooks/.", default="false")
     # None = plain HTTP for everybody
     config_file: str | None = option(
         "web.config.file", kinds.PATH, "exporter-toolkit web config file: TLS and basic auth."
@@ -290,6 +292,7 @@ class Config:
         "YAML file of what GPUs cost (docs/cost.md); it is read again when it changes. Default: no cost series.",
     )
     cost: CostConfig = field(default_factory=CostConfig)  # how busy time is split
+    tenants: TenantsConfig = field(default_factory=TenantsConfig)  # whose tokens front doors count
     report_settings_file: str | None = option(
         "report.settings-file",
         kinds.PATH,

@@ -60,6 +60,7 @@ class Service:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(ViewCollector(self._cost.hold_back, self._setup, monotonic))
         ProcessCollector(registry=self._registry)
+        self._pages = [("Runbooks", "/runbooks/")] if config.web.runbooks else []
         self._web = WebServer(config.web, self._routes(config))
 
     @property
@@ -104,9 +105,10 @@ class Service:
             web_certificate_expiry=self._web.certificate_expiry,
         )
 
-    def _routes(self, config: Config) -> dict[str, dict[str, Handler]]:
+    def _routes(self, config: Config) -> dict[str, Mapping[str, Handler]]:
         reload = self._reload if config.web.enable_lifecycle else _no_lifecycle
         return {
+            **(_runbook_routes() if config.web.runbooks else {}),
             config.web.telemetry_path: {"GET": self._metrics},
             "/": {"GET": self._landing},
             "/-/healthy": {"GET": lambda _request: Response(200, _TEXT, b"llm-serving-exporter is healthy.\n")},
@@ -128,6 +130,7 @@ class Service:
             stale_after_seconds=config.stale_after_seconds,
             version=__version__,
             telemetry_path=config.web.telemetry_path,
+            links=self._pages,
             only=parse_qs(request.query).get("target", [""])[0],
         )
         return Response(200, "text/html; charset=utf-8", body)
@@ -140,6 +143,13 @@ class Service:
         if error is not None:
             return Response(500, _TEXT, f"configuration not reloaded, the running one stays:\n{error}\n".encode())
         return Response(200, _TEXT, b"configuration reloaded.\n")
+
+
+def _runbook_routes() -> Mapping[str, Mapping[str, Handler]]:
+    # most exporters serve none
+    from llm_serving_exporter.web.pages.runbooks import make_routes
+
+    return make_routes()
 
 
 def _no_lifecycle(_request: Request) -> Response:

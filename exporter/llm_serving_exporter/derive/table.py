@@ -26,6 +26,7 @@ from llm_serving_exporter.derive.limiter import LIMITER
 from llm_serving_exporter.derive.memory import MEMORY
 from llm_serving_exporter.derive.page_fields import PAGE_FIELDS
 from llm_serving_exporter.derive.signals import Row
+from llm_serving_exporter.derive.tenant_sentences import TENANT_SENTENCES
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 
 # computed for each engine
@@ -60,6 +61,8 @@ def find_sentence(signal: str, why: Absence) -> str:
     """What to do about an absence, where the signal knows more than the reason's own sentence; else ""."""
     if signal in COST_SENTENCES:
         return COST_SENTENCES[signal].get(why, "")
+    if signal in TENANT_SENTENCES:
+        return TENANT_SENTENCES[signal].get(why, "")
     row = SIGNALS.get(signal) or PAGE_FIELDS.get(signal)
     return row.sentences.get(why, "") if row is not None else ""
 

@@ -68,6 +68,8 @@ class Discovered:
     elsewhere: int = 0  # targets that belong to other shards
     left_out: int = 0  # targets of this shard beyond what one exporter reads
     unanswered: tuple[str, ...] = ()  # sources that have neither answered nor failed so far
+    # paths of files of targets that are there and cannot be used as they are; each has its line in `problems`
+    broken_files: tuple[str, ...] = ()
 
 
 class Discovery:
@@ -150,6 +152,13 @@ class Discovery:
                 for reading in found
                 for source in reading.sources
                 if source.targets is None and not source.problems
+            ),
+            broken_files=tuple(
+                source.name
+                for (section, _), reading in zip(self._running, found, strict=True)
+                if isinstance(section, FileDiscovery)
+                for source in reading.sources
+                if source.problems
             ),
         )
 

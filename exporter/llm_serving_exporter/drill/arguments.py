@@ -57,7 +57,7 @@ def share(text: str) -> float:
     except ValueError:
         value = float("nan")
     if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share between 0 and 1, such as 0.99")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share between 0 and 1. Write one such as 0.99.")
     return value
 
 
@@ -205,7 +205,7 @@ def parser() -> CommandParser:
 
 def _replicas(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text[:7]) <= 100_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of replicas from 1 up")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of replicas from 1 up. Write one such as 2.")
     return int(text)
 
 
@@ -216,9 +216,11 @@ def scope_of(args: argparse.Namespace) -> Scope:
     while rest.strip():
         match = _MATCHER.match(rest)
         if match is None or (match.end() < len(rest) and rest[match.end()] != ","):
-            raise UsageError(f"""flag --selector: {args.selector!r} is not like 'cluster="prod",namespace="llm"'""")
+            raise UsageError(
+                f"""flag --selector: {args.selector!r} is not like 'cluster="prod",namespace="llm"'; write it so"""
+            )
         if match[1] in labels or match[1] in ("model_name", "role", "__name__"):
-            raise UsageError(f"flag --selector: {match[1]} is given twice, or has a flag of its own")
+            raise UsageError(f"flag --selector: {match[1]} is given twice, or has a flag of its own; leave it away")
         labels[match[1]] = match[2]
         rest = rest[match.end() + 1 :]
     if not args.model.strip():
@@ -232,9 +234,11 @@ def settings_of(args: argparse.Namespace) -> Settings:
         raise UsageError("give one of --trigger-command, --watch and --plan")
     for flag, command in (("--trigger-command", args.trigger_command), ("--restore-command", args.restore_command)):
         if command is not None and not command.strip():
-            raise UsageError(f"flag {flag}: it is empty")
+            raise UsageError(f"flag {flag}: it is empty; write a command, or leave the flag away")
     if args.restore_command is not None and args.trigger_command is None:
-        raise UsageError("flag --restore-command: there is nothing to undo without --trigger-command")
+        raise UsageError(
+            "flag --restore-command: there is nothing to undo without --trigger-command; give both, or neither"
+        )
     hold_for_page = args.hold == "page"
     hold = None if args.hold is None or hold_for_page else _flag("--hold", args.hold)
     if args.hold is not None and args.restore_command is None:
@@ -272,7 +276,7 @@ def _expected(named: list[str] | None) -> tuple[str, ...] | None:
         return None
     if "none" in named:
         if len(named) > 1:
-            raise UsageError("flag --expect-alert: none stands alone")
+            raise UsageError("flag --expect-alert: none stands alone; leave the others away")
         return ()
     # as the rules call them, and as the documents do
     return tuple(dict.fromkeys(name if name.startswith(PREFIX) else f"{PREFIX}{name}" for name in named))
@@ -289,14 +293,14 @@ def access_of(args: argparse.Namespace) -> dict[str, Access]:
         )
         if url is None:
             if token_file or username or password_file:
-                raise UsageError(f"flag --{api}.url: it is missing beside its credentials")
+                raise UsageError(f"flag --{api}.url: it is missing beside its credentials; give it too")
             continue
         if not _URL.fullmatch(url):
             raise UsageError(
-                f"flag --{api}.url: {shown(url)} is not like http://host:9090; credentials have flags of their own"
+                f"flag --{api}.url: {shown(url)} is not like http://host:9090; write it so, credentials have flags of their own"
             )
         if api == "grafana" and token_file is None:
-            raise UsageError(f"flag --grafana.url: it needs {token_flag}")
+            raise UsageError(f"flag --grafana.url: it needs {token_flag}; give it too")
         if (username is None) != (password_file is None) or (username and token_file):
             raise UsageError(f"flag {username_flag}: give it with {password_flag}, and no token beside it")
         found[api] = Access(
@@ -310,7 +314,7 @@ def access_of(args: argparse.Namespace) -> dict[str, Access]:
             ca_file=args.ca_file,
         )
     if args.ca_file is not None and not os.path.isfile(args.ca_file):
-        raise UsageError(f"flag --ca-file: there is no file {args.ca_file}")
+        raise UsageError(f"flag --ca-file: there is no file {args.ca_file}; check the path")
     return found
 
 
@@ -323,7 +327,7 @@ def _secret(flag: str, path: str) -> str:
     try:
         return read_secret(Secret(file=path), {})
     except SecretError as error:
-        raise UsageError(f"flag {flag}: {error}") from None
+        raise UsageError(f"flag {flag}: {error}; check the path, and that the file holds one line") from None
 
 
 def _flag(flag: str, text: str) -> float:

@@ -152,6 +152,8 @@ def _require_writable(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"flag --output-dir: the folder {folder} cannot be made: {error.strerror}") from None
+        raise UsageError(
+            f"flag --output-dir: the folder {folder} cannot be made: {error.strerror}; choose another"
+        ) from None
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"flag --output-dir: nothing can be written to {folder}; choose another folder")

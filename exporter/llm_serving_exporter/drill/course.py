@@ -197,6 +197,8 @@ class Forecast:
     rules: Mapping[str, AlertRule] = field(default_factory=dict)
     # alerts of these replicas that are there already
     active: tuple[ActiveAlert, ...] = ()
+    # models and roles that have ready replicas recorded; asked for only where the drilled one has none
+    others: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

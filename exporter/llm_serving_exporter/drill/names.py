@@ -77,6 +77,11 @@ def replicas_by_node(matchers: str) -> str:
     return f"count by (node) ({TARGET_NODE}{{{matchers}}} and on (target, model_name, role) {TARGET_READY}{{{matchers}}} == 1)"
 
 
+def models_and_roles() -> str:
+    """A series for each model and role that has ready replicas recorded."""
+    return f"group by (model_name, role) ({READY})"
+
+
 def replicas_alive(matchers: str) -> str:
     """Known replicas that are not down, as TargetsDown counts them."""
     return f"sum(1 - {TARGET_DOWN}{{{matchers}}})"

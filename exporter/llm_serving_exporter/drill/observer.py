@@ -44,9 +44,19 @@ class Observer:
         capacity = {labels.get("node", ""): value for labels, value in ask.instant(names.capacity_by_node(matchers))}
         largest = min(capacity, key=lambda node: (-capacity[node], node), default=None)
         replicas = {labels["node"]: round(value) for labels, value in nodes if labels.get("node")}
+        reading = self.take_reading()
         return Forecast(
-            self.take_reading(), replicas, largest or None, ask.alert_rules(), ask.active_alerts(self._scope)
+            reading,
+            replicas,
+            largest or None,
+            ask.alert_rules(),
+            ask.active_alerts(self._scope),
+            self._ask_others() if reading.ready is None else (),
         )
+
+    def _ask_others(self) -> tuple[tuple[str, str], ...]:
+        found = self._prometheus.instant(names.models_and_roles())
+        return tuple(sorted((labels.get("model_name", ""), labels.get("role", "")) for labels, _ in found))
 
     def take_reading(self) -> Reading:
         """All records of now."""

@@ -9,6 +9,9 @@ from llm_serving_exporter.drill.course import Forecast, Plan, Reading, Settings
 from llm_serving_exporter.drill.progress import find_bound_reached
 from llm_serving_exporter.render.numbers import count, share
 
+# that are listed where the drilled one is not among them
+_MOST_MODELS = 20
+
 
 def make_plan(forecast: Forecast, settings: Settings) -> Plan:
     """What will be done. A refusal of a watched drill is a note: what is going to happen happens, and nobody meant a node."""
@@ -42,10 +45,7 @@ def _refusals(
 ) -> Iterator[str]:
     now = forecast.reading
     if now.ready is None:
-        yield (
-            "Prometheus has no ready replicas of this model and role recorded (model:llm_serving_ready_replicas:sum); "
-            "check --model, --role and --selector, and that the recording rules are loaded"
-        )
+        yield f"Prometheus has no ready replicas of this model and role recorded ({names.READY}); {_name_others(forecast)}"
         return
     yield from _redundancy(now)
     if now.desired is not None and now.ready < now.desired:
@@ -62,6 +62,15 @@ def _refusals(
     reached = find_bound_reached(now, settings.bounds)
     if reached:
         yield f"a bound is reached before anything is lost: {reached}"
+
+
+def _name_others(forecast: Forecast) -> str:
+    """What to do where nothing is recorded of the model and role that were asked for."""
+    if not forecast.others:
+        return "it has none of any model, so check that the recording rules are loaded and --prometheus.url"
+    known = [f"{model} ({role})" for model, role in forecast.others]
+    more = f" and {len(known) - _MOST_MODELS} more" if len(known) > _MOST_MODELS else ""
+    return f"check --model, --role and --selector: it has {', '.join(known[:_MOST_MODELS])}{more}"
 
 
 def _redundancy(now: Reading) -> Iterator[str]:

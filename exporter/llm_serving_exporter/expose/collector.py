@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.catalogue import health
-from llm_serving_exporter.expose import cost, gpu, serving
+from llm_serving_exporter.expose import cost, gpu, serving, tenants
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.identity import NO_PLACES, LabelBook, list_own_labels
 from llm_serving_exporter.expose.labels import NO_LABELS
@@ -158,6 +158,7 @@ def _target(
     )
     if fresh:
         serving.add_serving(families, reading)
+        tenants.add_tenants(families, reading)
     cost.add_cost(families, reading, fresh=fresh)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from llm_serving_exporter.catalogue import cost, health
+from llm_serving_exporter.catalogue.roofline import SUSPECT
 from llm_serving_exporter.catalogue.serving import COUNTERS, GAUGES, HISTOGRAMS
 from llm_serving_exporter.expose import roofline
 from llm_serving_exporter.expose.families import Families
@@ -16,6 +17,7 @@ from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.numbers import resolution
 from llm_serving_exporter.model.pools import NodePlace
 from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.roofline import Cause
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     LABELLED_COUNTER_FIELDS,
@@ -128,6 +130,8 @@ def add_target_health(
     if reading.derived is not None:
         families.add_value(health.TARGET_WINDOW, labels, reading.derived.window_seconds)
     _signals(families, reading, labels, fresh=fresh)
+    for signal in list_mixed_counters(reading):
+        families.add_value(SUSPECT, labels, 1, signal=signal, cause=Cause.SEVERAL_SERVERS.value)
     if reading.snapshot is not None and fresh:
         _resolution(families, reading.snapshot, labels)
 
@@ -143,6 +147,14 @@ def _failures(families: Families, reading: TargetReading, labels: SharedLabels) 
     if last is not None and last.reason is not None:
         own = {"stage": last.stage.value, "reason": last.reason.value}
         families.add_value(health.TARGET_LAST_FAILURE, labels, last.at_unix_seconds, **own)
+
+
+def list_mixed_counters(reading: TargetReading) -> tuple[str, ...]:
+    """Counters of which the last page's are nobody's, because several servers or workers answer in turn; they are not published."""
+    if reading.last is None or reading.last.reason is not FailureReason.SEVERAL_SERVERS or reading.snapshot is None:
+        return ()
+    engines = reading.snapshot.engines
+    return tuple(metric.name for metric in COUNTERS if any(getattr(one, metric.name) is not None for one in engines))
 
 
 def _list_faults(reading: TargetReading) -> Iterator[str]:
@@ -179,7 +191,8 @@ def _signals(families: Families, reading: TargetReading, labels: SharedLabels, *
     of_page = reading.derived.signals if reading.derived is not None else {}
     qualities = reading.derived.quality if reading.derived is not None else {}
     of_cost = reading.cost.signals if reading.cost is not None else {}
-    known = [*of_page.items(), *of_cost.items()]
+    of_tenants = reading.tenants.signals if reading.tenants is not None else {}
+    known = [*of_page.items(), *of_cost.items(), *of_tenants.items()]
     if not fresh:  # what is counted goes on while the target does not answer
         goes_on = of_cost.keys() - OF_WINDOW
         known = [(signal, why if signal in goes_on else Absence.TARGET_DOWN) for signal, why in known]

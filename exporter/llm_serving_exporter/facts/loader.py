@@ -277,7 +277,9 @@ def _mapping(path: str, within: str | None) -> Mapping[str, Any]:
     except ValueError as error:
         raise _fault(path, "is not valid JSON; copy it again from where the model comes from") from error
     if not isinstance(value, dict):
-        raise _fault(path, f"is not a JSON object, so not a model's {os.path.basename(path)}")
+        raise _fault(
+            path, "is not a JSON object, so not a model's config.json; give the path of the one beside its weights"
+        )
     return value
 
 

@@ -15,6 +15,8 @@ _MOST = 3
 _SIZE_RATIO = 1.25
 # names without a size must be this alike, as difflib counts it
 _ALIKE, _ALIKE_OF_A_SIZE = 0.8, 0.5
+# of another family, by a slip of the pen: "lama-3.1-8b"
+_ALIKE_WITH_A_SLIP = 0.9
 _FAMILY = re.compile(r"[a-z]+")
 # "70b", "1.5b", "8x7b", "125m"; what is active in "30b-a3b" is no size of its own
 _SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d{1,3})x)?(\d{1,4}(?:\.\d{1,2})?)([bmt])(?![a-z0-9])")
@@ -38,7 +40,7 @@ def nearest(said: str, catalogue: Sequence[_Named]) -> list[str]:
     scored: list[tuple[float, str]] = []
     for row in catalogue:
         name = row.name.rpartition("/")[2].lower()
-        if _family(name) != family:
+        if _family(name) != family and difflib.SequenceMatcher(None, said, name).ratio() < _ALIKE_WITH_A_SLIP:
             continue
         own = _size(name)
         same = size is not None and own is not None and max(size, own) <= _SIZE_RATIO * min(size, own)

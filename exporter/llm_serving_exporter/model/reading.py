@@ -21,6 +21,7 @@ from llm_serving_exporter.model.replica import ReplicaPart
 from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.model.snapshot import Snapshot
 from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.tenants import TenantReading
 from llm_serving_exporter.model.weights import ModelFacts
 
 RECENT_FAILURES = 10
@@ -76,6 +77,7 @@ class TargetReading:
     part: ReplicaPart | None = None  # its place in a replica of several targets; None: it is a replica by itself
     page_role: Role | None = None  # role that the last page said; None: it says none
     missing: Mapping[str, str] = field(default_factory=dict)  # field -> why this runtime never says it
+    tenants: TenantReading | None = None  # what a front door counts by tenant; None: that is off, or it is an engine
     # since the exporter's start, whatever the target's state; None before its first tick
     cost: TargetCost | None = None
 

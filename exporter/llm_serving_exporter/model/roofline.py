@@ -19,7 +19,7 @@ class Source(StrEnum):
 
 
 class Cause(StrEnum):
-    """The likely reason of a value that is impossible: of a ratio above 1, but for the last."""
+    """The likely reason of a value that is impossible: of a ratio above 1, but for the last two."""
 
     SHARED_PREFIX = "shared_prefix"  # a prefix that many sequences share was counted for each of them
     EXPERT_ROUTING = "expert_routing"  # tokens agree on experts more than independent ones would
@@ -27,6 +27,7 @@ class Cause(StrEnum):
     WEIGHT_FORMAT = "weight_format"  # the weights' or the KV cache's format was assumed, not read
     INPUTS = "inputs"  # the model, its formats, the GPU or the engine's counting
     COUNTERS = "counters"  # a gauge says what the engine's own counters exclude
+    SEVERAL_SERVERS = "several_servers"  # counters fall and return: servers or workers answer in turn
 
 
 @speed_up

@@ -11,6 +11,7 @@ from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.samples import SeriesKey
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.tenants import TenantKind
 
 # in `Runtime.missing`: the runtime does not tell requests that ended in an error from others
 ERRORS = "slo_errors"
@@ -208,6 +209,10 @@ class Runtime:
     first_token: FirstToken | None = None
     # how to make several workers of one server count together, which else answer in turn, each with counters of its own; a sentence
     several_workers: str = ""
+    # kind of tenant -> the labels that name one, of which the first that says anything is taken
+    tenants: Mapping[TenantKind, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    # values of those labels that name nobody
+    no_tenant: frozenset[str] = frozenset({""})
     # bucket edges of an unconfigured server by SLO name; only for warnings about the configuration
     default_edges: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     # why a field, or ERRORS, has no row; for people

@@ -190,6 +190,10 @@ CAUSES: Mapping[Cause, str] = {
     Cause.COUNTERS: (
         "It shows no request while tokens flow without a break: the engine's gauge is wrong, as of some versions with several API servers."
     ),
+    Cause.SEVERAL_SERVERS: (
+        "Several servers or workers answer in turn, each with counters of its own: have the workers share one folder of counters, or "
+        "list each as a target."
+    ),
 }
 
 LIMITERS: Mapping[Limiter, str] = {
@@ -262,11 +266,12 @@ _TITLES = {
 }
 _ACRONYMS = {"usd": "USD", "kv": "KV", "gpu": "GPU", "http": "HTTP", "e2e": "end-to-end"}
 
+_IMPOSSIBLE = {Cause.COUNTERS: "contradicts the engine's counters", Cause.SEVERAL_SERVERS: "falls and returns"}
+
 
 def describe_suspect(signal: str, cause: Cause) -> str:
     """Why a signal's value is impossible."""
-    what = "contradicts the engine's counters" if cause is Cause.COUNTERS else "is above 1"
-    return f"{title(signal)} {what}. {CAUSES[cause]}"
+    return f"{title(signal)} {_IMPOSSIBLE.get(cause, 'is above 1')}. {CAUSES[cause]}"
 
 
 def title(name: str) -> str:

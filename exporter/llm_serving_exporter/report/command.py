@@ -229,7 +229,9 @@ def secret(named: Secret, what: str, environ: Mapping[str, str]) -> str:
     try:
         return read_secret(named, environ)
     except SecretError as error:
-        raise ConfigError(Problem(error.where, "", f"{what} {error.what}", "It is one line of text.")) from None
+        raise ConfigError(
+            Problem(error.where, "", f"{what} {error.what}", "Write it there as one line of text.")
+        ) from None
 
 
 def _progress(*, always: bool) -> Callable[[str], None]:

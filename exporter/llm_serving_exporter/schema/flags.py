@@ -10,14 +10,15 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, NoReturn, TypeVar, overload
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.secret_text import hide_credentials
-from llm_serving_exporter.schema.duration import format_duration, parse_duration
+from llm_serving_exporter.schema.duration import LONGEST_SECONDS, format_duration, parse_duration
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, nearest, shown
+from llm_serving_exporter.schema.usage_errors import explain_usage_error
 from llm_serving_exporter.terminal import print_line, print_message
 
 PROGRAM = "llm-serving-exporter"
@@ -103,6 +104,10 @@ class CommandParser(argparse.ArgumentParser):
                 self._refuse(name)
         return super().parse_known_args(words, namespace)
 
+    def error(self, message: str) -> NoReturn:
+        """Ends the process: what is wrong, at which flag, and what to write."""
+        super().error(explain_usage_error(message, self.prog))
+
     def _print_message(self, message: str, file: Any = None) -> None:
         """What argparse says, which may quote a word of the command line."""
         super()._print_message(hide_credentials(message), file)
@@ -163,10 +168,20 @@ def duration(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def duration_once_bare(flag: str) -> Callable[[str], float]:
-    """The same for a flag that once took seconds without a unit, as in 5 or 0.5m: they still do, with a warning that says what to write."""
+def duration_once_bare(flag: str, least: float = 0.0, most: float = LONGEST_SECONDS) -> Callable[[str], float]:
+    """The same for a flag that once took seconds without a unit, as in 5 or 0.5m: they still do, with a warning that says what to write.
+
+    `least`, `most`: seconds that it may be.
+    """
 
     def parse(text: str) -> float:
+        seconds = read(text)
+        if not least <= seconds <= most:
+            bounds = f"{format_duration(least)} to {format_duration(most)}"
+            raise argparse.ArgumentTypeError(f"{shown(text)} is not within {bounds}. Write a duration such as 5s.")
+        return seconds
+
+    def read(text: str) -> float:
         try:
             return parse_duration(text)
         except InvalidValueError as error:

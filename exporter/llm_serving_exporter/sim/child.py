@@ -27,7 +27,7 @@ class ChildError(Exception):
 
 
 class Child:
-    """A program that answers GET /-/ready on a loopback port, the asked one or the next free one (0: any).
+    """A program that answers GET `ready_path` on a loopback port, the asked one or the next free one (0: any).
 
     `prepare(folder, address)` writes its files into the folder and returns its command; address is "127.0.0.1:PORT". It has a process
     group of its own, so that a Ctrl-C meant for its parent does not reach it first, and is ended by its pid. Raises ChildError where it
@@ -40,7 +40,10 @@ class Child:
         prepare: Callable[[Path, str], Sequence[str]],
         port: int = 0,
         cancelled: threading.Event | None = None,
+        ready_path: str = "/-/ready",
+        ready_seconds: float = _READY_SECONDS,
     ) -> None:
+        self._ready_path, self._ready_seconds = ready_path, ready_seconds
         self._held: int | None
         self._folder, self._held = make_held_folder("llm-serving-demo-")
         self._log = self._folder / f"{name}.log"
@@ -95,15 +98,15 @@ class Child:
         self._wait_until_ready(self._process, cancelled)
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes], cancelled: threading.Event) -> None:
-        deadline = time.monotonic() + _READY_SECONDS
+        deadline = time.monotonic() + self._ready_seconds
         while time.monotonic() < deadline:
             if process.poll() is not None:
                 break
             try:
-                with urllib.request.urlopen(f"{self.url}/-/ready", timeout=1):  # noqa: S310  # http on loopback
+                with urllib.request.urlopen(f"{self.url}{self._ready_path}", timeout=1):  # noqa: S310  # http on loopback
                     return
             except (urllib.error.URLError, OSError):
                 if cancelled.wait(0.1):
                     raise ChildError("cancelled") from None
         words = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise ChildError(words[-1] if words else f"not ready after {_READY_SECONDS:.0f} s")
+        raise ChildError(words[-1] if words else f"not ready after {self._ready_seconds:.0f} s")

@@ -1,4 +1,4 @@
-"""Command `demo`: the exporter beside a replayed vLLM and simulated GPUs, with Prometheus where there is one."""
+"""Command `demo --recording`: the exporter beside a replayed vLLM and simulated GPUs, with Prometheus where there is one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,17 @@ from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.schema.flags import CommandParser, duration_once_bare
+from llm_serving_exporter.schema.flags import CommandParser
 from llm_serving_exporter.sim.child import ChildError
 from llm_serving_exporter.sim.gpus import UUIDS, ReplayGpuSource
-from llm_serving_exporter.sim.options import address, port, speed
-from llm_serving_exporter.sim.ports import on_next_free_port, require_free
+from llm_serving_exporter.sim.options import add_listening, port, speed
+from llm_serving_exporter.sim.ports import (
+    explain_moved,
+    find_free_address,
+    find_free_port,
+    on_next_free_port,
+    port_named,
+)
 from llm_serving_exporter.sim.prometheus import Prometheus
 from llm_serving_exporter.sim.recording import demo_model_config, demo_recording
 from llm_serving_exporter.sim.replay import ReplayServer
@@ -28,7 +34,6 @@ from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, ended_by_signal,
 
 _ENGINE_PORT = 8000
 _EXPORTER_HOST, _EXPORTER_PORT = "127.0.0.1", 10077
-_PROMETHEUS_PORT = 9090
 
 _WHAT_THIS_IS = """\
 
@@ -107,14 +112,17 @@ def run(argv: Sequence[str], start_exporter: StartExporter = start_exporter) -> 
 def _start(args: argparse.Namespace, stack: ExitStack, start_exporter: StartExporter, ended: threading.Event) -> None:
     recording = demo_recording()
     timeline = Timeline(recording, speed=args.speed)
-    engine = on_next_free_port(lambda port: ReplayServer(timeline, recording, port=port), args.engine_port)
+    with port_named("--engine-port", args.engine_port):
+        engine = on_next_free_port(lambda port: ReplayServer(timeline, recording, port=port), args.engine_port)
     stack.callback(engine.close)
     _say_moved("the engine", args.engine_port, engine.url)
 
     gpus = ReplayGpuSource(timeline)
     stack.callback(gpus.close)
     asked = args.listen_addresses or [(_EXPORTER_HOST, _EXPORTER_PORT)]
-    exporter = start_exporter(engine.url, gpus, tuple(_free_address(host, port) for host, port in asked))
+    exporter = start_exporter(
+        engine.url, gpus, tuple(find_free_address(host, port, "--web.listen-address") for host, port in asked)
+    )
     stack.callback(exporter.close)
     _say_moved("the exporter", asked[0][1], exporter.url)
 
@@ -131,20 +139,15 @@ def _start(args: argparse.Namespace, stack: ExitStack, start_exporter: StartExpo
     print_line("\nCtrl-C ends it." if args.duration is None else f"\nEnds by itself after {args.duration:g} s.")
 
 
-def _free_address(host: str, asked: int) -> str:
-    """The address with the asked port, or the next one that is free."""
-    port = on_next_free_port(lambda candidate: require_free(host, candidate), asked)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def _start_prometheus(exporter_url: str, port: int, stack: ExitStack, ended: threading.Event) -> Prometheus | None:
     program = shutil.which("prometheus")
     if program is None:
         print_line("no `prometheus` on PATH: the demo runs without (Debian, Ubuntu: apt-get install prometheus)")
         return None
     try:
-        prometheus = Prometheus(program, exporter_url.removeprefix("http://"), port, cancelled=ended)
-    except (OSError, ChildError) as error:
+        free = find_free_port("127.0.0.1", port, "--prometheus-port")
+        prometheus = Prometheus(program, exporter_url.removeprefix("http://"), free, cancelled=ended)
+    except (OSError, LLMServingExporterError, ChildError) as error:
         print_line(f"Prometheus did not start, the demo runs without: {error}")
         return None
     stack.callback(prometheus.close)
@@ -155,27 +158,14 @@ def _start_prometheus(exporter_url: str, port: int, stack: ExitStack, ended: thr
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = CommandParser(
         "demo",
-        description="The exporter beside a replayed vLLM with simulated GPUs, and a Prometheus where one is installed.",
+        description="With --recording: the exporter beside a replayed vLLM with simulated GPUs, and a Prometheus where one is installed.",
     )
-    parser.add_argument(
-        "--web.listen-address",
-        dest="listen_addresses",
-        type=address,
-        action="append",
-        metavar="HOST:PORT",
-        help=f"where the exporter listens (default {_EXPORTER_HOST}:{_EXPORTER_PORT}); repeatable",
-    )
+    add_listening(parser, f"{_EXPORTER_HOST}:{_EXPORTER_PORT}")
     parser.add_argument("--engine-port", type=port, default=_ENGINE_PORT, metavar="PORT", help="the replayed server's")
-    parser.add_argument("--prometheus-port", type=port, default=_PROMETHEUS_PORT, metavar="PORT")
-    parser.add_argument("--no-prometheus", action="store_true", help="start none even where one is installed")
     parser.add_argument("--speed", type=speed, default=1.0, metavar="TIMES", help="times the recorded pace")
-    parser.add_argument(
-        "--duration", type=duration_once_bare("--duration"), metavar="10s", help="end by itself after this long"
-    )
     return parser.parse_args(argv)
 
 
 def _say_moved(what: str, asked: int, url: str) -> None:
-    port = int(url.rpartition(":")[2])
-    if asked and port != asked:
-        print_line(f"port {asked} is in use: {what} takes {port}")
+    if (moved := explain_moved(what, asked, url)) is not None:
+        print_line(moved)

@@ -1,11 +1,15 @@
-"""Listening where there is room: the asked port, else the next free one."""
+"""Listening where there is room: the asked port, else the next free one; and saying which port cannot be had."""
 
 from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
+
+from llm_serving_exporter.errors import ListenError
+from llm_serving_exporter.web.listen import name_cause
 
 T = TypeVar("T")
 
@@ -27,6 +31,17 @@ def on_next_free_port(start: Callable[[int], T], port: int, tries: int = _TRIES)
     raise AssertionError("unreachable: the last candidate returns or raises")
 
 
+@contextmanager
+def port_named(flag: str, port: int, host: str = "127.0.0.1") -> Iterator[None]:
+    """What is done within listens on this port: an OSError becomes a ListenError with the address, the cause and the flag to change."""
+    try:
+        yield
+    except (OSError, OverflowError) as error:
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        cause = name_cause(error) if isinstance(error, OSError) else "ports end at 65535"
+        raise ListenError(f"cannot listen on {where}: {cause}; choose another port with {flag}") from error
+
+
 def require_free(host: str, port: int) -> int:
     """The port, where a listener can have it now (for a program that binds it itself). Raises OSError where not."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
@@ -34,3 +49,21 @@ def require_free(host: str, port: int) -> int:
         probe.bind((host, port))
         probe.listen()
         return int(probe.getsockname()[1])
+
+
+def find_free_port(host: str, asked: int, flag: str) -> int:
+    """The asked port, or the next one that is free. Raises ListenError, which names the flag, where none can be had."""
+    with port_named(flag, asked, host):
+        return on_next_free_port(lambda candidate: require_free(host, candidate), asked)
+
+
+def find_free_address(host: str, asked: int, flag: str) -> str:
+    """The same as host:port."""
+    found = find_free_port(host, asked, flag)
+    return f"[{host}]:{found}" if ":" in host else f"{host}:{found}"
+
+
+def explain_moved(what: str, asked: int, url: str) -> str | None:
+    """What to say where something does not listen on the port that was asked for; None where it does."""
+    found = int(url.rpartition(":")[2])
+    return f"port {asked} is in use: {what} takes {found}" if asked and found != asked else None

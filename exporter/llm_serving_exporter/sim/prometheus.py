@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,10 @@ from urllib.parse import quote
 
 import yaml
 
-from llm_serving_exporter.sim.child import Child
+from llm_serving_exporter.sim.child import Child, ChildError
+
+# a week of the past, and the days that a demo may run
+_RETENTION = "15d"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +35,19 @@ class Rules:
     alertmanager: str | None = None  # host:port; None: nobody
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was recorded before it starts."""
+
+    promtool: str  # the program that makes blocks of it
+    openmetrics: str  # series with timestamps in seconds; "# EOF" at the end
+
+
 class Prometheus(Child):
-    """The program `prometheus` as a child process that scrapes one target, "host:port", and evaluates rules. Raises as `Child`."""
+    """The program `prometheus` as a child process that scrapes one target, "host:port", and evaluates rules.
+
+    Raises as `Child`; ChildError too where promtool refuses the past.
+    """
 
     def __init__(
         self,
@@ -42,8 +57,11 @@ class Prometheus(Child):
         pace: Pace = Pace(),
         rules: Rules = Rules(),
         cancelled: threading.Event | None = None,
+        past: Past | None = None,
     ) -> None:
         def prepare(folder: Path, address: str) -> list[str]:
+            if past is not None and not (folder / "data").exists():
+                _take_in(past, folder)
             for name, text in rules.files.items():
                 (folder / name).write_text(text, encoding="utf-8")
             config = folder / "prometheus.yml"
@@ -52,7 +70,7 @@ class Prometheus(Child):
                 program,
                 f"--config.file={config}",
                 f"--storage.tsdb.path={folder / 'data'}",
-                "--storage.tsdb.retention.time=1d",
+                f"--storage.tsdb.retention.time={_RETENTION}",
                 f"--query.lookback-delta={_milliseconds(pace.lookback_seconds)}",
                 f"--rules.alert.resend-delay={_milliseconds(pace.resend_seconds)}",
                 f"--web.listen-address={address}",
@@ -64,6 +82,19 @@ class Prometheus(Child):
     def graph_url(self, expression: str, span: str = "15m") -> str:
         """The address of its graph page with `expression` drawn over the last `span`."""
         return f"{self.url}/graph?g0.expr={quote(expression, safe='')}&g0.tab=0&g0.range_input={span}"
+
+
+def _take_in(past: Past, folder: Path) -> None:
+    source = folder / "past.om"
+    source.write_text(past.openmetrics, encoding="utf-8")
+    # promtool reads the text once for each block: one block for all of it
+    command = [past.promtool, "tsdb", "create-blocks-from", "--max-block-duration=240h", "openmetrics"]
+    done = subprocess.run(  # noqa: S603  # a program found on PATH, arguments of ours, no shell
+        [*command, str(source), str(folder / "data")], capture_output=True, text=True, timeout=120, check=False
+    )
+    source.unlink()
+    if done.returncode:
+        raise ChildError(f"promtool: {done.stderr.strip().splitlines()[-1:]}")
 
 
 def prometheus_config(target: str, pace: Pace, rules: Rules) -> str:

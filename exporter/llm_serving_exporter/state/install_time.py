@@ -12,6 +12,8 @@ from llm_serving_exporter.files.written import write_atomically
 log = logging.getLogger("llm_serving_exporter.state")
 
 _KEY = "installed_unix_seconds"
+_READABLE = "give the exporter's user the right to read it, or choose another with --state-file"
+_WRITABLE = "give the exporter's user the right to write its folder, or choose another with --state-file"
 
 
 def read_or_write_install_time(path: str | None, now_unix_seconds: float) -> float | None:
@@ -25,12 +27,15 @@ def read_or_write_install_time(path: str | None, now_unix_seconds: float) -> flo
         return float(value)
     except FileNotFoundError:
         pass
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        log.warning("state file %s cannot be used (%s); remove it to start a new one", path, error)
+    except OSError as error:
+        log.warning("state file %s cannot be read (%s); %s", path, error.strerror, _READABLE)
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        log.warning("state file %s is none of this exporter's (%s); remove it to start a new one", path, error)
         return None
     try:
         write_atomically(file, (json.dumps({_KEY: now_unix_seconds}) + "\n").encode())
     except OSError as error:
-        log.warning("state file %s cannot be written (%s); choose another with --state-file", path, error)
+        log.warning("state file %s cannot be written (%s); %s", path, error.strerror, _WRITABLE)
         return None
     return now_unix_seconds

@@ -39,6 +39,7 @@ from llm_serving_exporter.targets.page_book import PageBook
 from llm_serving_exporter.targets.pipeline import TargetPipeline
 from llm_serving_exporter.targets.replicas import ReplicaBook
 from llm_serving_exporter.targets.served_models import ModelBook
+from llm_serving_exporter.targets.tenants import TenantNames, make_names
 
 
 class HostedTarget:
@@ -115,6 +116,8 @@ class TargetHost:
     ) -> None:
         self._monotonic, self._wall = monotonic, wall
         self.gpus = NodeGpus(monotonic, proc_root)
+        # how tenants of front doors are called; None: they are not counted
+        self._tenant_names: TenantNames | None = None
         self.config = config
         self.gpus.set_source(gpu_source)
         self.gpus.set_dcgm(dcgm_source)
@@ -141,6 +144,7 @@ class TargetHost:
     def config(self, config: Config) -> None:
         self._config = config
         self.gpus.facts.use_own(config.gpu_models)
+        self._tenant_names = make_names(config.tenants.settings, self._tenant_names)
 
     @property
     def targets(self) -> Mapping[str, HostedTarget]:
@@ -163,6 +167,7 @@ class TargetHost:
             wall=self._wall,
             connect=connect,
             pod_state=lambda: self._pods.get(target.name),
+            tenant_names=lambda: self._tenant_names,
         )
         hosted = HostedTarget(pipeline, partial(self._finish_reading, counter))
         self.costs.begin_target(target)

@@ -59,6 +59,7 @@ from llm_serving_exporter.targets.served_models import FindModel, TargetModels
 from llm_serving_exporter.targets.several_servers import SeveralServers
 from llm_serving_exporter.targets.side_endpoints import SideEndpoints
 from llm_serving_exporter.targets.states import choose_failed_state, choose_good_state
+from llm_serving_exporter.targets.tenants import TenantNames, Tenants
 
 log = logging.getLogger("llm_serving_exporter.target")
 
@@ -73,7 +74,8 @@ class TargetPipeline:
     `settings` is asked at each tick for what derive needs (thresholds, GPUs of the target; given what the server said of itself and how
     many engines it has), so that a reload or a GPU that is found takes effect without losing the window. `models` finds
     out about a served model; without it none is known. `book`: what is known of pages, which targets may share. `connect` makes what
-    reads the server. `pod_state`: what Kubernetes says of the target's pod now.
+    reads the server. `pod_state`: what Kubernetes says of the target's pod now. `tenant_names`: how tenants are called, None: they are not
+    counted.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class TargetPipeline:
         wall: Callable[[], float] = time.time,
         connect: Connect = HttpClient,
         pod_state: Callable[[], PodState | None] = lambda: None,
+        tenant_names: Callable[[], TenantNames | None] = lambda: None,
     ) -> None:
         # may be replaced between ticks, also from another thread, where only labels change: see `model.target.is_relabelled`
         self.target = target
@@ -102,6 +105,7 @@ class TargetPipeline:
         self._moved_at: float | None = None
         self._side = SideEndpoints(target, monotonic, wall, connect)
         self._several_servers = SeveralServers(target.interval_seconds)
+        self._tenants = Tenants(tenant_names, target.interval_seconds)
         # the counters of this engine life, for the detection of the next one
         self._counts: Counts = {}
         # fields that pages of this engine life had
@@ -190,6 +194,7 @@ class TargetPipeline:
             self._forget_life()
             self._lengths = {}
             self._side.forget()
+            self._tenants.forget_pages()
         if self._normaliser is None or other:
             self._normaliser = await self._make_named_normaliser(runtime, samples.layout)
         snapshot = self._normaliser.apply(samples, page)
@@ -211,7 +216,8 @@ class TargetPipeline:
             self._forget_life()
             self._side.forget()
             self._normaliser = await self._make_named_normaliser(runtime, samples.layout)
-            snapshot = self._normaliser.apply(await self._source.ask_restarted(samples, started), page)
+            samples = await self._source.ask_restarted(samples, started)
+            snapshot = self._normaliser.apply(samples, page)
             now = read_counts(snapshot)
             log.info("target=%s: the engine restarted; its window starts again", self.target.name)
         elif self._window is not None and reads_otherwise(self._window.later, snapshot):
@@ -283,6 +289,7 @@ class TargetPipeline:
             attempts_total=before.attempts_total + 1,
             restarts_total=before.restarts_total + (again or other),
             snapshot=snapshot,
+            tenants=self._tenants.count(runtime, samples, snapshot),
             derivation=self._derivation,
             models=self._models.found,
             implausible_total=_count_left_out(before.implausible_total, left_out),
@@ -327,6 +334,8 @@ class TargetPipeline:
     def _record_failure(self, failure: FailedTickError, started: float) -> TargetReading:
         before, pod = self.reading, self._pod_state()
         page = failure.page
+        if failure.reason is FailureReason.SEVERAL_SERVERS:
+            self._tenants.forget_pages()
         detail = place_remedy(failure.detail, self.target)
         attempt = Attempt(
             failure.stage, failure.reason, detail, self._wall(), self._monotonic() - started, failure.status,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from llm_serving_exporter.derive.ring import START_TOLERANCE_SECONDS
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.page import Page
-from llm_serving_exporter.model.snapshot import Snapshot
+from llm_serving_exporter.model.snapshot import COUNTER_FIELDS, Snapshot
 from llm_serving_exporter.targets.page_source import FailedTickError
 
 # within so many intervals of the target, this many process starts that go back, or this many falls of counters, are several servers: one
@@ -33,6 +33,8 @@ class SeveralServers:
         self._fell: tuple[float, ...] = ()
         # unix seconds, as the last page that has it says; None before
         self._last_start: float | None = None
+        # all counters of the last page added up, and whether it was refused
+        self._last_sum, self._refused = 0.0, False
 
     def check_start(self, snapshot: Snapshot, page: Page, several_workers: str) -> None:
         """Notes a process start that goes back: time does not, so that this is another server.
@@ -43,6 +45,7 @@ class SeveralServers:
         self._last_start = start if start is not None else last
         if start is not None and last is not None and start < last - START_TOLERANCE_SECONDS:
             self._went_back = (*self._went_back, snapshot.monotonic_seconds)[-STARTS_THAT_GO_BACK:]
+        self._go_on_counting(snapshot)
         self._refuse(self._went_back, STARTS_THAT_GO_BACK, snapshot, page, several_workers)
         self._refuse(self._fell, FALLS_OF_COUNTERS, snapshot, page, several_workers)
 
@@ -52,9 +55,20 @@ class SeveralServers:
             self._fell = (*self._fell, snapshot.monotonic_seconds)[-FALLS_OF_COUNTERS:]
             self._refuse(self._fell, FALLS_OF_COUNTERS, snapshot, page, several_workers)
 
+    def _go_on_counting(self, snapshot: Snapshot) -> None:
+        """Notes falls while pages are refused too, or after a while a mixture would be believed until it has fallen often enough again."""
+        if snapshot.process_start_unix_seconds is not None:
+            return
+        counted = [getattr(engine, name) for engine in snapshot.engines for name in COUNTER_FIELDS]
+        now = sum([value for value in counted if isinstance(value, float)])
+        if self._refused and now < self._last_sum:
+            self._fell = (*self._fell, snapshot.monotonic_seconds)[-FALLS_OF_COUNTERS:]
+        self._last_sum, self._refused = now, False
+
     def _refuse(
         self, signs: tuple[float, ...], most: int, snapshot: Snapshot, page: Page, several_workers: str
     ) -> None:
         if sum(snapshot.monotonic_seconds - seconds < self._span_seconds for seconds in signs) >= most:
+            self._refused = True
             detail = f"{_WORKERS}: {several_workers}; or else {_DETAIL}" if several_workers else _DETAIL
             raise FailedTickError(Stage.NORMALISE, FailureReason.SEVERAL_SERVERS, detail, page.status, page)

@@ -49,8 +49,7 @@ def listen(address: str) -> socket.socket:
     except socket.gaierror as error:
         raise _refused(address, f"the host name does not resolve ({error.strerror})") from error
     except OSError as error:
-        number = error.errno or 0
-        raise _refused(address, _CAUSES.get(number) or os.strerror(number)) from error
+        raise _refused(address, name_cause(error)) from error
     except UnicodeError as error:  # a label of the name is empty or too long
         raise _refused(address, "this is not a host name") from error
 
@@ -86,6 +85,12 @@ def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, in
     family, _, _, _, where = min(found, key=lambda entry: entry[0] is not socket.AF_INET)
     # a link-local address carries its scope in two more members, which bind needs
     return family, where  # type: ignore[return-value]  # typeshed: an address of any family
+
+
+def name_cause(error: OSError) -> str:
+    """Why an address cannot be listened on, for a person."""
+    number = error.errno or 0
+    return _CAUSES.get(number) or os.strerror(number)
 
 
 def _refused(address: str, cause: str) -> ListenError:

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
+from llm_serving_exporter.config.tenants import TenantsConfig
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
@@ -21,6 +22,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 # a body (JSON where it looks like it, else text/plain), or (status, content type, body)
 Answer = bytes | str | tuple[int, str, bytes]
 Routes = Mapping[str, Answer]
+NO_TENANTS = TenantsConfig()
 UNIX_START = 1_795_148_000.0
 
 
@@ -112,13 +114,14 @@ def readings(
     window_seconds: float = 60.0,
     runtimes: Sequence[Runtime] = (),
     replica: Replica | None = None,
+    tenants: TenantsConfig = NO_TENANTS,
     **target: Any,
 ) -> list[TargetReading]:
     """One reading a step; at a step that is None the server refuses. `target`: settings of the Target beyond its name and URL; `runtimes`:
-    tables beside the built-in ones."""
+    tables beside the built-in ones; `tenants`: how tenants are counted."""
     server = replica or Replica()
     now = [0.0]
-    config = Config(targets=(), runtimes=tuple(runtimes), window_seconds=window_seconds)
+    config = Config(targets=(), runtimes=tuple(runtimes), window_seconds=window_seconds, tenants=tenants)
     host = TargetHost(config, monotonic=lambda: now[0], wall=lambda: UNIX_START + now[0])
     hosted = host.add_target(Target("replica-0", server.url, **target))
     found = []

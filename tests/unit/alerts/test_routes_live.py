@@ -114,6 +114,25 @@ def test_a_page_says_what_is_wrong_where_and_what_to_do_and_its_end_ends_the_sam
     assert end["payload"]["custom_details"]["num_firing"] == "0"
 
 
+def test_without_urls_a_page_has_the_command_of_its_runbook_and_no_link_that_leads_nowhere(
+    running: Alertmanager, inbox: PagerDuty
+) -> None:
+    bare = {key: text for key, text in SAID.items() if not key.endswith("_url")}
+    bare |= {
+        "runbook": "llm-serving-exporter runbook LLMServingN1Critical",
+        "dashboard": "/d/llm-serving-node-loss?var-role=unified",
+    }
+    running.post(alert(of_model("N1Critical", "critical", "node_loss", "linkless"), bare))
+    page = inbox.wait_for(lambda event: "linkless" in str(event), "the page")
+    assert [link["text"] for link in page["links"]] == ["Silence it"]
+    firing = page["payload"]["custom_details"]["firing"]
+    assert "\nRunbook: llm-serving-exporter runbook LLMServingN1Critical\n" in firing
+    running.post(alert(of_model("ReplicaLost", "warning", "node_loss", "linkless-ticket"), bare))
+    running.until(lambda: bool(tickets_of(inbox, "linkless-ticket")), "the ticket")
+    (ticket,) = tickets_of(inbox, "linkless-ticket")
+    assert "\\nDashboard: /d/llm-serving-node-loss?var-role=unified\\n" in str(ticket)
+
+
 @pytest.mark.parametrize("page_first", [True, False])
 def test_a_page_silences_its_ticket_and_not_that_of_another_model_and_the_ticket_comes_when_the_page_is_over(
     running: Alertmanager, inbox: PagerDuty, page_first: bool

@@ -133,7 +133,10 @@ def test_a_file_that_is_a_folder_ends_with_1(tmp_path: Path, capsys: pytest.Capt
         (["--label", "release=prom"], "--label and --namespace are of the operator's objects: add --format operator"),
         (["--namespace", "llm"], "--label and --namespace are of the operator's objects: add --format operator"),
         (["--format", "operator", "--label", "release"], "'release' is not NAME=VALUE"),
-        (["--format", "helm"], "invalid choice: 'helm'"),
+        (
+            ["--format", "helm"],
+            'flag --format: "helm" is none of its values. Known here: alertmanager, operator, prometheus.',
+        ),
         (["--conf", "x"], "there is no flag --conf. Did you mean --config.file?"),
     ],
 )

@@ -26,6 +26,7 @@ _NO_PART = "every golden target is a replica by itself; tests/unit/targets/test_
 _NO_INSTANCE = "the goldens' GPU is a whole card; tests/unit/gpu reads instances"
 _NOT_RENAMED = "what a scrape has made of the labels, which the exporter's own page cannot show"
 _GPM_IS_SUSPECT = "of the sources only GPM says more than the peak on a golden page: vllm-0.32-spec"
+_NO_TENANTS = "no golden page is a gateway's that counts by tenant; tests/unit/targets/test_tenants.py reads some"
 # what no golden page has, and why not
 NOT_ON_A_PAGE = {
     "llm_serving_target_fault_info": _NO_FAULT,
@@ -36,6 +37,9 @@ NOT_ON_A_PAGE = {
     'llm_serving_target_replica_ranks{of="target",replica_name!=""}': _NO_PART,
     'llm_serving_.+{exported_replica_name!=""}': _NO_PART,
     'llm_serving_.+{exported_of!=""}': _NO_PART,
+    'llm_serving_.+{exported_tenant!=""}': _NO_TENANTS,
+    "llm_serving_tenant_prompt_tokens_total": _NO_TENANTS,
+    "llm_serving_tenant_decode_tokens_total": _NO_TENANTS,
     'llm_serving_.+{exported_mig_profile!=""}': _NO_INSTANCE,
     'llm_serving_.+{exported_parent!=""}': _NO_INSTANCE,
     'llm_serving_written_labels_info{namespace!="as written",exported_namespace=""}': _NOT_RENAMED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,15 @@ import yaml
 
 from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.render import ALERTS as ALERT_RULES
-from llm_serving_alerts.render import RECORDS, every_rule, groups_text, prometheus_rules, rule_files, rule_groups
+from llm_serving_alerts.render import (
+    RECORDS,
+    every_rule,
+    groups_text,
+    prometheus_rules,
+    rule_document,
+    rule_files,
+    rule_groups,
+)
 from llm_serving_alerts.rules import AlertRule, Severity
 from llm_serving_alerts.settings import BurnWindow, Objective, Settings
 from llm_serving_alerts.settings_file import FORMER, default_settings, defaults_text, read_settings
@@ -452,6 +461,27 @@ def test_links_lead_where_the_settings_say(tmp_path: Path) -> None:
     )
 
 
+def test_without_a_url_the_alert_says_the_command_and_the_path_and_has_no_link(tmp_path: Path) -> None:
+    (rule,) = alerts(read(tmp_path, "runbook_url: null\n"), "ConfigReloadFailed")
+    assert rule["annotations"].keys() == {"summary", "description", "action", "runbook", "dashboard"}
+    assert rule["annotations"]["runbook"] == "llm-serving-exporter runbook LLMServingConfigReloadFailed"
+    assert rule["annotations"]["dashboard"] == "/d/llm-serving-exporter"
+
+
+def test_no_alert_points_to_where_nothing_is_by_default() -> None:
+    rendered = rule_document(default_settings())
+    assert "://" not in re.sub(r"^ *#.*$", "", rendered, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("key", ["runbook_url", "dashboard_url", "queries_url"])
+@pytest.mark.parametrize(
+    "value", ["wiki", "/d/{uid}", "www.example.com/{alert}", "ftp://x/{queries}", "javascript:alert(1)"]
+)
+def test_a_link_that_is_no_url_is_refused(key: str, value: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"rules.yml: {key}: .* is no URL. Begin it with https:// or http://"):
+        read(tmp_path, f"{key}: '{value}'\n")
+
+
 def test_a_link_that_has_a_query_already_is_asked_for_more(tmp_path: Path) -> None:
     (rule,) = alerts(read(tmp_path, "dashboard_url: https://grafana/d/{uid}?orgId=2\n"), "ConfigReloadFailed")
     assert rule["annotations"]["dashboard_url"] == "https://grafana/d/llm-serving-exporter?orgId=2"
@@ -463,7 +493,7 @@ def test_a_link_that_has_a_query_already_is_asked_for_more(tmp_path: Path) -> No
 
 def test_links_ask_for_the_identity_labels_but_where_there_are_none(tmp_path: Path) -> None:
     settings = read(tmp_path, "identity_labels: [cluster]\n")
-    bare = [rule["alert"] for rule in alerts(settings) if "var-cluster={{" not in rule["annotations"]["dashboard_url"]]
+    bare = [rule["alert"] for rule in alerts(settings) if "var-cluster={{" not in rule["annotations"]["dashboard"]]
     assert bare == ["LLMServingWatchdog"]
 
 

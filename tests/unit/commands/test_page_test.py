@@ -15,6 +15,7 @@ from llm_serving_alerts.routes import alertmanager_files
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.clients import webhook
+from llm_serving_exporter.commands.group_wait import find_group_wait
 from llm_serving_exporter.commands.page_test import run
 from llm_serving_exporter.errors import ConfigError, PageError
 from tests.support.servers.alertmanager import Alertmanager, alert, write_config
@@ -295,6 +296,44 @@ def test_through_alertmanager_the_page_arrives_by_the_example_routes_and_ends_by
     assert page["payload"]["summary"].endswith(": nothing is wrong. First: nothing to do, this is a test")
     assert page["payload"]["severity"] == "critical"
     assert page["dedup_key"] == end["dedup_key"]
+
+
+def test_an_alert_that_would_be_over_before_its_group_is_told_lasts_longer(
+    inbox: PagerDuty, tmp_path: Path, capsys: Said
+) -> None:
+    config = write_config(alertmanager_files(default_settings()), tmp_path, inbox)
+    config.write_text(config.read_text().replace("group_wait: 600ms", "group_wait: 2s"))
+    with Alertmanager(config) as running:
+        assert main(["page-test", "--alertmanager.url", running.url, "--wait", "50ms"]) == 0
+        said = capsys.readouterr().out
+        inbox.wait_for(lambda event: event["event_action"] == "trigger", "the page")
+    assert "It routes it to: pagerduty." in said
+    assert (
+        "That route waits 2s before it pages (group_wait), and sends nothing that is over by then: the alert ends at "
+        in said
+    )
+
+
+@pytest.mark.parametrize(
+    ("configuration", "seconds"),
+    [
+        ("route: {receiver: pages}", 30.0),
+        ("route: {receiver: pages, group_wait: 15s}", 15.0),
+        ("route: {receiver: t, group_wait: 1m, routes: [{receiver: pages}, {receiver: u, group_wait: 5m}]}", 60.0),
+        ("route: {receiver: t, routes: [{group_wait: 2m, routes: [{receiver: pages}]}, {receiver: pages}]}", 120.0),
+        ("route: {receiver: pages, group_wait: soon}", 30.0),
+        ("route: {receiver: t}", None),
+        ("route: [pages]", None),
+        ("route: {receiver: {a: b}, routes: {receiver: pages}}", None),
+        ("{", None),
+        ("", None),
+    ],
+)
+def test_the_wait_of_a_route_is_read_from_alertmanagers_own_configuration(
+    configuration: str, seconds: float | None
+) -> None:
+    # the default is Alertmanager's (prometheus.io, docs/alerting/latest/configuration, route)
+    assert find_group_wait(configuration, ["pages"]) == seconds
 
 
 def test_two_tests_through_alertmanager_are_two_pages_and_hide_no_real_one(inbox: PagerDuty, tmp_path: Path) -> None:

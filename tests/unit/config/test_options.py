@@ -11,6 +11,7 @@ from llm_serving_exporter.config.options import OPTIONS, add_flags
 from llm_serving_exporter.config.types import Config, GpuConfig, LogConfig, SloConfig, WebConfig
 from llm_serving_exporter.model.cost import Method
 from llm_serving_exporter.model.shard import Shard
+from llm_serving_exporter.model.tenants import TenantKind
 from tests.support.builders.configuration import load_flags, load_text, problems_of, problems_of_flags
 from tests.support.paths import ROOT
 
@@ -43,6 +44,8 @@ RULES = Path(__file__).parent / "rules.yml"
 
 # a value other than the default for each option: as text, and where it ends up in the Config
 MODELS = str(Path(__file__).parent / "models.toml")
+# any file that is long enough to be a key
+KEY = str(Path(__file__).parent / "rules.yml")
 PRICES = str(ROOT / "deploy/prices.example.yml")
 SAMPLES = {
     "report.settings-file": ("/r.yml", lambda config: config.report_settings_file, "/r.yml"),
@@ -57,6 +60,11 @@ SAMPLES = {
     "web.listen-address": ("127.0.0.1:9000", lambda config: config.web.listen_addresses, ("127.0.0.1:9000",)),
     "web.telemetry-path": ("/m", lambda config: config.web.telemetry_path, "/m"),
     "web.enable-lifecycle": ("true", lambda config: config.web.enable_lifecycle, True),
+    "tenants.by": ("key", lambda config: config.tenants.by, TenantKind.KEY),
+    "tenants.label": ("x_org", lambda config: config.tenants.label, "x_org"),
+    "tenants.hmac-key-file": (KEY, lambda config: config.tenants.hmac_key_file, KEY),
+    "tenants.limit": ("7", lambda config: config.tenants.limit, 7),
+    "web.runbooks": ("true", lambda config: config.web.runbooks, True),
     "all-buckets": ("true", lambda config: config.all_buckets, True),
     "web.config.file": ("/dev/null", lambda config: config.web.config_file, "/dev/null"),
     "log.level": ("debug", lambda config: config.log.level, "debug"),
@@ -103,6 +111,7 @@ SAMPLES = {
 
 # what else must be set for an option to end up anywhere
 BESIDE = dict.fromkeys(("dcgm.interval", "dcgm.timeout"), ("--dcgm.url", "http://gpu-1:9400"))
+BESIDE["tenants.label"] = ("--tenants.by", "header")
 BESIDE["device-exporter.timeout"] = ("--device-exporter.url", "http://gpu-1:5000")
 
 
@@ -258,3 +267,13 @@ def test_without_arguments_the_environment_is_enough() -> None:
 
     config = load(None, {PREFIX + "TARGET": "http://a:1"})
     assert config.targets[0].url == "http://a:1"
+
+
+def test_what_cannot_have_an_effect_is_warned_of(tmp_path: Path) -> None:
+    config = load_flags("--target", "http://a:1", "--report.run", "true", "--hf-cache", str(tmp_path / "hub"))
+    assert config.warnings == (
+        "flag --report.run: has no effect without report.settings-file",
+        f"flag --hf-cache: {tmp_path}/hub is not a folder, so that no model is found in it",
+    )
+    (tmp_path / "hub").mkdir()
+    assert load_flags("--target", "http://a:1", "--hf-cache", str(tmp_path / "hub")).warnings == ()

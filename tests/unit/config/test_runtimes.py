@@ -18,6 +18,7 @@ from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.tenants import TenantKind
 from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, FirstToken, Mark, Reads, Row, Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.schema.context import Host
@@ -74,6 +75,8 @@ runtimes:
   role: decode
   first_token: client_of_streams
   several_workers: run one
+  tenants: {team: [team_alias, team], key: alias}
+  no_tenant: [None, ""]
   default_edges: {ttft: [0.1, 1]}
   versions: ">=2,<3"
   rows:
@@ -138,6 +141,8 @@ runtimes:
         role=Role.DECODE,
         first_token=FirstToken.CLIENT_OF_STREAMS,
         several_workers="run one",
+        tenants={TenantKind.TEAM: ("team_alias", "team"), TenantKind.KEY: ("alias",)},
+        no_tenant=frozenset({"None", ""}),
         default_edges={"ttft": (0.1, 1.0)},
         versions=">=2,<3",
         rows=(

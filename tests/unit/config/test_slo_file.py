@@ -47,9 +47,19 @@ def test_off_in_the_file_wins_over_a_default_that_is_on(tmp_path: Path) -> None:
 
 
 def test_what_else_is_in_the_file_is_not_the_exporters(tmp_path: Path) -> None:
-    rules(tmp_path, "slo: {errors: {threshold: 1s}, tftt: 3, itl: {treshold: x, objective: many}}\nalerts: [1, 2]\n")
+    rules(tmp_path, "slo: {errors: {threshold: 1s}, itl: {objective: many, of: x}, later: {}}\nalerts: [1, 2]\n")
     config = load_text(tmp_path, FROM_FILE)
     assert (config.slo, config.warnings) == (SloConfig(), ())
+
+
+def test_a_slip_of_the_pen_is_warned_of_because_the_default_would_be_counted_by(tmp_path: Path) -> None:
+    path = rules(tmp_path, "slo: {tftt: 3, itl: {treshold: x, objective: many}}\n")
+    config = load_text(tmp_path, FROM_FILE)
+    assert config.slo == SloConfig()
+    assert config.warnings == (
+        f"{path}: slo.tftt: not read, because this key is not known; did you mean ttft?",
+        f"{path}: slo.itl.treshold: not read, because this key is not known; did you mean threshold?",
+    )
 
 
 def test_an_explicit_threshold_wins_and_a_warning_names_both_places(tmp_path: Path) -> None:

@@ -100,4 +100,10 @@ def test_without_grafanalib_it_says_what_to_install(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "grafanalib", None)
     assert main(["dashboards", "--output-dir", "d"]) == 1
-    assert "llm-serving-exporter[dashboards]" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "Run pip install 'llm-serving-exporter[dashboards]', or pip install '.[dashboards]' in a clone." in said
+
+
+def test_readme_installs_the_extra_before_it_uses_it() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert readme.index("pip install '.[dashboards]'") < readme.index("llm-serving-exporter dashboards ")

@@ -183,7 +183,7 @@ def test_alerts_lead_to_dashboards() -> None:
     settings = default_settings()
     for rule in every_rule(rule_groups(settings)):
         if isinstance(rule, AlertRule):
-            path, _, query = rule.annotations["dashboard_url"].partition("?")
+            path, _, query = rule.annotations["dashboard"].partition("?")
             board = BOARDS[path.rpartition("/")[2]].board
             asked = set(re.findall(r"var-(\w+)=", query))
             assert asked <= set(board.variables), (rule.alert, asked, board.uid)

@@ -80,8 +80,11 @@ def test_a_bad_flag_is_refused_by_name(flags: list[str], message: str, capsys: p
         (["--max-ttft", "5"], "has no unit"),
         (["--objective", "99"], "'99' is not a share between 0 and 1"),
         (["--max-lost", "0"], "'0' is not a number of replicas from 1 up"),
-        (["--role", "frontend"], "invalid choice: 'frontend'"),
-        (["--watch"], "not allowed with argument"),
+        (
+            ["--role", "frontend"],
+            'flag --role: "frontend" is none of its values. Known here: decode, prefill, unified.',
+        ),
+        (["--watch"], "flag --watch: it does not go with --trigger-command. Leave one of them away."),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_refused_with_what_it_should_be(

@@ -254,8 +254,11 @@ def test_a_plan_loses_nothing_and_says_what_would_happen(bed: Bed, capsys: pytes
     assert "a drill may begin" in said
     assert run([*given, "--node", "c"]) == 1
     assert "no: no ready replica stands on the node c; known are a, b" in capsys.readouterr().out
-    assert run([*given, "--model", "nothing-of-that-name"]) == 1
-    assert "Prometheus has no ready replicas of this model and role recorded" in capsys.readouterr().out
+    assert run([*given, "--model", f"{fleet.model}s"]) == 1
+    said = capsys.readouterr().out
+    assert "Prometheus has no ready replicas of this model and role recorded" in said
+    assert "check --model, --role and --selector: it has " in said
+    assert f"{fleet.model} (unified)" in said
 
 
 def test_a_ctrl_c_writes_what_there_is_and_restores(bed: Bed, tmp_path: Path) -> None:

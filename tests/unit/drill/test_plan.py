@@ -35,6 +35,17 @@ def test_the_node_with_the_most_replicas_goes_and_no_more_may() -> None:
     ("known", "reason"),
     [
         (forecast(ready=None), "Prometheus has no ready replicas of this model and role recorded"),
+        (
+            forecast(ready=None),
+            "Prometheus has no ready replicas of this model and role recorded (model:llm_serving_ready_replicas:sum); "
+            "it has none of any model, so check that the recording rules are loaded and --prometheus.url",
+        ),
+        (
+            replace(forecast(ready=None), others=tuple((f"m{number:02}", "decode") for number in range(22))),
+            "Prometheus has no ready replicas of this model and role recorded (model:llm_serving_ready_replicas:sum); "
+            "check --model, --role and --selector: it has "
+            f"{', '.join(f'm{number:02} (decode)' for number in range(20))} and 2 more",
+        ),
         (forecast(n1_sufficient=None), "N-1 is unknown"),
         (
             forecast(n1_sufficient=False, n1_load={"kv": 0.5, "phases": 1.25}),

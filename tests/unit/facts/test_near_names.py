@@ -11,6 +11,7 @@ from tests.support.models.catalogued import whole_catalogue
 @pytest.mark.parametrize(
     ("said", "among"),
     [
+        ("lama-3.1-8b", "Llama-3.1-8B"), ("mixtarl-8x7b", "Mixtral-8x7B"),
         ("llama-3.1-8b-sql-lora", "Llama-3.1-8B"), ("qwen2.5-14b-instruct-mine", "Qwen2.5-14B"), ("qwen3-30b-a3b-nexus", "Qwen3-30B-A3B"),
         ("gemma-3-27b-medical", "Gemma-3-27B"), ("gpt-oss-20b-uncensored", "gpt-oss-20b"), ("glm-4.9-flash", "GLM-4.7-Flash"),
         ("mixtral-8x7b-acme", "Mixtral-8x7B"), ("llama-3.2-1b-x", "Llama-3.2-1B"), ("deepseek-v3.9", "DeepSeek-V3"),

@@ -68,9 +68,8 @@ dashboards_url: https://grafana.example.com/grafana/
         "0 7 * * mon",
         Secret(env="HOOK"),
         Smtp("mail.example.com", "a@example.com", ("b@example.com",), 2525, True, "me", Secret(env="MAIL_PASSWORD")),
-        None,
-        "https://grafana.example.com/grafana",
-        (str(tmp_path / "prices.yml"), "/etc/other.yml"),
+        dashboards_url="https://grafana.example.com/grafana",
+        price_files=(str(tmp_path / "prices.yml"), "/etc/other.yml"),
     )
     # one needs no list, and flags win
     assert read("prometheus: {url: 'http://a:1'}\nprice_file: p.yml", tmp_path).price_files == (

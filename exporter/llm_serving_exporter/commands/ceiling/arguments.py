@@ -87,7 +87,7 @@ INPUT_TOKENS = _number(1, _LARGEST_TOKENS, "a number of at least 1", "500")
 OUTPUT_TOKENS = _number(0, _LARGEST_TOKENS, "a number of 0 or more", "200")
 PROBABILITY = _number(0, 1, "a probability from 0 to 1", "0.7")
 SHARE = _number(0, 1, "a share above 0 and up to 1", "0.9", above=True)
-FACTOR = _number(0, 1000, "a factor above 0 and up to 1000", "1.3", above=True)
+FACTOR = _number(1, 1000, "a factor from 1 to 1000", "1.3")
 
 
 def parser() -> CommandParser:

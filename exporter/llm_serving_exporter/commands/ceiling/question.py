@@ -117,7 +117,7 @@ def _load(flags: FlagReader, model: ModelFacts | None) -> Load | None:
         given["--output-tokens"] = given["--output-tokens"] or 0.0
     for flag in needed:
         if flags.text(flag) is None and given[flag] is None:
-            flags.refuse(flag, "it is missing", "A load needs its rate, its input and its output tokens.")
+            flags.refuse(flag, "it is missing", "Give it: a load needs its rate, its input and its output tokens.")
     rate, read, written = given.values()
     target, redundancy, efficiency = plan
     if rate is None or read is None or written is None or target is None or redundancy is None or efficiency is None:

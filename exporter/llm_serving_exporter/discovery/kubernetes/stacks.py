@@ -36,6 +36,9 @@ class Stack:
     roles: Mapping[str, Role] = field(default_factory=dict)  # its values -> roles
     model_label: str = ""  # label with the name under which the model is served; "": none has it
     needs_gpus: bool = False  # whether its labels say nothing of serving, so that a pod without GPUs is none of it
+    marks: str = (
+        ""  # container without which a pod is none of it, because its labels say too little; "": none is asked for
+    )
     runtime: str = ""  # whose pages these are, where they do not say it themselves; "": they do
     worker: str = ""  # container of pods that work for another pod's engine and answer nobody; "": there are none
     is_read: bool = True  # whether such pods have a page of an engine or front end
@@ -57,12 +60,16 @@ _KAITO = "https://github.com/kaito-project/kaito/blob/056b8280b/pkg/workspace"
 _SELDON = "https://github.com/SeldonIO/seldon-core/blob/7b77f8b78/operator/config/serverconfigs/triton.yaml"
 _TRITON = "https://github.com/triton-inference-server/server/blob/main/deploy/gcp/templates/deployment.yaml"
 _GAIE = "https://github.com/kubernetes-sigs/gateway-api-inference-extension/blob/v1.3.0/config/charts/inferencepool/templates"
+_ENVOY_AI = "https://github.com/envoyproxy/ai-gateway/blob/01b9777e030e8fdfae1ceee8c9ce4f6b141b172a"
+_LITELLM = "https://github.com/BerriAI/litellm/blob/0b4538ee7b57022bf33e7d625205d7f3518d0430/deploy/charts/litellm-helm/templates"
 _RECOMMENDED = "https://kubernetes.io/docs/concepts/overview/working-with-objects/common-labels/"
 _COMPONENT, _PART_OF, _NAME = "app.kubernetes.io/component", "app.kubernetes.io/part-of", "app.kubernetes.io/name"
 _ENGINE_NAMES = _one(
     "vllm", "vllm-openai", "sglang", "text-generation-inference", "tgi", "text-embeddings-inference", "tei", "llama-cpp", "llamacpp",
     "llama.cpp", "tensorrt-llm", "trtllm", "lmdeploy", "infinity", "nim-llm", "mistral-rs", "lightllm", "xinference",
 )  # fmt: skip
+# the chart is called litellm-helm, and names its pods litellm unless it is told otherwise
+_LITELLM_NAMES = _one("litellm", "litellm-helm", "litellm-proxy")
 _ROUTER_NAMES = _one("sglang-router", "sgl-router", "sgl-model-gateway", "vllm-router")
 # what stands beside engines under the name of the engine, as charts call it
 _ROUTERS = _one("router", "gateway", "proxy", "lb", "load-balancer", "loadbalancer", "endpoint-picker", "epp")
@@ -144,6 +151,16 @@ STACKS: tuple[Stack, ...] = (
 
     # its MLServer runs models of other kinds
     Stack("Seldon Core 2 with Triton", {"seldon-server-name": ANY}, _SELDON, ("triton",), ("server-metrics",), port=8002, needs_gpus=True),
+
+    # without this container a pod of Envoy Gateway is a proxy of anything
+    Stack("Envoy AI Gateway", {"gateway.envoyproxy.io/owning-gateway-name": ANY}, f"{_ENVOY_AI}/internal/controller/gateway_mutator.go",
+          ("ai-gateway-extproc",), ("aigw-admin", "aigw-metrics"), port=1064, role=Role.FRONTEND, marks="ai-gateway-extproc"),
+    Stack("LiteLLM's migration of its database", {_NAME: _LITELLM_NAMES, "batch.kubernetes.io/job-name": ANY}, f"{_LITELLM}/migrations-job.yaml",
+          is_read=False),
+    Stack("LiteLLM by its name", {_NAME: _LITELLM_NAMES}, f"{_LITELLM}/deployment.yaml", ("litellm", "litellm-helm"), ("http",), port=4000,
+          role=Role.FRONTEND),
+    Stack("LiteLLM by its app", {"app": _LITELLM_NAMES}, "https://docs.litellm.ai/docs/proxy/deploy", ("litellm",), ("http",),
+          port=4000, role=Role.FRONTEND),
 
     Stack("a router by its name", {_NAME: _ROUTER_NAMES}, _RECOMMENDED, (), ("metrics", "prometheus", "http"), role=Role.FRONTEND),
     Stack("a router by its app", {"app": _ROUTER_NAMES}, _RECOMMENDED, (), ("metrics", "prometheus", "http"), role=Role.FRONTEND),

@@ -52,6 +52,8 @@ def is_selected(pod: PodRecord, section: KubernetesDiscovery) -> bool:
         return stack is None or stack.is_read
     if stack is None or not stack.is_read or any(one.name == stack.worker for one in pod.containers):
         return False
+    if stack.marks and all(one.name != stack.marks for one in pod.containers):
+        return False
     return not stack.needs_gpus or any(container.has_gpus for container in pod.containers)
 
 

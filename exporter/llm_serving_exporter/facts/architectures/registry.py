@@ -47,11 +47,12 @@ def geometry(config: Mapping[str, Any]) -> Geometry:
     fields = language(config)
     builder = BUILDERS.get(family(fields))
     if builder is None:
-        known = fields.model_type or "missing"
-        raise FactsError(
-            Absence.ARCHITECTURE_UNKNOWN.value,
-            f"config.json: model_type is {known!r}, which no formula here covers; without one no ceiling is shown",
+        what = (
+            f"model_type is {fields.model_type!r}, which no formula here covers; without one no ceiling is shown"
+            if fields.model_type
+            else "it has no model_type, by which a formula is chosen; copy the config.json that lies beside the model's weights"
         )
+        raise FactsError(Absence.ARCHITECTURE_UNKNOWN.value, f"config.json: {what}")
     built = builder(fields)
     return embedder.without_lm_head(built) if embedder.embeds(fields.architecture) else built
 

@@ -49,6 +49,7 @@ RUNTIME = Runtime(
     ignored=("gen_ai_*",),
     role=Role.FRONTEND,
     first_token=FirstToken.CLIENT_OF_STREAMS,
+    no_tenant=frozenset({"", "unknown"}),
     missing=explain_missing(
         {row.field for row in _ROWS},
         {

@@ -57,6 +57,7 @@ RUNTIME = Runtime(
     unnamed=frozenset({"unknown", ""}),
     ignored=("gen_ai_*",),
     role=Role.FRONTEND,
+    no_tenant=frozenset({"", "unknown"}),
     missing=explain_missing(
         {row.field for row in _ROWS},
         {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.tenants import TenantKind
 from llm_serving_exporter.normalise.mapping import Fingerprint, FirstToken, Mark, Reads, Row, Runtime
 from llm_serving_exporter.normalise.runtimes.front_doors import CLASS_OF_STATUS, OUTCOME_OF_STATUS, explain_missing
 
@@ -84,6 +85,12 @@ RUNTIME = Runtime(
     role=Role.FRONTEND,
     first_token=FirstToken.UPSTREAM_OF_STREAMS,
     several_workers="set PROMETHEUS_MULTIPROC_DIR of the proxy to a folder that is empty at its start and that all its workers share",
+    tenants={
+        TenantKind.TEAM: ("team_alias", "team"),
+        TenantKind.KEY: ("api_key_alias",),
+        TenantKind.USER: ("end_user",),
+    },
+    no_tenant=frozenset({"", "None"}),
     missing=explain_missing(
         {row.field for row in _ROWS},
         {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.tenants import TenantKind
 from llm_serving_exporter.normalise.mapping import ERRORS, Fingerprint, FirstToken, Mark, Reads, Row, Runtime
 from llm_serving_exporter.normalise.runtimes.front_doors import CLASS_OF_STATUS, explain_missing
 
@@ -132,6 +133,8 @@ RUNTIME = Runtime(
     ignored=("llm_d_epp_*", "inference_objective_*"),
     role=Role.FRONTEND,
     first_token=FirstToken.CLIENT_OF_STREAMS,
+    # an adapter is asked for as a model, and the picker names it as it sends it on
+    tenants={TenantKind.ADAPTER: ("target_model_name", "model_name")},
     missing=explain_missing(
         {row.field for row in _ROWS},
         {

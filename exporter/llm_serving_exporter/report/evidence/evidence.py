@@ -23,6 +23,7 @@ from llm_serving_exporter.report.evidence.presence import (
     read_labels,
     watch_exporters,
 )
+from llm_serving_exporter.report.evidence.tenants import read_tenants
 from llm_serving_exporter.report.evidence.usage import Absence, Evidence, Gap, Usage
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week, week_before
 from llm_serving_exporter.schema.duration import format_duration
@@ -58,6 +59,7 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
     book_before = context.book(reader, previous)
     episodes, methods = context.episodes(reader, week), context.methods(reader, week)
     watched = context.watched_hours(reader, week)
+    tenants = read_tenants(reader, week)
     # once everything has been asked, or a warning would be missed
     notes = [f"Prometheus warned: {on_one_line(warning, 300)}" for warning in reader.prometheus.warnings]
     notes += _note_absences([one for one in absences if one.end is None or one.end > week.begin])
@@ -88,6 +90,7 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
         watched,
         tuple(absences),
         book_before,
+        tenants=tenants,
     )
 
 

@@ -40,9 +40,9 @@ class Reader:
             words = quantity.name.replace("_", " ")
             self.progress(f"{week.name}: {words}")
             if quantity in (names.COST, names.GPU_SECONDS):
-                found[quantity.name] = self._lines(quantity, week)
+                found[quantity.name] = self.lines(quantity, week)
             else:
-                lines = self.attempt(f"{words} of {week.name}", self._lines, quantity, week)
+                lines = self.attempt(f"{words} of {week.name}", self.lines, quantity, week)
                 found[quantity.name] = lines or ()
                 if lines is None:
                     unread.append(quantity.name)
@@ -97,7 +97,8 @@ class Reader:
         middle = begin + steps // 2 * step
         return [*self._range(query, begin, middle, step), *self._range(query, middle + step, end, step)]
 
-    def _lines(self, quantity: Quantity, week: Week) -> tuple[Line, ...]:
+    def lines(self, quantity: Quantity, week: Week) -> tuple[Line, ...]:
+        """The growth of one quantity by owner and its own labels. Raises ApiError."""
         gathered: dict[tuple[Owner, tuple[str, ...]], Hours] = {}
         for labels, hours in self.hourly(lambda seconds: self.asking.increase(quantity, seconds), week):
             key = owner_of(labels, self.asking.extra), tuple(labels.get(label, "") for label in quantity.of)

@@ -53,7 +53,7 @@ class Quantity:
     counter: str
     # labels that are kept, besides those of the target
     of: tuple[str, ...]
-    # the rule pack's hourly record of the same growth
+    # the rule pack's hourly record of the same growth; "": there is none
     record: str
     # labels that tell the series of one target apart; they are added up
     alike: tuple[str, ...] = ("engine",)
@@ -150,7 +150,7 @@ class Asking:
         seen = f"count_over_time((max by ({target}) ({take_exported(counter, *self.extra)})){span})"
         by_each = take_exported(f"count_over_time((max without ({places}) ({counter})){span})", *self.extra)
         raw = f"{grown} * on ({target}) group_left () ({seen} / on ({target}) sum by ({target}) ({by_each}))"
-        if seconds != 3600:
+        if seconds != 3600 or not quantity.record:
             return raw
         # records know the identity labels alone, so that a match by all labels would count an hour twice
         known = _join_labels(*self.identity, *TARGET, *quantity.of)

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from llm_serving_exporter.model.pools import NodePlace, PoolBook
 from llm_serving_exporter.report.evidence.week import Week
+
+if TYPE_CHECKING:
+    from llm_serving_exporter.report.evidence.tenants import TenantUsage
 
 Hours = tuple[float | None, ...]
 Extra = tuple[tuple[str, str], ...]
@@ -267,6 +271,8 @@ class Evidence:
     book_before: Book = Book()
     # commitments and nodes of the price files; None where the review has none
     pools: PoolBook | None = None
+    # what gateways counted by tenant in the week; None where none does
+    tenants: TenantUsage | None = None
 
 
 def drop_unknown(values: Iterable[float | None]) -> Iterator[float]:

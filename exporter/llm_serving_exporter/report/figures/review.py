@@ -49,6 +49,8 @@ from llm_serving_exporter.report.figures.rows import (
 )
 from llm_serving_exporter.report.figures.spare import Spare, measure_spare
 from llm_serving_exporter.report.figures.split import Split
+from llm_serving_exporter.report.figures.tenant_costs import TenantSplit
+from llm_serving_exporter.report.figures.tenants import split_by_tenant
 from llm_serving_exporter.report.figures.totals import PHASES, Totals, sum_usage
 from llm_serving_exporter.report.settings.settings import Settings
 
@@ -139,6 +141,8 @@ class Review:
     pools: Pools | None = None
     # against the bills of clouds; None where none are given
     bills: BillReview | None = None
+    # the spend by tenant; None where no gateway counts by tenant
+    tenants: TenantSplit | None = None
     # the weeks before, the month, and days that are unlike others
     beyond: Beyond = NOT_BEYOND
     # labels that tell fleets apart, as the settings have them
@@ -282,16 +286,16 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         ),
         sum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
         pools,
-        None,
-        look_beyond(
+        tenants=None if evidence.tenants is None else split_by_tenant(usage, evidence.tenants, count, identity),
+        beyond=look_beyond(
             evidence,
             past,
             identity,
             ReadWeek(usage, None if now.usd is None else paid, there.hours),
             ReadWeek(whole_before, paid_before, before.hours),
         ),
-        identity,
-        settings.dashboards_url,
+        identity_labels=identity,
+        dashboards_url=settings.dashboards_url,
     )
 
 

@@ -19,6 +19,7 @@ from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.figures.totals import PHASES, STATES, TOKEN_PHASES, Totals
 from llm_serving_exporter.report.pages.bills import list_bill_figures
 from llm_serving_exporter.report.pages.pools import list_pool_figures
+from llm_serving_exporter.report.pages.tenant_rows import list_tenants
 
 LABELS = (
     "model_name",
@@ -34,6 +35,7 @@ LABELS = (
     "slo",
     "alert",
     "severity",
+    "tenant",
 )
 COLUMNS = ("week", "section", "item", *LABELS, "value", "unit")
 HOUR_COLUMNS = (
@@ -96,6 +98,7 @@ def _list_rows(review: Review) -> Iterator[Row]:
     for section, item, labels, value, unit in (
         *_list_changes(review),
         *_list_operations(review),
+        *list_tenants(review.tenants),
         *_list_month(review),
         *_list_invoice(review),
         *list_bill_figures(review),

@@ -25,6 +25,7 @@ from llm_serving_exporter.report.pages.spend import (
     build_node_table,
     build_spend_by_phase,
 )
+from llm_serving_exporter.report.pages.tenants import build_tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ SECTIONS = (
     Section("change", build_change),
     Section("unusual_days", build_unusual_days),
     Section("models", build_model_tables),
+    Section("tenants", build_tenants),
     Section("movements", build_movements),
     Section("trend", build_trend_section),
     Section("month_to_date", build_month_section),

@@ -20,6 +20,7 @@ from llm_serving_exporter.report.figures.findings import CAUSE_RULE
 from llm_serving_exporter.report.figures.formulas import change
 from llm_serving_exporter.report.figures.month import MonthToDate
 from llm_serving_exporter.report.figures.review import Review
+from llm_serving_exporter.report.figures.tenant_costs import TenantSplit
 from llm_serving_exporter.report.figures.totals import PHASES
 from llm_serving_exporter.report.pages.bills import write_headline
 from llm_serving_exporter.report.pages.first_page import write_known_hours, write_month
@@ -28,7 +29,7 @@ from llm_serving_exporter.report.pages.pools import write_pool_line
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
 _LONGEST_NAME = 60
-_MODELS, _NOTES, _UNUSUAL_DAYS = 5, 5, 2
+_MODELS, _NOTES, _TENANTS, _UNUSUAL_DAYS = 5, 5, 5, 2
 
 
 def render_summary(review: Review) -> str:
@@ -77,6 +78,8 @@ def _lines(review: Review) -> Iterator[str]:
         of = f", {percent(review.outlook.budget_used_ratio, 0)} of the budget" if budget is not None else ""
         rate = f" ({review.outlook.of_hours})" if review.outlook.of_hours else ""
         yield f"A month at this rate{rate}: {usd(review.outlook.projected_usd)}{of}."
+    if review.tenants is not None:
+        yield _write_tenants(review.tenants)
     if review.beyond.month is not None:
         yield escape_markdown(_write_month_to_date(review.beyond.month, review), 400)
     if review.missing_usd:
@@ -114,6 +117,20 @@ def _write_month_to_date(month: MonthToDate, review: Review) -> str:
     until = "in all" if month.is_over else "to date"
     said = [f"{month.first:%B} {until}: {usd(month.usd)} ({write_known_hours(month)}).", *write_month(month, review)]
     return " ".join(said)
+
+
+def _write_tenants(split: TenantSplit) -> str:
+    """The tenants that cost most, and what none of them explains."""
+    spend: dict[str, float] = {}
+    for row in split.rows:
+        spend[row.tenant] = spend.get(row.tenant, 0.0) + row.usd
+    first = sorted(spend, key=lambda name: (-spend[name], name))[:_TENANTS]
+    said = [f"{escape_markdown(name)} {usd(spend[name])}" for name in first]
+    if len(spend) > len(first):
+        said.append(f"{len(spend) - len(first)} more {usd(sum(spend.values()) - sum(spend[name] for name in first))}")
+    if split.unexplained:
+        said.append(f"no tenant {usd(split.unexplained_usd)}")
+    return f"By tenant: {', '.join(said)}."
 
 
 def escape_markdown(text: str, longest: int = _LONGEST_NAME) -> str:

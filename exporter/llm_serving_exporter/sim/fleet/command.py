@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.errors import ConfigError, LLMServingExporterError, Problem
 from llm_serving_exporter.schema.duration import format_duration
 from llm_serving_exporter.schema.flags import CommandParser, duration_once_bare
 from llm_serving_exporter.sim.fleet.exporter_config import exporter_config
@@ -59,7 +59,7 @@ def _simulate(args: argparse.Namespace) -> int:
 def _introduce(scenario: Scenario, server: FleetServer, args: argparse.Namespace) -> None:
     urls = {replica.name: server.url(replica.name) for replica in scenario.replicas}
     if args.write_config is not None:
-        args.write_config.write_text(exporter_config(scenario, urls), encoding="utf-8")
+        _write_config(args.write_config, exporter_config(scenario, urls))
     print_line(f"\n{scenario.name}: {scenario.summary}.")
     print_line("These are simulated engines: no model runs, no GPU is used.\n")
     for replica in scenario.replicas:
@@ -75,6 +75,14 @@ def _introduce(scenario: Scenario, server: FleetServer, args: argparse.Namespace
     if args.speed != 1.0:
         print_line(f"\n{args.speed:g} times as fast as real time: an exporter sees rates that many times as high.")
     print_line("\nCtrl-C ends it." if args.duration is None else f"\nEnds by itself after {args.duration:g} s.")
+
+
+def _write_config(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        what = f"{path} cannot be written: {error.strerror}"
+        raise ConfigError(Problem("flag --write-config", "", what, "Choose another file.")) from None
 
 
 def _progress(fleet: Fleet) -> str:

@@ -16,29 +16,38 @@ from llm_serving_exporter.sim.fleet.gpus import FleetGpuSource
 from llm_serving_exporter.sim.fleet.scenario import Scenario
 from llm_serving_exporter.sim.fleet.server import FleetServer
 
-# simulated seconds
+# simulated seconds between two readings
 READ_SECONDS = 10.0
 # of one reading: a busy machine answers within a second or two of real time
 TIMEOUT_SECONDS = 120.0
 
 
-def paced_config(scenario: Scenario, urls: Mapping[str, str], folder: Path, listen: str) -> Config:
-    """The configuration of an exporter of these replicas (`urls` by name), which is written to `folder`; listens on `listen`."""
+def paced_config(
+    scenario: Scenario,
+    urls: Mapping[str, str],
+    folder: Path,
+    *listen: str,
+    read_seconds: float = READ_SECONDS,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> Config:
+    """The configuration of an exporter of these replicas (`urls` by name), which is written to `folder`; listens on `listen`.
+
+    `read_seconds`, `timeout_seconds`: between two readings, and of one; both simulated."""
     file = folder / "exporter.yml"
     file.write_text(exporter_config(scenario, urls), encoding="utf-8")
     read = load(argparse.Namespace(config_file=str(file)), {})
 
     def paced(target: Target) -> Target:
-        http = replace(target.http, timeout_seconds=TIMEOUT_SECONDS)
-        return replace(target, interval_seconds=READ_SECONDS, http=http)
+        http = replace(target.http, timeout_seconds=timeout_seconds)
+        return replace(target, interval_seconds=read_seconds, http=http)
 
     return replace(
         read,
         targets=tuple(map(paced, read.targets)),
-        interval_seconds=READ_SECONDS,
-        stale_after_seconds=3 * READ_SECONDS + TIMEOUT_SECONDS,
-        gpu=replace(read.gpu, enabled=True, interval_seconds=READ_SECONDS),
-        web=replace(read.web, listen_addresses=(listen,)),
+        interval_seconds=read_seconds,
+        stale_after_seconds=3 * read_seconds + timeout_seconds,
+        gpu=replace(read.gpu, enabled=True, interval_seconds=read_seconds),
+        web=replace(read.web, listen_addresses=listen),
     )
 
 

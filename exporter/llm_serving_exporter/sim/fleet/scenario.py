@@ -33,6 +33,14 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True)
+class Chapter:
+    """What somebody who looks on is told."""
+
+    at_seconds: float  # of the scenario
+    says: str  # a sentence or two
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """Load before the scenario begins, for baselines: the same workload without its steps, bursts and changes."""
 
@@ -102,6 +110,7 @@ class Scenario:
     expected_replicas: int | None = None  # that the exporter is configured to expect; None: nothing
     history: History | None = None  # None: none
     alerts: tuple[Alert, ...] = ()  # that must fire
+    story: tuple[Chapter, ...] = ()  # in order of time
 
     def fleet(self, *, with_history: bool = False, epoch_unix_seconds: float = 0.0, seed: int | None = None) -> Fleet:
         """The fleet at its first second. With history the scenario begins after that many seconds: see `begin_seconds`."""

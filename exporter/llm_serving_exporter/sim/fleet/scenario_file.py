@@ -42,10 +42,23 @@ def load(name_or_path: str) -> Scenario:
             raise ConfigError(Problem(name_or_path, "", "the file is larger than 1 MiB", "Is it a scenario?"))
         text = body.decode()
     except OSError as error:
-        raise ConfigError(Problem(name_or_path, "", f"cannot be read: {error.strerror}", "")) from None
+        raise ConfigError(
+            Problem(
+                name_or_path,
+                "",
+                f"cannot be read: {error.strerror}",
+                "Check the path; --list shows those that are shipped.",
+            )
+        ) from None
     except UnicodeDecodeError:
         raise ConfigError(Problem(name_or_path, "", "this is not UTF-8 text", "Save the file as UTF-8.")) from None
     return parse(text, name_or_path, path.stem)
+
+
+def load_story(name: str) -> Scenario:
+    """A scenario that is shipped to be looked at (`stories/`), not to be measured by its alerts."""
+    entry = files("llm_serving_exporter.sim.fleet").joinpath("stories", f"{name}.yml")
+    return parse(entry.read_text(encoding="utf-8"), f"{name}.yml", name)
 
 
 def parse(text: str, file: str, name: str) -> Scenario:

@@ -22,6 +22,7 @@ from llm_serving_exporter.sim.fleet.scenario import (
     OF_REPLICAS,
     VALUES,
     Alert,
+    Chapter,
     Event,
     History,
     Scenario,
@@ -119,6 +120,9 @@ _EVENT = table(
 )
 _SLO = table(**{name: Key(reads=kinds.DURATION) for name in ("ttft", "itl", "e2e")})
 _HISTORY = table(days=Key(reads=_number(0, 60, above=True), required=True), factor=Key(reads=_FACTOR))
+_CHAPTER = table(
+    at_seconds=Key(name="at", reads=_TIME, required=True), says=Key(reads=kinds.text("sentence", 500), required=True)
+)
 _ALERT = table(
     name=Key(reads=kinds.text("name"), required=True),
     after_seconds=Key(name="after", reads=_TIME),
@@ -126,6 +130,7 @@ _ALERT = table(
 )
 SECTIONS = (
     "summary", "seed", "duration", "begins", "engine", "fleet", "workload", "events", "slo", "expected_replicas", "history", "alerts",
+    "story",
 )  # fmt: skip
 
 
@@ -156,6 +161,7 @@ class ScenarioReader:
             for node, where in elements(self._tree.get("alerts"), place.key("alerts"), "alerts")
             if (alert := self._alert(node, where)) is not None
         )
+        story = self._listed(Chapter, _CHAPTER, self._tree.get("story"), place.key("story"))
         slo = _read_as(Slo, _SLO, self._tree.get("slo"), place.key("slo"))
         history = None
         if "history" in self._tree:
@@ -179,6 +185,7 @@ class ScenarioReader:
             expected_replicas=expected,
             history=history,
             alerts=alerts,
+            story=tuple(sorted(story, key=lambda chapter: chapter.at_seconds)),
         )
 
     def _one(self, key: str, kind: Kind[T]) -> T | None:

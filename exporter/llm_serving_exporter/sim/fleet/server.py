@@ -10,11 +10,13 @@ import time
 from types import TracebackType
 from typing import Self
 
+from llm_serving_exporter.errors import ListenError
 from llm_serving_exporter.sim.fleet.clock import ScaledClock
 from llm_serving_exporter.sim.fleet.control import control
 from llm_serving_exporter.sim.fleet.endpoints import side_answers
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.replica import Replica, ReplicaState
+from llm_serving_exporter.sim.ports import port_named
 from llm_serving_exporter.sim.web import JSON_CONTENT_TYPE, METRICS_CONTENT_TYPE, NOT_FOUND, Answer, Respond, SimServer
 
 log = logging.getLogger("llm_serving_exporter.sim")
@@ -34,7 +36,7 @@ class FleetServer:
     epoch, its present is now. A replica whose node is lost, or that is stopped or cut off, refuses connections; one that loads answers 503;
     a hung one answers. `first_port`: of the first replica, the others follow; 0 takes free ones. `lock` is held by whoever uses the fleet.
     `real_wall`: pages tell the real time of a start, for a Prometheus whose clock does not run faster.
-    Raises OSError where a port is taken. Use as a context manager or call `close()`.
+    Raises ListenError where a port is taken. Use as a context manager or call `close()`.
     """
 
     def __init__(
@@ -61,9 +63,11 @@ class FleetServer:
         try:
             for number, replica in enumerate(fleet.replicas.values()):
                 port = first_port + number if first_port else 0
-                self._doors[replica.name] = _Door(self._respond(replica), port, replica.name)
-            self._control = SimServer(self._controlled, _HOST, control_port, "fleet-control")
-        except OSError:
+                with port_named("--port", port):
+                    self._doors[replica.name] = _Door(self._respond(replica), port, replica.name)
+            with port_named("--control-port", control_port):
+                self._control = SimServer(self._controlled, _HOST, control_port, "fleet-control")
+        except ListenError:
             self.close()
             raise
         self._thread.start()
@@ -173,7 +177,7 @@ class _Door:
             self._held.bind((_HOST, port))
             self._port = int(self._held.getsockname()[1])
             self._server: SimServer | None = SimServer(respond, _HOST, self._port, f"fleet-{name}")
-        except OSError:
+        except (OSError, OverflowError):  # the latter beyond the last port
             self._held.close()
             raise
         self.url = f"http://{_HOST}:{self._port}"

@@ -257,6 +257,7 @@ def _absent(reading: TargetReading) -> Markup:
     """Every absent signal with its reason, those that somebody can act on first; signals with the same reason share a line."""
     signals = dict(reading.derived.signals) if reading.derived is not None else {}
     signals |= reading.cost.signals if reading.cost is not None else {}
+    signals |= reading.tenants.signals if reading.tenants is not None else {}
     missing = reading.missing
     absent = [(signal, absence) for signal, absence in signals.items() if absence]
     absent.sort(key=lambda entry: entry[1] in _PASSING)

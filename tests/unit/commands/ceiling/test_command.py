@@ -94,7 +94,7 @@ REFUSALS = [
         'flag --memory-utilization: "90" is not a share above 0 and up to 1. Write one such as 0.9.',
     ),
     ((*BOTH, "--efficiency", "1.01"), 'flag --efficiency: "1.01" is not a share above 0 and up to 1. Write one such as 0.9.'),
-    ((*BOTH, "--redundancy", "0"), 'flag --redundancy: "0" is not a factor above 0 and up to 1000. Write one such as 1.3.'),
+    ((*BOTH, "--redundancy", "0"), 'flag --redundancy: "0" is not a factor from 1 to 1000. Write one such as 1.3.'),
     (
         (*BOTH, "--requests-per-second", "1", "--input-tokens", "0", "--output-tokens", "1"),
         'flag --input-tokens: "0" is not a number of at least 1. Write one such as 500.',
@@ -141,11 +141,11 @@ def test_every_problem_is_said_at_once() -> None:
 
 def test_a_load_needs_all_of_its_three_figures() -> None:
     assert refused(*BOTH, "--requests-per-second", "5") == [
-        "flag --input-tokens: it is missing. A load needs its rate, its input and its output tokens.",
-        "flag --output-tokens: it is missing. A load needs its rate, its input and its output tokens.",
+        "flag --input-tokens: it is missing. Give it: a load needs its rate, its input and its output tokens.",
+        "flag --output-tokens: it is missing. Give it: a load needs its rate, its input and its output tokens.",
     ]
     assert refused("--model", "bge-m3", *GPU, "--input-tokens", "5") == [
-        "flag --requests-per-second: it is missing. A load needs its rate, its input and its output tokens."
+        "flag --requests-per-second: it is missing. Give it: a load needs its rate, its input and its output tokens."
     ]
 
 
@@ -159,7 +159,7 @@ def test_words_that_it_does_not_know_are_usage(words: tuple[str, ...]) -> None:
 BAD_CONFIGS = {
     "no JSON": ("{", "is not valid JSON"),
     "a list": ("[]", "is not a JSON object"),
-    "nothing": ("{}", "model_type is 'missing', which no formula here covers"),
+    "nothing": ("{}", "it has no model_type, by which a formula is chosen; copy the config.json"),
     "another architecture": ('{"model_type": "hyena"}', "model_type is 'hyena', which no formula here covers"),
     "a field missing": ('{"model_type": "llama", "hidden_size": 8}', "(llama): num_attention_heads is missing"),
     "a field of another kind": (json.dumps({**LLAMA, "hidden_size": "256"}), "hidden_size is '256', not a whole number"),

@@ -155,6 +155,36 @@ def test_labels_that_say_nothing_of_serving_need_a_gpu() -> None:
     assert targets_of([plain_pod(labels=transformer, containers=[{**sklearn[0], "resources": gpus(1)}])]) == []
 
 
+def test_gateways_are_front_ends() -> None:
+    """LiteLLM as its chart makes it; Envoy AI Gateway as its controller adds a container to the pods of Envoy Gateway."""
+    litellm = {"name": "litellm", "ports": [{"containerPort": 4000, "name": "http"}]}
+    (target,) = targets_of([plain_pod(labels={"app.kubernetes.io/name": "litellm"}, containers=[litellm])])
+    assert (target.url, target.role) == ("http://10.0.0.7:4000", "frontend")
+    job = {"app.kubernetes.io/name": "litellm", "batch.kubernetes.io/job-name": "litellm-migrations"}
+    assert targets_of([plain_pod(labels=job, containers=[litellm])]) == []
+    envoy = [
+        {"name": "envoy", "ports": [{"containerPort": 19001, "name": "metrics"}]},
+        {"name": "shutdown-manager", "ports": [{"containerPort": 19002}]},
+    ]
+    owned = {"gateway.envoyproxy.io/owning-gateway-name": "ai", "app.kubernetes.io/name": "envoy"}
+    assert targets_of([plain_pod(labels=owned, containers=envoy)]) == []
+    for port in ("aigw-admin", "aigw-metrics"):
+        beside = {"name": "ai-gateway-extproc", "ports": [{"containerPort": 1064, "name": port}]}
+        (target,) = targets_of([plain_pod(labels=owned, containers=[*envoy, beside])])
+        assert (target.url, target.role, target.identity.container) == (
+            "http://10.0.0.7:1064",
+            "frontend",
+            "ai-gateway-extproc",
+        )
+    native = {
+        "initContainers": [
+            {"name": "ai-gateway-extproc", "restartPolicy": "Always", "ports": [{"containerPort": 1064}]}
+        ]
+    }
+    (target,) = targets_of([plain_pod(labels=owned, containers=envoy, **native)])
+    assert target.url == "http://10.0.0.7:1064"
+
+
 def test_pods_of_a_stack_that_run_no_engine_are_no_targets() -> None:
     for labels in (
         {"nvidia.com/dynamo-component-type": "planner"},

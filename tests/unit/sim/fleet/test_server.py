@@ -9,6 +9,7 @@ import urllib.request
 
 import pytest
 
+from llm_serving_exporter.errors import ListenError
 from llm_serving_exporter.sim.fleet.clock import ScaledClock
 from llm_serving_exporter.sim.fleet.server import FleetServer
 from tests.support.builders.simfleet import HandClock, small_fleet
@@ -126,5 +127,10 @@ def test_a_taken_port_is_an_error_and_leaves_nothing_behind() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(OSError, match="in use"):
-            FleetServer(small_fleet(), first_port=taken.getsockname()[1])
+        port = taken.getsockname()[1]
+        with pytest.raises(ListenError, match=rf"127\.0\.0\.1:{port}: the port is already in use .* with --port$"):
+            FleetServer(small_fleet(), first_port=port)
+        with pytest.raises(ListenError, match=rf"127\.0\.0\.1:{port}: .* with --control-port$"):
+            FleetServer(small_fleet(), control_port=port)
+        with pytest.raises(ListenError, match=r"127\.0\.0\.1:65536: ports end at 65535; .* with --port$"):
+            FleetServer(small_fleet(2), first_port=65535)

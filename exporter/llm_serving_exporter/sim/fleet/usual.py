@@ -17,33 +17,44 @@ from llm_serving_exporter.sim.fleet.watch import Watch
 
 MINUTE = 60.0
 WEEK = 7 * DAY_SECONDS
-CALM_SECONDS, OVERLOAD_SECONDS, SETTLE_SECONDS = 2400.0, 1500.0, 600.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """For how many of its seconds the fleet is run, to see what it usually does."""
+
+    calm: float = 2400.0  # under its own load
+    overload: float = 1500.0  # under four times its highest
+    settle: float = 600.0  # of each, before anything is counted
+
+
+LONG, SHORT = Spans(), Spans(600.0, 400.0, 180.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Usual:
-    """What the fleet does. `work_waiting`: reference seconds per second of a replica under a queue; rates of the best replica by phase."""
+    """What a fleet of one model does."""
 
-    model_name: str
-    gpu_name: str
-    hit_ratio: float | None
-    bandwidth_ratio: dict[str, float]
-    tokens_per_request: float
-    work_waiting: float
-    best: dict[str, float]
-    replicas: int
-    wanted: int | None
+    model_name: str  # as served
+    gpu_name: str  # as on `target_gpus`
+    hit_ratio: float | None  # of the prefix cache; None: nothing was looked up
+    bandwidth_ratio: dict[str, float]  # share of the ceiling under the usual load, by source
+    tokens_per_request: float  # prefill and decode
+    work_waiting: float  # reference seconds per second of a replica under a queue
+    best: dict[str, float]  # tokens per second of a replica under a queue, by phase
+    replicas: int  # that there are
+    wanted: int | None  # that are expected; None: nobody says
 
 
-def usual(scenario: Scenario) -> Usual:
+def usual(scenario: Scenario, spans: Spans = LONG) -> Usual:
     """Runs the fleet calm and overloaded, without any event."""
     quiet = replace(
         scenario, events=(), history=None, mixes=scenario.mixes[:1], rate=replace(scenario.rate, steps=(), bursts=())
     )
-    calm, calm_watch = _run(quiet, CALM_SECONDS)
-    full, full_watch = _run(replace(quiet, rate=Profile(quiet.rate.highest * 4)), OVERLOAD_SECONDS)
-    told = calm.truth(SETTLE_SECONDS, CALM_SECONDS)
-    heavy = full.truth(SETTLE_SECONDS, OVERLOAD_SECONDS)
+    calm, calm_watch = _run(quiet, spans.calm)
+    full, full_watch = _run(replace(quiet, rate=Profile(quiet.rate.highest * 4)), spans.overload)
+    told = calm.truth(spans.settle, spans.calm)
+    heavy = full.truth(spans.settle, spans.overload)
     engine = scenario.replicas[0].engine
     labels = {(name, of.get("phase", of.get("source", ""))): (value, of) for name, of, value in full_watch.samples()}
     weight = {
@@ -85,8 +96,8 @@ def _run(scenario: Scenario, seconds: float) -> tuple[Fleet, Watch]:
 
 
 def recorded(scenario: Scenario, known: Usual, speed: float, *, skipped_seconds: float = 0.0) -> str:
-    """OpenMetrics text of the week before the scenario's beginning (or that much later), a sample a simulated minute, up to now by the real
-    clock."""
+    """OpenMetrics text of what was recorded in the week before the scenario's beginning (or that many seconds later): a sample a simulated
+    minute, `speed` times as close together, up to now by the real clock."""
     now = time.time()
     lines = []
     rate = replace(scenario.rate, steps=(), bursts=())
@@ -98,6 +109,7 @@ def recorded(scenario: Scenario, known: Usual, speed: float, *, skipped_seconds:
 
 
 def past_samples(known: Usual, rate: Profile, at: float) -> Iterator[tuple[str, float]]:
+    """Series of the recording rules that baselines read, with their values, at a second of the scenario (before it: below 0)."""
     model = f'model_name="{known.model_name}",role="unified"'
     kind = f'{model},gpu_name="{known.gpu_name}"'
     yield f"model:llm_serving_targets:count{{{model}}}", known.replicas

@@ -1,0 +1,73 @@
+"""Who sent the requests of a front door, and what was counted of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # --help knows the kinds of tenants, and needs no snapshot
+    from llm_serving_exporter.model.snapshot import Absence
+
+
+class TenantKind(StrEnum):
+    """What a tenant is: the words of the setting `tenants.by` and of the label `kind`."""
+
+    OFF = "off"  # tenants are not counted
+    TEAM = "team"
+    KEY = "key"  # the name of an API key, never the key
+    USER = "user"  # the end user that a request names
+    HEADER = "header"  # what a configured label says, as a gateway fills it from a header or an attribute
+    ADAPTER = "adapter"  # a LoRA adapter
+
+
+# of requests that name no tenant
+UNLABELLED = "unlabelled"
+# of tenants beyond the first `tenants.limit`
+OTHER = "other"
+# of a tenant whose name is an e-mail address, or that cannot be hashed as asked
+WITHHELD = "withheld"
+
+# a shorter key is weaker than the hash (RFC 2104, 3)
+SHORTEST_KEY_BYTES = 32
+
+# what is counted of a tenant: the exporter's series without `tenant_` <- the field of a snapshot
+TENANT_FIELDS: Mapping[str, str] = {
+    "tenant_prompt_tokens_total": "prompt_tokens_total",
+    "tenant_cached_prompt_tokens_total": "cached_prompt_tokens_total",
+    "tenant_decode_tokens_total": "decode_tokens_total",
+    "tenant_requests_finished_total": "requests_finished_total",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TenantSettings:
+    """What a tenant is, and how tenants are named."""
+
+    by: TenantKind = TenantKind.OFF  # what a tenant is
+    label: str | None = None  # of the page, that names one, for `header`; None: the runtime's table says it
+    key_file: str | None = None  # whose secret names are hashed with; None: they are published as they are
+    limit: int = 100  # how many have rows of their own
+    # name that was asked for -> name under which an engine serves it
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantRow:
+    """What was counted of one tenant and model since the exporter began to read the front door."""
+
+    model_name: str  # as the engine serves it, where the map of aliases knows the name that was asked for
+    tenant: str  # as it may be published
+    # by name of the series; one that the page does not count is not there
+    counts: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class TenantReading:
+    """What one front door counts by tenant."""
+
+    kind: TenantKind  # what a tenant is, as configured
+    rows: tuple[TenantRow, ...] = ()  # in order of model and tenant
+    # by name of the series: why the page has none of it; AVAILABLE where it has
+    signals: Mapping[str, Absence] = field(default_factory=dict)
