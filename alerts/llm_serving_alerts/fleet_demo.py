@@ -205,7 +205,7 @@ def _start_rules(
     try:
         free = find_free_port("127.0.0.1", args.prometheus_port, "--prometheus-port")
         prometheus = Prometheus(program, exporter.removeprefix("http://"), free, pace, rules, ended, past)
-    except (OSError, ChildError) as error:
+    except (OSError, LLMServingExporterError, ChildError) as error:
         print_line(f"Prometheus did not start, the demo runs without: {error}")
         return None, told
     stack.callback(prometheus.close)
@@ -235,7 +235,7 @@ def _start_grafana(
     try:
         free = find_free_port("127.0.0.1", args.grafana_port, "--grafana-port")
         running = grafana.Grafana(*found, dashboards, provisioning, free, ended)
-    except (OSError, ChildError) as error:
+    except (OSError, LLMServingExporterError, ChildError) as error:
         print_line(f"Grafana did not start, the demo runs without: {error}")
         return None
     stack.callback(running.close)

@@ -10,7 +10,8 @@ from llm_serving_exporter.model.cost import EngineCost, TargetCost
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.render.numbers import number, span, usd
-from llm_serving_exporter.render.sentences import BEFORE_COMMITMENTS, why_absent
+from llm_serving_exporter.render.prices import describe_price
+from llm_serving_exporter.render.sentences import why_absent
 
 _PHASES = ("prefill", "decode", "blended")
 # signals that nothing can be said of where the target has not answered: its problem says why
@@ -52,13 +53,10 @@ def _engine_document(one: EngineCost) -> dict[str, Any]:
 
 def cost_lines(reading: TargetReading) -> list[str]:
     """Lines for the table: the price in force and each engine's figures. () where the target has no price or did not answer."""
-    found, gpus = reading.cost, reading.target_gpus
-    if found is None or found.price is None or gpus is None or not reading.up:
+    found = reading.cost
+    price = None if found is None else describe_price(reading, found)
+    if found is None or price is None or not reading.up:
         return []
-    share = "" if reading.gpu_share in (None, 1.0) else f" x share {reading.gpu_share:.3g}"
-    count = f"{gpus.count} GPU{'' if gpus.count == 1 else 's'}{share}"
-    before = BEFORE_COMMITMENTS if found.price.before_commitments else ""
-    price = f"{count} at {usd(found.price.usd_per_gpu_hour)} an hour (rate {found.price.rate.name}{before})"
     lines = [f"\n  cost: {price}; busy time split by {found.method.value}"]
     for one in found.engines:
         rows = _engine_rows(one)

@@ -228,8 +228,6 @@ GPU_ABSENCES: Mapping[GpuAbsence, str] = {
     GpuAbsence.IMPLAUSIBLE: "The driver's value cannot be true: it is outside the range that METRICS.md states.",
     GpuAbsence.ERROR: "NVML failed to read it; the log has the call.",
 }
-# of figures at a price of pools: what is committed is taken off in the review alone
-BEFORE_COMMITMENTS = ", before commitments"
 
 
 def why_absent(signal: str, absence: Absence, missing: Mapping[str, str] = MappingProxyType({})) -> str:

@@ -8,7 +8,7 @@ from llm_serving_exporter.model.cost import CostPhase, EngineCost, TargetCost
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.render.html import NO_MARKUP, fill, header, row, table
 from llm_serving_exporter.render.numbers import NOTHING, share, span, usd_to_the_cent
-from llm_serving_exporter.render.sentences import BEFORE_COMMITMENTS
+from llm_serving_exporter.render.prices import describe_price
 
 MOST_ROWS = 64
 _COLUMNS = (
@@ -44,13 +44,7 @@ def _cells(one: EngineCost, *, fresh: bool) -> list[str]:
 
 
 def _basis(reading: TargetReading, found: TargetCost) -> str:
-    price, gpus = found.price, reading.target_gpus
-    now = "no price is in force now"
-    if price is not None and gpus is not None:
-        part = "" if reading.gpu_share in (None, 1.0) else f" x share {reading.gpu_share:.3g}"
-        before = BEFORE_COMMITMENTS if price.before_commitments else ""
-        each = usd_to_the_cent(price.usd_per_gpu_hour)
-        now = f"{gpus.count} GPUs{part} at {each} an hour (rate {price.rate.name}{before})"
+    now = describe_price(reading, found) or "no price is in force now"
     window = span(reading.derived.window_seconds) if reading.derived is not None else "a window"
     return (
         f"{now}; per million tokens and per request over {window}, idle time included; spent since the exporter started; "
