@@ -13,7 +13,7 @@ from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.render.numbers import hours as write_hours
 from llm_serving_exporter.render.numbers import usd
 from llm_serving_exporter.report.evidence.places import NodePlaces
-from llm_serving_exporter.report.evidence.usage import Book, Gap, Usage
+from llm_serving_exporter.report.evidence.usage import Book, Gap, Hours, Usage
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
 from llm_serving_exporter.report.figures.coverage import Seen
 from llm_serving_exporter.report.figures.metered_hours import MeteredHour, measure_metered_hours
@@ -91,6 +91,8 @@ class Pools:
     moves: tuple[Move, ...]
     # what a reader has to know, in sentences
     notes: tuple[str, ...] = ()
+    # `effect_usd` by hour of the week; None before the first data of all
+    effect_by_hour: Hours = ()
 
     @property
     def committed_usd(self) -> float:
@@ -147,12 +149,14 @@ def measure_pools(
     sums = {pool.name: _Sums() for pool in stated.pools}
     begin = week.hours[min(begins, len(week.hours) - 1)].begin
     at = begin // HOUR_SECONDS * HOUR_SECONDS
+    effect: dict[float, float] = {}
     while at < week.end:
         for pool in order_pools(stated.pools):
             until = min(week.end, at + HOUR_SECONDS)
             found = apply_to_hour(pool, uses.get(at, ()), at, max(begin, at), until)
             if found is not None:
                 sums[pool.name].add(found, hidden=is_hidden(hidden[pool.name], at))
+                effect[at] = effect.get(at, 0.0) + found.committed_usd - found.uncommitted_usd
         at += HOUR_SECONDS
     rows = tuple(_make_row(pool, sums[pool.name]) for pool in order_pools(stated.pools) if sums[pool.name].hours)
     if not rows:
@@ -169,6 +173,7 @@ def measure_pools(
         after,
         find_moves([row.pool for row in rows], unused, pieces, elsewhere, on_demand),
         tuple(_write_notes(doubts, uses)),
+        _spread_effect(effect, week, begin),
     )
 
 
@@ -254,6 +259,23 @@ def _make_row(pool: Pool, sums: _Sums) -> PoolRow:
         None if gpu_hours is None else max(0.0, gpu_hours - covered - sums.unknown_gpu_hours),
         sum(one.uncommitted_usd for one in sums.hours),
     )
+
+
+def _spread_effect(effect: Mapping[float, float], week: Week, begin: float) -> Hours:
+    """Amounts by UTC hour -> by hour of the week, in proportion to the time that both have."""
+    found: list[float | None] = []
+    for hour in week.hours:
+        if hour.end <= begin:
+            found.append(None)
+            continue
+        usd, at = 0.0, hour.begin // HOUR_SECONDS * HOUR_SECONDS
+        while at < hour.end:
+            since, until = max(at, begin), min(at + HOUR_SECONDS, week.end)
+            both = max(0.0, min(hour.end, until) - max(hour.begin, since))
+            usd += effect.get(at, 0.0) * both / (until - since)
+            at += HOUR_SECONDS
+        found.append(usd)
+    return tuple(found)
 
 
 def _replace_paid(pieces: Iterable[MeteredHour], uses: Mapping[float, list[OpenUse]]) -> tuple[MeteredHour, ...]:

@@ -77,6 +77,8 @@ class Hourly:
     prompt_tokens: Hours = ()
     # generated tokens
     generated_tokens: Hours = ()
+    # USD that pools add to GPU time, mostly less than nothing; () without pools
+    pools_usd: Hours = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +192,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
     there = measure_coverage(evidence.week, usage, now, evidence.gaps, evidence.begins)
     before = measure_coverage(evidence.previous, earlier_usage, earlier, evidence.gaps_before, evidence.begins_before)
     whole_before, paid_before = earlier_usage, None
+    pools_before: Pools | None = None
     if earlier.usd is not None:
         bought_before = measure_commitments(
             earlier_usage, evidence.book_before, evidence.previous, settings.identity_labels, evidence.gaps_before or ()
@@ -282,7 +285,9 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
             None if unneeded is None else unneeded.reserve_by_hour,
             sum_by_day(before_by_hour, evidence.previous),
             before_by_hour,
-            *(sum_by_hour(lines, count) for lines in (usage.prompt_tokens, usage.decode_tokens)),
+            sum_by_hour(usage.prompt_tokens, count),
+            sum_by_hour(usage.decode_tokens, count),
+            _list_effect(pools),
         ),
         sum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
         pools,
@@ -291,8 +296,8 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
             evidence,
             past,
             identity,
-            ReadWeek(usage, None if now.usd is None else paid, there.hours),
-            ReadWeek(whole_before, paid_before, before.hours),
+            ReadWeek(usage, None if now.usd is None else paid, there.hours, _list_effect(pools)),
+            ReadWeek(whole_before, paid_before, before.hours, _list_effect(pools_before)),
         ),
         identity_labels=identity,
         dashboards_url=settings.dashboards_url,
@@ -306,6 +311,10 @@ def _by_phase(usage: Usage, rates: Collection[str]) -> dict[str, float]:
         if line.of[1] in rates:
             found[line.of[0]] = found.get(line.of[0], 0.0) + line.total
     return found
+
+
+def _list_effect(pools: Pools | None) -> Hours:
+    return () if pools is None else pools.effect_by_hour
 
 
 def sum_by_day(hours: Hours, week: Week) -> tuple[float | None, ...]:
