@@ -12,8 +12,9 @@ import pytest
 from llm_serving_exporter.model.pools import Pool, PoolBook, PoolKind, PoolUse
 from llm_serving_exporter.report.command import write
 from llm_serving_exporter.report.evidence.kept_files import read_kept_week
-from llm_serving_exporter.report.evidence.past import Past
+from llm_serving_exporter.report.evidence.past import Past, RecordedWeek
 from llm_serving_exporter.report.evidence.week import week_before
+from llm_serving_exporter.report.figures.past_weeks import list_known_weeks
 from llm_serving_exporter.report.figures.review import Review, build_review
 from llm_serving_exporter.report.settings.settings import Settings
 from tests.support.builders.poolweek import P5, PoolWeek
@@ -73,3 +74,11 @@ def test_a_prepaid_window_over_the_end_of_a_month_is_paid_where_it_lies(tmp_path
     assert days_of(found)[date(2026, 11, 1)] == 480.0
     assert found.beyond.trend[-2].known is not None
     assert found.beyond.trend[-2].known.paid_usd == pytest.approx(960.0)
+
+
+def test_a_week_of_hourly_records_says_that_no_pool_was_taken_off_it() -> None:
+    week = PoolWeek(name="2026-W45")
+    week.add("a", dict.fromkeys(range(168), 8.0))
+    past = Past(recorded={"2026-W44": RecordedWeek(PoolWeek(name="2026-W44").week, week.usage)})
+    marks = {one.week.name: one.marks for one in list_known_weeks(week.week, past, (), ())}
+    assert marks == {"2026-W44": ("before commitments",)}

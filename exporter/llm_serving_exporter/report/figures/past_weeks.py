@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
+from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.report.evidence.kept_files import KeptWeek
 from llm_serving_exporter.report.evidence.past import Past, RecordedWeek, list_weeks_before
 from llm_serving_exporter.report.evidence.usage import Gap, Hours, Usage, sum_by_hour
@@ -159,6 +160,7 @@ def _describe_recorded(recorded: RecordedWeek, identity: Sequence[str]) -> Known
     week, usage = recorded.week, count_once(recorded.usage, identity)
     sums, usd = sum_usage(usage), sum_by_hour(usage.cost, len(recorded.week.hours))
     seen = float(sum(1 for value in usd if value is not None))
+    before_pools = any(line.of[1:2] == (RateKind.POOL.value,) and line.total for line in usage.cost)
     return Known(
         week,
         Source.RECORDS,
@@ -170,7 +172,7 @@ def _describe_recorded(recorded: RecordedWeek, identity: Sequence[str]) -> Known
         _index_hours(week, usd),
         _index_hours(week, sum_tokens_by_hour(usage, len(week.hours))),
         {},
-        ("without unused commitments", *_mark_hours(seen, week)),
+        ("before commitments" if before_pools else "without unused commitments", *_mark_hours(seen, week)),
     )
 
 

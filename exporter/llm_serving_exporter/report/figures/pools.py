@@ -93,6 +93,8 @@ class Pools:
     notes: tuple[str, ...] = ()
     # `effect_usd` by hour of the week; None before the first data of all
     effect_by_hour: Hours = ()
+    # USD that are committed and cover no use, also where a gap hides it: by UTC hour
+    idle_usd: Mapping[float, float] = field(default_factory=dict)
 
     @property
     def committed_usd(self) -> float:
@@ -150,6 +152,7 @@ def measure_pools(
     begin = week.hours[min(begins, len(week.hours) - 1)].begin
     at = begin // HOUR_SECONDS * HOUR_SECONDS
     effect: dict[float, float] = {}
+    idle: dict[float, float] = {}
     while at < week.end:
         for pool in order_pools(stated.pools):
             until = min(week.end, at + HOUR_SECONDS)
@@ -157,6 +160,7 @@ def measure_pools(
             if found is not None:
                 sums[pool.name].add(found, hidden=is_hidden(hidden[pool.name], at))
                 effect[at] = effect.get(at, 0.0) + found.committed_usd - found.uncommitted_usd
+                idle[at] = idle.get(at, 0.0) + found.committed_usd - found.used_usd
         at += HOUR_SECONDS
     rows = tuple(_make_row(pool, sums[pool.name]) for pool in order_pools(stated.pools) if sums[pool.name].hours)
     if not rows:
@@ -174,6 +178,7 @@ def measure_pools(
         find_moves([row.pool for row in rows], unused, pieces, elsewhere, on_demand),
         tuple(_write_notes(doubts, uses)),
         _spread_effect(effect, week, begin),
+        idle,
     )
 
 
