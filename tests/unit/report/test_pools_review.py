@@ -9,7 +9,7 @@ import pytest
 
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.model.pools import NodePlace, Pool, PoolBook, PoolKind, PoolUse
-from llm_serving_exporter.report.evidence.usage import Book, Gap
+from llm_serving_exporter.report.evidence.usage import Book, Fleet, Gap
 from llm_serving_exporter.report.figures.actions import Kind
 from llm_serving_exporter.report.figures.review import Review, build_review
 from llm_serving_exporter.report.pages.csv_files import render_figures_csv
@@ -196,3 +196,32 @@ def test_bad_price_files_are_refused(tmp_path: Path, text: str | None, said: str
         read_price_files((str(east), str(other)))
     assert said in str(raised.value)
     assert str(other) in str(raised.value)
+
+
+def test_fewer_replicas_save_what_no_pool_covers() -> None:
+    """16 GPUs of which 8 are committed, in 8 replicas of which 2 are needed: of 12 that go, 8 save $4 an hour, the others free capacity."""
+    labels = {"model_name": "m", "role": "unified"}
+    fleet = Fleet(
+        (gauge(8.0, **labels),), (gauge(2.0, **labels, reserve="none"), gauge(2.0, **labels, reserve="nodes"))
+    )
+    found = build_review(replace(week_of(16.0).evidence(RESERVED), fleet=fleet), Settings())
+    (one,) = (action for action in found.actions if action.what.startswith("Run fewer replicas"))
+    assert (one.kind, one.usd_per_week) == (Kind.CASH, pytest.approx(168 * 8 * 4.0))
+    assert "$2,688 more on GPUs that are committed or owned" in one.why
+    # with 8 of 8 committed nothing is saved
+    found = build_review(replace(week_of(8.0).evidence(RESERVED), fleet=fleet), Settings())
+    (one,) = (action for action in found.actions if action.what.startswith("Run fewer replicas"))
+    assert (one.kind, one.usd_per_week) == (Kind.CAPACITY, pytest.approx(168 * 6 * 4.0))
+
+
+def test_uncovered_gpus_elsewhere_are_not_saved_by_fewer_replicas_here() -> None:
+    labels = {"model_name": "m", "role": "unified"}
+    fleet = Fleet(
+        (gauge(8.0, **labels),), (gauge(2.0, **labels, reserve="none"), gauge(2.0, **labels, reserve="nodes"))
+    )
+    week = week_of(8.0)
+    week.add("far", dict.fromkeys(ALL, 8.0), model="other", place=NodePlace("eu-west-1", "eu-west-1a", P5))
+    here = replace(RESERVED, use=PoolUse(instance_type=P5, region="us-east-1"))
+    found = build_review(replace(week.evidence(here), fleet=fleet), Settings())
+    (one,) = (action for action in found.actions if action.what.startswith("Run fewer replicas"))
+    assert one.kind is Kind.CAPACITY

@@ -95,6 +95,8 @@ class Pools:
     effect_by_hour: Hours = ()
     # USD that are committed and cover no use, also where a gap hides it: by UTC hour
     idle_usd: Mapping[float, float] = field(default_factory=dict)
+    # every piece of GPU time at the rate of pools, with what no pool covers of it
+    uses: tuple[OpenUse, ...] = ()
 
     @property
     def committed_usd(self) -> float:
@@ -179,6 +181,7 @@ def measure_pools(
         tuple(_write_notes(doubts, uses)),
         _spread_effect(effect, week, begin),
         idle,
+        tuple(use for each in uses.values() for use in each),
     )
 
 

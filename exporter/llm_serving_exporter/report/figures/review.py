@@ -20,6 +20,7 @@ from llm_serving_exporter.report.figures.counted_once import count_once
 from llm_serving_exporter.report.figures.coverage import measure_coverage
 from llm_serving_exporter.report.figures.findings import Facts, Finding, apply_rules
 from llm_serving_exporter.report.figures.outlook import Outlook, project_month
+from llm_serving_exporter.report.figures.pool_cash import PoolCash
 from llm_serving_exporter.report.figures.pool_moves import sum_moves
 from llm_serving_exporter.report.figures.pools import Pools, measure_pools, note_pools, sum_effect, sum_effect_seen
 from llm_serving_exporter.report.figures.rates import (
@@ -221,9 +222,10 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         find_cash_rates(book),
         find_rates_of_kind(book, RateKind.OWNED),
     )
-    unneeded = measure_spare(usage, evidence.fleet, count, by_the_hour)
     bought = measure_commitments(usage, book, evidence.week, identity, gaps)
     pools = measure_pools(usage, book, evidence.week, evidence.pools, identity, gaps, evidence.begins)
+    pool_cash = PoolCash(pools.uses if pools is not None else (), evidence.week, identity)
+    unneeded = measure_spare(usage, evidence.fleet, count, by_the_hour, pool_cash)
     promised = sum_moves(pools.moves) if pools is not None else {}
     offers = find_steady_load(usage, book, count, bought, identity, promised)
     owned_usd = sum(line.total for line in usage.cost if line.of[1] in owned)
@@ -259,7 +261,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         apply_rules(facts),
         tuple(
             replace(action, each=week.each, this=week.this)
-            for action in choose_actions(now, unneeded, bought, offers, _by_phase(usage, by_the_hour), pools)
+            for action in choose_actions(now, unneeded, bought, offers, _sum_cash(usage, by_the_hour, pool_cash), pools)
         ),
         models,
         build_label_rows(usage, earlier_usage, settings.by_labels),
@@ -304,12 +306,15 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
     )
 
 
-def _by_phase(usage: Usage, rates: Collection[str]) -> dict[str, float]:
-    """USD at the given rates, by phase."""
+def _sum_cash(usage: Usage, rates: Collection[str], pool_cash: PoolCash) -> dict[str, float]:
+    """USD that are paid by the hour, by phase: at the given rates, and what no pool covers."""
     found: dict[str, float] = {}
     for line in usage.cost:
         if line.of[1] in rates:
             found[line.of[0]] = found.get(line.of[0], 0.0) + line.total
+    for phase in {line.of[0] for line in usage.cost}:
+        uncovered = pool_cash.limit(pool_cash.sum_cost(line for line in usage.cost if line.of[0] == phase))
+        found[phase] = found.get(phase, 0.0) + uncovered
     return found
 
 
