@@ -45,9 +45,10 @@ def write_pool_line(review: Review) -> str:
         return ""
     saved = sum(one.saved_usd for one in found.rows)
     unknown = f", {usd(found.unknown_usd)} in hours of gaps" if found.unknown_usd else ""
+    came_to = f"saved {usd(saved)}" if saved >= 0 else f"cost {usd(-saved)} more"
     return (
         f"Pools: {usd(found.committed_usd)} committed, {usd(found.unused_usd)} of it unused{unknown}; "
-        f"against the price without them they saved {usd(saved)}."
+        f"against the price without them they {came_to}."
     )
 
 
