@@ -18,9 +18,9 @@ from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
 from llm_serving_exporter.report.figures.coverage import Seen
 from llm_serving_exporter.report.figures.metered_hours import MeteredHour, measure_metered_hours
 from llm_serving_exporter.report.figures.pool_doubts import Doubts, find_hidden, is_hidden
-from llm_serving_exporter.report.figures.pool_hours import OpenUse, PoolHour, apply_to_hour, order_pools
+from llm_serving_exporter.report.figures.pool_hours import OpenUse, PoolHour, apply_to_hour, find_card, order_pools
 from llm_serving_exporter.report.figures.pool_moves import Move, find_moves
-from llm_serving_exporter.report.figures.rates import find_rates_of_kind
+from llm_serving_exporter.report.figures.rates import Commitment, find_rates_of_kind
 
 RATE = RateKind.POOL.value
 # fewer GPU-hours read as 0.0
@@ -137,10 +137,12 @@ def measure_pools(
     identity: Sequence[str] = (),
     gaps: Iterable[Gap] = (),
     begins: int = 0,
+    bought: Iterable[Commitment] = (),
 ) -> Pools | None:
     """Applies pools to a week; None where the price file states none that is in force in it.
 
     They float over all fleets. `begins`: hours at the beginning of the week that are in no figure, neither use nor commitment.
+    `bought`: commitments of rates, which on-demand load is promised to first.
     """
     if stated is None or not stated.pools:
         return None
@@ -177,7 +179,7 @@ def measure_pools(
         rows,
         _sum_models(uses),
         after,
-        find_moves([row.pool for row in rows], unused, pieces, elsewhere, on_demand),
+        find_moves([row.pool for row in rows], unused, pieces, elsewhere, on_demand, _sum_promised(bought, week)),
         tuple(_write_notes(doubts, uses)),
         _spread_effect(effect, week, begin),
         idle,
@@ -267,6 +269,15 @@ def _make_row(pool: Pool, sums: _Sums) -> PoolRow:
         None if gpu_hours is None else max(0.0, gpu_hours - covered - sums.unknown_gpu_hours),
         sum(one.uncommitted_usd for one in sums.hours),
     )
+
+
+def _sum_promised(bought: Iterable[Commitment], week: Week) -> dict[tuple[float, str], float]:
+    """GPU-hours of on-demand load that rates' commitments take over, by UTC hour and card. An hour of the week counts where it begins."""
+    found: dict[tuple[float, str], float] = {}
+    for (index, kind), hours in (item for one in bought for item in one.movable_by_hour.items()):
+        key = week.hours[index].begin // HOUR_SECONDS * HOUR_SECONDS, find_card(kind)
+        found[key] = found.get(key, 0.0) + hours
+    return found
 
 
 def _spread_effect(effect: Mapping[float, float], week: Week, begin: float) -> Hours:

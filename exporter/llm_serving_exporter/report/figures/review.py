@@ -163,7 +163,7 @@ class Review:
         found = [("unused commitments", sum_unused_usd(self.commitments))]
         if (pools := self.pools) is not None:
             found = [
-                ("taken off by pools", -pools.benefit_usd),
+                ("taken off by pools" if pools.benefit_usd >= 0 else "added by pools", -pools.benefit_usd),
                 ("unused commitments", found[0][1] + pools.unused_usd),
                 ("committed in hours of gaps", pools.unknown_usd),
             ]
@@ -223,7 +223,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         find_rates_of_kind(book, RateKind.OWNED),
     )
     bought = measure_commitments(usage, book, evidence.week, identity, gaps)
-    pools = measure_pools(usage, book, evidence.week, evidence.pools, identity, gaps, evidence.begins)
+    pools = measure_pools(usage, book, evidence.week, evidence.pools, identity, gaps, evidence.begins, bought)
     pool_cash = PoolCash(pools.uses if pools is not None else (), evidence.week, identity)
     unneeded = measure_spare(usage, evidence.fleet, count, by_the_hour, pool_cash)
     promised = sum_moves(pools.moves) if pools is not None else {}

@@ -66,7 +66,9 @@ def build_pools(review: Review) -> PoolTables | None:
 
 
 def _write_lead(review: Review, found: Pools) -> str:
-    parts = [f"{usd(review.now.usd)} of GPU time metered", f"less {usd(found.benefit_usd)} that pools take off"]
+    benefit = found.benefit_usd
+    moved = f"less {usd(benefit)} that pools take off" if benefit >= 0 else f"with {usd(-benefit)} that pools add"
+    parts = [f"{usd(review.now.usd)} of GPU time metered", moved]
     parts.append(f"with {usd(found.unused_usd)} that stood unused")
     if found.unknown_usd:
         parts.append(f"and {usd(found.unknown_usd)} of hours in gaps")
