@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from zoneinfo import ZoneInfo
 
@@ -126,3 +127,14 @@ def test_a_span_takes_its_rate_from_seven_days_and_adds_no_hour_twice() -> None:
 
 def test_without_any_hour_there_is_no_month() -> None:
     assert sum_month(WEEK, [], None) is None
+
+
+def test_a_gap_that_a_week_and_a_span_both_know_counts_once() -> None:
+    """The 48 hours to Tuesday's midnight: $80 of gaps lie in the last day of the week before, of which its own review has $80."""
+    span = span_of(WEEK.end + 86_400, 48, ZONE)
+    week = replace(known(WEEK, 10.0), missing_usd=80.0)
+    both = replace(known(span, 10.0, source=Source.COUNTERS), missing_usd=160.0)
+    month = sum_month(span, [week, both, known(EARLIER, 10.0), known(BEFORE, 10.0)], None)
+    assert month is not None
+    # of the span's $160 half is its second day's
+    assert month.unknown_usd == pytest.approx(80.0 + 80.0)

@@ -15,12 +15,18 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.report.evidence.usage import Evidence, Usage
+from llm_serving_exporter.model.pools import Pool, PoolBook, PoolKind, PoolUse, SpendRate
+from llm_serving_exporter.render.numbers import usd
+from llm_serving_exporter.report.bills.review import add_bills
+from llm_serving_exporter.report.evidence.tenants import TenantUsage
+from llm_serving_exporter.report.evidence.usage import Evidence, Gauge, Line, Owner, Usage
 from llm_serving_exporter.report.evidence.week import span_of
 from llm_serving_exporter.report.figures.review import Review, build_review
 from llm_serving_exporter.report.pages.page import render_page
+from llm_serving_exporter.report.settings.bills import BillSettings
 from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Settings
-from tests.support.builders.costevidence import UTC, WEEK, fleet_of, gauge
+from tests.support.builders import bills
+from tests.support.builders.costevidence import UTC, WEEK, flat, fleet_of, gauge
 from tests.support.builders.samplereview import make_past, make_sample
 from tests.support.chromium import browse, needs_chromium
 
@@ -28,6 +34,8 @@ from tests.support.chromium import browse, needs_chromium
 LONGEST = (
     "an-organisation-whose-name-is-long/A-Model-Of-Which-The-Name-Goes-On-And-On-70B-Instruct-FP8-dynamic-" + "x" * 60
 )
+# 200 characters
+AWKWARD = f"""=HYPERLINK("http://x/'y'";1)<b>|`*_#[a](b)é汉\u202e&amp;/{"w" * 152}"""
 SETTINGS = Settings(
     by_labels=("team",),
     api_price=ApiPrice(LONGEST, 1.0, 0.1, 4.0),
@@ -154,6 +162,55 @@ def longest() -> Review:
     return build_review(longest_evidence(), replace(SETTINGS, title=f"Cost of {LONGEST}"), make_past())
 
 
+def everything(folder: Path) -> Review:
+    """Pools, a bill, tenants and an unusual day beside all else, of names of 200 characters that mean something elsewhere."""
+    made = longest_evidence()
+    pooled = {line.owner for line in made.usage.cost[: len(made.usage.cost) // 2]}
+
+    def put_in_pools(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+        return tuple(
+            replace(line, of=(line.of[0], "pool", *line.of[2:])) if line.owner in pooled else line for line in lines
+        )
+
+    now, before = (
+        replace(usage, cost=put_in_pools(usage.cost), gpu_seconds=put_in_pools(usage.gpu_seconds))
+        for usage in (made.usage, made.usage_before)
+    )
+    # Thursday was three times as dear
+    now = replace(
+        now,
+        cost=tuple(
+            replace(line, hours=tuple((3 if 72 <= at < 96 else 1) * (usd or 0.0) for at, usd in enumerate(line.hours)))
+            for line in now.cost
+        ),
+    )
+    cards = sorted({gauge.labels["gpu_name"] for gauge in made.book.prices})
+    pools = PoolBook(
+        (
+            Pool(f"{AWKWARD}-q", PoolKind.QUANTITY, PoolUse(gpu_name=cards[0]), 1.0, 912_345.6),
+            Pool(f"{AWKWARD}-s", PoolKind.SPEND, PoolUse(), usd_per_hour=7e6, rates=(SpendRate(PoolUse(gpu_name=cards[0]), 1e6),)),
+        )
+    )  # fmt: skip
+    tenants = TenantUsage(
+        *(
+            tuple(
+                flat(Owner((), "gateway", one.model_name, "frontend"), (f"{AWKWARD}-{number}", "team"), 1e8)
+                for number, one in enumerate(sorted(pooled, key=lambda owner: owner.model_name))
+            )
+            for _ in range(2)
+        )
+    )
+    prices = tuple(Gauge({**one.labels, "rate": "pool"}, one.hours) for one in made.book.prices)
+    book = replace(made.book, prices=(*made.book.prices, *prices))
+    evidence = replace(made, usage=now, usage_before=before, book=book, pools=pools, tenants=tenants)
+    path = folder / "bill.csv"
+    rows = bills.list_focus_rows((bills.SAME, bills.NOT_METERED, bills.COVERED))
+    path.write_text(bills.write_csv({**row, "ResourceId": f"{AWKWARD}-{row['ResourceId']}"} for row in rows))
+    settings = replace(SETTINGS, title=f"Cost of {LONGEST}", bills=BillSettings((str(path),)))
+    review = build_review(evidence, settings, make_past())
+    return add_bills(review, evidence, settings, WEEK.end + 30 * 86_400, lambda text: None)
+
+
 def span() -> Review:
     """The first day of a fleet."""
     day = span_of(WEEK.begin + 10 * 86_400, 24, UTC)
@@ -210,6 +267,30 @@ def test_nothing_overlaps_is_cut_off_or_faint(review: Any, dark: bool, tmp_path:
         assert found["screen"]["first"] <= 1080
         assert found["wide"]["first"] <= 1080
     # page one is one sheet, whatever it holds
+    assert found["paper"]["first"] <= SHEET_HEIGHT
+
+
+@needs_chromium
+def test_pools_bills_tenants_and_unusual_days_go_together(tmp_path: Path) -> None:
+    review = everything(tmp_path)
+    assert review.pools is not None
+    assert review.bills is not None
+    assert review.bills.comparison is not None
+    assert all(row.used_usd > 0 for row in review.pools.rows)
+    assert review.tenants is not None
+    assert review.beyond.unusual
+    page = render_page(review)
+    # what is paid is the headline, after pools
+    assert review.invoice_usd == pytest.approx(
+        (review.now.usd or 0.0) + sum(value for _, value in review.list_beside())
+    )
+    assert review.invoice_usd != pytest.approx(review.now.usd)
+    assert usd(review.invoice_usd) in page
+    found = lay_out(page, tmp_path, dark=False)
+    for name, told in found.items():
+        for what in ("overlaps", "outside", "cut", "faint"):
+            assert told[what] == [], (name, what)
+        assert told["wide"] <= 0, name
     assert found["paper"]["first"] <= SHEET_HEIGHT
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.errors import ConfigError
-from llm_serving_exporter.model.pools import NodePlace, Pool, PoolBook, PoolKind, PoolUse
-from llm_serving_exporter.report.evidence.usage import Book, Gap
+from llm_serving_exporter.model.pools import NodePlace, Pool, PoolBook, PoolKind, PoolUse, SpendRate
+from llm_serving_exporter.report.evidence.usage import Book, Fleet, Gap
 from llm_serving_exporter.report.figures.actions import Kind
 from llm_serving_exporter.report.figures.review import Review, build_review
 from llm_serving_exporter.report.pages.csv_files import render_figures_csv
@@ -18,7 +18,7 @@ from llm_serving_exporter.report.pages.summary import render_summary
 from llm_serving_exporter.report.settings.price_files import read_price_files
 from llm_serving_exporter.report.settings.settings import Settings
 from tests.support.builders.costevidence import gauge
-from tests.support.builders.poolweek import H100, P5, PoolWeek
+from tests.support.builders.poolweek import H100, L4, P5, PoolWeek
 
 ALL = range(168)
 RESERVED = Pool("reserved", PoolKind.QUANTITY, PoolUse(instance_type=P5), 8.0, 2.5)
@@ -196,3 +196,70 @@ def test_bad_price_files_are_refused(tmp_path: Path, text: str | None, said: str
         read_price_files((str(east), str(other)))
     assert said in str(raised.value)
     assert str(other) in str(raised.value)
+
+
+def test_fewer_replicas_save_what_no_pool_covers() -> None:
+    """16 GPUs of which 8 are committed, in 8 replicas of which 2 are needed: of 12 that go, 8 save $4 an hour, the others free capacity."""
+    labels = {"model_name": "m", "role": "unified"}
+    fleet = Fleet(
+        (gauge(8.0, **labels),), (gauge(2.0, **labels, reserve="none"), gauge(2.0, **labels, reserve="nodes"))
+    )
+    found = build_review(replace(week_of(16.0).evidence(RESERVED), fleet=fleet), Settings())
+    (one,) = (action for action in found.actions if action.what.startswith("Run fewer replicas"))
+    assert (one.kind, one.usd_per_week) == (Kind.CASH, pytest.approx(168 * 8 * 4.0))
+    assert "$2,688 more on GPUs that are committed or owned" in one.why
+    # with 8 of 8 committed nothing is saved
+    found = build_review(replace(week_of(8.0).evidence(RESERVED), fleet=fleet), Settings())
+    (one,) = (action for action in found.actions if action.what.startswith("Run fewer replicas"))
+    assert (one.kind, one.usd_per_week) == (Kind.CAPACITY, pytest.approx(168 * 6 * 4.0))
+
+
+def test_uncovered_gpus_elsewhere_are_not_saved_by_fewer_replicas_here() -> None:
+    labels = {"model_name": "m", "role": "unified"}
+    fleet = Fleet(
+        (gauge(8.0, **labels),), (gauge(2.0, **labels, reserve="none"), gauge(2.0, **labels, reserve="nodes"))
+    )
+    week = week_of(8.0)
+    week.add("far", dict.fromkeys(ALL, 8.0), model="other", place=NodePlace("eu-west-1", "eu-west-1a", P5))
+    here = replace(RESERVED, use=PoolUse(instance_type=P5, region="us-east-1"))
+    found = build_review(replace(week.evidence(here), fleet=fleet), Settings())
+    (one,) = (action for action in found.actions if action.what.startswith("Run fewer replicas"))
+    assert one.kind is Kind.CAPACITY
+
+
+def test_no_hour_of_load_is_promised_to_a_rate_and_to_a_pool() -> None:
+    """Four GPUs of a pool and six of a rate stand idle beside eight on demand: the rate takes six, the pool two."""
+    week = week_of(4.0)
+    week.add("r", dict.fromkeys(ALL, 4.0), 2.0, rate="reserved")
+    week.add("d", dict.fromkeys(ALL, 8.0), 4.0, rate="on_demand")
+    evidence = week.evidence(replace(RESERVED, name="float"))
+    book = replace(evidence.book, committed=(gauge(10.0, rate="reserved"),))
+    found = build_review(replace(evidence, book=book), Settings())
+    moved = {action.what: action.usd_per_week for action in found.actions if action.what.startswith("Move on-demand")}
+    assert moved == {
+        "Move on-demand load onto the unused GPUs of “reserved”": pytest.approx(168 * 6 * 4.0),
+        "Move on-demand load onto the unused GPUs of “float”": pytest.approx(168 * 2 * 4.0),
+    }
+
+
+def test_a_rate_with_two_kinds_of_gpu_takes_over_no_more_than_stands_unused() -> None:
+    week = PoolWeek()
+    for card in (H100, L4):
+        week.add(f"r-{card}", dict.fromkeys(ALL, 1.0), 2.0, rate="reserved", gpu_name=card)
+        week.add(f"d-{card}", dict.fromkeys(ALL, 4.0), 4.0, rate="on_demand", gpu_name=card)
+    evidence = week.evidence()
+    book = replace(evidence.book, committed=(gauge(6.0, rate="reserved"),))
+    (one,) = build_review(replace(evidence, book=book), Settings()).commitments
+    assert (one.unused_gpu_hours, one.movable_gpu_hours) == (pytest.approx(672.0), pytest.approx(672.0))
+
+
+def test_a_plan_that_is_dearer_than_the_price_adds() -> None:
+    """$20 an hour at $5.00 a GPU cover four of eight GPUs at $4.00: $4 an hour more."""
+    plan = Pool("dear", PoolKind.SPEND, usd_per_hour=20.0, rates=(SpendRate(PoolUse(instance_type=P5), 5.0),))
+    found = build_review(week_of(8.0).evidence(plan), Settings())
+    assert found.invoice_usd == pytest.approx(168 * 36.0)
+    assert found.list_beside() == [("added by pools", pytest.approx(672.0))]
+    assert "$5,376 of GPU time metered, with $672 that pools add, with $0.00 that stood unused: $6,048." in render_page(
+        found
+    )
+    assert "against the price without them they cost $672 more." in render_summary(found)

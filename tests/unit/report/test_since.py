@@ -11,7 +11,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from llm_serving_exporter.cli import main
-from llm_serving_exporter.report.evidence.week import span_of, week_before
+from llm_serving_exporter.report.evidence.week import last_complete_week, span_of, week_before
+from llm_serving_exporter.report.figures.month import sum_month
+from llm_serving_exporter.report.figures.past_weeks import Known, Source
 from tests.support.servers.fakeprometheus import FakePrometheus, success
 
 # Wednesday, twenty past two
@@ -48,6 +50,20 @@ def test_a_span_is_whole_hours_that_are_over() -> None:
     before = week_before(span, ZoneInfo("Europe/Berlin"))
     assert (before.end, len(before.hours)) == (span.begin, 24)
     assert [(hour.day, hour.hour) for hour in before.hours] == [(hour.day, hour.hour) for hour in span.hours]
+
+
+@pytest.mark.parametrize(("zone", "local"), [("Asia/Kolkata", (19, 0)), ("Asia/Kathmandu", (20, 0)), ("UTC", (14, 0))])
+def test_a_span_has_the_hours_that_weeks_have(zone: str, local: tuple[int, int]) -> None:
+    """In zones of half hours, too: else its hours would be in no month."""
+    span = span_of(NOW, 24, ZoneInfo(zone))
+    end = datetime.fromtimestamp(span.end, ZoneInfo(zone))
+    assert (end.hour, end.minute) == local
+    week = last_complete_week(NOW, ZoneInfo(zone))
+    assert (span.begin - week.begin) % 3600 == 0
+    usd = {round(hour.begin): 10.0 for hour in span.hours}
+    month = sum_month(span, [Known(span, Source.COUNTERS, 240.0, None, None, 24.0, 0.0, usd)], None)
+    assert month is not None
+    assert (month.usd, month.known_hours) == (240.0, 24.0)
 
 
 def test_it_works_on_the_first_day(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,8 @@ MOST_IDENTITIES = 1_000_000
 REST = "(all further machines)"
 # up to a day is compared by days; at a clock change some bills have a day of 25 hours
 _LONGEST_DAY = 25 * HOUR_SECONDS
+# an account's bill without a line of anything for longer than that lacks a file
+_LONGEST_SILENCE = 72 * HOUR_SECONDS
 
 
 @dataclass(slots=True)
@@ -113,9 +115,12 @@ class Ledger:
         self.daily_lines = 0
         # compared lines that cover more than a day, with what of them counts
         self.longer = Sum()
-        # Unix seconds: the first and the last moment that any line of usage covers
-        self.covers_from: float | None = None
+        # Unix seconds: the last moment that any line of usage covers
         self.covers_to: float | None = None
+        # the first and the last moment of lines that lie in the week, and of those beside it the nearest
+        self._inside: tuple[float, float] | None = None
+        self._before: float | None = None
+        self._after: float | None = None
         self._seen: set[int] = set()
 
     def add(self, charge: Charge) -> Machine | None:
@@ -123,10 +128,7 @@ class Ledger:
         begin, end = charge.begin, charge.end
         is_long = end - begin > _LONGEST_DAY
         if charge.kind is Kind.USAGE and not is_long:
-            if self.covers_from is None or begin < self.covers_from:
-                self.covers_from = begin
-            if self.covers_to is None or end > self.covers_to:
-                self.covers_to = end
+            self._note_time(begin, end)
         if end <= self._begin or begin >= self._end:
             self.outside_lines += 1
             return None
@@ -142,6 +144,34 @@ class Ledger:
                 into = self.beside.setdefault(charge.kind, Sum())
                 into.add(charge.effective_usd * share, charge.billed_usd * share)
         return None
+
+    def find_covered(self) -> tuple[float, float] | None:
+        """What the bill covers of the week, by the times of its lines, Unix seconds; None for nothing. Lines on both sides of a long time
+        without any do not cover it: a file is missing there."""
+        before, after = self._before, self._after
+        if self._inside is None:
+            is_near = before is not None and after is not None and after - before <= _LONGEST_SILENCE
+            return (self._begin, self._end) if is_near else None
+        first, last = self._inside
+        if before is not None and first - before <= _LONGEST_SILENCE:
+            first = self._begin
+        if after is not None and after - last <= _LONGEST_SILENCE:
+            last = self._end
+        return max(first, self._begin), min(last, self._end)
+
+    def _note_time(self, begin: float, end: float) -> None:
+        if self.covers_to is None or end > self.covers_to:
+            self.covers_to = end
+        if end <= self._begin:
+            if self._before is None or end > self._before:
+                self._before = end
+        elif begin >= self._end:
+            if self._after is None or begin < self._after:
+                self._after = begin
+        elif self._inside is None:
+            self._inside = begin, end
+        elif begin < self._inside[0] or end > self._inside[1]:
+            self._inside = min(begin, self._inside[0]), max(end, self._inside[1])
 
     def _add_usage(self, charge: Charge, share: float) -> Machine | None:
         is_compared = self._scope.cover_usage(charge)

@@ -48,16 +48,16 @@ class Period:
 
 def find_period(ledger: Ledger, week: Week) -> Period | None:
     """The part of the week that the bill covers; None where it covers none. With any line of a day it is cut to whole days in UTC."""
-    if ledger.covers_from is None or ledger.covers_to is None:
+    covered = ledger.find_covered()
+    if covered is None:
         return None
-    begin = floor(max(ledger.covers_from, week.begin) / HOUR_SECONDS)
-    end = ceil(min(ledger.covers_to, week.end) / HOUR_SECONDS)
+    begin, end = floor(covered[0] / HOUR_SECONDS), ceil(covered[1] / HOUR_SECONDS)
     step = 1
     if ledger.daily_lines:
         step = _DAY_HOURS
         # a day that the week cuts cannot be compared
-        begin = ceil(max(ledger.covers_from, week.begin) / HOUR_SECONDS / step) * step
-        end = floor(min(ledger.covers_to, week.end) / HOUR_SECONDS / step) * step
+        begin = ceil(covered[0] / HOUR_SECONDS / step) * step
+        end = floor(covered[1] / HOUR_SECONDS / step) * step
     if begin >= end:
         return None
     first, last = begin - ledger.first_hour, end - ledger.first_hour

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -12,21 +12,25 @@ from llm_serving_exporter.report.bills.charge import BillError
 from llm_serving_exporter.report.bills.compare import BillReview, Comparison, compare
 from llm_serving_exporter.report.bills.instances import GPU_FAMILIES, InstanceTypes
 from llm_serving_exporter.report.bills.ledger import MOST_MACHINES, REST, Ledger
+from llm_serving_exporter.report.bills.mapping import LABELS, Found
 from llm_serving_exporter.report.bills.period import Period, find_period, is_preliminary
 from llm_serving_exporter.report.bills.read import Bill, read_bill
 from llm_serving_exporter.report.bills.resources import find_cloud, normalise_resource
 from llm_serving_exporter.report.bills.scope import Scope
 from llm_serving_exporter.report.evidence.places import NodePlaces
 from llm_serving_exporter.report.evidence.usage import Evidence
+from llm_serving_exporter.report.evidence.week import HOUR_SECONDS
 from llm_serving_exporter.report.figures.counted_once import count_once
 from llm_serving_exporter.report.figures.metered_hours import MeteredHour, measure_metered_hours
 from llm_serving_exporter.report.figures.rates import find_rates_of_kind, sum_unused_usd
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.settings.settings import Settings
+from llm_serving_exporter.schema.problems import shown
 
 # an hour of a machine has one hour; more is a line that came twice
 _DOUBLE = 1.001
 _LEAST_DOUBLE_HOURS = 0.5
+_SHOWN_STRANGERS = 3
 
 
 def add_bills(
@@ -47,20 +51,29 @@ def add_bills(
     period = find_period(bill.ledger, evidence.week)
     if period is None:
         first = f"; could not be used: {bill.fault_count:,}, the first: {bill.faults[0]}" if bill.faults else ""
-        return _refuse(review, f"no line of the bill lies in {evidence.week.name}{first}")
+        return _refuse(review, f"{_say_why_not(bill.ledger, evidence)}{first}")
     here = [piece for piece in metered if not _is_elsewhere(piece, bill)]
+    workloads = {one.labels.get("target", ""): one.labels.get("workload", "") for one in evidence.book.workloads}
     comparison = compare(
         bill.ledger, here, period, Scope(InstanceTypes(bills.instance_types or GPU_FAMILIES), bills.accounts, known),
-        metered_unused_usd=_sum_unused(review) * period.hours / evidence.week.length_hours, mapping=bills.mapping, tags=bills.tags,
-        workloads={one.labels.get("target", ""): one.labels.get("workload", "") for one in evidence.book.workloads},
+        metered_unused_usd=_sum_unused(review, period), mapping=bills.mapping, tags=bills.tags,
+        workloads=workloads,
         gpus_per_instance=bills.gpus_per_instance,
     )  # fmt: skip
     preliminary = is_preliminary(bill.ledger, now)
     notes = (
         *_list_notes(bill, comparison, evidence, preliminary=preliminary),
+        *_list_strangers(bills.mapping, metered, workloads),
         *_list_left_out(_sum_paid(pieces) - _sum_paid(metered), _sum_paid(metered) - _sum_paid(here)),
     )
     return replace(review, bills=_describe(bill, comparison, notes, preliminary=preliminary))
+
+
+def _say_why_not(ledger: Ledger, evidence: Evidence) -> str:
+    week = evidence.week
+    if ledger.daily_lines:
+        return f"the bill has lines of whole days in UTC, and covers none that lies within {week.name}"
+    return f"no line of the bill lies in {week.name}"
 
 
 def _describe(bill: Bill, comparison: Comparison, notes: tuple[str, ...], *, preliminary: bool) -> BillReview:
@@ -98,10 +111,13 @@ def _is_elsewhere(piece: MeteredHour, bill: Bill) -> bool:
     return bool(cloud and bill.clouds) and cloud not in bill.clouds
 
 
-def _sum_unused(review: Review) -> float:
-    """USD of commitments that the review has as unused; those of hours that a gap hides are paid all the same."""
-    pools = 0.0 if review.pools is None else review.pools.unused_usd + review.pools.unknown_usd
-    return pools + sum_unused_usd(review.commitments)
+def _sum_unused(review: Review, period: Period) -> float:
+    """USD of commitments that the review has as unused in the period; those of hours that a gap hides are paid all the same. Of rates
+    with committed GPUs it is the week's, by length."""
+    idle = {} if review.pools is None else review.pools.idle_usd
+    # an hour at the period's edge counts whole: a pool's is cut to the week already
+    pools = sum(usd for at, usd in idle.items() if at < period.end and period.begin < at + HOUR_SECONDS)
+    return pools + sum_unused_usd(review.commitments) * period.hours / review.week.length_hours
 
 
 def _refuse(review: Review, why: str) -> Review:
@@ -145,6 +161,21 @@ def _list_notes(bill: Bill, comparison: Comparison, evidence: Evidence, *, preli
             f"{usd(comparison.unassigned.effective_usd)} of unused commitments say neither a type of instance nor what they covered: "
             "they are in no sum."
         )
+
+
+def _list_strangers(
+    mapping: Mapping[str, tuple[Found, ...]], metered: Iterable[MeteredHour], workloads: Mapping[str, str]
+) -> Iterator[str]:
+    """What the mapping file names and nothing was metered of: a slip of the pen, or what did not run."""
+    there: set[tuple[str, str]] = set()
+    for piece in metered:
+        there.update(
+            zip(LABELS, (piece.target, piece.node, workloads.get(piece.target, ""), piece.model_name), strict=True)
+        )
+    lost = sorted({f"{one.label} {shown(one.value)}" for ones in mapping.values() for one in ones if one not in there})
+    if lost:
+        more = f" and {len(lost) - _SHOWN_STRANGERS:,} more" if len(lost) > _SHOWN_STRANGERS else ""
+        yield f"The mapping file names what was not metered here: {', '.join(lost[:_SHOWN_STRANGERS])}{more}."
 
 
 def _list_left_out(owned_usd: float, elsewhere_usd: float) -> Iterator[str]:

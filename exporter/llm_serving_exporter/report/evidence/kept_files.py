@@ -24,7 +24,7 @@ _NEEDED = frozenset({"week", "section", "item", "label", "label_value", "model_n
 _HOURS_NEEDED = frozenset({"week", "hour_begin_unix_seconds"})
 _LARGEST = 1e18
 # amounts by hour that are no phase of GPU time
-_BESIDE_GPU_TIME = frozenset({"electricity_usd", "unused_commitments_usd"})
+_BESIDE_GPU_TIME = frozenset({"electricity_usd", "unused_commitments_usd", "pools_usd"})
 
 
 class KeptFileError(LLMServingExporterError):
@@ -39,6 +39,8 @@ class KeptHour:
     usd: float | None
     # prompt as sent and generated; None where nothing was known, or the file is of a version that did not say
     tokens: float | None
+    # what pools add to GPU time, mostly less than nothing; None without pools, or where the file is of a version that did not say
+    pools_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,8 @@ def _read_hours(path: Path, name: str) -> dict[int, KeptHour]:
         if begin is None or len(found) >= _MOST_HOURS:
             raise KeptFileError(f"{path.name} is not a table of a week's hours. It is left out.")
         tokens = None if None in counted else sum(value for value in counted if value is not None)
-        found[round(begin)] = KeptHour(sum(known) if known else None, tokens)
+        pools = _read_number(path, row.get("pools_usd") or "")
+        found[round(begin)] = KeptHour(sum(known) if known else None, tokens, pools)
     return found
 
 

@@ -107,8 +107,9 @@ def week_of(year: int, number: int, zone: ZoneInfo) -> Week:
 
 
 def span_of(end_unix_seconds: float, hours: int, zone: ZoneInfo) -> Week:
-    """The whole hours before a moment; `hours` is at least 1."""
-    end = end_unix_seconds // HOUR_SECONDS * HOUR_SECONDS
+    """The whole hours of the zone's clock before a moment, as weeks have them; `hours` is at least 1."""
+    offset = (datetime.fromtimestamp(end_unix_seconds, zone).utcoffset() or timedelta()).total_seconds()
+    end = (end_unix_seconds + offset) // HOUR_SECONDS * HOUR_SECONDS - offset
     begin = end - hours * HOUR_SECONDS
     first = datetime.fromtimestamp(begin, zone).date()
     found = []

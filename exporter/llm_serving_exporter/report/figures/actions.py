@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.render.numbers import amount, hours, percent, usd
 from llm_serving_exporter.report.figures.formulas import ratio
 from llm_serving_exporter.report.figures.pools import Pools
@@ -16,6 +17,8 @@ from llm_serving_exporter.report.figures.totals import Totals
 SHOWN = 3
 # below that share of the spend nobody acts
 LEAST_SHARE = 0.005
+# of names from outside
+_LONGEST_NAME = 60
 
 
 class Kind(StrEnum):
@@ -61,9 +64,14 @@ class Action:
         return _WORTH[self.kind].format(usd(self.usd_per_week), each=self.each, this=self.this)
 
 
+def _shorten(name: str) -> str:
+    """So that what is to be done is still there where a line ends."""
+    return on_one_line(name, _LONGEST_NAME)
+
+
 def _move_load(name: str, gpu_hours: float, worth: float) -> Action:
     why = f"{hours(gpu_hours)} GPU-hours of the same kind were paid on demand while as many of it stood unused"
-    return Action(f"Move on-demand load onto the unused GPUs of “{name}”", why, worth, Kind.CASH)
+    return Action(f"Move on-demand load onto the unused GPUs of “{_shorten(name)}”", why, worth, Kind.CASH)
 
 
 def list_pool_actions(pools: Pools | None) -> list[Action]:
@@ -79,7 +87,7 @@ def list_pool_actions(pools: Pools | None) -> list[Action]:
         if rest > 0:
             beside = ", beside what on-demand load would use" if move is not None else ""
             why = f"{usd(row.unused_usd)} of {usd(row.committed_usd)} committed stood unused{beside}"
-            what = f"Move work onto the pool “{row.pool.name}”, or commit to less"
+            what = f"Move work onto the pool “{_shorten(row.pool.name)}”, or commit to less"
             found.append(Action(what, why, rest, Kind.CAPACITY))
     return found
 
@@ -122,7 +130,7 @@ def choose_actions(
                 if one.movable_usd
                 else f", at {usd(one.usd_per_gpu_hour)} each"
             )
-            what = f"Move work onto the commitment “{one.name}”, or commit to fewer GPUs"
+            what = f"Move work onto the commitment “{_shorten(one.name)}”, or commit to fewer GPUs"
             found.append(Action(what, f"{unused} went unused{about}", one.immovable_usd, Kind.CAPACITY))
     found += list_pool_actions(pools)
     for offer in steady:
@@ -130,7 +138,7 @@ def choose_actions(
             f"{amount(offer.gpus)} {offer.gpu_name} ran on demand in every hour, at {usd(offer.usd_per_gpu_hour)} instead of "
             f"{usd(offer.reserved_usd_per_gpu_hour)}"
         )
-        found.append(Action(f"Reserve the steady GPUs at the rate “{offer.rate}”", why, offer.usd, Kind.CASH))
+        found.append(Action(f"Reserve the steady GPUs at the rate “{_shorten(offer.rate)}”", why, offer.usd, Kind.CASH))
     down = week.usd_by_phase.get("down", 0.0)
     if down:
         lost = week.gpu_hours_by_state.get("down", 0.0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llm_serving_exporter.report.evidence.past import Past
-from llm_serving_exporter.report.evidence.usage import Evidence, Usage
+from llm_serving_exporter.report.evidence.usage import Evidence, Hours, Usage
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS
 from llm_serving_exporter.report.figures.month import MonthToDate, sum_month
 from llm_serving_exporter.report.figures.past_weeks import describe_read_week, list_known_weeks
@@ -43,12 +43,14 @@ class ReadWeek:
     paid_usd: float | None
     # hours that are in its figures
     hours_seen: float
+    # what pools add to GPU time by hour, mostly less than nothing; () without pools
+    pools_by_hour: Hours = ()
 
 
 def look_beyond(evidence: Evidence, past: Past, identity: Sequence[str], now: ReadWeek, before: ReadWeek) -> Beyond:
     """Looks at the weeks before, the month and the days."""
     read = [
-        describe_read_week(week, one.usage, one.paid_usd, one.hours_seen, gaps or ())
+        describe_read_week(week, one.usage, one.paid_usd, one.hours_seen, gaps or (), one.pools_by_hour)
         for week, one, gaps in (
             (evidence.previous, before, evidence.gaps_before),
             (evidence.week, now, evidence.gaps),

@@ -170,7 +170,7 @@ def _pool(facts: Facts) -> str | None:
     if not unused:
         return None
     row = max(unused, key=lambda one: one.unused_usd)
-    paid = "It paid all the same" if row.saved_usd >= 0 else "Without it the week would have been cheaper"
+    paid = "It paid all the same" if row.saved_usd >= 0 else f"Without it {facts.this} would have been cheaper"
     return (
         f"{usd(row.unused_usd)} of the {usd(row.committed_usd)} of the pool “{row.pool.name}” stood unused. {paid}: "
         f"it took {usd(row.benefit_usd)} off."

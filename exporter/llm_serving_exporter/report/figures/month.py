@@ -135,10 +135,12 @@ def _find_reached(
 
 
 def _sum_gaps(known: Sequence[Known], begin: float, end: float) -> float:
-    """Estimated cost of gaps in the part of each week that is in the month."""
+    """Estimated cost of gaps in the part of each week that is in the month. What of a span lies in a week of a file is in that week's."""
+    of_files = max((one.week.end for one in known if one.source is Source.FILE), default=begin)
     found = 0.0
     for one in known:
-        inside = max(0.0, min(one.week.end, end) - max(one.week.begin, begin))
+        since = max(begin, of_files) if one.week.is_span else begin
+        inside = max(0.0, min(one.week.end, end) - max(one.week.begin, since))
         found += one.missing_usd * inside / (one.week.end - one.week.begin)
     return found
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
+from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.report.evidence.kept_files import KeptWeek
 from llm_serving_exporter.report.evidence.past import Past, RecordedWeek, list_weeks_before
 from llm_serving_exporter.report.evidence.usage import Gap, Hours, Usage, sum_by_hour
@@ -54,6 +55,8 @@ class Known:
     usd_by_hour: Mapping[int, float] = field(default_factory=dict)
     # tokens by the same
     tokens_by_hour: Mapping[int, float] = field(default_factory=dict)
+    # what pools add to GPU time by the same, mostly less than nothing
+    pools_by_hour: Mapping[int, float] = field(default_factory=dict)
     # what makes it hard to compare, a few words each
     marks: tuple[str, ...] = ()
     # numbers of days of which more than a little is missing in gaps of single targets
@@ -66,19 +69,21 @@ class Known:
 
     @property
     def paid_by_hour(self) -> dict[int, float]:
-        """What is paid by the Unix second at which the hour begins. What is paid beside GPU time is spread evenly over the hours that are
-        known."""
+        """What is paid by the Unix second at which the hour begins, after pools. What else is paid beside GPU time is spread evenly over
+        the hours that are known."""
         hours = {
-            round(hour.begin): self.usd_by_hour.get(round(hour.begin), 0.0)
-            for hour in self.week.hours
-            if self.complete or round(hour.begin) in self.usd_by_hour
+            at: self.usd_by_hour.get(at, 0.0) + self.pools_by_hour.get(at, 0.0)
+            for at in (round(hour.begin) for hour in self.week.hours)
+            if self.complete or at in self.usd_by_hour
         }
         beside = self.paid_usd - sum(hours.values())
         return {hour: usd + beside / len(hours) for hour, usd in hours.items()}
 
 
-def describe_read_week(week: Week, usage: Usage, paid_usd: float, hours_seen: float, gaps: Iterable[Gap]) -> Known:
-    """A week of which the review read the counters; usage is as it counts, after `count_once`."""
+def describe_read_week(
+    week: Week, usage: Usage, paid_usd: float, hours_seen: float, gaps: Iterable[Gap], pools_by_hour: Hours = ()
+) -> Known:
+    """A week of which the review read the counters; usage is as it counts, after `count_once`. `pools_by_hour`: () without pools."""
     sums, gaps = sum_usage(usage), tuple(gaps)
     return Known(
         week,
@@ -90,6 +95,7 @@ def describe_read_week(week: Week, usage: Usage, paid_usd: float, hours_seen: fl
         sum(gap.estimated_usd or 0.0 for gap in gaps),
         _index_hours(week, sum_by_hour(usage.cost, len(week.hours))),
         _index_hours(week, sum_tokens_by_hour(usage, len(week.hours))),
+        _index_hours(week, pools_by_hour) if pools_by_hour else {},
         _mark_hours(hours_seen, week),
         frozenset(_find_doubtful_days(week, usage, gaps)),
     )
@@ -145,6 +151,7 @@ def _describe_kept(week: Week, kept: KeptWeek, identity: Sequence[str]) -> Known
         kept.missing_usd or 0.0,
         {begin: hour.usd for begin, hour in kept.hours.items() if hour.usd is not None},
         {begin: hour.tokens for begin, hour in kept.hours.items() if hour.tokens is not None},
+        {begin: hour.pools_usd for begin, hour in kept.hours.items() if hour.pools_usd is not None},
         (*marks, *_mark_hours(seen, week)),
     )
 
@@ -153,6 +160,7 @@ def _describe_recorded(recorded: RecordedWeek, identity: Sequence[str]) -> Known
     week, usage = recorded.week, count_once(recorded.usage, identity)
     sums, usd = sum_usage(usage), sum_by_hour(usage.cost, len(recorded.week.hours))
     seen = float(sum(1 for value in usd if value is not None))
+    before_pools = any(line.of[1:2] == (RateKind.POOL.value,) and line.total for line in usage.cost)
     return Known(
         week,
         Source.RECORDS,
@@ -163,7 +171,8 @@ def _describe_recorded(recorded: RecordedWeek, identity: Sequence[str]) -> Known
         0.0,
         _index_hours(week, usd),
         _index_hours(week, sum_tokens_by_hour(usage, len(week.hours))),
-        ("without unused commitments", *_mark_hours(seen, week)),
+        {},
+        ("before commitments" if before_pools else "without unused commitments", *_mark_hours(seen, week)),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from llm_serving_exporter.model.pools import Pool
 from llm_serving_exporter.report.figures.metered_hours import MeteredHour
@@ -54,17 +55,23 @@ def find_moves(
     pieces: Iterable[MeteredHour],
     uses: Mapping[float, Sequence[OpenUse]],
     on_demand: Collection[str],
+    promised: Mapping[tuple[float, str], float] = MappingProxyType({}),
 ) -> tuple[Move, ...]:
     """min(unused, on demand) hour by hour, of the same kind of GPU wherever it stands; no hour of load is promised to two pools.
 
     `unused`: GPU-hours by pool and UTC hour. `uses`: what pools left of the GPU time at their rate, which pays the uncommitted price too.
+    `promised`: GPU-hours at on-demand rates that other commitments take over, by UTC hour and card.
     """
-    pieces = list(pieces)
+    pieces, gone = list(pieces), dict(promised)
     loads: dict[float, list[_Load]] = {}
     for one in pieces:
         if one.rate in on_demand and one.gpu_hours > 0:
             price = one.usd / one.gpu_hours
-            loads.setdefault(one.utc_begin, []).append(_make_load(one, one.gpu_hours, price, on_demand=True))
+            key = one.utc_begin, find_card(one.gpu_name)
+            taken = min(one.gpu_hours, gone.get(key, 0.0))
+            if taken:
+                gone[key] -= taken
+            loads.setdefault(one.utc_begin, []).append(_make_load(one, one.gpu_hours - taken, price, on_demand=True))
     for at, each in uses.items():
         loads.setdefault(at, []).extend(
             _make_load(use.piece, use.left, use.usd_per_gpu_hour, on_demand=False) for use in each if use.left > 0

@@ -13,14 +13,14 @@ from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.render.numbers import hours as write_hours
 from llm_serving_exporter.render.numbers import usd
 from llm_serving_exporter.report.evidence.places import NodePlaces
-from llm_serving_exporter.report.evidence.usage import Book, Gap, Usage
+from llm_serving_exporter.report.evidence.usage import Book, Gap, Hours, Usage
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
 from llm_serving_exporter.report.figures.coverage import Seen
 from llm_serving_exporter.report.figures.metered_hours import MeteredHour, measure_metered_hours
 from llm_serving_exporter.report.figures.pool_doubts import Doubts, find_hidden, is_hidden
-from llm_serving_exporter.report.figures.pool_hours import OpenUse, PoolHour, apply_to_hour, order_pools
+from llm_serving_exporter.report.figures.pool_hours import OpenUse, PoolHour, apply_to_hour, find_card, order_pools
 from llm_serving_exporter.report.figures.pool_moves import Move, find_moves
-from llm_serving_exporter.report.figures.rates import find_rates_of_kind
+from llm_serving_exporter.report.figures.rates import Commitment, find_rates_of_kind
 
 RATE = RateKind.POOL.value
 # fewer GPU-hours read as 0.0
@@ -91,6 +91,12 @@ class Pools:
     moves: tuple[Move, ...]
     # what a reader has to know, in sentences
     notes: tuple[str, ...] = ()
+    # `effect_usd` by hour of the week; None before the first data of all
+    effect_by_hour: Hours = ()
+    # USD that are committed and cover no use, also where a gap hides it: by UTC hour
+    idle_usd: Mapping[float, float] = field(default_factory=dict)
+    # every piece of GPU time at the rate of pools, with what no pool covers of it
+    uses: tuple[OpenUse, ...] = ()
 
     @property
     def committed_usd(self) -> float:
@@ -131,10 +137,12 @@ def measure_pools(
     identity: Sequence[str] = (),
     gaps: Iterable[Gap] = (),
     begins: int = 0,
+    bought: Iterable[Commitment] = (),
 ) -> Pools | None:
     """Applies pools to a week; None where the price file states none that is in force in it.
 
     They float over all fleets. `begins`: hours at the beginning of the week that are in no figure, neither use nor commitment.
+    `bought`: commitments of rates, which on-demand load is promised to first.
     """
     if stated is None or not stated.pools:
         return None
@@ -147,12 +155,16 @@ def measure_pools(
     sums = {pool.name: _Sums() for pool in stated.pools}
     begin = week.hours[min(begins, len(week.hours) - 1)].begin
     at = begin // HOUR_SECONDS * HOUR_SECONDS
+    effect: dict[float, float] = {}
+    idle: dict[float, float] = {}
     while at < week.end:
         for pool in order_pools(stated.pools):
             until = min(week.end, at + HOUR_SECONDS)
             found = apply_to_hour(pool, uses.get(at, ()), at, max(begin, at), until)
             if found is not None:
                 sums[pool.name].add(found, hidden=is_hidden(hidden[pool.name], at))
+                effect[at] = effect.get(at, 0.0) + found.committed_usd - found.uncommitted_usd
+                idle[at] = idle.get(at, 0.0) + found.committed_usd - found.used_usd
         at += HOUR_SECONDS
     rows = tuple(_make_row(pool, sums[pool.name]) for pool in order_pools(stated.pools) if sums[pool.name].hours)
     if not rows:
@@ -167,8 +179,11 @@ def measure_pools(
         rows,
         _sum_models(uses),
         after,
-        find_moves([row.pool for row in rows], unused, pieces, elsewhere, on_demand),
+        find_moves([row.pool for row in rows], unused, pieces, elsewhere, on_demand, _sum_promised(bought, week)),
         tuple(_write_notes(doubts, uses)),
+        _spread_effect(effect, week, begin),
+        idle,
+        tuple(use for each in uses.values() for use in each),
     )
 
 
@@ -254,6 +269,32 @@ def _make_row(pool: Pool, sums: _Sums) -> PoolRow:
         None if gpu_hours is None else max(0.0, gpu_hours - covered - sums.unknown_gpu_hours),
         sum(one.uncommitted_usd for one in sums.hours),
     )
+
+
+def _sum_promised(bought: Iterable[Commitment], week: Week) -> dict[tuple[float, str], float]:
+    """GPU-hours of on-demand load that rates' commitments take over, by UTC hour and card. An hour of the week counts where it begins."""
+    found: dict[tuple[float, str], float] = {}
+    for (index, kind), hours in (item for one in bought for item in one.movable_by_hour.items()):
+        key = week.hours[index].begin // HOUR_SECONDS * HOUR_SECONDS, find_card(kind)
+        found[key] = found.get(key, 0.0) + hours
+    return found
+
+
+def _spread_effect(effect: Mapping[float, float], week: Week, begin: float) -> Hours:
+    """Amounts by UTC hour -> by hour of the week, in proportion to the time that both have."""
+    found: list[float | None] = []
+    for hour in week.hours:
+        if hour.end <= begin:
+            found.append(None)
+            continue
+        usd, at = 0.0, hour.begin // HOUR_SECONDS * HOUR_SECONDS
+        while at < hour.end:
+            since, until = max(at, begin), min(at + HOUR_SECONDS, week.end)
+            both = max(0.0, min(hour.end, until) - max(hour.begin, since))
+            usd += effect.get(at, 0.0) * both / (until - since)
+            at += HOUR_SECONDS
+        found.append(usd)
+    return tuple(found)
 
 
 def _replace_paid(pieces: Iterable[MeteredHour], uses: Mapping[float, list[OpenUse]]) -> tuple[MeteredHour, ...]:

@@ -6,7 +6,7 @@ Targets, rates and commitments belong together only within a fleet, so identity 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from types import MappingProxyType
 
@@ -118,6 +118,8 @@ class Commitment:
     movable_gpu_hours: float = 0.0
     # what these cost on demand
     movable_usd: float = 0.0
+    # the same GPU-hours by hour of the week and kind of GPU
+    movable_by_hour: Mapping[tuple[int, str], float] = field(default_factory=dict)
 
     @property
     def unused_usd(self) -> float | None:
@@ -163,21 +165,29 @@ class _OnDemandLoad:
                 for index, value in enumerate(line.hours):
                     into[index] += (value or 0.0) / (1.0 if column else 3600.0)
 
-    def take_over(self, fleet: Where, rate: str, free: Sequence[float]) -> tuple[float, float]:
-        """GPU-hours that fit onto `free` GPUs of a rate by the hour, and what they cost. They are not there for another commitment."""
+    def take_over(
+        self, fleet: Where, rate: str, free: Sequence[float]
+    ) -> tuple[float, float, Mapping[tuple[int, str], float]]:
+        """GPU-hours that fit onto `free` GPUs of a rate by the hour, what they cost, and the same GPU-hours by hour of the week and kind of
+        GPU. They are not there for another commitment."""
         own = {kind for (at, _, of), kinds in self._kinds.items() if (at, of) == (fleet, rate) for kind in kinds}
         moved = usd = 0.0
+        by_hour: dict[tuple[int, str], float] = {}
+        left = list(free)
         for (at, kinds), (seconds, cost) in self._left.items():
             if at != fleet or not kinds <= own:
                 continue
-            for index, most in enumerate(free):
+            kind = " + ".join(sorted(kinds))
+            for index, most in enumerate(left):
                 taken = min(most, seconds[index])
                 if taken > 0:
+                    left[index] -= taken
+                    by_hour[index, kind] = by_hour.get((index, kind), 0.0) + taken
                     part = taken / seconds[index]
                     moved, usd = moved + taken, usd + cost[index] * part
                     seconds[index] -= taken
                     cost[index] *= 1 - part
-        return moved, usd
+        return moved, usd, by_hour
 
 
 def measure_commitments(

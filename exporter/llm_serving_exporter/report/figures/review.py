@@ -20,6 +20,7 @@ from llm_serving_exporter.report.figures.counted_once import count_once
 from llm_serving_exporter.report.figures.coverage import measure_coverage
 from llm_serving_exporter.report.figures.findings import Facts, Finding, apply_rules
 from llm_serving_exporter.report.figures.outlook import Outlook, project_month
+from llm_serving_exporter.report.figures.pool_cash import PoolCash
 from llm_serving_exporter.report.figures.pool_moves import sum_moves
 from llm_serving_exporter.report.figures.pools import Pools, measure_pools, note_pools, sum_effect, sum_effect_seen
 from llm_serving_exporter.report.figures.rates import (
@@ -77,6 +78,8 @@ class Hourly:
     prompt_tokens: Hours = ()
     # generated tokens
     generated_tokens: Hours = ()
+    # USD that pools add to GPU time, mostly less than nothing; () without pools
+    pools_usd: Hours = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +163,7 @@ class Review:
         found = [("unused commitments", sum_unused_usd(self.commitments))]
         if (pools := self.pools) is not None:
             found = [
-                ("taken off by pools", -pools.benefit_usd),
+                ("taken off by pools" if pools.benefit_usd >= 0 else "added by pools", -pools.benefit_usd),
                 ("unused commitments", found[0][1] + pools.unused_usd),
                 ("committed in hours of gaps", pools.unknown_usd),
             ]
@@ -190,6 +193,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
     there = measure_coverage(evidence.week, usage, now, evidence.gaps, evidence.begins)
     before = measure_coverage(evidence.previous, earlier_usage, earlier, evidence.gaps_before, evidence.begins_before)
     whole_before, paid_before = earlier_usage, None
+    pools_before: Pools | None = None
     if earlier.usd is not None:
         bought_before = measure_commitments(
             earlier_usage, evidence.book_before, evidence.previous, settings.identity_labels, evidence.gaps_before or ()
@@ -218,9 +222,10 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         find_cash_rates(book),
         find_rates_of_kind(book, RateKind.OWNED),
     )
-    unneeded = measure_spare(usage, evidence.fleet, count, by_the_hour)
     bought = measure_commitments(usage, book, evidence.week, identity, gaps)
-    pools = measure_pools(usage, book, evidence.week, evidence.pools, identity, gaps, evidence.begins)
+    pools = measure_pools(usage, book, evidence.week, evidence.pools, identity, gaps, evidence.begins, bought)
+    pool_cash = PoolCash(pools.uses if pools is not None else (), evidence.week, identity)
+    unneeded = measure_spare(usage, evidence.fleet, count, by_the_hour, pool_cash)
     promised = sum_moves(pools.moves) if pools is not None else {}
     offers = find_steady_load(usage, book, count, bought, identity, promised)
     owned_usd = sum(line.total for line in usage.cost if line.of[1] in owned)
@@ -256,7 +261,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         apply_rules(facts),
         tuple(
             replace(action, each=week.each, this=week.this)
-            for action in choose_actions(now, unneeded, bought, offers, _by_phase(usage, by_the_hour), pools)
+            for action in choose_actions(now, unneeded, bought, offers, _sum_cash(usage, by_the_hour, pool_cash), pools)
         ),
         models,
         build_label_rows(usage, earlier_usage, settings.by_labels),
@@ -282,7 +287,9 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
             None if unneeded is None else unneeded.reserve_by_hour,
             sum_by_day(before_by_hour, evidence.previous),
             before_by_hour,
-            *(sum_by_hour(lines, count) for lines in (usage.prompt_tokens, usage.decode_tokens)),
+            sum_by_hour(usage.prompt_tokens, count),
+            sum_by_hour(usage.decode_tokens, count),
+            _list_effect(pools),
         ),
         sum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
         pools,
@@ -291,21 +298,28 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
             evidence,
             past,
             identity,
-            ReadWeek(usage, None if now.usd is None else paid, there.hours),
-            ReadWeek(whole_before, paid_before, before.hours),
+            ReadWeek(usage, None if now.usd is None else paid, there.hours, _list_effect(pools)),
+            ReadWeek(whole_before, paid_before, before.hours, _list_effect(pools_before)),
         ),
         identity_labels=identity,
         dashboards_url=settings.dashboards_url,
     )
 
 
-def _by_phase(usage: Usage, rates: Collection[str]) -> dict[str, float]:
-    """USD at the given rates, by phase."""
+def _sum_cash(usage: Usage, rates: Collection[str], pool_cash: PoolCash) -> dict[str, float]:
+    """USD that are paid by the hour, by phase: at the given rates, and what no pool covers."""
     found: dict[str, float] = {}
     for line in usage.cost:
         if line.of[1] in rates:
             found[line.of[0]] = found.get(line.of[0], 0.0) + line.total
+    for phase in {line.of[0] for line in usage.cost}:
+        uncovered = pool_cash.limit(pool_cash.sum_cost(line for line in usage.cost if line.of[0] == phase))
+        found[phase] = found.get(phase, 0.0) + uncovered
     return found
+
+
+def _list_effect(pools: Pools | None) -> Hours:
+    return () if pools is None else pools.effect_by_hour
 
 
 def sum_by_day(hours: Hours, week: Week) -> tuple[float | None, ...]:

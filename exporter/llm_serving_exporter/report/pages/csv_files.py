@@ -40,7 +40,7 @@ LABELS = (
 COLUMNS = ("week", "section", "item", *LABELS, "value", "unit")
 HOUR_COLUMNS = (
     "week", "hour_begin", "utc_offset_hours", "hour_begin_unix_seconds", *(f"{phase}_usd" for phase in PHASES), "idle_gpu_hours",
-    "excess_replicas", "reserve_replicas", "prompt_tokens", "generated_tokens",
+    "excess_replicas", "reserve_replicas", "prompt_tokens", "generated_tokens", "pools_usd",
 )  # fmt: skip
 # OWASP, CSV Injection; tabs and line breaks, which it also names, are blanks before this is looked at
 _FORMULA = ("=", "+", "-", "@")
@@ -70,7 +70,13 @@ def render_hours_csv(review: Review) -> str:
         columns += [hourly.idle_gpu_hours[index]]
         columns += [
             line[index] if line else None
-            for line in (hourly.excess_replicas, hourly.reserve_replicas, hourly.prompt_tokens, hourly.generated_tokens)
+            for line in (
+                hourly.excess_replicas,
+                hourly.reserve_replicas,
+                hourly.prompt_tokens,
+                hourly.generated_tokens,
+                hourly.pools_usd,
+            )
         ]
         begin = datetime.fromtimestamp(hour.begin, zone)
         offset = (begin.utcoffset() or timedelta()).total_seconds() / HOUR_SECONDS

@@ -45,9 +45,10 @@ def write_pool_line(review: Review) -> str:
         return ""
     saved = sum(one.saved_usd for one in found.rows)
     unknown = f", {usd(found.unknown_usd)} in hours of gaps" if found.unknown_usd else ""
+    came_to = f"saved {usd(saved)}" if saved >= 0 else f"cost {usd(-saved)} more"
     return (
         f"Pools: {usd(found.committed_usd)} committed, {usd(found.unused_usd)} of it unused{unknown}; "
-        f"against the price without them they saved {usd(saved)}."
+        f"against the price without them they {came_to}."
     )
 
 
@@ -65,7 +66,9 @@ def build_pools(review: Review) -> PoolTables | None:
 
 
 def _write_lead(review: Review, found: Pools) -> str:
-    parts = [f"{usd(review.now.usd)} of GPU time metered", f"less {usd(found.benefit_usd)} that pools take off"]
+    benefit = found.benefit_usd
+    moved = f"less {usd(benefit)} that pools take off" if benefit >= 0 else f"with {usd(-benefit)} that pools add"
+    parts = [f"{usd(review.now.usd)} of GPU time metered", moved]
     parts.append(f"with {usd(found.unused_usd)} that stood unused")
     if found.unknown_usd:
         parts.append(f"and {usd(found.unknown_usd)} of hours in gaps")

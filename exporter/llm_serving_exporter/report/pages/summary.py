@@ -84,7 +84,8 @@ def _lines(review: Review) -> Iterator[str]:
         yield escape_markdown(_write_month_to_date(review.beyond.month, review), 400)
     if review.missing_usd:
         yield f"Gaps in the data hide {review.about_missing} {usd(review.missing_usd)} that is not in the spend."
-    if review.bills is not None:
+    # why one is not compared stands in the notes
+    if review.bills is not None and review.bills.comparison is not None:
         yield f"Against the bill: {escape_markdown(write_headline(review.bills), 600)}"
     unusual = [write_unusual_day(review, day) for day in review.beyond.unusual]
     # why the spend changed stands above
@@ -125,7 +126,7 @@ def _write_tenants(split: TenantSplit) -> str:
     for row in split.rows:
         spend[row.tenant] = spend.get(row.tenant, 0.0) + row.usd
     first = sorted(spend, key=lambda name: (-spend[name], name))[:_TENANTS]
-    said = [f"{escape_markdown(name)} {usd(spend[name])}" for name in first]
+    said = [f"{escape_markdown(name) or '(no name)'} {usd(spend[name])}" for name in first]
     if len(spend) > len(first):
         said.append(f"{len(spend) - len(first)} more {usd(sum(spend.values()) - sum(spend[name] for name in first))}")
     if split.unexplained:

@@ -68,3 +68,28 @@ def test_a_plan_that_the_price_file_does_not_know_is_a_difference_of_price(tmp_p
     assert found.bills.comparison is not None
     reasons = found.bills.comparison.reasons
     assert (reasons.price, reasons.unused_commitments) == (round(168 * (20.0 - 31.44), 2), 168.0)
+
+
+def test_a_bill_of_a_part_of_the_week_is_held_against_what_was_unused_then(tmp_path: Path) -> None:
+    """A plan that begins on Thursday stood unused from then on: a bill up to Wednesday has nothing of that, and no difference."""
+    late = replace(PLAN, usd_per_hour=100.0, from_unix_seconds=WEEK.begin + 3 * 86400)
+    evidence = replace(fleet(), pools=PoolBook((late,)))
+    first = tuple(
+        replace(node, price=made.PRICE, billed_price=8 * made.PRICE, covered=False) for node in NODES.values()
+    )
+    path = tmp_path / "bill.csv"
+    rows = [
+        row
+        for row in made.list_focus_rows(first)
+        if row["ChargePeriodStart"] < "2026-11-12" and row["ChargeCategory"] == "Usage" and "Unused" not in row.values()
+    ]
+    path.write_text(made.write_csv(row for row in rows if row["ResourceId"].startswith("arn:")))
+    asked = Settings(bills=BillSettings((str(path),)))
+    found = add_bills(build_review(evidence, asked), evidence, asked, WEEK.end + 30 * 86400, lambda text: None)
+    assert found.pools is not None
+    assert found.pools.unused_usd == pytest.approx(96 * 80.0)
+    assert found.bills is not None
+    assert found.bills.comparison is not None
+    total = found.bills.comparison.total
+    assert total.metered_usd == total.billed_usd == round(72 * 16 * made.PRICE, 2)
+    assert not any(found.bills.comparison.reasons.parts().values())

@@ -7,19 +7,22 @@ import json
 import random
 import re
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from llm_serving_exporter.report.bills import parquet_rows
 from llm_serving_exporter.report.bills.cells import counts_time, parse_time
-from llm_serving_exporter.report.bills.charge import BillError
+from llm_serving_exporter.report.bills.charge import BillError, Charge, Kind
 from llm_serving_exporter.report.bills.columns import spell_cur
 from llm_serving_exporter.report.bills.files import find_bill_files
 from llm_serving_exporter.report.bills.instances import GPU_FAMILIES, InstanceTypes, read_usage_type
 from llm_serving_exporter.report.bills.ledger import REST, Ledger
+from llm_serving_exporter.report.bills.period import Period, find_period
 from llm_serving_exporter.report.bills.read import Bill, read_bill
 from llm_serving_exporter.report.bills.resources import name_gcp_instance, normalise_resource
+from llm_serving_exporter.report.bills.scope import Scope
 from llm_serving_exporter.report.settings.bills import BillSettings
 from tests.support.builders import bills as made
 from tests.support.builders.costevidence import WEEK
@@ -370,3 +373,25 @@ def _read_or_refuse(path: Path) -> tuple[list[str], Ledger | None]:
     except BillError as error:
         return [str(error)], None
     return [str(fault) for fault in bill.faults], bill.ledger
+
+
+def test_a_month_whose_file_is_missing_is_not_compared_with_nothing() -> None:
+    """Lines of September and November say nothing of a week in October; those of the days around a quiet hour do."""
+
+    def find(*begins: tuple[int, int, int]) -> Period | None:
+        ledger = Ledger(WEEK, Scope(InstanceTypes(GPU_FAMILIES), (), ()))
+        for month, day, hour in begins:
+            begin = datetime(2026, month, day, hour, tzinfo=UTC).timestamp()
+            ledger.add(
+                Charge(Kind.USAGE, begin, begin + 3600, 1.0, 1.0, "i-1", "p5.48xlarge", "", "", 1.0, 8.0, True, "")
+            )
+        return find_period(ledger, WEEK)
+
+    assert find((9, 30, 0), (12, 1, 0)) is None
+    # 9 to 15 November are the week
+    part = find((9, 30, 0), (11, 13, 0), (11, 15, 23))
+    assert part is not None
+    assert (part.begin, part.hours) == (datetime(2026, 11, 13, tzinfo=UTC).timestamp(), 72.0)
+    whole = find((11, 8, 12), (11, 10, 0), (11, 15, 0), (11, 16, 3))
+    assert whole is not None
+    assert (whole.begin, whole.end) == (WEEK.begin, WEEK.end)

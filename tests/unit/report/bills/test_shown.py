@@ -14,6 +14,7 @@ from hypothesis import strategies as some
 
 from llm_serving_exporter.report.bills.compare import compare
 from llm_serving_exporter.report.bills.instances import GPU_FAMILIES, InstanceTypes
+from llm_serving_exporter.report.bills.mapping import Found
 from llm_serving_exporter.report.bills.period import find_period
 from llm_serving_exporter.report.bills.read import read_bill
 from llm_serving_exporter.report.bills.review import add_bills
@@ -117,6 +118,34 @@ def test_a_bill_that_cannot_be_compared_is_said_and_the_review_stays(tmp_path: P
     assert "Not compared: " in render_page(found)
     path.write_text(made.write_csv([{**row, "ChargePeriodEnd": "2026-10-01T00:00:00Z"} for row in rows[:1]]))
     assert "no line of the bill lies in 2026-W46; could not be used: 1, the first: " in review(path).missing_parts[0]
+
+
+def test_a_bill_by_days_says_that_no_day_lies_within(tmp_path: Path) -> None:
+    path = tmp_path / "bill.csv"
+    # a day that the week's first midnight cuts
+    (row,) = [one for one in made.list_focus_rows((made.SAME,), step=24) if one["ResourceId"].startswith("arn:")][:1]
+    path.write_text(
+        made.write_csv(
+            [{**row, "ChargePeriodStart": "2026-11-08T12:00:00Z", "ChargePeriodEnd": "2026-11-09T12:00:00Z"}]
+        )
+    )
+    (said,) = review(path).missing_parts
+    assert said == (
+        "The bill is not compared: the bill has lines of whole days in UTC, and covers none that lies within 2026-W46."
+    )
+
+
+def test_what_the_mapping_file_names_and_nobody_metered_is_said(tmp_path: Path) -> None:
+    mapping = {
+        "i-00000000000000001": (Found("target", "a:8000"),),
+        "i-00000000000000002": (Found("target", "no-such:8000"), Found("node", "=1+1")),
+    }
+    found = review(bill(tmp_path), mapping=mapping).bills
+    assert found is not None
+    assert 'The mapping file names what was not metered here: node "=1+1", target "no-such:8000".' in found.notes
+    named = review(bill(tmp_path), mapping={"i-00000000000000001": (Found("target", "a:8000"),)}).bills
+    assert named is not None
+    assert not any("mapping file" in note for note in named.notes)
 
 
 def test_other_clouds_are_left_out_and_lines_without_a_machine_are_named(tmp_path: Path) -> None:
