@@ -88,7 +88,7 @@ check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
 
 docs: $(DEVELOPS) ## build/docs: docs/ as a site, with a search that works from the disk; a link that leads nowhere ends it
 	@$(BIN)/python -c "import sphinx" 2>/dev/null || scripts/setup.sh venv docs
-	$(BIN)/python -m sphinx --fail-on-warning --quiet -b html -c docs -d build/doctrees . build/docs $(ARGS)
+	$(BIN)/python -m sphinx --fail-on-warning --quiet --jobs auto -b html -c docs -d build/doctrees . build/docs $(ARGS)
 	@echo "open $(CURDIR)/build/docs/index.html"
 
 generate: $(DEVELOPS) ## write what is made from catalogue, tables, configuration keys and rules (METRICS.md, docs/{configuration,runtimes,records,alerts}.md, alerts/rendered, dashboards/rendered, files, schema and README of the chart, tables and picture of docs/accuracy.md)

@@ -49,6 +49,8 @@ def read_source(_app: Any, name: str, source: list[str]) -> None:
     """Called with each page's text before it is parsed; a link to a folder or to a page outside of the site becomes its text."""
     page = ROOT / f"{name}.md"
     source[0] = _LINK.sub(lambda match: keep_link(page, match), source[0])
+    for anchor in _ANCHOR.findall(source[0]):  # add_anchors makes them known under the name of their page
+        source[0] = source[0].replace(f"](#{anchor})", f"]({page.name}#{anchor})")
     if name == "docs/runbooks":
         source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n/alerts/llm_serving_alerts/runbooks/*\n```\n"
     if name == root_doc:
