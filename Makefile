@@ -21,7 +21,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(PYTHON_ENV)/pycache
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo drill test test-steady test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-hardware check docs generate kustomize golden bench format fuzz lock audit dist sbom clean
+.PHONY: help demo drill test test-steady test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-hardware check docs generate sample kustomize golden bench format fuzz lock audit dist sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,7 @@ check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
 	$(BIN)/python scripts/chart_schema.py --check
 	$(BIN)/python scripts/chart_readme.py --check
 	$(BIN)/python -m bench.accuracy --check
+	$(BIN)/python -m scripts.sample_review --check
 	promtool check rules alerts/rendered/*.yml
 	scripts/check_goldens.sh
 	amtool check-config alerts/alertmanager/alertmanager.yml
@@ -91,13 +92,19 @@ docs: $(DEVELOPS) ## build/docs: docs/ as a site, with a search that works from 
 	$(BIN)/python -m sphinx --fail-on-warning --quiet --jobs auto -b html -c docs -d build/doctrees . build/docs $(ARGS)
 	@echo "open $(CURDIR)/build/docs/index.html"
 
-generate: $(DEVELOPS) ## write what is made from catalogue, tables, configuration keys and rules (METRICS.md, docs/{configuration,runtimes,records,alerts}.md, alerts/rendered, dashboards/rendered, files, schema and README of the chart, tables and picture of docs/accuracy.md)
+generate: $(DEVELOPS) ## write what is made from catalogue, tables, configuration keys and rules (METRICS.md, docs/{configuration,runtimes,records,alerts}.md, alerts/rendered, dashboards/rendered, files, schema and README of the chart, tables and picture of docs/accuracy.md, docs/sample)
 	$(BIN)/python -m llm_serving_exporter.docgen.generate --write
 	$(BIN)/python -m llm_serving_alerts.generate --write
 	$(BIN)/python -m llm_serving_dashboards.generate --write
 	$(BIN)/python scripts/chart_schema.py --write
 	$(BIN)/python scripts/chart_readme.py --write
 	$(BIN)/python -m bench.accuracy --write
+	$(BIN)/python -m scripts.sample_review --write
+
+sample: $(DEVELOPS) ## the sample page of the cost review, docs/sample, and its picture, docs/img/review.png
+	@$(TOOLS) chromium
+	$(BIN)/python -m scripts.sample_review --write
+	$(BIN)/python -m scripts.sample_review --picture
 
 kustomize: $(DEVELOPS) ## write what deploy/kustomize takes from the Helm chart; needs helm
 	@$(TOOLS) helm

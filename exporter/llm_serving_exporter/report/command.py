@@ -23,12 +23,13 @@ from llm_serving_exporter.report.bills.review import add_bills
 from llm_serving_exporter.report.evidence.evidence import NoDataError, gather
 from llm_serving_exporter.report.evidence.fetch import Reader
 from llm_serving_exporter.report.evidence.names import Asking
-from llm_serving_exporter.report.evidence.week import Week, last_complete_week, parse_week
+from llm_serving_exporter.report.evidence.past import read_past
+from llm_serving_exporter.report.evidence.week import Week, last_complete_week, parse_week, span_of
 from llm_serving_exporter.report.figures.review import Review, build_review
 from llm_serving_exporter.report.pages.csv_files import render_figures_csv, render_hours_csv
 from llm_serving_exporter.report.pages.page import render_page
 from llm_serving_exporter.report.pages.summary import render_summary
-from llm_serving_exporter.report.settings.arguments import parser, settings_of
+from llm_serving_exporter.report.settings.arguments import parser, read_since, settings_of
 from llm_serving_exporter.report.settings.price_files import read_price_files
 from llm_serving_exporter.report.settings.settings import Server, Settings
 from llm_serving_exporter.state import review_runs
@@ -54,11 +55,12 @@ def run(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
 def _report(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     settings, timeout_seconds, warnings = settings_of(arguments, environ)
     pools = read_price_files(settings.price_files)
-    week = _asked(arguments.week, settings)
+    asked = _asked(arguments.week, settings)
+    since = read_since(arguments)
     access = _access(settings.server, environ)
     for warning in warnings:
         print_message(f"warning: {warning}")
-    made = _made(access, settings, week, timeout_seconds, _progress(always=arguments.progress), pools)
+    made = _made(access, settings, since or asked, timeout_seconds, _progress(always=arguments.progress), pools)
     if isinstance(made, int):
         return _noted(settings.out, made) if arguments.deliver else made
     status, files = _written(made, settings)
@@ -73,7 +75,7 @@ def _report(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 def _made(
     access: Access,
     settings: Settings,
-    week: Week | None,
+    week: Week | int | None,
     timeout_seconds: float,
     progress: Callable[[str], None],
     pools: PoolBook | None,
@@ -98,30 +100,36 @@ def _made(
 def make(
     prometheus: Prometheus,
     settings: Settings,
-    week: Week | None,
+    week: Week | int | None,
     progress: Callable[[str], None],
     pools: PoolBook | None = None,
 ) -> Review:
-    """The review of a week, None = the last that is over by Prometheus' clock. `pools`: what price files say of commitments and nodes.
+    """The review of a week, of the last whole hours (a number), or of the last week that is over by Prometheus' clock (None). `pools`: what
+    price files say of commitments and nodes.
 
     Raises ApiError and NoDataError where none can be made, ConfigError for a week that is not over.
     """
     zone = ZoneInfo(settings.timezone)
     now = prometheus.now()
     latest = last_complete_week(now, zone)
-    if week is not None and week.begin > latest.begin:
+    if isinstance(week, int):
+        week = span_of(now, week, zone)
+    elif week is not None and week.begin > latest.begin:
         raise ConfigError(
             Problem("flag --week", "", f"{week.name} is not over", f"The last that is over is {latest.name}.")
         )
     reader = Reader(prometheus, Asking(settings.identity_labels, settings.by_labels), progress)
-    evidence = replace(gather(reader, week or latest, now), pools=pools)
-    return add_bills(build_review(evidence, settings), evidence, settings, now, progress)
+    week = week or latest
+    evidence = replace(gather(reader, week, now), pools=pools)
+    past = read_past(reader, Path(settings.out), week)
+    evidence = replace(evidence, missing_parts=tuple(reader.missing))
+    return add_bills(build_review(evidence, settings, past), evidence, settings, now, progress)
 
 
 def write(made: Review, folder: Path, keep: int | None) -> list[Path]:
     """The files, whole or not at all; older weeks beyond `keep` are removed. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"cost-{made.week.name}"
+    name = f"cost-{made.week.file_name}"
     written = []
     for suffix, text in (
         (".html", render_page(made)),
@@ -132,7 +140,8 @@ def write(made: Review, folder: Path, keep: int | None) -> list[Path]:
         path = folder / f"{name}{suffix}"
         write_atomically(path, text.encode(errors="replace"))
         written.append(path)
-    if keep is not None:
+    # a span is no week: it takes no week's place
+    if keep is not None and not made.week.is_span:
         _remove_older(folder, keep)
     return written
 

@@ -109,7 +109,10 @@ def test_hours_that_one_week_does_not_know_are_left_out(moved: Review) -> None:
     assert moved.split.left_out == pytest.approx(1.9 - 4 * 2.0, abs=0.02)
     assert moved.change.left_out_before_usd == pytest.approx(8.0, abs=0.02)
     (said,) = (one for one in write_causes(moved.change) if one.startswith("Not compared"))
-    assert said == "Not compared: $1.90 of the week and $8.00 of the week before, in hours that only one of them knows."
+    assert (
+        said
+        == "Not compared: $1.90 of the week and $8.00 of the week before, because the same hours of the other one are not known."
+    )
 
 
 def test_the_cents_add_up_to_the_change(moved: Review) -> None:
@@ -135,7 +138,8 @@ def _add_up(review: Review) -> None:
 def test_it_is_said_as_a_human_would(moved: Review) -> None:
     first, second, _ = write_causes(moved.change)
     assert first == (
-        "The spend fell by $2,170: $1,882 because 2 replicas of m-move moved from H100 to L40S, from n3 to n4, $432 because leaver:8000 "
+        "GPU time cost $2,170 less than the week before: "
+        "$1,882 because 2 replicas of m-move moved from H100 to L40S, from n3 to n4, $432 because leaver:8000 "
         "went, $336 because GPUs ran at cheaper rates."
     )
     assert second == "Against that, $552 more because newcomer:8000 came."
@@ -187,7 +191,7 @@ def test_the_worked_example_of_the_docs() -> None:
     }
     assert made.split.total == pytest.approx(-756.8)
     assert write_causes(made.change) == (
-        "The spend fell by $757: $806 because 1 replica of m moved from H100 to L40S.",
+        "GPU time cost $757 less than the week before: $806 because 1 replica of m moved from H100 to L40S.",
         "Against that, $100 more because c came.",
     )
 

@@ -58,7 +58,7 @@ CASES: dict[str, tuple[Facts, str, Facts]] = {
     ),
     "cause of the change": (
         Facts(NOW, EARLIER, Change(Split(list_price=-2.0, volume=12.0, idle=-2.0))),
-        "The spend rose by $8.00: $12.00 because more tokens were served.",
+        "GPU time cost $8.00 more than the week before: $12.00 because more tokens were served.",
         Facts(NOW, NOW, Change(Split(list_price=-2.0, volume=4.0, idle=-2.0))),
     ),
     "dearer model": (
@@ -68,7 +68,7 @@ CASES: dict[str, tuple[Facts, str, Facts]] = {
     ),
     "over budget": (
         Facts(NOW, EARLIER, outlook=MONTH),
-        "At this week's rate a month comes to $500, $100 above the budget of $400.",
+        "At the rate of the week a month comes to $500, $100 above the budget of $400.",
         Facts(NOW, EARLIER, outlook=replace(MONTH, budget_usd=600.0, budget_used_ratio=0.83)),
     ),
     "idle": (
@@ -113,12 +113,12 @@ CASES: dict[str, tuple[Facts, str, Facts]] = {
     ),
     "pages": (
         Facts(NOW, EARLIER, alerts=AlertSums(2, 90.0, 0, 0.0, (AlertRow("A", "critical", 2, 90.0),))),
-        "2 pages in 1.5 hours of firing; the noisiest alert was A.",
+        "Alerts paged somebody 2 times, firing for 1.5 hours in all; the noisiest was A.",
         Facts(NOW, EARLIER, alerts=AlertSums(0, 0.0, 3, 5.0, (AlertRow("B", "warning", 3, 5.0),))),
     ),
     "API price": (
         Facts(NOW, EARLIER, outlook=replace(MONTH, api=API)),
-        "At the price of An API the week's tokens would have cost $80.00, 20 % less than here. Serving them here breaks even at",
+        "At the price of An API the tokens of the week would have cost $80.00, 20 % less than here. Serving them here breaks even at",
         Facts(NOW, EARLIER, outlook=MONTH),
     ),
     "unattributed": (

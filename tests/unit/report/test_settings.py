@@ -48,6 +48,7 @@ price_file: [prices.yml, /etc/other.yml]
 schedule: 0 7 * * mon
 webhook_url_env: HOOK
 smtp: {host: mail.example.com, port: 2525, from: a@example.com, to: [b@example.com], username: me, password_env: MAIL_PASSWORD}
+dashboards_url: https://grafana.example.com/grafana/
 """,
         tmp_path,
     )
@@ -67,6 +68,7 @@ smtp: {host: mail.example.com, port: 2525, from: a@example.com, to: [b@example.c
         "0 7 * * mon",
         Secret(env="HOOK"),
         Smtp("mail.example.com", "a@example.com", ("b@example.com",), 2525, True, "me", Secret(env="MAIL_PASSWORD")),
+        dashboards_url="https://grafana.example.com/grafana",
         price_files=(str(tmp_path / "prices.yml"), "/etc/other.yml"),
     )
     # one needs no list, and flags win
@@ -148,6 +150,22 @@ smtp: {host: 'a b', from: nobody, to: [], starttls: false, username: me, passwor
         (
             "smtp: {host: x, from: a@b.c, to: [d@e.f], username: me}",
             "smtp: a user name and a password belong together.",
+        ),
+        (
+            "dashboards_url: 'javascript:alert(1)'",
+            'dashboards_url: "javascript:alert(1)" is not a URL that a link can begin with.',
+        ),
+        (
+            "dashboards_url: https://me:s@g",
+            "dashboards_url: the URL holds a user name or password, and the page would show it.",
+        ),
+        (
+            "dashboards_url: https://g/?orgId=1",
+            'dashboards_url: "https://g/?orgId=1" is not a URL that a link can begin with.',
+        ),
+        (
+            "dashboards_url: https://g/d/abc",
+            'dashboards_url: "https://g/d/abc" is the address of one dashboard. Write what stands before /d/',
         ),
         ("by_labels: [1a]", 'by_labels[0]: "1a" is not a label\'s name.'),
     ],

@@ -65,7 +65,7 @@ def gather(reader: Reader, week: Week, now_unix_seconds: float) -> Evidence:
     notes += _note_absences([one for one in absences if one.end is None or one.end > week.begin])
     if gaps_before:
         notes.append(
-            f"The week before has {len(gaps_before)} gaps too, so the figures that this week is compared with may be too low."
+            f"{previous.name} has {len(gaps_before)} gaps too, so the figures that {week.name} is compared with may be too low."
         )
     if len(holes) > MOST_GAPS:
         notes.append(
@@ -234,7 +234,7 @@ def _note_memory(
     needed = now - previous.begin
     if retention is not None and retention < needed:
         said.append(
-            f"Prometheus keeps samples for {format_duration(retention)}; the review of {week.name} and the week before needs "
+            f"Prometheus keeps samples for {format_duration(retention)}; the review of {week.name} and {week.one_before} needs "
             f"{format_duration(float(round(needed / HOUR_SECONDS)) * HOUR_SECONDS)}. Raise "
             "--storage.tsdb.retention.time, or make the review sooner."
         )
@@ -248,7 +248,7 @@ def _note_begin(week: Week, first: int | None, zone: ZoneInfo) -> list[str]:
         return []
     moment = datetime.fromtimestamp(week.hours[first].begin, zone)
     return [
-        f"Data of {week.name} begin on {moment:%a %d %b at %H:%M}: the first {first} hours of the week are in no figure."
+        f"Data of {week.name} begin on {moment:%a %d %b at %H:%M}: the first {first} hours of {week.this} are in no figure."
     ]
 
 

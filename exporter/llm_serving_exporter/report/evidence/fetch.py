@@ -48,6 +48,13 @@ class Reader:
                     unread.append(quantity.name)
         return Usage(**found, unread=tuple(unread))
 
+    def recorded_lines(self, quantity: Quantity, week: Week) -> tuple[Line, ...]:
+        """Growth of a counter by hour as the rule pack recorded it. Raises ApiError."""
+        return tuple(
+            Line(owner_of(labels, self.asking.identity), tuple(labels.get(label, "") for label in quantity.of), hours)
+            for labels, hours in self.hourly(lambda seconds: self.asking.recorded(quantity), week, whole=True)
+        )
+
     def attempt(self, what: str, read: Callable[..., T], *arguments: object) -> T | None:
         """What `read` finds; None, and a line in `missing`, where it cannot be read."""
         try:
@@ -58,11 +65,12 @@ class Reader:
             self.missing.append(f"{what} could not be read: {error}")
             return None
 
-    def hourly(self, query: Callable[[float], str], week: Week) -> list[tuple[Labels, Hours]]:
-        """Series with a value for each hour, asked for at its end. `query` is written for a length in seconds."""
+    def hourly(self, query: Callable[[float], str], week: Week, *, whole: bool = False) -> list[tuple[Labels, Hours]]:
+        """Series with a value for each hour, asked for at its end. `query` is written for a length in seconds. `whole`: all hours at once,
+        for queries that read a sample an hour."""
         at = {round(hour.end): index for index, hour in enumerate(week.hours)}
         found: dict[tuple[tuple[str, str], ...], list[float | None]] = {}
-        for chunk in _chunks(week.hours):
+        for chunk in (week.hours,) if whole else _chunks(week.hours):
             for labels, points in self._range(query(chunk[0].seconds), chunk[0].end, chunk[-1].end, HOUR_SECONDS):
                 line = found.setdefault(tuple(sorted(labels.items())), [None] * len(week.hours))
                 for moment, value in points:

@@ -1,4 +1,4 @@
-"""An ISO week in a time zone -> its hours. At clock changes it has 167 or 169 of them."""
+"""An ISO week in a time zone, or the last hours -> hours. At clock changes a week has 167 or 169 of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 HOUR_SECONDS = 3600.0
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _WEEK = re.compile(r"([0-9]{4})-?W([0-9]{2})")
 
 
@@ -19,7 +20,7 @@ class Hour:
     begin: float
     # Unix seconds
     end: float
-    # 0 for Monday to 6 for Sunday
+    # number of the day within the week, 0 for Monday to 6 for Sunday; of a span within the span
     day: int
     # of the local clock where the hour begins
     hour: int
@@ -32,16 +33,18 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Week:
-    """An ISO week in a time zone."""
+    """What is reviewed: an ISO week in a time zone, or a span of hours."""
 
-    # as in "2026-W46"
+    # as in "2026-W46"; of a span "24 hours to 2026-11-25 14:00"
     name: str
     # the time zone's name, as in "Europe/Berlin"
     zone: str
-    # its first day
+    # its first day, a Monday but for spans
     monday: date
-    # its hours in order: 168, or 167 or 169 where clocks change
+    # its hours in order: 168, or 167 or 169 where clocks change; of a span as many as it has
     hours: tuple[Hour, ...]
+    # whether it is a span of hours and no calendar week
+    is_span: bool = False
 
     @property
     def begin(self) -> float:
@@ -55,14 +58,45 @@ class Week:
 
     @property
     def length_hours(self) -> float:
-        """168, but for clock changes."""
+        """168, but for clock changes and spans."""
         return (self.end - self.begin) / HOUR_SECONDS
+
+    @property
+    def file_name(self) -> str:
+        """What its files are called: "2026-W46", or "since-2026-11-24T14-24h"."""
+        if not self.is_span:
+            return self.name
+        begin = datetime.fromtimestamp(self.begin, ZoneInfo(self.zone))
+        return f"since-{begin:%Y-%m-%dT%H}-{round(self.length_hours)}h"
+
+    @property
+    def this(self) -> str:
+        """How a sentence calls it: "the week", "these 24 hours"."""
+        return f"these {round(self.length_hours)} hours" if self.is_span else "the week"
+
+    @property
+    def one_before(self) -> str:
+        """How a sentence calls what it is compared with."""
+        return f"the {round(self.length_hours)} hours before" if self.is_span else "the week before"
+
+    @property
+    def each(self) -> str:
+        """How often an amount of it comes: "a week", "in 24 hours"."""
+        return f"in {round(self.length_hours)} hours" if self.is_span else "a week"
+
+    @property
+    def days(self) -> tuple[str, ...]:
+        """Its days, short: "Mon" to "Sun", of a span with the day of the month."""
+        if not self.is_span:
+            return WEEKDAYS
+        last = self.hours[-1].day
+        return tuple(f"{self.monday + timedelta(days=day):%a %-d}" for day in range(last + 1))
 
 
 def week_of(year: int, number: int, zone: ZoneInfo) -> Week:
     """An ISO week. Raises ValueError where the year has no such week."""
     monday = date.fromisocalendar(year, number, 1)
-    begin, end = (_midnight(monday + timedelta(days=days), zone) for days in (0, 7))
+    begin, end = (find_midnight(monday + timedelta(days=days), zone) for days in (0, 7))
     hours = []
     at = begin
     while at < end:
@@ -70,6 +104,20 @@ def week_of(year: int, number: int, zone: ZoneInfo) -> Week:
         hours.append(Hour(at, min(at + HOUR_SECONDS, end), (local.date() - monday).days, local.hour))
         at += HOUR_SECONDS
     return Week(f"{year}-W{number:02d}", zone.key, monday, tuple(hours))
+
+
+def span_of(end_unix_seconds: float, hours: int, zone: ZoneInfo) -> Week:
+    """The whole hours before a moment; `hours` is at least 1."""
+    end = end_unix_seconds // HOUR_SECONDS * HOUR_SECONDS
+    begin = end - hours * HOUR_SECONDS
+    first = datetime.fromtimestamp(begin, zone).date()
+    found = []
+    for number in range(hours):
+        at = begin + number * HOUR_SECONDS
+        local = datetime.fromtimestamp(at, zone)
+        found.append(Hour(at, at + HOUR_SECONDS, (local.date() - first).days, local.hour))
+    name = f"{hours} hours to {datetime.fromtimestamp(end, zone):%Y-%m-%d %H:%M}"
+    return Week(name, zone.key, first, tuple(found), is_span=True)
 
 
 def parse_week(text: str, zone: ZoneInfo) -> Week:
@@ -91,11 +139,14 @@ def last_complete_week(now_unix_seconds: float, zone: ZoneInfo) -> Week:
 
 
 def week_before(week: Week, zone: ZoneInfo) -> Week:
-    """The week before."""
+    """The week before; of a span as many hours before it."""
+    if week.is_span:
+        return span_of(week.begin, len(week.hours), zone)
     year, number, _ = (week.monday - timedelta(days=7)).isocalendar()
     return week_of(year, number, zone)
 
 
-def _midnight(day: date, zone: ZoneInfo) -> float:
+def find_midnight(day: date, zone: ZoneInfo) -> float:
+    """Unix seconds at which a day begins."""
     # a midnight that a clock change skips is read with the offset before it, so that the day begins at the change
     return datetime.combine(day, time(), tzinfo=zone).astimezone(UTC).timestamp()

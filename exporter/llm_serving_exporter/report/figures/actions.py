@@ -30,11 +30,11 @@ class Kind(StrEnum):
 
 
 _WORTH = {
-    Kind.CASH: "saves {} a week",
-    Kind.AT_MOST: "saves up to {} a week",
-    Kind.CAPACITY: "frees capacity worth {} a week",
-    Kind.CAPACITY_AT_MOST: "frees capacity worth up to {} a week",
-    Kind.LOST: "cost {} in the week",
+    Kind.CASH: "saves {} {each}",
+    Kind.AT_MOST: "saves up to {} {each}",
+    Kind.CAPACITY: "frees capacity worth {} {each}",
+    Kind.CAPACITY_AT_MOST: "frees capacity worth up to {} {each}",
+    Kind.LOST: "cost {} in {this}",
 }
 
 
@@ -50,11 +50,15 @@ class Action:
     usd_per_week: float
     # whether that is money saved, capacity freed or money lost
     kind: Kind
+    # how often it comes: "a week", "in 24 hours"
+    each: str = "a week"
+    # of what it is: "the week", "these 24 hours"
+    this: str = "the week"
 
     @property
     def worth(self) -> str:
         """The amount, and what it is."""
-        return _WORTH[self.kind].format(usd(self.usd_per_week))
+        return _WORTH[self.kind].format(usd(self.usd_per_week), each=self.each, this=self.this)
 
 
 def _move_load(name: str, gpu_hours: float, worth: float) -> Action:

@@ -26,11 +26,11 @@ _MOST_CAUSES = 3
 _MOST_NAMES = 2
 
 
-def write_causes(change: Change) -> tuple[str, ...]:
+def write_causes(change: Change, this: str = "the week", one_before: str = "the week before") -> tuple[str, ...]:
     """What moved the spend and what held against it, the largest first; at most two sentences, and a third where part of the weeks is
-    compared with nothing."""
+    compared with nothing. `this`, `one_before`: how sentences call what is compared."""
     total = change.split.total
-    moved = "rose" if total > 0 else "fell"
+    moved = f"GPU time cost {usd(abs(total))} {'more' if total > 0 else 'less'} than {one_before}"
     parts = _list_parts(change)
     # where causes cancel each other out, they and not their sum say what is large
     least = _LEAST_SHARE * max(abs(total), max((abs(value) for value, _ in parts), default=0.0))
@@ -39,19 +39,21 @@ def write_causes(change: Change) -> tuple[str, ...]:
     against = [part for part in large if part[0] * total <= 0][:_MOST_CAUSES]
     said = []
     if round(100 * total) == 0:
-        said.append("The spend is the same as the week before.")
+        said.append(f"GPU time cost the same as {one_before}.")
     elif along:
-        said.append(f"The spend {moved} by {usd(abs(total))}: {_join(along)}.")
+        said.append(f"{moved}: {_join(along)}.")
     else:
-        said.append(f"The spend {moved} by {usd(abs(total))}.")
+        said.append(f"{moved}.")
     if against:
         other = "more" if total <= 0 else "less"
         said.append(f"Against that, {_join(against, other)}.")
-    if change.left_out_usd >= 0.005 or change.left_out_before_usd >= 0.005:
-        said.append(
-            f"Not compared: {usd(change.left_out_usd)} of the week and {usd(change.left_out_before_usd)} of the week before, in hours "
-            "that only one of them knows."
-        )
+    left_out = [
+        f"{usd(value)} of {of}"
+        for value, of in ((change.left_out_usd, this), (change.left_out_before_usd, one_before))
+        if value >= 0.005
+    ]
+    if left_out:
+        said.append(f"Not compared: {' and '.join(left_out)}, because the same hours of the other one are not known.")
     return tuple(said)
 
 
@@ -78,8 +80,9 @@ def _list_parts(change: Change) -> list[tuple[float, str]]:
 def _name(movements: Sequence[Movement], kind: Kind) -> str:
     names = [one.name for one in movements if one.kind == kind]
     rest = len(names) - _MOST_NAMES
-    shown = ", ".join(names[:_MOST_NAMES]) or "other things"
-    return f"{shown} and {rest} more" if rest > 0 else shown
+    if rest > 0:
+        return f"{', '.join(names[:_MOST_NAMES])} and {rest} more"
+    return " and ".join(names) or "other things"
 
 
 def _write_hardware(change: Change) -> str:

@@ -18,6 +18,8 @@ class Seen:
     hours: float
     # all hours of the week
     of: float
+    # whether it is a span of hours and no week
+    is_span: bool = False
 
     @property
     def missing_share(self) -> float:
@@ -31,11 +33,11 @@ def measure_coverage(week: Week, usage: Usage, sums: Totals, gaps: Iterable[Gap]
     if gaps is None:
         known = sum_by_hour(usage.gpu_seconds, len(week.hours))
         there = (hour.seconds for hour, value in zip(week.hours, known, strict=True) if value is not None)
-        return Seen(sum(there) / HOUR_SECONDS, week.length_hours)
+        return Seen(sum(there) / HOUR_SECONDS, week.length_hours, week.is_span)
     left = (week.end - week.hours[begins].begin) / HOUR_SECONDS
     lost = sum(missing_gpu_seconds(gap) for gap in gaps) / HOUR_SECONDS
     have = sums.gpu_hours or 0.0
-    return Seen(left * have / (have + lost) if lost else left, week.length_hours)
+    return Seen(left * have / (have + lost) if lost else left, week.length_hours, week.is_span)
 
 
 def missing_gpu_seconds(gap: Gap) -> float:

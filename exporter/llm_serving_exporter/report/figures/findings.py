@@ -44,6 +44,10 @@ class Facts:
     attainments: tuple[Attainment, ...] = ()
     # floating commitments; None without any
     pools: Pools | None = None
+    # how sentences call what is reviewed
+    this: str = "the week"
+    # how sentences call what it is compared with
+    one_before: str = "the week before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ def _cause(facts: Facts) -> str | None:
         return None
     if abs(facts.change.split.total) < 0.03 * facts.earlier.usd:
         return None
-    return write_causes(facts.change)[0]
+    return write_causes(facts.change, facts.this, facts.one_before)[0]
 
 
 def _dearer(facts: Facts) -> str | None:
@@ -105,7 +109,7 @@ def _dearer(facts: Facts) -> str | None:
         return None
     rise, row = worst
     return (
-        f"Tokens of {row.model_name or '(no model name)'} cost {percent(rise, 0)} more than the week before: "
+        f"Tokens of {row.model_name or '(no model name)'} cost {percent(rise, 0)} more than {facts.one_before}: "
         f"{usd(row.now.blended_usd_per_million)} a million instead of {usd(row.before.blended_usd_per_million)}."
     )
 
@@ -212,7 +216,8 @@ def _budget(facts: Facts) -> str | None:
     if found is None or found.budget_usd is None or found.budget_used_ratio is None or found.budget_used_ratio <= 1:
         return None
     over = found.projected_usd - found.budget_usd
-    return f"At this week's rate a month comes to {usd(found.projected_usd)}, {usd(over)} above the budget of {usd(found.budget_usd)}."
+    month = f"At the rate of {facts.this} a month comes to {usd(found.projected_usd)}"
+    return f"{month}, {usd(over)} above the budget of {usd(found.budget_usd)}."
 
 
 def _api(facts: Facts) -> str | None:
@@ -223,7 +228,7 @@ def _api(facts: Facts) -> str | None:
     apart = percent(abs(api.api_usd / api.own_usd - 1), 0)
     at = f" Serving them here breaks even at {amount(api.break_even_tokens_per_month)} tokens a month." if less else ""
     words = "less" if less else "more"
-    return f"At the price of {api.name} the week's tokens would have cost {usd(api.api_usd)}, {apart} {words} than here.{at}"
+    return f"At the price of {api.name} the tokens of {facts.this} would have cost {usd(api.api_usd)}, {apart} {words} than here.{at}"
 
 
 def _objectives(facts: Facts) -> str | None:
@@ -242,8 +247,8 @@ def _pages(facts: Facts) -> str | None:
     if facts.alerts is None or not facts.alerts.pages:
         return None
     loudest = facts.alerts.noisiest[0].alert if facts.alerts.noisiest else ""
-    times = f"{facts.alerts.pages} page{'' if facts.alerts.pages == 1 else 's'}"
-    return f"{times} in {hours(facts.alerts.page_minutes / 60)} hours of firing; the noisiest alert was {loudest}."
+    times = "once" if facts.alerts.pages == 1 else f"{facts.alerts.pages} times"
+    return f"Alerts paged somebody {times}, firing for {hours(facts.alerts.page_minutes / 60)} hours in all; the noisiest was {loudest}."
 
 
 def _gaps(facts: Facts) -> str | None:
@@ -254,9 +259,11 @@ def _gaps(facts: Facts) -> str | None:
     return f"{'At least' if least else 'About'} {usd(lost)} of GPU time falls into gaps in the data; it is not in the spend."
 
 
+# what pages that explain the change elsewhere leave out
+CAUSE_RULE = "cause of the change"
 RULES: dict[str, Callable[[Facts], str | None]] = {
     "unit cost and total apart": _apart,
-    "cause of the change": _cause,
+    CAUSE_RULE: _cause,
     "dearer model": _dearer,
     "over budget": _budget,
     "idle": _idle,

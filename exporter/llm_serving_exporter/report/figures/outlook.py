@@ -68,8 +68,10 @@ class Outlook:
     @property
     def of_hours(self) -> str:
         """On how much of the week it rests, where that is not all of it."""
-        if self.seen is None or self.seen.missing_share < _LEAST_SAID:
+        if self.seen is None or (self.seen.missing_share < _LEAST_SAID and not self.seen.is_span):
             return ""
+        if self.seen.missing_share < _LEAST_SAID:
+            return f"from {hours(self.seen.of)} hours"
         return f"from {hours(self.seen.hours)} of {hours(self.seen.of)} hours"
 
 

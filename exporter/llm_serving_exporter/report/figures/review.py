@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.report.bills.compare import BillReview
 from llm_serving_exporter.report.evidence import names
+from llm_serving_exporter.report.evidence.past import Past
 from llm_serving_exporter.report.evidence.usage import Evidence, Gap, Hours, Usage, sum_by_hour
 from llm_serving_exporter.report.evidence.week import Week
 from llm_serving_exporter.report.figures.actions import Action, choose_actions
+from llm_serving_exporter.report.figures.beyond import NOT_BEYOND, Beyond, ReadWeek, look_beyond
 from llm_serving_exporter.report.figures.change import Change, explain_change
 from llm_serving_exporter.report.figures.checks import CheckRow, sum_checks
 from llm_serving_exporter.report.figures.comparable import can_split, explain_no_comparison, note_gaps
@@ -52,6 +54,8 @@ from llm_serving_exporter.report.figures.tenants import split_by_tenant
 from llm_serving_exporter.report.figures.totals import PHASES, Totals, sum_usage
 from llm_serving_exporter.report.settings.settings import Settings
 
+NO_PAST = Past()
+
 
 @dataclass(frozen=True, slots=True)
 class Hourly:
@@ -67,6 +71,12 @@ class Hourly:
     reserve_replicas: Hours | None
     # USD by day of the week before, Monday first
     usd_by_day_before: tuple[float | None, ...] = (None,) * 7
+    # USD by hour of the week before
+    usd_by_hour_before: Hours = ()
+    # prompt tokens as sent
+    prompt_tokens: Hours = ()
+    # generated tokens
+    generated_tokens: Hours = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +143,12 @@ class Review:
     bills: BillReview | None = None
     # the spend by tenant; None where no gateway counts by tenant
     tenants: TenantSplit | None = None
+    # the weeks before, the month, and days that are unlike others
+    beyond: Beyond = NOT_BEYOND
+    # labels that tell fleets apart, as the settings have them
+    identity_labels: tuple[str, ...] = ()
+    # where Grafana shows the dashboards; "" where the settings do not say
+    dashboards_url: str = ""
 
     @property
     def split(self) -> Split | None:
@@ -163,8 +179,8 @@ class Review:
         return "at least" if any(gap.estimated_usd is None for gap in self.gaps or ()) else "about"
 
 
-def build_review(evidence: Evidence, settings: Settings) -> Review:
-    """Computes the review of a week."""
+def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -> Review:
+    """Computes the review of a week; `past` is what is known of the weeks before both."""
     book = evidence.book
     usage, earlier_usage = (
         count_once(week, settings.identity_labels) for week in (evidence.usage, evidence.usage_before)
@@ -173,6 +189,18 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
     now, earlier = sum_usage(usage), sum_usage(earlier_usage)
     there = measure_coverage(evidence.week, usage, now, evidence.gaps, evidence.begins)
     before = measure_coverage(evidence.previous, earlier_usage, earlier, evidence.gaps_before, evidence.begins_before)
+    whole_before, paid_before = earlier_usage, None
+    if earlier.usd is not None:
+        bought_before = measure_commitments(
+            earlier_usage, evidence.book_before, evidence.previous, settings.identity_labels, evidence.gaps_before or ()
+        )
+        pools_before = measure_pools(
+            earlier_usage, evidence.book_before, evidence.previous, evidence.pools, settings.identity_labels, evidence.gaps_before or (),
+            evidence.begins_before,
+        )  # fmt: skip
+        paid_before = (
+            earlier.usd + sum_unused_usd(bought_before) + (earlier.energy_usd or 0.0) + sum_effect(pools_before)
+        )
     refused = explain_no_comparison(evidence, (now, there), (earlier, before))
     if refused:
         earlier_usage, earlier = Usage(), Totals()
@@ -192,14 +220,7 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
     )
     unneeded = measure_spare(usage, evidence.fleet, count, by_the_hour)
     bought = measure_commitments(usage, book, evidence.week, identity, gaps)
-    bought_before = measure_commitments(
-        earlier_usage, evidence.book_before, evidence.previous, identity, evidence.gaps_before or ()
-    )
     pools = measure_pools(usage, book, evidence.week, evidence.pools, identity, gaps, evidence.begins)
-    pools_before = measure_pools(
-        earlier_usage, evidence.book_before, evidence.previous, evidence.pools, identity, evidence.gaps_before or (),
-        evidence.begins_before,
-    )  # fmt: skip
     promised = sum_moves(pools.moves) if pools is not None else {}
     offers = find_steady_load(usage, book, count, bought, identity, promised)
     owned_usd = sum(line.total for line in usage.cost if line.of[1] in owned)
@@ -210,7 +231,12 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
     reached = measure_attainments(usage, settings.objectives)
     fired = None if evidence.episodes is None else sum_alerts(evidence.episodes, evidence.week, evidence.watched_hours)
     invoice = build_invoice_rows(usage, book, identity)
-    facts = Facts(now, earlier, changed, models, unneeded, bought, ahead, gaps, fired, reached, pools)
+    paid = sum_invoice(invoice, bought, now.energy_usd) + sum_effect(pools)
+    week = evidence.week
+    facts = Facts(
+        now, earlier, changed, models, unneeded, bought, ahead, gaps, fired, reached, pools, week.this, week.one_before
+    )
+    before_by_hour = sum_by_hour(earlier_usage.cost, len(evidence.previous.hours))
     return Review(
         settings.title,
         evidence.week,
@@ -228,7 +254,10 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
         earlier,
         changed,
         apply_rules(facts),
-        choose_actions(now, unneeded, bought, offers, _by_phase(usage, by_the_hour), pools),
+        tuple(
+            replace(action, each=week.each, this=week.this)
+            for action in choose_actions(now, unneeded, bought, offers, _by_phase(usage, by_the_hour), pools)
+        ),
         models,
         build_label_rows(usage, earlier_usage, settings.by_labels),
         build_node_rows(usage, book, count),
@@ -241,10 +270,8 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
         sum_checks(evidence.fleet, evidence.week),
         evidence.gaps,
         invoice,
-        sum_invoice(invoice, bought, now.energy_usd) + sum_effect(pools),
-        None
-        if earlier.usd is None
-        else earlier.usd + sum_unused_usd(bought_before) + (earlier.energy_usd or 0.0) + sum_effect(pools_before),
+        paid,
+        None if earlier.usd is None else paid_before,
         Hourly(
             {phase: sum_by_hour((line for line in usage.cost if line.of[0] == phase), count) for phase in PHASES},
             tuple(
@@ -253,11 +280,22 @@ def build_review(evidence: Evidence, settings: Settings) -> Review:
             ),
             None if unneeded is None else unneeded.excess_by_hour,
             None if unneeded is None else unneeded.reserve_by_hour,
-            sum_by_day(sum_by_hour(earlier_usage.cost, len(evidence.previous.hours)), evidence.previous),
+            sum_by_day(before_by_hour, evidence.previous),
+            before_by_hour,
+            *(sum_by_hour(lines, count) for lines in (usage.prompt_tokens, usage.decode_tokens)),
         ),
         sum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
         pools,
         tenants=None if evidence.tenants is None else split_by_tenant(usage, evidence.tenants, count, identity),
+        beyond=look_beyond(
+            evidence,
+            past,
+            identity,
+            ReadWeek(usage, None if now.usd is None else paid, there.hours),
+            ReadWeek(whole_before, paid_before, before.hours),
+        ),
+        identity_labels=identity,
+        dashboards_url=settings.dashboards_url,
     )
 
 
@@ -271,8 +309,8 @@ def _by_phase(usage: Usage, rates: Collection[str]) -> dict[str, float]:
 
 
 def sum_by_day(hours: Hours, week: Week) -> tuple[float | None, ...]:
-    """Sums of the seven days, Monday first; None for a day without data."""
-    days: list[float | None] = [None] * 7
+    """Sums of the days, Monday first; None for a day without data."""
+    days: list[float | None] = [None] * len(week.days)
     for hour, value in zip(week.hours, hours, strict=True):
         if value is not None:
             days[hour.day] = (days[hour.day] or 0.0) + value

@@ -13,12 +13,15 @@ from llm_serving_exporter.render.numbers import hours as hours_text
 from llm_serving_exporter.report.evidence.usage import Hours
 from llm_serving_exporter.report.evidence.week import Hour, Week
 
-DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 WIDTH = 420
 # shades of a heatmap above 0
 _SHADES = 5
 # "$99,999"; two longer ones side by side would touch
 _LONGEST_ABOVE_COLUMN = 7
+# of the charts' font, generously
+_HALF_LETTER, _LETTER_HEIGHT = 3.5, 11.0
+# a column with such a label above it
+_NARROWEST = 48.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,10 @@ class Chart:
     labels: Sequence[Label] = ()
     # class of the style sheet: bar, heat or ""
     kind: str = ""
+    # in the same units
+    width: float = WIDTH
+    # whether its height is the style sheet's and its width that of its place; without labels
+    stretched: bool = False
 
 
 def draw_stacked_bar(parts: Sequence[tuple[str, float]], total: float) -> Chart:
@@ -100,8 +107,10 @@ def draw_stacked_bar(parts: Sequence[tuple[str, float]], total: float) -> Chart:
 def draw_causes(parts: Sequence[tuple[str, float]]) -> Chart:
     """A bar for each (cause, USD) to the left (less) or to the right (more) of a line."""
     most = max((abs(value) for _, value in parts), default=0.0) or 1.0
-    # room for the name, then for an amount of eight digits on either side
-    left, middle, reach, step = 92, 256, 68, 26
+    # room for the name, then for the longest amount on either side
+    left, middle, step = 92, 256, 26
+    longest = max((len(signed_usd_to_the_cent(value)) for _, value in parts), default=0)
+    reach = max(10.0, min(68.0, WIDTH - middle - 5 - 2 * _HALF_LETTER * longest))
     boxes, labels = [], []
     for index, (name, value) in enumerate(parts):
         y, width = index * step + 4, reach * abs(value) / most
@@ -116,13 +125,24 @@ def draw_causes(parts: Sequence[tuple[str, float]]) -> Chart:
     return Chart(f"Why the spend changed: {words}", height, boxes, (axis,), labels)
 
 
-def draw_days(by_phase: Mapping[str, Sequence[float | None]], before: Sequence[float | None]) -> Chart:
-    """A column for each day, USD stacked by phase, with a mark for the same day of the week before; None where nothing is known."""
-    sums = [sum(values[day] or 0.0 for values in by_phase.values()) for day in range(7)]
+def draw_days(
+    names: Sequence[str],
+    one_before: str,
+    by_phase: Mapping[str, Sequence[float | None]],
+    before: Sequence[float | None],
+) -> Chart:
+    """A column for each name, USD stacked by phase, with a mark for the same day of the week before; None where nothing is known.
+    `one_before`: how a sentence calls that week."""
+    count = len(names)
+    sums = [sum(values[day] or 0.0 for values in by_phase.values()) for day in range(count)]
+    before = [*before, *[None] * count][:count]
     most = max((*sums, *(value or 0.0 for value in before)), default=0.0) or 1.0
-    top, height, step, width = 18, 116, WIDTH / 7, 38
+    step = WIDTH / count
+    top, height, width = 20, 116, min(38.0, step - 6)
+    # of narrow columns each second has a label
+    every = -(-_NARROWEST // step)
     boxes, rules, labels = [], [], []
-    for day, name in enumerate(DAYS):
+    for day, name in enumerate(names):
         x, y = day * step + (step - width) / 2, float(top + height)
         for phase, values in by_phase.items():
             tall = height * (values[day] or 0.0) / most
@@ -130,17 +150,25 @@ def draw_days(by_phase: Mapping[str, Sequence[float | None]], before: Sequence[f
                 y -= tall
                 boxes.append(Box(phase, round(x, 1), y, width, tall, f"{name} {phase}: {usd(values[day])}"))
         middle = round(x + width / 2, 1)
-        if sums[day]:
-            labels.append(Label(_write_short(sums[day]), middle, round(y - 5, 1), "middle"))
         earlier = before[day]
+        above = y - 5
         if earlier is not None:
             mark = top + height - height * earlier / most
-            hint = f"the week before: {usd(earlier)}"
+            hint = f"{one_before}: {usd(earlier)}"
             rules.append(Rule("mark", round(x - 4, 1), mark, round(x + width + 4, 1), mark, hint))
-        labels.append(Label(name, middle, top + height + 14, "middle", soft=True))
+            # the mark would strike the figure through
+            above = mark - 4 if above - _LETTER_HEIGHT < mark < above + 3 else above
+        if sums[day] and day % every == 0:
+            text = _write_short(sums[day])
+            # within the chart, where the column is narrower than its label
+            reach = len(text) * _HALF_LETTER
+            at = round(min(max(middle, reach), WIDTH - reach), 1)
+            labels.append(Label(text, at, round(above, 1), "middle"))
+        if day % every == 0:
+            labels.append(Label(name, middle, top + height + 14, "middle", soft=True))
     rules.append(Rule("axis", 0, top + height, WIDTH, top + height))
-    words = ", ".join(f"{name} {usd(value)}" for name, value in zip(DAYS, sums, strict=True))
-    return Chart(f"Spend by day: {words}", top + height + 20, boxes, rules, labels)
+    words = ", ".join(f"{name} {usd(value)}" for name, value in zip(names, sums, strict=True))
+    return Chart(f"Spend: {words}", top + height + 20, boxes, rules, labels)
 
 
 def _write_short(value: float) -> str:
@@ -154,20 +182,20 @@ def draw_heatmap(what: str, unit: str, week: Week, hours: Hours) -> Chart:
     own beside its twin."""
     columns = _count_columns(week)
     most = max((value for value in hours if value is not None), default=0.0)
-    left, top, step = 30, 4, 14
+    left, top, step = 48 if week.is_span else 30, 4, 14
     wide = (WIDTH - left) / columns
     boxes, labels = [], []
     for hour, column, value in _place_hours(week, hours):
-        when = f"{DAYS[hour.day]} {hour.hour:02d}:00"
+        when = f"{week.days[hour.day]} {hour.hour:02d}:00"
         if value is None:
             kind, hint = "none", f"{when}: no data"
         else:
             shade = 0 if not most or value <= 0 else min(_SHADES, 1 + int(_SHADES * value / most * 0.9999))
             kind, hint = f"h{shade}", f"{when}: {hours_text(value)} {unit}"
         boxes.append(Box(kind, left + column * wide, top + hour.day * step, wide - 1, step - 1, hint))
-    for day, name in enumerate(DAYS):
+    for day, name in enumerate(week.days):
         labels.append(Label(name, left - 5, top + day * step + 10, "end", soft=True))
-    below = top + 7 * step
+    below = top + len(week.days) * step
     for clock in (0, 6, 12, 18):
         labels.append(Label(f"{clock:02d}", round(left + clock * wide, 1), below + 12, soft=True))
     # on a line of its own: between the clock and the edge there is no room for a large number
@@ -180,7 +208,7 @@ def draw_heatmap(what: str, unit: str, week: Week, hours: Hours) -> Chart:
 
 
 def _count_columns(week: Week) -> int:
-    most = max(sum(1 for hour in week.hours if hour.day == day) for day in range(7))
+    most = max(sum(1 for hour in week.hours if hour.day == day) for day in range(len(week.days)))
     return max(24, most)
 
 

@@ -40,7 +40,7 @@ LABELS = (
 COLUMNS = ("week", "section", "item", *LABELS, "value", "unit")
 HOUR_COLUMNS = (
     "week", "hour_begin", "utc_offset_hours", "hour_begin_unix_seconds", *(f"{phase}_usd" for phase in PHASES), "idle_gpu_hours",
-    "excess_replicas", "reserve_replicas",
+    "excess_replicas", "reserve_replicas", "prompt_tokens", "generated_tokens",
 )  # fmt: skip
 # OWASP, CSV Injection; tabs and line breaks, which it also names, are blanks before this is looked at
 _FORMULA = ("=", "+", "-", "@")
@@ -69,7 +69,8 @@ def render_hours_csv(review: Review) -> str:
         columns = [hourly.usd[phase][index] for phase in PHASES]
         columns += [hourly.idle_gpu_hours[index]]
         columns += [
-            line[index] if line is not None else None for line in (hourly.excess_replicas, hourly.reserve_replicas)
+            line[index] if line else None
+            for line in (hourly.excess_replicas, hourly.reserve_replicas, hourly.prompt_tokens, hourly.generated_tokens)
         ]
         begin = datetime.fromtimestamp(hour.begin, zone)
         offset = (begin.utcoffset() or timedelta()).total_seconds() / HOUR_SECONDS
@@ -103,6 +104,7 @@ def _list_rows(review: Review) -> Iterator[Row]:
         *list_bill_figures(review),
         *list_pool_figures(review),
         *_list_gaps(review),
+        *_list_beyond(review),
     ):
         yield review.week.name, section, item, labels, value, unit
 
@@ -250,6 +252,32 @@ def _list_gaps(review: Review) -> Iterator[_Figure]:
         yield "gaps", item, labels, gap.recovered.get("cost"), "USD recovered"
         yield "gaps", item, labels, gap.estimated_usd, "USD estimated"
     for sentence in (*review.notes, *review.missing_parts):
+        yield "notes", sentence, {}, None, ""
+
+
+def _list_beyond(review: Review) -> Iterator[_Figure]:
+    """The month to date, days that are unlike others, and the settings that decide what a week is: a later review reads these."""
+    month = review.beyond.month
+    if month is not None:
+        yield "month_to_date", "paid", {}, month.usd, "USD"
+        yield "month_to_date", "hours_known", {}, month.known_hours, "hours"
+        yield "month_to_date", "hours_not_known", {}, month.unknown_hours, "hours"
+        yield "month_to_date", "not_known_estimate", {}, month.unknown_usd, "USD"
+        yield "month_to_date", "run_rate", {}, month.usd_per_hour, "USD per hour"
+        yield "month_to_date", "forecast", {}, month.forecast_usd, "USD per calendar month"
+        yield "month_to_date", "budget_reached", {}, month.budget_reached, "unix seconds"
+    for day in review.beyond.unusual:
+        labels = {
+            "model_name": day.model_name,
+            "target": day.target,
+            "label": "day",
+            "label_value": review.week.days[day.day],
+        }
+        yield "unusual_days", day.measure, labels, day.value, "value"
+        yield "unusual_days", day.measure, labels, day.usual, "usual value"
+    for item, text in (("timezone", review.week.zone), ("identity_labels", ",".join(review.identity_labels))):
+        yield "settings", item, {"label": "setting", "label_value": text}, None, "text"
+    for sentence in review.beyond.refused:
         yield "notes", sentence, {}, None, ""
 
 

@@ -18,14 +18,16 @@ from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.figures.rows import ModelRow
 from llm_serving_exporter.report.figures.split import Split
 from llm_serving_exporter.report.figures.totals import TOKEN_PHASES, Totals
+from llm_serving_exporter.report.pages.links import COST, MODEL_VARIABLE, link_week
 from llm_serving_exporter.report.pages.tables import MOST_ROWS, Cell, Column, Table, name_cell, number_cell
 
 _PRINTED_MODELS, _PRINTED_CHANGES, _PRINTED_REASONS = 8, 5, 3
 # a change of a unit cost below 3 % has no colour
 _LEAST_COLOURED_CHANGE = 0.03
+_ALL = "All"
 _COST_COLUMNS = (
     Column("Model", number=False), Column("Spend", "USD"), Column("Change"), Column("Share"), Column("Tokens", "in + out"),
-    Column("Blended", "USD/M"), Column("Change"), Column("Prefill", "busy, $/M"), Column("Prefill", "with idle, $/M"),
+    Column("All tokens", "USD/M"), Column("Change"), Column("Prefill", "busy, $/M"), Column("Prefill", "with idle, $/M"),
     Column("Decode", "busy, $/M"), Column("Decode", "with idle, $/M"), Column("Requests", "USD/1,000"), Column("Tokens", "per USD"),
 )  # fmt: skip
 _CHANGE_COLUMNS = (Column("Model", number=False), Column("Change", "USD"))
@@ -50,7 +52,7 @@ class ModelTables:
 def build_model_tables(review: Review) -> ModelTables:
     """Unit costs by model, the most expensive first, then what they are made of."""
     models = review.models[:MOST_ROWS]
-    foot = tuple(_cost_cells(review, "All", review.now, review.earlier)) if len(models) > 1 else ()
+    foot = tuple(_cost_cells(review, _ALL, review.now, review.earlier)) if len(models) > 1 else ()
     costs = [tuple(_cost_cells(review, row.model_name, row.now, row.before)) for row in models]
     reasons = [tuple(_reason_cells(row)) for row in models]
     left_out = len(review.models) - len(models)
@@ -67,7 +69,7 @@ def usd_per_thousand_requests(sums: Totals) -> float | None:
 
 
 def _cost_cells(review: Review, name: str, now: Totals, before: Totals) -> Iterator[Cell]:
-    yield name_cell(name)
+    yield name_cell(name, link="" if name == _ALL else link_week(review, COST, **{MODEL_VARIABLE: name}))
     yield number_cell(usd_plain(now.usd), now.usd)
     moved = change(now.usd, before.usd)
     yield number_cell(signed_percent(moved), moved)

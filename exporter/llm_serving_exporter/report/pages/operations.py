@@ -11,6 +11,7 @@ from llm_serving_exporter.render.numbers import amount, hours, percent, usd, usd
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.figures.rows import AlertSums
 from llm_serving_exporter.report.pages.charts import Chart, draw_heatmap
+from llm_serving_exporter.report.pages.links import EXPORTER, link_board
 from llm_serving_exporter.report.pages.tables import MOST_ROWS, Cell, Column, Table, name_cell, number_cell
 
 _PRINTED_GAPS = 4
@@ -128,7 +129,11 @@ def build_gaps(review: Review) -> Gaps:
         rows.append(
             (
                 name_cell(gap.target),
-                Cell(f"{begin:%a %H:%M}" + ("" if gap.ends else ", to the end"), gap.begin),
+                Cell(
+                    f"{begin:%a %H:%M}" + ("" if gap.ends else ", to the end"),
+                    gap.begin,
+                    link=link_board(review, EXPORTER, gap.begin - 3600, gap.end + 3600),
+                ),
                 number_cell(f"{length:.2f}", length),
                 number_cell(usd_plain(recovered), recovered),
                 number_cell(usd_plain(gap.estimated_usd), gap.estimated_usd),

@@ -17,8 +17,8 @@ from markupsafe import Markup
 from llm_serving_exporter import __version__
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.report.figures.review import Review
-from llm_serving_exporter.report.pages.charts import WIDTH
-from llm_serving_exporter.report.pages.headline import build_heading, build_tiles
+from llm_serving_exporter.report.pages.first_page import build_first_page
+from llm_serving_exporter.report.pages.headline import build_heading
 from llm_serving_exporter.report.pages.sections import build_sections
 
 LONGEST_TEXT = 400
@@ -36,7 +36,7 @@ def render_page(review: Review) -> str:
         script=Markup(script),  # noqa: S704
         version=__version__,
         heading=build_heading(review),
-        tiles=build_tiles(review),
+        first=build_first_page(review),
         sections=build_sections(review),
     )
 
@@ -52,7 +52,6 @@ def make_environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["coordinate"] = _write_coordinate
-    environment.globals["chart_width"] = WIDTH
     return environment
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.pages.bills import build_bills
-from llm_serving_exporter.report.pages.headline import build_action_lines, list_findings
+from llm_serving_exporter.report.pages.headline import build_notes, list_findings
+from llm_serving_exporter.report.pages.history import build_month_section, build_trend_section, build_unusual_days
 from llm_serving_exporter.report.pages.model_tables import build_model_tables
 from llm_serving_exporter.report.pages.operations import build_gaps, build_hour_maps, build_service
 from llm_serving_exporter.report.pages.pools import build_pools
@@ -47,17 +48,21 @@ class ShownSection:
     shown: Any
 
 
+# after page one, which has a template of its own
 SECTIONS = (
+    Section("notes", build_notes),
     Section("findings", list_findings),
-    Section("actions", build_action_lines),
     Section("spend_by_phase", build_spend_by_phase),
     Section("change", build_change),
+    Section("unusual_days", build_unusual_days),
     Section("models", build_model_tables),
     Section("tenants", build_tenants),
     Section("movements", build_movements),
+    Section("trend", build_trend_section),
+    Section("month_to_date", build_month_section),
+    Section("month", build_month),
     Section("hours", build_hour_maps),
     Section("labels", build_label_tables),
-    Section("month", build_month),
     Section("invoice", build_invoice),
     Section("pools", build_pools),
     Section("bills", build_bills),

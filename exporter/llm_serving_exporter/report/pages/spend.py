@@ -17,16 +17,19 @@ from llm_serving_exporter.render.numbers import (
     usd,
     usd_plain,
 )
-from llm_serving_exporter.report.figures.causes import CAUSE_WORDS, write_causes
+from llm_serving_exporter.report.figures.causes import CAUSE_WORDS
 from llm_serving_exporter.report.figures.formulas import change, ratio
 from llm_serving_exporter.report.figures.outlook import ApiComparison, Outlook
 from llm_serving_exporter.report.figures.review import Review, sum_by_day
 from llm_serving_exporter.report.figures.totals import PHASES
 from llm_serving_exporter.report.pages.charts import Chart, draw_causes, draw_days, draw_stacked_bar
+from llm_serving_exporter.report.pages.headline import describe_split
 from llm_serving_exporter.report.pages.tables import MOST_ROWS, Cell, Column, Table, name_cell, number_cell
 
 _PRINTED_LABELS, _PRINTED_MOVEMENTS, _SHOWN_NODES, _SHOWN_MOVEMENTS = 6, 4, 5, 12
 _LONGEST_RATE = 80
+# of a span: longer ones are shown by day
+_MOST_HOUR_COLUMNS = 48
 # phases that are a state of a GPU; the others share its busy time and the time of unknown state
 _STATE_OF_PHASE = {"idle": "idle", "down": "down"}
 # fewer read as 0.0
@@ -47,7 +50,7 @@ _MOVEMENT_COLUMNS = (
 )  # fmt: skip
 _LABEL_COLUMNS = (
     Column("Value", number=False), Column("Spend", "USD"), Column("Change"), Column("Share"), Column("Tokens"),
-    Column("Blended", "USD/M"),
+    Column("All tokens", "USD/M"),
 )  # fmt: skip
 _NODE_COLUMNS = (Column("Node", number=False), Column("Spend", "USD"), Column("Share"), Column("GPU-hours"))
 _INVOICE_COLUMNS = (
@@ -74,12 +77,14 @@ class Change:
 
     # both weeks' spend and their difference; "" where they are not compared
     summary: str
-    # what a human would say about it, a sentence each
-    sentences: Sequence[str]
     # a bar for each cause; None where the weeks are not compared
     causes: Chart | None
     # the days of the week against those of the week before
     days: Chart
+    # how sentences call what it is compared with
+    one_before: str
+    # what a column is: "day", or "hour" of a short span
+    step: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +101,8 @@ class LabelTable:
 class Month:
     """The month at this week's rate, and the price of an API for the same tokens."""
 
+    # on which hours all of it rests; "" for a whole week
+    lead: str
     # names and amounts
     facts: Sequence[tuple[str, str]]
     # why a purchase is never paid back; "" where it is, or nothing was purchased
@@ -141,23 +148,30 @@ def build_spend_by_phase(review: Review) -> SpendByPhase:
     return SpendByPhase(
         draw_stacked_bar([(phase, now.usd_by_phase.get(phase, 0.0)) for phase in PHASES], now.usd or 0.0),
         Table("Spend by what it went to", _PHASE_COLUMNS, rows, foot),
-        _join_sentence(_list_beside(review)),
+        " ".join(filter(None, (_join_sentence(_list_beside(review)), describe_split(review)))),
     )
 
 
 def build_change(review: Review) -> Change:
     """The split of the change, and the days."""
-    by_phase = {phase: sum_by_day(review.hourly.usd[phase], review.week) for phase in PHASES}
-    days = draw_days(by_phase, review.hourly.usd_by_day_before)
+    week, hourly = review.week, review.hourly
+    by_hour = week.is_span and len(week.hours) <= _MOST_HOUR_COLUMNS
+    step = "hour" if by_hour else "day"
+    if by_hour:
+        names = [f"{hour.hour:02d}" for hour in week.hours]
+        days = draw_days(names, week.one_before, hourly.usd, hourly.usd_by_hour_before)
+    else:
+        by_phase = {phase: sum_by_day(hourly.usd[phase], week) for phase in PHASES}
+        days = draw_days(week.days, week.one_before, by_phase, hourly.usd_by_day_before)
     changed = review.change
     if changed is None:
-        return Change("", (), None, days)
+        return Change("", None, days, week.one_before, step)
     before = f"{usd(review.earlier.usd)} in {review.previous.name}"
     change_usd = signed_usd_to_the_cent(changed.split.total)
     summary = f"GPU time: {before}, {usd(review.now.usd)} in {review.week.name}: {change_usd}."
     parts = [(CAUSE_WORDS[cause], value) for cause, value in changed.split.parts().items() if value]
     causes = draw_causes(parts) if parts else None
-    return Change(summary, write_causes(changed), causes, days)
+    return Change(summary, causes, days, week.one_before, step)
 
 
 def build_movements(review: Review) -> Table | None:
@@ -228,7 +242,8 @@ def build_month(review: Review) -> Month | None:
     if found is None:
         return None
     back = found.api.payback if found.api is not None else None
-    return Month(tuple(_list_month(found)), back.reason if back is not None else "")
+    lead = f"All of it is projected {found.of_hours}." if found.of_hours else ""
+    return Month(lead, tuple(_list_month(found)), back.reason if back is not None else "")
 
 
 def build_invoice(review: Review) -> Invoice:
@@ -249,7 +264,7 @@ def build_invoice(review: Review) -> Invoice:
         name = make_presentable(one.name, _LONGEST_RATE)
         rows.append(
             (
-                Cell(name, one.name, aside=f"unused of {hours(one.committed_gpu_hours)}"),
+                Cell(name, one.name, aside=f"committed, not used (of {hours(one.committed_gpu_hours)})"),
                 Cell(NOTHING),
                 number_cell(hours(one.unused_gpu_hours), one.unused_gpu_hours),
                 number_cell(_write_price(one.usd_per_gpu_hour), one.usd_per_gpu_hour),
@@ -304,8 +319,7 @@ def _list_beside(review: Review) -> Iterator[str]:
 
 
 def _list_month(found: Outlook) -> Iterator[tuple[str, str]]:
-    rate = f"at this rate{f' ({found.of_hours})' if found.of_hours else ''}"
-    yield f"GPU time, commitments, electricity {rate}, 730 h", usd(found.projected_usd)
+    yield "GPU time, commitments, electricity, 730 h", usd(found.projected_usd)
     if found.budget_usd is not None:
         left = found.budget_usd - found.projected_usd
         yield "Budget", f"{usd(found.budget_usd)} ({usd(abs(left))} {'under' if left >= 0 else 'over'})"
@@ -317,8 +331,8 @@ def _list_month(found: Outlook) -> Iterator[tuple[str, str]]:
 
 
 def _list_api(api: ApiComparison) -> Iterator[tuple[str, str]]:
-    yield f"This week's tokens at {api.name}", f"{usd(api.api_usd)} ({usd(api.api_usd_per_million)}/M)"
-    yield "The same tokens here, other costs included", f"{usd(api.own_usd)} ({usd(api.own_usd_per_million)}/M)"
+    yield f"These tokens at {api.name}", f"{usd(api.api_usd)} ({usd(api.api_usd_per_million)}/M)"
+    yield "These tokens here, other costs included", f"{usd(api.own_usd)} ({usd(api.own_usd_per_million)}/M)"
     even = f"{amount(api.break_even_tokens_per_month)} (now {amount(api.tokens_per_month)})"
     yield "Break-even at this mix, tokens a month", even
     if api.payback is not None:

@@ -16,16 +16,20 @@ from llm_serving_exporter.render.numbers import (
     usd,
 )
 from llm_serving_exporter.report.figures.causes import CAUSE_WORDS, write_causes
+from llm_serving_exporter.report.figures.findings import CAUSE_RULE
 from llm_serving_exporter.report.figures.formulas import change
+from llm_serving_exporter.report.figures.month import MonthToDate
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.figures.tenant_costs import TenantSplit
 from llm_serving_exporter.report.figures.totals import PHASES
 from llm_serving_exporter.report.pages.bills import write_headline
+from llm_serving_exporter.report.pages.first_page import write_known_hours, write_month
+from llm_serving_exporter.report.pages.history import write_unusual_day
 from llm_serving_exporter.report.pages.pools import write_pool_line
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
 _LONGEST_NAME = 60
-_MODELS, _NOTES, _TENANTS = 5, 5, 5
+_MODELS, _NOTES, _TENANTS, _UNUSUAL_DAYS = 5, 5, 5, 2
 
 
 def render_summary(review: Review) -> str:
@@ -60,7 +64,7 @@ def _lines(review: Review) -> Iterator[str]:
     shares = ", ".join(f"{phase} {percent(now.share(phase), 0)}" for phase in PHASES if now.usd_by_phase.get(phase))
     yield f"Where it went: {shares or NOTHING}."
     if review.change is not None and review.split is not None:
-        said = " ".join(write_causes(review.change))
+        said = " ".join(write_causes(review.change, review.week.this, review.week.one_before))
         parts = ", ".join(
             f"{CAUSE_WORDS[cause].lower()} {signed_usd_to_the_cent(value)}"
             for cause, value in review.split.parts().items()
@@ -76,13 +80,19 @@ def _lines(review: Review) -> Iterator[str]:
         yield f"A month at this rate{rate}: {usd(review.outlook.projected_usd)}{of}."
     if review.tenants is not None:
         yield _write_tenants(review.tenants)
+    if review.beyond.month is not None:
+        yield escape_markdown(_write_month_to_date(review.beyond.month, review), 400)
     if review.missing_usd:
         yield f"Gaps in the data hide {review.about_missing} {usd(review.missing_usd)} that is not in the spend."
     if review.bills is not None:
         yield f"Against the bill: {escape_markdown(write_headline(review.bills), 600)}"
-    if review.findings:
+    unusual = [write_unusual_day(review, day) for day in review.beyond.unusual]
+    # why the spend changed stands above
+    findings = [finding for finding in review.findings if finding.rule != CAUSE_RULE]
+    if findings or unusual:
         yield ""
-        yield from (f"- {escape_markdown(finding.sentence, 400)}" for finding in review.findings[:6])
+        yield from (f"- {escape_markdown(sentence, 400)}" for sentence in unusual[:_UNUSUAL_DAYS])
+        yield from (f"- {escape_markdown(finding.sentence, 400)}" for finding in findings[:6])
     yield ""
     if review.actions:
         yield "**What to do first**"
@@ -101,6 +111,12 @@ def _lines(review: Review) -> Iterator[str]:
         )
     if len(review.models) > _MODELS:
         yield f"| {len(review.models) - _MODELS} more | | | | |"
+
+
+def _write_month_to_date(month: MonthToDate, review: Review) -> str:
+    until = "in all" if month.is_over else "to date"
+    said = [f"{month.first:%B} {until}: {usd(month.usd)} ({write_known_hours(month)}).", *write_month(month, review)]
+    return " ".join(said)
 
 
 def _write_tenants(split: TenantSplit) -> str:

@@ -38,6 +38,8 @@ class Cell:
     aside: str = ""
     # the phase whose colour stands before the text as a key to a chart; "" for none
     phase: str = ""
+    # an address that the text leads to; "" for none
+    link: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +65,9 @@ class Table:
         return max(0, len(self.rows) - self.printed_rows) if self.printed_rows else 0
 
 
-def name_cell(name: str, instead: str = "(none)") -> Cell:
-    """A cell with a name from outside; `instead` is shown for ""."""
-    return Cell(make_presentable(name or instead, LONGEST_NAME), name)
+def name_cell(name: str, instead: str = "(none)", link: str = "") -> Cell:
+    """A cell with a name from outside; `instead` is shown for "". `link`: where it leads to."""
+    return Cell(make_presentable(name or instead, LONGEST_NAME), name, link=link)
 
 
 def number_cell(shown: str, value: float | None, kind: str = "") -> Cell:

@@ -25,6 +25,7 @@ about it: one page that opens without a network, two CSV files and a summary in 
 _EPILOG = """\
 examples:
   llm-serving-exporter report --prometheus.url http://prometheus:9090
+  llm-serving-exporter report --prometheus.url http://prometheus:9090 --since 24h
   llm-serving-exporter report --prometheus.url http://prometheus:9090 --week 2026-W46 --timezone Europe/Berlin --output-dir reports/
   llm-serving-exporter report --config.file report.yml
 
@@ -34,11 +35,16 @@ exit status: 0 written (what could not be read is named in it), 1 none could be 
 130 interrupted"""
 
 
+# what a page shows day by day; longer ones are weeks
+_MOST_DAYS = 14
+_HOUR_SECONDS = 3600
+
+
 def parser() -> CommandParser:
     """Everything is text to argparse, so that every fault is reported at once."""
     found = CommandParser(
         "report",
-        usage="%(prog)s --prometheus.url URL [--week 2026-W46] [--config.file report.yml] [--output-dir FOLDER] [OPTIONS]",
+        usage="%(prog)s --prometheus.url URL [--week 2026-W46 | --since 24h] [--config.file report.yml] [--output-dir FOLDER] [OPTIONS]",
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
@@ -50,6 +56,11 @@ def parser() -> CommandParser:
         help="whose series are read; anything that answers Prometheus' queries",
     )
     say("--week", metavar="2026-W46", help="ISO week (default: the last that is over)")
+    say(
+        "--since",
+        metavar="24h",
+        help=f"the last whole hours instead of a week, as in 24h or 3d, {_MOST_DAYS} days at most: works on the first day",
+    )
     say("--config.file", dest="config_file", metavar="FILE", help="settings, YAML or JSON; flags win over it")
     say("--output-dir", metavar="FOLDER", help="where the files go (default: here)")
     say("--keep", metavar="N", help="weeks whose files stay in that folder (default: all)")
@@ -112,6 +123,29 @@ def settings_of(arguments: argparse.Namespace, environ: Mapping[str, str]) -> tu
     if problems:
         raise ConfigError(*problems)
     return settings, timeout or 120.0, tuple(context.warnings)
+
+
+def read_since(arguments: argparse.Namespace) -> int | None:
+    """The hours of --since; None where it is not given. Raises ConfigError with every fault."""
+    problems: list[Problem] = []
+    seconds = FlagReader(arguments, problems).value("--since", kinds.DURATION)
+    if problems:
+        raise ConfigError(*problems)
+    if seconds is None:
+        return None
+    place, hours = "flag --since", round(seconds / _HOUR_SECONDS)
+    if seconds != hours * _HOUR_SECONDS or not 1 <= hours <= 24 * _MOST_DAYS:
+        fix = f"Write 1h to {_MOST_DAYS}d, as in 24h; for longer, --week."
+        problems.append(
+            Problem(place, "", f"{arguments.since} is not a number of whole hours up to {_MOST_DAYS} days", fix)
+        )
+    if arguments.week is not None:
+        problems.append(Problem(place, "", "it stands instead of --week", "Give one of the two."))
+    if arguments.deliver:
+        problems.append(Problem(place, "", "--deliver is for weeks on a schedule", "Leave one of the two out."))
+    if problems:
+        raise ConfigError(*problems)
+    return hours
 
 
 def _lay_flags_over(settings: Settings, flags: FlagReader) -> Settings:

@@ -18,6 +18,7 @@ _TAKEN = frozenset(
     {"target", "model_name", "role", "engine", "phase", "rate", "method", "state", "instance", "job", "le", "reason"}
 )
 _LARGEST_USD = 1e12
+_LONGEST_LINK = 1000
 
 
 def url(text: str) -> str:
@@ -29,6 +30,25 @@ def url(text: str) -> str:
     if not _URL.fullmatch(text):
         raise InvalidValueError(f"{shown(text)} is not a URL", "Write one such as http://prometheus:9090.")
     return text
+
+
+def grafana_url(text: str) -> str:
+    """Where links to dashboards begin: http or https, no credentials, no query. Raises InvalidValueError."""
+    if "@" in text:
+        raise InvalidValueError(
+            "the URL holds a user name or password, and the page would show it",
+            "Write it without, as in https://grafana.example.com.",
+        )
+    if len(text) > _LONGEST_LINK or not _URL.fullmatch(text) or not text.isprintable():
+        raise InvalidValueError(
+            f"{shown(text)} is not a URL that a link can begin with", "Write one such as https://grafana.example.com."
+        )
+    if re.search(r"/d/|/dashboards?(/|$)", text):
+        raise InvalidValueError(
+            f"{shown(text)} is the address of one dashboard",
+            "Write what stands before /d/, as in https://grafana.example.com.",
+        )
+    return text.rstrip("/")
 
 
 def zone(text: str) -> str:
@@ -78,6 +98,7 @@ def _host(text: str) -> str:
 
 
 URL = Kind("a URL such as http://prometheus:9090", url, is_text=True)
+GRAFANA_URL = Kind("a URL such as https://grafana.example.com", grafana_url, is_text=True)
 ZONE = Kind("a time zone such as Europe/Berlin", zone, is_text=True)
 LABEL = Kind("a label's name", _label, is_text=True)
 USD = Kind("an amount in USD", _usd)

@@ -8,7 +8,19 @@ from dataclasses import dataclass
 from llm_serving_exporter.config.http import read_existing_path
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.settings.bills import BillSettings
-from llm_serving_exporter.report.settings.kinds import HOST, KEEP, LABEL, MAIL, PORT, SHARE, TEXT, URL, USD, ZONE
+from llm_serving_exporter.report.settings.kinds import (
+    GRAFANA_URL,
+    HOST,
+    KEEP,
+    LABEL,
+    MAIL,
+    PORT,
+    SHARE,
+    TEXT,
+    URL,
+    USD,
+    ZONE,
+)
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context, read_path
 from llm_serving_exporter.schema.keys import (
@@ -137,5 +149,7 @@ class Settings:
     smtp: Smtp | None = None
     # what clouds bill, to compare with
     bills: BillSettings | None = key(section_reader(BillSettings))
+    # where Grafana shows the pack's dashboards, without /d/…; "" = the page has no links
+    dashboards_url: str = key(GRAFANA_URL, unset="")
     # price files whose pools and nodes the review applies
     price_files: tuple[str, ...] = key(_read_price_files, name="price_file", unset=())

@@ -1,0 +1,182 @@
+"""The weeks before and the one under review, each by hour and in sums, wherever they are known from. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from zoneinfo import ZoneInfo
+
+from llm_serving_exporter.report.evidence.kept_files import KeptWeek
+from llm_serving_exporter.report.evidence.past import Past, RecordedWeek, list_weeks_before
+from llm_serving_exporter.report.evidence.usage import Gap, Hours, Usage, sum_by_hour
+from llm_serving_exporter.report.evidence.week import Week
+from llm_serving_exporter.report.figures.counted_once import count_once
+from llm_serving_exporter.report.figures.formulas import plus, usd_per_million
+from llm_serving_exporter.report.figures.totals import sum_usage
+
+# of a week's hours: with fewer an hour without data is not known, with more it cost nothing
+COMPLETE_SHARE = 0.998
+# of the targets' time of a day
+_LITTLE_SHARE = 0.02
+
+
+class Source(StrEnum):
+    """Where a week is known from."""
+
+    # counters, read for this review
+    COUNTERS = "this review"
+    # the table that its own review left
+    FILE = "its review"
+    # the rule pack's hourly records
+    RECORDS = "hourly records"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A week, or a span, of which something is known."""
+
+    # which
+    week: Week
+    # where it is known from
+    source: Source
+    # GPU time, unused commitments and electricity
+    paid_usd: float
+    # prompt as sent and generated; None where it is not known
+    tokens: float | None
+    # GPU time over all tokens; None where it is not known
+    usd_per_million: float | None
+    # hours that are in the figures; an hour without one of two equal targets counts half
+    hours_seen: float
+    # estimated cost of gaps, in no other figure
+    missing_usd: float = 0.0
+    # GPU time by the Unix second at which the hour begins; only hours that are known
+    usd_by_hour: Mapping[int, float] = field(default_factory=dict)
+    # tokens by the same
+    tokens_by_hour: Mapping[int, float] = field(default_factory=dict)
+    # what makes it hard to compare, a few words each
+    marks: tuple[str, ...] = ()
+    # numbers of days of which more than a little is missing in gaps of single targets
+    doubtful_days: frozenset[int] = frozenset()
+
+    @property
+    def complete(self) -> bool:
+        """Whether its hours without data cost nothing."""
+        return self.hours_seen >= COMPLETE_SHARE * self.week.length_hours
+
+    @property
+    def paid_by_hour(self) -> dict[int, float]:
+        """What is paid by the Unix second at which the hour begins. What is paid beside GPU time is spread evenly over the hours that are
+        known."""
+        hours = {
+            round(hour.begin): self.usd_by_hour.get(round(hour.begin), 0.0)
+            for hour in self.week.hours
+            if self.complete or round(hour.begin) in self.usd_by_hour
+        }
+        beside = self.paid_usd - sum(hours.values())
+        return {hour: usd + beside / len(hours) for hour, usd in hours.items()}
+
+
+def describe_read_week(week: Week, usage: Usage, paid_usd: float, hours_seen: float, gaps: Iterable[Gap]) -> Known:
+    """A week of which the review read the counters; usage is as it counts, after `count_once`."""
+    sums, gaps = sum_usage(usage), tuple(gaps)
+    return Known(
+        week,
+        Source.COUNTERS,
+        paid_usd,
+        sums.tokens,
+        sums.blended_usd_per_million,
+        hours_seen,
+        sum(gap.estimated_usd or 0.0 for gap in gaps),
+        _index_hours(week, sum_by_hour(usage.cost, len(week.hours))),
+        _index_hours(week, sum_tokens_by_hour(usage, len(week.hours))),
+        _mark_hours(hours_seen, week),
+        frozenset(_find_doubtful_days(week, usage, gaps)),
+    )
+
+
+def _find_doubtful_days(week: Week, usage: Usage, gaps: Sequence[Gap]) -> Iterator[int]:
+    targets = len({line.owner.who for line in usage.gpu_seconds} | {(gap.extra, gap.target) for gap in gaps})
+    for day in range(len(week.days)):
+        hours = [hour for hour in week.hours if hour.day == day]
+        missing = sum(
+            max(0.0, min(gap.end, hour.end) - max(gap.begin, hour.begin))
+            for gap in gaps
+            if gap.begin < hours[-1].end and hours[0].begin < gap.end
+            for hour in hours
+        )
+        if missing > _LITTLE_SHARE * targets * sum(hour.seconds for hour in hours):
+            yield day
+
+
+def list_known_weeks(week: Week, past: Past, identity: Sequence[str], read: Sequence[Known]) -> tuple[Known, ...]:
+    """What is known of the weeks before and of those that were read, the earliest first. A week's own review wins over what is left of
+    its counters, these over records."""
+    found = {one.week.name: one for one in read}
+    for one in list_weeks_before(week):
+        if one.name in past.kept:
+            found[one.name] = _describe_kept(one, past.kept[one.name], identity)
+        elif one.name in past.recorded and one.name not in found:
+            found[one.name] = _describe_recorded(past.recorded[one.name], identity)
+    return tuple(sorted(found.values(), key=lambda one: one.week.begin))
+
+
+def sum_tokens_by_hour(usage: Usage, hours: int) -> Hours:
+    """Prompt as sent and generated; None where either is not known."""
+    prompt, made = (sum_by_hour(lines, hours) for lines in (usage.prompt_tokens, usage.decode_tokens))
+    return tuple(None if a is None or b is None else a + b for a, b in zip(prompt, made, strict=True))
+
+
+def _describe_kept(week: Week, kept: KeptWeek, identity: Sequence[str]) -> Known:
+    marks = []
+    zone = kept.settings.get("timezone", week.zone)
+    if zone != week.zone:
+        marks.append(f"weeks of {zone}")
+    if kept.settings.get("identity_labels", ",".join(identity)) != ",".join(identity):
+        marks.append("other identity labels")
+    seen = week.length_hours if kept.hours_seen is None else kept.hours_seen
+    return Known(
+        week,
+        Source.FILE,
+        kept.paid_usd,
+        kept.tokens,
+        kept.usd_per_million,
+        seen,
+        kept.missing_usd or 0.0,
+        {begin: hour.usd for begin, hour in kept.hours.items() if hour.usd is not None},
+        {begin: hour.tokens for begin, hour in kept.hours.items() if hour.tokens is not None},
+        (*marks, *_mark_hours(seen, week)),
+    )
+
+
+def _describe_recorded(recorded: RecordedWeek, identity: Sequence[str]) -> Known:
+    week, usage = recorded.week, count_once(recorded.usage, identity)
+    sums, usd = sum_usage(usage), sum_by_hour(usage.cost, len(recorded.week.hours))
+    seen = float(sum(1 for value in usd if value is not None))
+    return Known(
+        week,
+        Source.RECORDS,
+        plus(sums.usd, sums.energy_usd) or 0.0,
+        sums.tokens,
+        usd_per_million(sums.usd, sums.tokens),
+        seen,
+        0.0,
+        _index_hours(week, usd),
+        _index_hours(week, sum_tokens_by_hour(usage, len(week.hours))),
+        ("without unused commitments", *_mark_hours(seen, week)),
+    )
+
+
+def _index_hours(week: Week, values: Hours) -> dict[int, float]:
+    return {round(hour.begin): value for hour, value in zip(week.hours, values, strict=True) if value is not None}
+
+
+def _mark_hours(seen: float, week: Week) -> tuple[str, ...]:
+    if seen >= COMPLETE_SHARE * week.length_hours:
+        return ()
+    return (f"{seen:.0f} of {week.length_hours:.0f} hours",)
+
+
+def zone_of(week: Week) -> ZoneInfo:
+    """The zone that days and months are of."""
+    return ZoneInfo(week.zone)
