@@ -21,7 +21,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(PYTHON_ENV)/pycache
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo drill test test-steady test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-hardware check generate sample kustomize golden bench format fuzz lock audit dist sbom clean
+.PHONY: help demo drill test test-steady test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-hardware check docs generate sample kustomize golden bench format fuzz lock audit dist sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,6 +86,11 @@ check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
 	promtool check rules alerts/rendered/*.yml
 	scripts/check_goldens.sh
 	amtool check-config alerts/alertmanager/alertmanager.yml
+
+docs: $(DEVELOPS) ## build/docs: docs/ as a site, with a search that works from the disk; a link that leads nowhere ends it
+	@$(BIN)/python -c "import sphinx" 2>/dev/null || scripts/setup.sh venv docs
+	$(BIN)/python -m sphinx --fail-on-warning --quiet --jobs auto -b html -c docs -d build/doctrees . build/docs $(ARGS)
+	@echo "open $(CURDIR)/build/docs/index.html"
 
 generate: $(DEVELOPS) ## write what is made from catalogue, tables, configuration keys and rules (METRICS.md, docs/{configuration,runtimes,records,alerts}.md, alerts/rendered, dashboards/rendered, files, schema and README of the chart, tables and picture of docs/accuracy.md, docs/sample)
 	$(BIN)/python -m llm_serving_exporter.docgen.generate --write

@@ -23,6 +23,7 @@ LOCKS = {
     "image": ("dashboards", "kubernetes"),
     "grafana": ("grafana",),
     "fuzz": ("fuzz",),
+    "docs": ("docs",),
     "release": ("release",),
 }
 # what hatchling needs beside itself for an editable installation

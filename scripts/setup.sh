@@ -2,7 +2,7 @@
 # What `make` needs before it can run: the virtual environment and tools from outside.
 #
 #   scripts/setup.sh venv              .venv with the project in it (what the demo needs)
-#   scripts/setup.sh venv dev          the same with the tools for tests and checks; likewise grafana and fuzz
+#   scripts/setup.sh venv dev          the same with the tools for tests and checks; likewise grafana, docs and fuzz
 #   scripts/setup.sh release           .venv-release with what makes and examines a release, without the project
 #   scripts/setup.sh tools NAME...     programs on PATH, installed with apt-get where they are missing; helm, kubeconform, actionlint,
 #                                      otelcol and Prometheus 3, which Debian lacks, are built into .venv/go/bin where Go is there

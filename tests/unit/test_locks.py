@@ -25,6 +25,7 @@ EXTRAS = {
     "image": ["", "dashboards", "kubernetes"],
     "grafana": ["", "grafana", "dev", "dashboards", "kubernetes", "bills-parquet"],
     "fuzz": ["", "fuzz", "dev", "dashboards", "kubernetes", "bills-parquet"],
+    "docs": ["", "docs", "dev", "dashboards", "kubernetes", "bills-parquet"],
     "release": ["", "release"],
 }
 PYTHONS = ("3.11", "3.12", "3.13")
