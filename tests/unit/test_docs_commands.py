@@ -24,6 +24,7 @@ from llm_serving_alerts.rules import Record
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.cli import main
+from tests.support.builders.configuration import load_text
 from tests.support.builders.recordings import page as recorded_page
 from tests.support.helm import NAME, find_tool, template
 from tests.support.paths import ROOT
@@ -139,6 +140,17 @@ def run_program(*words: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_thresholds_of_the_fleet_are_those_of_its_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (line,) = re.findall(r"Add `(slo: \{file: [^`]+)` to `exporter.yml`", (ROOT / "docs/start-fleet.md").read_text())
+    write_files("docs/start-fleet.md")
+    config = load_text(tmp_path, Path("exporter.yml").read_text() + line)
+    rules = yaml.safe_load(Path("rules.yml").read_text())["slo"]
+    assert {name: f"{getattr(config.slo, f'{name}_seconds') * 1000:g}ms" for name in rules} == {
+        name: rule["threshold"] for name, rule in rules.items()
+    }
+
+
 @pytest.mark.parametrize(
     ("page", "words", "needs"),
     [one for one in SHOWN if one[1][0] == OURS],
@@ -190,18 +202,21 @@ HELM = [words for _, words, _ in SHOWN if words[0] == "helm"]
 
 
 @pytest.mark.parametrize("words", HELM, ids=lambda words: " ".join(words)[:30])
-def test_the_chart_has_what_helm_is_told(words: list[str]) -> None:
+def test_the_chart_has_what_helm_is_told(words: list[str], tmp_path: Path) -> None:
     """Keys are those of the chart's values; with helm, the chart is rendered too."""
     assert words[2:4] == [NAME, f"deploy/helm/{NAME}"]
     values = yaml.safe_load((ROOT / "deploy/helm" / NAME / "values.yaml").read_text())
-    settings = [text for flag, text in pairwise(words) if flag in ("--set", "--set-string")]
-    for key in (text.partition("=")[0] for text in settings):
+    settings = [(flag, text) for flag, text in pairwise(words) if flag in ("--set", "--set-string")]
+    for key in (text.partition("=")[0] for _, text in settings):
         node = values
         for part in re.split(r"(?<!\\)\.", key):
             assert part in node or node == {}, key
             node = node.get(part, {})
     if find_tool("helm") is not None:
-        done = template(*(word for text in settings for word in ("--set-string", text)))
+        (shown,) = (block.text for block in blocks("docs/start-kubernetes.md") if block.text.startswith("# values\n"))
+        (tmp_path / "my-values.yaml").write_text(shown)
+        files = ["--values", str(tmp_path / "my-values.yaml")] if "--values" in words else []
+        done = template(*files, *(word for setting in settings for word in setting))
         assert done.returncode == 0, done.stderr
 
 
