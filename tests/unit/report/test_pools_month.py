@@ -16,6 +16,7 @@ from llm_serving_exporter.report.evidence.past import Past, RecordedWeek
 from llm_serving_exporter.report.evidence.week import week_before
 from llm_serving_exporter.report.figures.past_weeks import list_known_weeks
 from llm_serving_exporter.report.figures.review import Review, build_review
+from llm_serving_exporter.report.pages.page import render_page
 from llm_serving_exporter.report.settings.settings import Settings
 from tests.support.builders.poolweek import P5, PoolWeek
 
@@ -82,3 +83,6 @@ def test_a_week_of_hourly_records_says_that_no_pool_was_taken_off_it() -> None:
     past = Past(recorded={"2026-W44": RecordedWeek(PoolWeek(name="2026-W44").week, week.usage)})
     marks = {one.week.name: one.marks for one in list_known_weeks(week.week, past, (), ())}
     assert marks == {"2026-W44": ("before commitments",)}
+    review = build_review(week.evidence(RESERVED), Settings(), past)
+    assert "Weeks from hourly records are before commitments." in render_page(review)
+    assert "before commitments; from hourly records" in render_page(review)

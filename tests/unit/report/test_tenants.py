@@ -258,3 +258,18 @@ def test_the_page_the_csv_and_the_summary_show_it() -> None:
     assert spend == {"<x>": pytest.approx(50.0), "y": pytest.approx(50.0)}
     outside = [row for row in rows if row["section"] == "tenants_external" and row["value"]]
     assert {row["item"]: float(row["value"]) for row in outside}["decode"] == pytest.approx(5)
+
+
+def test_requests_that_no_gateway_counts_are_not_known() -> None:
+    week = usage(A, {"prefill": 40.0, "decode": 40.0}, 1000.0, 1000.0)
+    uncounted = replace(counted("x", 900.0, 200.0), requests=())
+    (row,) = divide(week, uncounted).rows
+    assert row.requests is None
+    csv_rows = csv.DictReader(
+        io.StringIO(render_figures_csv(build_review(evidence(week, Usage(), tenants=uncounted), Settings())))
+    )
+    (finished,) = (one for one in csv_rows if (one["section"], one["item"]) == ("tenants", "finished"))
+    assert finished["value"] == ""
+    # one gateway of two that counts is known for its part
+    both = divide(week, together(uncounted, counted("y", 100.0, 100.0)))
+    assert {one.tenant: one.requests for one in both.rows} == {"x": None, "y": pytest.approx(10.0)}

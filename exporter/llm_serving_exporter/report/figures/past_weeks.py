@@ -20,6 +20,8 @@ from llm_serving_exporter.report.figures.totals import sum_usage
 COMPLETE_SHARE = 0.998
 # of the targets' time of a day
 _LITTLE_SHARE = 0.02
+# mark of a week of which no pool is taken off
+BEFORE_COMMITMENTS = "before commitments"
 
 
 class Source(StrEnum):
@@ -172,7 +174,7 @@ def _describe_recorded(recorded: RecordedWeek, identity: Sequence[str]) -> Known
         _index_hours(week, usd),
         _index_hours(week, sum_tokens_by_hour(usage, len(week.hours))),
         {},
-        ("before commitments" if before_pools else "without unused commitments", *_mark_hours(seen, week)),
+        (BEFORE_COMMITMENTS if before_pools else "without unused commitments", *_mark_hours(seen, week)),
     )
 
 

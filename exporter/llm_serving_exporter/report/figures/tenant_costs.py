@@ -34,8 +34,8 @@ class TenantCost:
     cached_is_mean: bool
     # generated tokens
     decode_tokens: float
-    # finished requests
-    requests: float
+    # finished requests; None where no gateway counts them
+    requests: float | None
     # of prefill
     prefill_usd: float = 0.0
     # of decode

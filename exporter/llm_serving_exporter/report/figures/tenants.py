@@ -49,8 +49,8 @@ class _Counted:
     decode: Hours
     # cached prompt tokens, by hour
     cached: Hours
-    # finished requests of the week
-    requests: float
+    # finished requests of the week; None where its gateways count none
+    requests: float | None
 
     @property
     def cached_total(self) -> float | None:
@@ -246,7 +246,8 @@ def _sum_up(
 ) -> Iterator[tuple[tuple[Place, Who], _Counted]]:
     for key, each in lines.items():
         prompt, decode, cached = (sum_by_hour(each.get(name, ()), hours) for name in ("prompt", "decode", "cached"))
-        yield key, _Counted(prompt, decode, cached, sum(line.total for line in each.get("requests", ())))
+        requests = [line.total for line in each.get("requests", ())]
+        yield key, _Counted(prompt, decode, cached, sum(requests) if requests else None)
 
 
 def _find_engines(place: Place, served: frozenset[Place]) -> Place:

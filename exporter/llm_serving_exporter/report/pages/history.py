@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from llm_serving_exporter.render.numbers import NOTHING, amount, hours, percent, signed_percent, usd, usd_plain
 from llm_serving_exporter.report.figures.formulas import change
 from llm_serving_exporter.report.figures.month import MonthToDate
-from llm_serving_exporter.report.figures.past_weeks import Source
+from llm_serving_exporter.report.figures.past_weeks import BEFORE_COMMITMENTS, Source
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.figures.unusual_days import Measure, UnusualDay
 from llm_serving_exporter.report.pages.charts import Chart
@@ -89,7 +89,7 @@ def build_trend_section(review: Review) -> Trend | None:
             continue
         known, before = one.known, weeks[index - 1].known if index else None
         moved = change(known.paid_usd, before.paid_usd) if before is not None else None
-        aside = "; ".join(word for word in (_FROM[known.source], *known.marks) if word)
+        aside = "; ".join(word for word in (*known.marks, _FROM[known.source]) if word)
         rows.append(
             (
                 Cell(one.name, one.name, aside=aside),
@@ -100,7 +100,9 @@ def build_trend_section(review: Review) -> Trend | None:
             )
         )
     unknown = sum(1 for one in weeks if one.known is None)
-    lead = "Paid: GPU time, unused commitments and electricity."
+    lead = "Paid: GPU time after pools, unused commitments and electricity."
+    if any(one.known is not None and BEFORE_COMMITMENTS in one.known.marks for one in weeks):
+        lead += " Weeks from hourly records are before commitments."
     if unknown:
         lead += f" Of {len(weeks)} weeks {unknown} are not known and stay blank: neither a review of them nor hourly records are there."
     return Trend(lead, draw_trend(weeks), Table("The last weeks", _TREND_COLUMNS, rows))

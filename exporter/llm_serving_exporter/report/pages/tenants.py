@@ -116,8 +116,10 @@ def _cost_cells(name: str, rows: Sequence[TenantCost], split: TenantSplit) -> It
     yield number_cell(amount(sent), sent)
     cached = ratio(sum(row.cached_tokens or 0.0 for row in served), sent)
     yield number_cell(percent(cached, 0) + _mark(rows), cached)
-    for value in (sum(row.decode_tokens for row in served), sum(row.requests for row in served)):
-        yield number_cell(amount(value), value)
+    made = sum(row.decode_tokens for row in served)
+    yield number_cell(amount(made), made)
+    requests = [row.requests for row in served if row.requests is not None]
+    yield number_cell(amount(sum(requests) if requests else None), sum(requests) if requests else None)
 
 
 def _mark(rows: Sequence[TenantCost]) -> str:
