@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from llm_serving_exporter.catalogue import METRICS
-from llm_serving_exporter.catalogue.spec import Kind
 from llm_serving_exporter.config.types import OtlpConfig
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
@@ -31,7 +30,7 @@ from tests.unit.test_golden import rendered
 
 NOW = 1_795_000_000.0
 # points of a request, in a test of several
-MOST = 300
+MOST = 100
 PAGE = """\
 # TYPE vllm:time_to_first_token_seconds histogram
 vllm:time_to_first_token_seconds_bucket{{engine="0",le="0.5",model_name="m"}} {early}
@@ -198,7 +197,7 @@ def test_a_large_page_comes_in_bounded_requests_and_is_kept_in_little(
     assert sum(len(packed) for packed, _ in sender._received.values()) < len(text) / 10
 
     def send_often() -> int:
-        for _ in range(4):
+        for _ in range(8):
             sender.send()
             receiver.bodies.clear()
             receiver.requests.clear()
@@ -208,7 +207,7 @@ def test_a_large_page_comes_in_bounded_requests_and_is_kept_in_little(
     before = send_often()
     grown = send_often() - before
     tracemalloc.stop()
-    assert grown < len(text)
+    assert grown < 3 * len(text)  # to keep each page would be eight
 
 
 def test_a_receiver_that_is_not_there_costs_one_line_and_is_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -249,30 +248,15 @@ def test_a_secret_goes_to_the_receiver_and_nowhere_else(
     assert "s3cr3t" not in caplog.text
 
 
-def _add_suffixes(name: str, unit: str, kind: Kind) -> str:
-    """What prometheus/otlptranslator 1.0.0 does to a name under NoUTF8EscapingWithSuffixes, the strictest of its strategies."""
-    words = {"s": "seconds", "By": "bytes", "J": "joules", "g": "grams", "W": "watts", "Cel": "celsius", "Hz": "hertz"}
-    main, _, per = unit.partition("/")
-    main_word = "" if "{" in main else words.get(main, main)
-    per_word = "per_second" if per == "s" else ""
-    ends = ["total"] if kind is Kind.COUNTER else []
-    name = name.removesuffix("_total") if kind is Kind.COUNTER else name
-    if per_word:
-        name = name.removesuffix(f"_{per_word}")
-        ends.insert(0, per_word)
-    if main_word and not name.endswith(main_word):
-        name = f"{name}_{main_word}"
-    return "_".join([name, *ends])
-
-
 def test_no_unit_makes_a_receiver_rename_a_metric() -> None:
-    units = {metric.full_name: find_unit(metric.full_name) for metric in METRICS}
-    assert "1" not in units.values()  # a gauge of it gets _ratio
-    renamed = [
-        one.full_name
-        for one in METRICS
-        if _add_suffixes(one.full_name, units[one.full_name], one.kind) != one.full_name
-    ]
+    """Prometheus adds the word of a unit, and `ratio` for 1, where the name does not end with it; what is in braces it never adds."""
+    words = {"s": "seconds", "By": "bytes", "J": "joules", "g": "grams", "W": "watts", "Cel": "celsius", "Hz": "hertz"}
+    renamed = []
+    for metric in METRICS:
+        unit = find_unit(metric.full_name)
+        if unit and not (unit.startswith("{") and unit.endswith("}")):
+            stem = metric.full_name.removesuffix("_total")
+            renamed += [] if stem.endswith(f"_{words[unit]}") else [metric.full_name]
     assert renamed == []
 
 
