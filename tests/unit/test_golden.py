@@ -39,6 +39,7 @@ from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kept_cost import Storage, StorageReport
 from llm_serving_exporter.model.mode import Mode
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
+from llm_serving_exporter.model.otlp import OtlpReport
 from llm_serving_exporter.model.pod import WaitingPod
 from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.review import ReviewRuns
@@ -170,6 +171,7 @@ def rendered(name: str, target_labels: tuple[str, ...] = ()) -> CollectorRegistr
         Mode.CENTRAL if name == "vllm-0.32-dp2" else Mode.NODE,
         web_refusals={"slow": 2, "denied": 0},
         web_certificate_expiry=START + 90 * 86_400,
+        otlp=OtlpReport({"sent": 3, "failed": 1}, 0, START + 10) if name == "vllm-0.32-dp2" else None,
         storage=StorageReport(Storage.DISK, START + 10, 0) if name == "vllm-0.32-dp2" else StorageReport(),
     )
     registry.register(ViewCollector(store.view, lambda: setup, lambda: now[0] + 1.0))

@@ -21,11 +21,11 @@ LOCKS = {path.stem: path for path in sorted((ROOT / "locks").glob("*.txt"))}
 # lock -> extras of the project, "" for its own dependencies
 EXTRAS = {
     "run": [""],
-    "dev": ["", "dev", "dashboards", "kubernetes", "bills-parquet"],
+    "dev": ["", "dev", "dashboards", "kubernetes", "bills-parquet", "otlp"],
     "image": ["", "dashboards", "kubernetes"],
-    "grafana": ["", "grafana", "dev", "dashboards", "kubernetes", "bills-parquet"],
-    "fuzz": ["", "fuzz", "dev", "dashboards", "kubernetes", "bills-parquet"],
-    "docs": ["", "docs", "dev", "dashboards", "kubernetes", "bills-parquet"],
+    "grafana": ["", "grafana", "dev", "dashboards", "kubernetes", "bills-parquet", "otlp"],
+    "fuzz": ["", "fuzz", "dev", "dashboards", "kubernetes", "bills-parquet", "otlp"],
+    "docs": ["", "docs", "dev", "dashboards", "kubernetes", "bills-parquet", "otlp"],
     "release": ["", "release"],
 }
 PYTHONS = ("3.11", "3.12", "3.13")

@@ -278,6 +278,20 @@ MODE_INFO = _exporter(
     "Where the exporter stands to its targets: in the pod of the engine that it reads (sidecar), on their node (node), or elsewhere (central); constant 1. `node` is where it runs.",
     "mode", "node",
 )  # fmt: skip
+_NO_OTLP = "otlp.url is not set"
+OTLP_EXPORTS = _exporter(
+    "exporter_otlp_exports_total", Kind.COUNTER, Unit.COUNT,
+    "Times that all series were to be sent over OTLP, by outcome: sent, or failed (what had changed is sent with the next).",
+    "outcome", absent=_NO_OTLP,
+)  # fmt: skip
+OTLP_REJECTED = _exporter(
+    "exporter_otlp_rejected_points_total", Kind.COUNTER, Unit.COUNT,
+    "Data points that the receiver of OTLP said it did not take.", absent=_NO_OTLP,
+)  # fmt: skip
+OTLP_LAST_SUCCESS = _exporter(
+    "exporter_otlp_last_success_timestamp_seconds", Kind.GAUGE, Unit.TIMESTAMP,
+    "When all series were last sent over OTLP.", absent=f"{_NO_OTLP}, or none was sent yet",
+)  # fmt: skip
 _NO_DRILL = "drill.result_file is not set, or the file has no such model"
 DRILL_LAST_RUN = _fleet(
     "drill_last_run_timestamp_seconds",
@@ -360,5 +374,6 @@ HEALTH = (
     EXPECTED_REPLICAS, PODS_WAITING, WRITTEN_LABELS, NVML_UP, DCGM_UP, DEVICE_EXPORTER_UP,
     NVML_FAILURES, NVML_DURATION, KUBELET_UP, KUBELET_FAILURES, BUILD_INFO, CONFIG_INFO, RELOAD_SUCCESS, RELOAD_TIME, DISCOVERY_FAILURES, WEB_REFUSALS, WEB_CERTIFICATE_EXPIRY, TARGETS, SHARD_INFO,
     SHARD_HELD, MODE_INFO, INSTALLED_TIME, COST_STORAGE, COST_SNAPSHOT_TIME, COST_SNAPSHOT_FAILURES,
+    OTLP_EXPORTS, OTLP_REJECTED, OTLP_LAST_SUCCESS,
     DRILL_LAST_RUN, DRILL_LAST_SUCCESS, DRILL_LAST_VERDICT, REPORT_DUE, REPORT_NEXT_DUE, REPORT_LAST_RUN, REPORT_LAST_SUCCESS,
 )  # fmt: skip

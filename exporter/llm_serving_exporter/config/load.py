@@ -36,6 +36,7 @@ from llm_serving_exporter.config.identity import refuse_target_labels
 from llm_serving_exporter.config.limiter import LimiterConfig
 from llm_serving_exporter.config.lists import read_configured_targets, read_expected_replicas
 from llm_serving_exporter.config.options import Setting, Settings, build_section
+from llm_serving_exporter.config.otlp import otlp_warnings, read_otlp
 from llm_serving_exporter.config.own_models import check_models
 from llm_serving_exporter.config.prices import PriceReading, look_at_prices
 from llm_serving_exporter.config.runtimes import read_runtimes
@@ -112,6 +113,7 @@ def load(
     expected = read_expected_replicas(file)
     dcgm = read_dcgm(settings, file, context)
     device_exporter = read_device_exporter(settings, file, context)
+    otlp = read_otlp(settings, file, context)
     refuse_stated_gpus(settings, context)
     prices = PriceReading(price_stated_gpus(settings, targets), (), ())
     if "cost.price-file" in settings:
@@ -147,6 +149,7 @@ def load(
             gpu_models=own,
             dcgm=dcgm,
             device_exporter=device_exporter,
+            otlp=otlp,
             tenants=tenants,
             prices=prices.book,
             price_problems=prices.problems,
@@ -165,6 +168,7 @@ def load(
         *target_warnings(everywhere, own_name),
         *dcgm_warnings(config, settings, file, own_name),
         *device_exporter_warnings(config, settings, file, own_name),
+        *otlp_warnings(config, settings, file, own_name),
     ]
     return replace(config, warnings=_bounded(warnings), config_hash=hash_of(config))
 

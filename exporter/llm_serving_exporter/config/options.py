@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from llm_serving_exporter.config.limiter import LimiterConfig
 from llm_serving_exporter.config.option import ENVIRONMENT_PREFIX, Option
-from llm_serving_exporter.config.target_keys import DcgmSettings, DeviceExporterSettings
+from llm_serving_exporter.config.target_keys import DcgmSettings, DeviceExporterSettings, OtlpSettings
 from llm_serving_exporter.config.target_kinds import GPU_COUNT, GPU_NAME
 from llm_serving_exporter.config.tenants import TenantsConfig
 from llm_serving_exporter.config.types import (
@@ -87,6 +87,7 @@ _DECLARING = (
     GpuConfig,
     DcgmSettings,
     DeviceExporterSettings,
+    OtlpSettings,
     SloConfig,
     LimiterConfig,
     CostConfig,
@@ -119,6 +120,7 @@ def plain_keys(declaring: type) -> Keys:
 PLAIN_NAMES = {
     "dcgm": tuple(plain_keys(DcgmSettings)),
     "device_exporter": tuple(plain_keys(DeviceExporterSettings)),
+    "otlp": tuple(plain_keys(OtlpSettings)),
     "tenants": ("aliases",),
 }
 

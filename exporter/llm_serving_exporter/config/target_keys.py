@@ -25,6 +25,7 @@ from llm_serving_exporter.config.identity import (
 )
 from llm_serving_exporter.config.model import read_model
 from llm_serving_exporter.config.option import option
+from llm_serving_exporter.config.resource import read_resource
 from llm_serving_exporter.config.target_kinds import (
     BATCH_LIMIT,
     CONTEXT_LIMIT,
@@ -295,3 +296,30 @@ class DeviceExporterSettings:
     auth: Auth | None = key(read_auth, "As for a target, for the device exporter.")
     headers: tuple[tuple[str, str | Secret], ...] | None = key(read_headers, "As for a target, likewise.")
     tls: Tls | None = key(read_tls, "As for a target, for its certificates.")
+
+
+@dataclass(frozen=True, slots=True)
+class OtlpSettings:
+    """`otlp:`: where all series are sent over OTLP, and how."""
+
+    url: Address | None = option(
+        "otlp.url",
+        URL,
+        "Receiver of OTLP over HTTP that all series are sent to, such as http://localhost:4318; its path is /v1/metrics where the URL has "
+        "none (docs/opentelemetry.md). Default: nothing is sent.",
+    )
+    interval_seconds: float = option(
+        "otlp.interval", kinds.INTERVAL, "How often all series are sent over OTLP.", default="15s"
+    )
+    timeout_seconds: float | None = option(
+        "otlp.timeout",
+        kinds.DURATION,
+        "Deadline of one request over OTLP; below its interval. Default: 80 % of the interval, at most 10s.",
+    )
+    auth: Auth | None = key(read_auth, "As for a target, for the receiver.")
+    headers: tuple[tuple[str, str | Secret], ...] | None = key(read_headers, "As for a target, for the receiver.")
+    tls: Tls | None = key(read_tls, "As for a target, for the receiver.")
+    resource: tuple[tuple[str, str], ...] | None = key(
+        read_resource,
+        "Attributes of the resource, at most 32: `{deployment.environment.name: prod}`.",
+    )

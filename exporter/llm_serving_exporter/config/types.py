@@ -139,6 +139,19 @@ class DcgmConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class OtlpConfig:
+    """Where all series are sent over OTLP; config/target_keys.py declares its keys."""
+
+    url: str  # scheme://host:port
+    path: str = "/v1/metrics"  # for metrics
+    interval_seconds: float = 15.0  # from one sending to the next
+    http: HttpSettings = field(default_factory=lambda: HttpSettings(timeout_seconds=10.0))  # how it is asked
+    resource: tuple[
+        tuple[str, str], ...
+    ] = ()  # attributes of the resource beside the exporter's own, which they replace
+
+
+@dataclass(frozen=True, slots=True)
 class SloConfig:
     """Thresholds in seconds; None = that SLO is not counted."""
 
@@ -254,6 +267,7 @@ class Config:
     gpu: GpuConfig = field(default_factory=GpuConfig)  # whether and how NVML is read
     dcgm: DcgmConfig | None = None  # None = no dcgm-exporter is read
     device_exporter: DcgmConfig | None = None  # whose GPUs are read instead of NVML's; None = NVML's
+    otlp: OtlpConfig | None = None  # None = nothing is sent over OTLP
     slo: SloConfig = field(default_factory=SloConfig)  # thresholds that good and bad events are counted by
     limiter: LimiterConfig = field(default_factory=LimiterConfig)  # what the limiter goes by
     expected_replicas: tuple[

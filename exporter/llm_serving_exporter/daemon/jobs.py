@@ -142,6 +142,8 @@ class Daemon:
                 return error
             if config.web != self.config.web:
                 log.warning("web settings changed: they take effect at the next start only")
+            if config.otlp != self.config.otlp:
+                log.warning("otlp settings changed: they take effect at the next start only")
             self._discovery.replace(config.discovery, config.shard)
             self._apply(config)
             log.info("configuration reloaded, %d targets", len(self._host.targets))

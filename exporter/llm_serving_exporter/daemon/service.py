@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping
-from urllib.parse import parse_qs
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
@@ -29,6 +31,9 @@ from llm_serving_exporter.state.install_time import read_or_write_install_time
 from llm_serving_exporter.web.pages.debug import answer_debug_targets, answer_ready
 from llm_serving_exporter.web.pages.landing import render_landing
 from llm_serving_exporter.web.server import Handler, Request, Response, WebServer
+
+if TYPE_CHECKING:
+    from llm_serving_exporter.otlp.sender import Sender
 
 log = logging.getLogger("llm_serving_exporter.service")
 
@@ -62,6 +67,7 @@ class Service:
         ProcessCollector(registry=self._registry)
         self._pages = [("Runbooks", "/runbooks/")] if config.web.runbooks else []
         self._web = WebServer(config.web, self._routes(config))
+        self._otlp = self._make_sender(config)
 
     @property
     def url(self) -> str:
@@ -75,11 +81,15 @@ class Service:
         self._web.start()
         for place in self._web.places:
             log.info("listening on %s", place)
+        if self._otlp is not None:
+            self._otlp.start()
         # modules and tables live as long as the process: the collector need not go through them again and again
         gc.freeze()
 
     def close(self) -> None:
         """Stops serving and starting jobs."""
+        if self._otlp is not None:
+            self._otlp.close()
         self._web.stop()
         self.daemon.stop()
         self._cost.stop()
@@ -100,10 +110,26 @@ class Service:
             attribution=config.attribution,
             target_labels=config.target_labels,
             all_buckets=config.all_buckets,
+            otlp=self._otlp.report() if self._otlp is not None else None,
             storage=self._cost.report(),
             web_refusals=self._web.refusals.counts(),
             web_certificate_expiry=self._web.certificate_expiry,
         )
+
+    def _make_sender(self, config: Config) -> Sender | None:
+        if config.otlp is None:
+            return None
+        # its messages come with an extra
+        from llm_serving_exporter.otlp.sender import Sender
+
+        # pods on one node differ by their host name, exporters on one host by their port
+        instance = f"{socket.gethostname()}:{urlsplit(self._web.url).port}"
+        resource = {
+            "service.name": "llm-serving-exporter",
+            "service.instance.id": instance,
+            "service.version": __version__,
+        }
+        return Sender(config.otlp, self._registry.collect, resource.items())
 
     def _routes(self, config: Config) -> dict[str, Mapping[str, Handler]]:
         reload = self._reload if config.web.enable_lifecycle else _no_lifecycle

@@ -24,6 +24,7 @@ from llm_serving_exporter.model.drill import Verdict
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kept_cost import StorageReport
 from llm_serving_exporter.model.mode import Mode
+from llm_serving_exporter.model.otlp import OtlpReport
 from llm_serving_exporter.model.pools import NOWHERE, NodePlace
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.reading import TargetReading, View
@@ -55,6 +56,7 @@ class Setup:
     storage: StorageReport = field(default_factory=StorageReport)  # where the counters of cost are safe
     web_refusals: Mapping[str, int] = field(default_factory=dict)  # by reason; {}: there is no web server
     web_certificate_expiry: float | None = None  # Unix seconds; None: no TLS, or not known
+    otlp: OtlpReport | None = None  # how sending over OTLP goes; None: nothing is sent
     all_buckets: bool = False  # whether histograms of which usually count and sum are enough have their buckets too
 
 
@@ -174,6 +176,10 @@ def _exporter(families: Families, view: View, setup: Setup) -> None:
     families.add_value(health.DISCOVERY_FAILURES, NO_LABELS, view.discovery_failures_total)
     families.add_by_label(health.WEB_REFUSALS, NO_LABELS, "reason", setup.web_refusals)
     families.add_value(health.WEB_CERTIFICATE_EXPIRY, NO_LABELS, setup.web_certificate_expiry)
+    if setup.otlp is not None:
+        families.add_by_label(health.OTLP_EXPORTS, NO_LABELS, "outcome", setup.otlp.exports_total)
+        families.add_value(health.OTLP_REJECTED, NO_LABELS, setup.otlp.rejected_points_total)
+        families.add_value(health.OTLP_LAST_SUCCESS, NO_LABELS, setup.otlp.last_success_unix_seconds)
     _shard(families, view, setup.shard)
     cost.add_price_book(families, setup.prices, setup.attribution)
     cost.add_storage(families, setup.storage)

@@ -185,6 +185,27 @@ class HttpClient:
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
             return self._make_refusal(error, started)
 
+    async def post(self, path: str, body: bytes, *header_lines: str) -> Page | Refusal:
+        """The answer to a body that is sent to `path`, or why it was not taken. `header_lines`: what is said of the body, such as its type.
+
+        Taken is what is answered with 200 to 299; no redirect is followed. Where a kept connection turns out to be dead, it is sent again.
+        """
+        started = self._monotonic()
+        try:
+            deadline = started + self._settings.timeout_seconds
+            headers = self._render_headers()
+            lines = (f"POST {encode_request_target(path)} HTTP/1.1", *header_lines, f"Content-Length: {len(body)}", "")
+            response = await self._exchange("\r\n".join(lines).encode("ascii") + headers + body, deadline)
+            if not 200 <= response.status < 300:
+                raise await self._bad_status_error(response, path)
+            content, wire_bytes = b"", 0
+            if response.status != 204:  # which never has a body, and no length either
+                content, wire_bytes = await self._read_body(response, self._settings.max_body_bytes)
+            received, content_type = self._monotonic(), response.headers.get("content-type", "")
+            return Page(content, content_type, self._wall(), received, received - started, wire_bytes, response.status)
+        except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
+            return self._make_refusal(error, started)
+
     def close(self) -> None:
         """Close the kept connection, if any. May be called twice; a later call opens a new one."""
         connection, self._connection = self._connection, None
@@ -193,12 +214,7 @@ class HttpClient:
 
     async def _get_answer(self, path: str, accept: str, deadline: float) -> Head:
         """The 200 answer with its headers read, after redirects within the server."""
-        headers = self._headers.render_block()
-        if self._address.scheme == "https":
-            context = make_client_context(self._settings)
-            if context is not self._context:  # first use, or a certificate was rotated
-                self.close()
-                self._context = context
+        headers = self._render_headers()
         target = encode_request_target(path)
         for _ in range(1 + MAX_REDIRECTS):
             response = await self._exchange(
@@ -224,6 +240,16 @@ class HttpClient:
             f"{_show_path(path)} redirects more than {MAX_REDIRECTS} times; set metrics_path",
             response.status,
         )
+
+    def _render_headers(self) -> bytes:
+        """The headers of every request, with the certificates as they are now."""
+        headers = self._headers.render_block()
+        if self._address.scheme == "https":
+            context = make_client_context(self._settings)
+            if context is not self._context:  # first use, or a certificate was rotated
+                self.close()
+                self._context = context
+        return headers
 
     async def _get_json_body(self, path: str, max_bytes: int, deadline: float) -> tuple[bytes, int]:
         """A body that is announced as JSON, not empty, and its bytes on the wire."""

@@ -1,0 +1,63 @@
+"""Since when a counter counts, which a data point of OTLP says: nanoseconds of the Unix time."""
+
+from __future__ import annotations
+
+from llm_serving_exporter.catalogue import BY_NAME
+from llm_serving_exporter.catalogue.spec import PREFIX, Group
+from llm_serving_exporter.otlp.reading import Buckets, Labels, Reading, Value
+
+START_TIME = f"{PREFIX}target_start_time_seconds"
+_FROM_ENGINE = (Group.COUNTERS, Group.HISTOGRAMS)
+_FROM_EXPORTER = (Group.HEALTH, Group.EXPORTER)
+
+
+class Starts:
+    """Start times of series. One that counts since its engine's start has that of its target; one of the exporter's own, the exporter's.
+
+    Of others (cost that goes on after a restart, a GPU's energy) the start is not known: theirs is the first time that they are sent, as
+    OpenTelemetry's data model has it ("cumulative streams: handling unknown start time"). After a fall a series starts at the point before.
+    """
+
+    def __init__(self, process_start_nanos: int) -> None:
+        self._process = process_start_nanos
+        # by metric and labels: what no rule knows
+        self._own: dict[tuple[str, Labels], int] = {}
+        # by target
+        self._targets: dict[str, int] = {}
+
+    def note_targets(self, reading: Reading) -> None:
+        """Takes the start times of targets from their own series."""
+        self._targets = {
+            dict(labels).get("target", ""): int(value * 1e9)
+            for labels, value in reading.values.items()
+            if isinstance(value, float)
+        }
+
+    def find_start(
+        self, name: str, labels: Labels, value: Value, earlier: Value | None, now_nanos: int, before_nanos: int
+    ) -> int:
+        """Of one series, at most `now_nanos`. `earlier`: what was sent of it last, at `before_nanos`; None: nothing was."""
+        key = name, labels
+        metric = BY_NAME.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
+        group = metric.group if metric is not None else Group.EXPORTER
+        known: int | None = None
+        if group in _FROM_ENGINE:
+            known = self._targets.get(dict(labels).get("target", ""))
+        elif group in _FROM_EXPORTER:
+            known = self._process
+        if earlier is not None and has_fallen(value, earlier) and (known is None or known <= before_nanos):
+            self._own[key] = before_nanos
+        elif known is None:
+            self._own.setdefault(key, now_nanos)
+        return min(now_nanos, max(known or 0, self._own.get(key, 0)))
+
+    def forget(self, name: str, labels: Labels) -> None:
+        """Forgets a series that has ended."""
+        self._own.pop((name, labels), None)
+
+
+def has_fallen(value: Value, earlier: Value) -> bool:
+    """Whether a counter began again between two readings."""
+    if isinstance(value, Buckets) or isinstance(earlier, Buckets):
+        return isinstance(value, Buckets) and isinstance(earlier, Buckets) and value.count < earlier.count
+    return value < earlier

@@ -1,0 +1,266 @@
+"""What a receiver of OTLP gets is the page of the same moment; what has gone ends; what counts says since when."""
+
+from __future__ import annotations
+
+import logging
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from llm_serving_exporter.catalogue import METRICS
+from llm_serving_exporter.config.types import OtlpConfig
+from llm_serving_exporter.daemon.store import Store
+from llm_serving_exporter.expose.collector import Setup, ViewCollector
+from llm_serving_exporter.expose.encode import encode
+from llm_serving_exporter.model.target import HttpSettings, Secret, Target
+from llm_serving_exporter.otlp import messages
+from llm_serving_exporter.otlp.sender import Sender
+from llm_serving_exporter.otlp.units import find_unit
+from tests.support.builders.golden_cases import MAIN
+from tests.support.builders.snapshots import snapshot_of
+from tests.support.servers.otlp_receiver import Labels, Received, Receiver, receive
+from tests.unit.test_golden import rendered
+
+NOW = 1_795_000_000.0
+# points of a request, in a test of several
+MOST = 100
+PAGE = """\
+# TYPE vllm:time_to_first_token_seconds histogram
+vllm:time_to_first_token_seconds_bucket{{engine="0",le="0.5",model_name="m"}} {early}
+vllm:time_to_first_token_seconds_bucket{{engine="0",le="1",model_name="m"}} {all}
+vllm:time_to_first_token_seconds_bucket{{engine="0",le="+Inf",model_name="m"}} {all}
+vllm:time_to_first_token_seconds_sum{{engine="0",model_name="m"}} 7.5
+vllm:time_to_first_token_seconds_count{{engine="0",model_name="m"}} {all}
+vllm:generation_tokens_total{{engine="0",model_name="m"}} {tokens}
+vllm:num_requests_running{{engine="0",model_name="m"}} 3
+"""
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receive() as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def close_senders(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    made: list[Sender] = []
+    begin = Sender.__init__
+
+    def note(sender: Sender, *args: Any, **more: Any) -> None:
+        begin(sender, *args, **more)
+        made.append(sender)
+
+    monkeypatch.setattr(Sender, "__init__", note)
+    yield
+    for sender in made:
+        sender.close()
+
+
+def read_page(text: str) -> dict[tuple[str, Labels], float]:
+    """Every sample but those of `_created`; a label that is "" is none."""
+    return {
+        (sample.name, frozenset((name, label) for name, label in sample.labels.items() if label)): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def canonical(samples: dict[tuple[str, Labels], float]) -> dict[tuple[str, Labels], float]:
+    """With the edges of buckets as numbers."""
+    found = {}
+    for (name, labels), value in samples.items():
+        edges = {(label, str(float(text))) if label == "le" else (label, text) for label, text in labels}
+        found[name, frozenset(edges)] = value
+    return found
+
+
+class Bed:
+    """One target in a store, whose page and start a test sets, and what sends its series."""
+
+    def __init__(self, receiver: Receiver, **http: object) -> None:
+        self.store, self.now, self.receiver = Store(), 100.0, receiver
+        self.registry = CollectorRegistry()
+        setup = Setup(15.0, 20.0, "node-a")
+        self.registry.register(ViewCollector(self.store.view, lambda: setup, lambda: self.now))
+        config = OtlpConfig(receiver.url, http=HttpSettings(**http))  # type: ignore[arg-type]  # by name
+        resource = {"service.name": "llm-serving-exporter"}
+        self.sender = Sender(config, self.registry.collect, resource.items(), wall=lambda: NOW + self.now)
+        self.reading = self.store.add_target(Target("a", "http://127.0.0.1:9"))
+
+    def show(self, *, started: float = NOW - 500.0, early: int = 2, all: int = 6, tokens: int = 1000) -> None:
+        page = PAGE.format(early=early, all=all, tokens=tokens)
+        snapshot = snapshot_of(page, at=self.now)
+        self.store.put_target(replace(self.reading, snapshot=snapshot, start_unix_seconds=started, runtime="vllm"))
+
+    def send(self) -> Received:
+        assert self.sender.send()
+        return self.receiver.take()
+
+
+def start_of(received: Received, name: str) -> float:
+    (found,) = {value for (metric, _), value in received.starts.items() if metric == f"llm_serving_{name}"}
+    return found
+
+
+def test_the_main_recording_arrives_value_for_value(receiver: Receiver) -> None:
+    registry = rendered(MAIN)
+    sender = Sender(OtlpConfig(receiver.url), registry.collect, (), wall=lambda: NOW)
+    assert sender.send()
+    expected = canonical(read_page(encode(registry, "text/plain")[0].decode()))
+    assert len(expected) > 400
+    assert canonical(receiver.take().samples) == expected
+
+
+def test_what_the_collector_makes_arrives_as_its_page_has_it(receiver: Receiver) -> None:
+    bed = Bed(receiver)
+    bed.show()
+    received = bed.send()
+    assert canonical(received.samples) == canonical(read_page(encode(bed.registry, "text/plain")[0].decode()))
+    assert ("llm_serving_time_to_first_token_seconds_bucket", "0.5") in {
+        (name, dict(labels).get("le")) for name, labels in received.samples
+    }
+    assert received.times == {int((NOW + 100.0) * 1e9)}
+    assert received.resource == {"service.name": "llm-serving-exporter"}
+    assert received.units["llm_serving_time_to_first_token_seconds"] == "s"
+
+
+def test_a_counter_says_since_when_it_counts(receiver: Receiver) -> None:
+    bed = Bed(receiver)
+    bed.show(started=NOW - 500.0)
+    first = bed.send()
+    assert start_of(first, "decode_tokens_total") == NOW - 500.0
+    assert start_of(first, "time_to_first_token_seconds") == NOW - 500.0
+    assert start_of(first, "scrape_attempts_total") == NOW + 100.0  # of the exporter
+    bed.now = 110.0
+    bed.show(started=NOW + 105.0, tokens=10, early=0, all=1)  # it was restarted
+    second = bed.send()
+    assert start_of(second, "decode_tokens_total") == NOW + 105.0
+    assert start_of(second, "time_to_first_token_seconds") == NOW + 105.0
+    assert start_of(second, "scrape_attempts_total") == NOW + 100.0
+
+
+def test_a_counter_that_fell_unexplained_starts_where_it_was_last_seen(receiver: Receiver) -> None:
+    bed = Bed(receiver)
+    bed.show()
+    bed.send()
+    bed.now = 110.0
+    bed.show(tokens=10)
+    assert start_of(bed.send(), "decode_tokens_total") == NOW + 100.0
+    bed.now = 120.0
+    bed.show(tokens=20)
+    assert start_of(bed.send(), "decode_tokens_total") == NOW + 100.0
+
+
+def test_series_that_have_gone_end_once(receiver: Receiver) -> None:
+    bed = Bed(receiver)
+    bed.show()
+    assert bed.send().ended == set()
+    bed.now = 200.0  # the last good page is no longer shown
+    ended = bed.send().ended
+    gone = {name for name, _ in ended}
+    assert {"llm_serving_decode_tokens_total", "llm_serving_requests_running"} <= gone
+    assert "llm_serving_time_to_first_token_seconds" in gone
+    assert "llm_serving_scrape_attempts_total" not in gone
+    assert bed.send().ended == set()
+
+
+def test_the_end_of_a_series_is_said_until_it_is_received(receiver: Receiver) -> None:
+    bed = Bed(receiver)
+    bed.show()
+    bed.send()
+    bed.now, receiver.status = 200.0, 503
+    assert not bed.sender.send()
+    receiver.status = 200
+    assert ("llm_serving_requests_running") in {name for name, _ in bed.send().ended}
+
+
+def test_a_large_page_comes_in_bounded_requests_and_is_kept_in_little(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "MOST_POINTS", MOST)
+    text = "# TYPE x gauge\n" + "".join(
+        f'x{{model_name="some/long-model-name",pod="engine-{one}"}} {one}\n' for one in range(3 * MOST)
+    )
+    families = list(text_string_to_metric_families(text))
+    sender = Sender(OtlpConfig(receiver.url), lambda: families, ())
+    sender.send()
+    assert len(receiver.bodies) == 3
+    assert len(receiver.take().samples) == 3 * MOST
+    assert sum(len(packed) for packed, _ in sender._received.values()) < len(text) / 10
+
+    def send_often() -> int:
+        for _ in range(8):
+            sender.send()
+            receiver.bodies.clear()
+            receiver.requests.clear()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    before = send_often()
+    grown = send_often() - before
+    tracemalloc.stop()
+    assert grown < 3 * len(text)  # to keep each page would be eight
+
+
+def test_a_receiver_that_is_not_there_costs_one_line_and_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    families = list(text_string_to_metric_families("# TYPE x gauge\nx 1\n"))
+    sender = Sender(OtlpConfig("http://127.0.0.1:9", interval_seconds=15.0), lambda: families, ())
+    with caplog.at_level(logging.INFO):
+        assert not sender.send()
+        assert not sender.send()
+    (record,) = caplog.records
+    assert record.getMessage().startswith("otlp.url http://127.0.0.1:9/v1/metrics: ")
+    assert record.getMessage().endswith("All series are sent again in 15 s.")
+    report = sender.report()
+    assert (report.exports_total, report.last_success_unix_seconds) == ({"sent": 0, "failed": 2}, None)
+
+
+def test_points_that_are_not_taken_are_counted_and_said(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    answer = ExportMetricsServiceResponse()
+    answer.partial_success.rejected_data_points, answer.partial_success.error_message = 7, "too\nold"
+    receiver.answer = answer.SerializeToString()
+    bed = Bed(receiver)
+    bed.send()
+    assert bed.sender.report().rejected_points_total == 7
+    assert "did not take some data points: too old" in caplog.text
+
+
+@pytest.mark.parametrize("status", [200, 401, 500])
+def test_a_secret_goes_to_the_receiver_and_nowhere_else(
+    receiver: Receiver, status: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("s3cr3t-t0ken\n")
+    receiver.status, receiver.answer = status, b"you sent Bearer s3cr3t-t0ken"
+    bed = Bed(receiver, bearer_token=Secret(file=str(secret)))
+    with caplog.at_level(logging.DEBUG):
+        assert bed.sender.send() is (status == 200)
+    assert receiver.requests[0]["authorization"] == "Bearer s3cr3t-t0ken"
+    assert receiver.requests[0]["path"] == "/v1/metrics"
+    assert "s3cr3t" not in caplog.text
+
+
+def test_no_unit_makes_a_receiver_rename_a_metric() -> None:
+    """Prometheus adds the word of a unit, and `ratio` for 1, where the name does not end with it; what is in braces it never adds."""
+    words = {"s": "seconds", "By": "bytes", "J": "joules", "g": "grams", "W": "watts", "Cel": "celsius", "Hz": "hertz"}
+    renamed = []
+    for metric in METRICS:
+        unit = find_unit(metric.full_name)
+        if unit and not (unit.startswith("{") and unit.endswith("}")):
+            stem = metric.full_name.removesuffix("_total")
+            renamed += [] if stem.endswith(f"_{words[unit]}") else [metric.full_name]
+    assert renamed == []
+
+
+def test_most_seconds_and_bytes_have_their_unit() -> None:
+    assert find_unit("llm_serving_e2e_request_latency_seconds") == "s"
+    assert find_unit("llm_serving_gpu_memory_used_bytes") == "By"
+    assert find_unit("process_cpu_seconds_total") == ""
