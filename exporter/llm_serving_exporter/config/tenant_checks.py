@@ -13,6 +13,8 @@ from llm_serving_exporter.model.tenants import SHORTEST_KEY_BYTES, TenantKind
 from llm_serving_exporter.model.text import LABEL_LENGTH
 from llm_serving_exporter.schema import kinds
 
+# on LiteLLM's page: whoever knows the hash of a key can tell whose key he holds
+_HASHES_OF_KEYS = frozenset({"hashed_api_key"})
 _read_aliases = pairs(kinds.text("model", LABEL_LENGTH), "{gpt-4o: llama-70b}")
 
 
@@ -25,6 +27,10 @@ def read_tenants(settings: Settings, file: ConfigFile) -> TenantsConfig:
     if config.by is not TenantKind.HEADER and config.label is not None:
         fix = "Write by: header beside it, or remove it."
         settings["tenants.label"].place.refuse(f"a label is not used by tenants.by: {config.by.value}", fix)
+    if config.label in _HASHES_OF_KEYS:
+        settings["tenants.label"].place.refuse(
+            "this label is the hash of a key", "Write by: key, which counts by the key's alias."
+        )
     if config.hmac_key_file is not None:
         try:
             read_key_file(config.hmac_key_file, SHORTEST_KEY_BYTES)

@@ -8,6 +8,12 @@ LABEL_LENGTH = 200  # characters of a label value; longer ones come from a mista
 # C0 and C1, line and paragraph separators, and halves of surrogate pairs, which cannot be encoded
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
+# an "@" as it is, in full width or small, as a URL, HTML or JSON writes it, each perhaps written so more than once, and as people hide it
+_AT = r"(?:[@\uff20\ufe6b]|%(?:25)*40|&(?:amp;)*(?:\#0*64|\#x0*40|commat);?|\\(?:u00|x)40|[\[({<]\s*at\s*[\])}>])"
+# something before and after it: whatever looks like an address is treated as one. One character of each is enough, and linear in the name's
+# length: with "+" each of its characters would begin a search to its end
+_ADDRESS = re.compile(rf"[^\s@]\s*{_AT}\s*[^\s@]", re.IGNORECASE)
+
 
 def clean(text: str, longest: int = LABEL_LENGTH) -> str:
     """The text cut to `longest` characters, with U+FFFD for control characters, lone surrogates and other unprintable ones.
@@ -21,6 +27,11 @@ def clean(text: str, longest: int = LABEL_LENGTH) -> str:
 def has_control_characters(text: str) -> bool:
     """Whether the text holds a line break, another control character or half of a surrogate pair."""
     return _CONTROL.search(text) is not None
+
+
+def has_address(text: str) -> bool:
+    """Whether there is an e-mail address in the text, or what looks like one, also as a URL, HTML or JSON would write it."""
+    return _ADDRESS.search(text) is not None
 
 
 def blank_unprintable(text: str) -> str:

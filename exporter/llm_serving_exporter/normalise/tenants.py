@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llm_serving_exporter.model.samples import Layout, Samples, SeriesKey
+from llm_serving_exporter.model.samples import Layout, SeriesKey
 from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.model.tenants import TENANT_FIELDS, TenantKind
 from llm_serving_exporter.normalise.index import Index
@@ -13,7 +13,17 @@ from llm_serving_exporter.normalise.mapping import Reads, Row, Runtime
 
 # (model as the page names it, tenant as the page names it, "" where it names none)
 RawTenant = tuple[str, str]
-RawCounts = Mapping[RawTenant, Mapping[str, float]]
+# what tells a count from all others of a page: (name of the exporter's series, the page's)
+Key = tuple[str, SeriesKey]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A sample of a page that is a part of what is counted of a tenant."""
+
+    key: Key  # which count it is
+    raw: RawTenant  # whose
+    place: int  # among the layout's samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +31,7 @@ class TenantPlan:
     """How a page of one layout is read by tenant."""
 
     layout: Layout  # that it was made for
-    # by model and tenant: name of the series -> places of the samples that add up to it
-    places: Mapping[RawTenant, Mapping[str, tuple[int, ...]]]
+    sources: tuple[Source, ...]  # what is added up; each key once
     # by name of the series: why there is none; AVAILABLE where there is
     signals: Mapping[str, Absence]
 
@@ -39,7 +48,7 @@ def plan_tenants(runtime: Runtime, layout: Layout, snapshot: Snapshot, labels: t
     no series has any of the labels knows no tenants, and says so: `not_exported` where its runtime has none, else `not_configured`."""
     unknown = Absence.NOT_CONFIGURED if labels else Absence.NOT_EXPORTED
     index = Index(runtime, layout)
-    places: dict[RawTenant, dict[str, tuple[int, ...]]] = {}
+    sources: dict[Key, Source] = {}
     signals: dict[str, Absence] = {}
     for name, field in TENANT_FIELDS.items():
         row = runtime.rows[snapshot.sources[field]] if field in snapshot.sources else None
@@ -50,19 +59,8 @@ def plan_tenants(runtime: Runtime, layout: Layout, snapshot: Snapshot, labels: t
         for place in found if known else ():
             key = index.keys[place]
             raw = index.identity(key).model_name, _name_tenant(key, labels, runtime.no_tenant)
-            counts = places.setdefault(raw, {})
-            counts[name] = (*counts.get(name, ()), place)
-    return TenantPlan(layout, places, signals)
-
-
-def read_tenants(plan: TenantPlan, samples: Samples) -> RawCounts:
-    """The counts of a page. A sample that is no count (NaN, negative) is left out, and with it the series that it belongs to."""
-    found: dict[RawTenant, dict[str, float]] = {}
-    for raw, fields in plan.places.items():
-        counts = {name: sum(samples.values[place] for place in places) for name, places in fields.items()}
-        # NaN and infinities fail the comparison
-        found[raw] = {name: value for name, value in counts.items() if 0 <= value < float("inf")}
-    return found
+            sources[name, key] = Source((name, key), raw, place)
+    return TenantPlan(layout, tuple(sources.values()), signals)
 
 
 def _find_places(row: Row, index: Index) -> tuple[int, ...]:

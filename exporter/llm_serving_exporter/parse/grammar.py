@@ -14,6 +14,8 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from llm_serving_exporter.model.text import has_address
+
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*+"
 LABEL_NAME = r"[a-zA-Z_][a-zA-Z0-9_]*+"
 QUOTED = r'"[^"\\]*+(?:\\.[^"\\]*+)*"'
@@ -119,6 +121,12 @@ def read_body(body: str) -> LabelBody:
     return LabelBody(tuple(pairs), names[0] if names else None)
 
 
+# characters of a line in which an address may begin that the excerpt cuts
+_ADDRESS_WITHIN = 600
+
+
 def quote_excerpt(text: str, limit: int = 60) -> str:
-    """Text of a page for a message: quoted, printable ASCII, bounded in length."""
+    """Text of a page for a message: quoted, printable ASCII, bounded in length. Gateways' pages have addresses of users: none is shown."""
+    if has_address(text[:_ADDRESS_WITHIN]):
+        return "text with an e-mail address in it"
     return ascii(text if len(text) <= limit else text[:limit] + "...")

@@ -39,7 +39,7 @@ from llm_serving_exporter.targets.page_book import PageBook
 from llm_serving_exporter.targets.pipeline import TargetPipeline
 from llm_serving_exporter.targets.replicas import ReplicaBook
 from llm_serving_exporter.targets.served_models import ModelBook
-from llm_serving_exporter.targets.tenants import TenantNames, make_names
+from llm_serving_exporter.targets.tenant_names import TenantNames, make_names
 
 
 class HostedTarget:

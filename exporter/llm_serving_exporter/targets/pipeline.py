@@ -59,7 +59,8 @@ from llm_serving_exporter.targets.served_models import FindModel, TargetModels
 from llm_serving_exporter.targets.several_servers import SeveralServers
 from llm_serving_exporter.targets.side_endpoints import SideEndpoints
 from llm_serving_exporter.targets.states import choose_failed_state, choose_good_state
-from llm_serving_exporter.targets.tenants import TenantNames, Tenants
+from llm_serving_exporter.targets.tenant_names import TenantNames
+from llm_serving_exporter.targets.tenants import Tenants
 
 log = logging.getLogger("llm_serving_exporter.target")
 

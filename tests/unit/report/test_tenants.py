@@ -18,6 +18,7 @@ from llm_serving_exporter.report.figures.tenants import split_by_tenant
 from llm_serving_exporter.report.pages.csv_files import render_figures_csv
 from llm_serving_exporter.report.pages.page import render_page
 from llm_serving_exporter.report.pages.summary import render_summary
+from llm_serving_exporter.report.pages.tenants import build_tenants
 from llm_serving_exporter.report.settings.settings import Settings
 from tests.support.builders import gatewayday as gateway
 from tests.support.builders.costevidence import evidence, flat, joined, owner, usage
@@ -273,3 +274,21 @@ def test_requests_that_no_gateway_counts_are_not_known() -> None:
     # one gateway of two that counts is known for its part
     both = divide(week, together(uncounted, counted("y", 100.0, 100.0)))
     assert {one.tenant: one.requests for one in both.rows} == {"x": None, "y": pytest.approx(10.0)}
+
+
+def test_what_is_shown_adds_up_however_many_tenants_there_are() -> None:
+    week = usage(A, {"prefill": 40.0, "decode": 40.0, "idle": 20.0}, 1000.0, 1000.0)
+    elsewhere = usage(owner("b:8000", "other"), {"decode": 5.0}, 1.0, 1e6)
+    many = together(*[counted(f"t{number}", 5.0 + number, 1.0) for number in range(120)])
+    both = joined(week, elsewhere)
+    shown = build_tenants(build_review(replace(evidence(both, both), tenants=many), Settings()))
+    assert shown is not None
+    assert [row[0].shown for row in shown.costs.rows[-2:]] == ["(22 more)", "(no tenant)"]
+    assert sum(float(row[1].sort_key or 0.0) for row in shown.costs.rows) == pytest.approx(105.0)
+
+
+def test_a_gateway_that_counts_prompts_only_divides_prefill() -> None:
+    week = usage(A, {"prefill": 40.0, "decode": 40.0}, 1000.0, 1000.0)
+    found = divide(week, TenantUsage(prompt=counted("x", 900.0, 0.0).prompt))
+    assert [row.usd for row in found.rows] == [pytest.approx(40.0)]
+    assert found.unexplained_usd == pytest.approx(40.0)

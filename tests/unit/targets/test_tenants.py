@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import itertools
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +21,15 @@ from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.tenants import add_tenants
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.reading import TargetReading, View
-from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.samples import Layout, Samples, SeriesKey
+from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.tenants import OTHER, UNLABELLED, WITHHELD, TenantKind, TenantSettings
+from llm_serving_exporter.model.text import escape_label_value
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.targets.host import TargetHost
-from llm_serving_exporter.targets.tenants import HEX_DIGITS, TenantNames
+from llm_serving_exporter.targets.tenant_names import HEX_DIGITS, TenantNames
+from llm_serving_exporter.targets.tenants import MOST_GONE, TenantCounter
 from llm_serving_exporter.web.pages.debug import answer_debug_targets
 from tests.support.builders.landingpage import landing_bytes
 from tests.support.builders.recordings import recording
@@ -58,7 +63,7 @@ def litellm(tokens: dict[tuple[str, str], float], label: str = "team_alias") -> 
                 "user_email": "x@acme.org",
             }
             named[label] = tenant
-            labels = ",".join(f'{key}="{text}"' for key, text in named.items())
+            labels = ",".join(f'{key}="{escape_label_value(text)}"' for key, text in named.items())
             lines.append(f'litellm_{family}_tokens_metric_total{{{labels},requested_model="{model}"}} {value * share}')
     latency = "litellm_request_total_latency_metric"
     named = '{requested_model="m"}'
@@ -176,6 +181,84 @@ def test_a_tenant_that_is_missing_for_a_moment_is_not_counted_twice() -> None:
     assert counts_of(read(pages)[-1])["m", "seo"][PROMPT] == 5
 
 
+def by_provider(tokens: dict[tuple[str, str], object]) -> str:
+    """A page of LiteLLM with prompt tokens by (tenant, provider)."""
+    lines = [litellm({}), "# TYPE litellm_input_tokens_metric_total counter"]
+    name = "litellm_input_tokens_metric_total"
+    lines += [
+        f'{name}{{team_alias="{tenant}",api_provider="{provider}",requested_model="m"}} {value}'
+        for (tenant, provider), value in tokens.items()
+    ]
+    return "\n".join([*lines, ""])
+
+
+def test_a_part_of_a_tenant_that_is_missing_for_a_moment_is_no_fall_of_the_whole() -> None:
+    """As collectors drop a series that nothing was sent of for five minutes, and have it again at the next request."""
+    both: dict[tuple[str, str], object] = {("ads", "a"): 1e6, ("ads", "b"): 2e6}
+    pages = [
+        by_provider(both),
+        by_provider({("ads", "a"): 1e6 + 7}),
+        *[by_provider({**both, ("ads", "a"): 1e6 + 9})] * SETTLED,
+    ]
+    assert counts_of(read(pages)[-1])["m", "ads"][PROMPT] == 9
+
+
+@pytest.mark.parametrize("odd", ["NaN", "-3", "+Inf", "1e300"])
+def test_what_is_no_count_counts_nothing_when_it_is_one_again(odd: str) -> None:
+    """Neither on the first page, where what came before is not the exporter's, nor later."""
+    for first in (odd, "5e6"):
+        pages = [by_provider({("ads", "a"): value}) for value in (first, odd, *["5000100"] * SETTLED)]
+        assert counts_of(read(pages)[-1])["m", "ads"][PROMPT] == (100 if first == "5e6" else 0)
+
+
+def test_a_count_that_appears_later_than_the_others_of_its_tenant_is_seen_at_0_too() -> None:
+    cached = 'litellm_input_cached_tokens_metric_total{team_alias="ads",requested_model="m"} 900\n'
+    found = [
+        counts_of(one)["m", "ads"]
+        for one in read([*[litellm({("m", "ads"): 5.0})] * 10, *[litellm({("m", "ads"): 5.0}) + cached] * 8])
+    ]
+    assert found[10][CACHED] == 0
+    assert found[-1][CACHED] == 900
+
+
+def test_another_worker_that_answers_once_in_a_while_is_no_restart() -> None:
+    """Too seldom to be suspect: what the first worker had before counts once, and the other's page not at all."""
+    first = [{("m", "ads"): 1e6 + 10 * tick, ("m", "seo"): 5e5 + tick} for tick in range(60)]
+    second: dict[tuple[str, str], float] = {("m", "ads"): 3e5, ("m", "seo"): 4e5, ("m", "new"): 100.0}
+    found = read([litellm(second if tick % 30 == 10 else tokens) for tick, tokens in enumerate(first)])
+    assert all(reading.up for reading in found)
+    last = counts_of(found[-1])
+    assert (last["m", "ads"][PROMPT], last["m", "seo"][PROMPT]) == (590, 59)
+
+
+def test_a_gateway_that_crashes_again_and_again_is_counted() -> None:
+    """It comes back to where it was too, but step by step."""
+    lives = [*range(10, 110, 10), *range(10, 160, 10), *[150] * SETTLED]
+    found = read([litellm({("m", "ads"): 100.0 * value}) for value in lives])
+    assert counts_of(found[-1])["m", "ads"][PROMPT] == 100 * (90 + 150)
+
+
+def test_ten_thousand_tenants_that_come_one_after_the_other() -> None:
+    """Rows stay those of the first hundred, `other` never falls and has all others, and what went is not kept for ever."""
+    names = TenantNames(TenantSettings(TenantKind.USER))
+    counter = TenantCounter(names, 1.0)
+    runtime = RUNTIMES["litellm"]
+    other = 0.0
+    for tick in range(41):
+        there = range(max(0, 250 * tick - 400), 250 * tick + 1)
+        name = "litellm_input_tokens_metric_total"
+        keys = tuple(SeriesKey(name, (("end_user", f"u{number}"), ("requested_model", "m"))) for number in there)
+        layout = Layout(keys, {name: "counter"}, frozenset({name}), len(keys))
+        snapshot = Snapshot((), "litellm", 1e9 + 60 * tick, 60.0 * tick, sources={"prompt_tokens_total": 0})
+        reading = counter.count(runtime, Samples(layout, (2.0,) * len(keys)), snapshot)
+        found = {row.tenant: row.counts[PROMPT] for row in reading.rows}
+        assert len(found) <= 101
+        assert found.get(OTHER, 0.0) >= other
+        other = found.get(OTHER, 0.0)
+    assert sum(found.values()) == 2 * 10_000
+    assert len(counter._gone) <= MOST_GONE + 3000
+
+
 def test_an_alias_is_counted_under_the_model_that_serves_it() -> None:
     tenants = TenantsConfig(TenantKind.TEAM, aliases={"gpt-4o": "llama"})
     pages = [litellm({("gpt-4o", "ads"): 10.0 * n, ("llama", "ads"): n, ("claude", "ads"): n}) for n in range(1, 10)]
@@ -202,18 +285,28 @@ def test_the_first_hundred_tenants_have_rows_and_keep_them() -> None:
     assert sum(one[PROMPT] for one in found[-1].values()) == 1000 * 10 * (sum(range(150)) - 1) + 1e9 - 1000
 
 
-ADDRESSES = ("jane.doe@example.com", "JOE%40corp.example", "<ops@acme.org>", "mail:me@host", "jürgen@bücher.example")
+ADDRESSES = (
+    "jane.doe@example.com", "JOE%40corp.example", "<ops@acme.org>", "mail:me@host", "jürgen@bücher.example",
+    '"jane doe" @ example.com', "jane+ci@localhost", "jane@\u202eexample.com", "jane\uff20example.com", "jane%2540example.com",
+    "jane&amp;#64;example.com", "jane\\u0040example.com", "jane [at] example.com", "x" * 79 + "jane@example.com",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", [TenantKind.TEAM, TenantKind.KEY, TenantKind.USER])
 @pytest.mark.parametrize("hashed", [False, True])
-def test_an_email_address_is_on_no_page(kind: TenantKind, hashed: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("odd", [False, True])
+def test_an_email_address_is_on_no_page(kind: TenantKind, hashed: bool, odd: bool, tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("k" * 32)
     tenants = TenantsConfig(kind, hmac_key_file=str(key) if hashed else None)
     label = {TenantKind.TEAM: "team_alias", TenantKind.KEY: "api_key_alias", TenantKind.USER: "end_user"}[kind]
     tokens = {("m", address): 5.0 for address in ADDRESSES} | {("m", "ads"): 5.0}
-    reading = read([litellm(tokens, label)] * 2, tenants)[-1]
+    broken = litellm({("m", address.replace('"', "")): 5.0 for address in ADDRESSES}, label).replace(
+        "end_user=", "end_user"
+    )
+    reading = (
+        read([litellm(tokens, label), broken], tenants)[-1] if odd else read([litellm(tokens, label)] * 2, tenants)[-1]
+    )
     view = View((reading,), None, {}, None, {}, "", True, 0.0, 0, ())
     pages = text_of(reading).encode() + answer_debug_targets(view, {}).body + landing_bytes(view)
     for forbidden in (b"@", b"%40", b"jane", b"acme.org", b"corp.example"):
@@ -244,6 +337,38 @@ def test_names_are_bounded_and_printable() -> None:
     names = TenantNames(TenantSettings(TenantKind.TEAM))
     assert len(names.publish("x" * 5000)) == 80
     assert "\n" not in names.publish("a\nb")
+    assert names.publish(" \t") == UNLABELLED
+
+
+@pytest.mark.parametrize(
+    "name", ["U024BE7LH", "@search", "9f1c2a34-6bb1-4c1e-9d11-00805f9b34fb", "desk-team-1-of-the-eastern-floor"]
+)
+def test_what_is_no_address_and_no_key_keeps_its_name(name: str) -> None:
+    assert TenantNames(TenantSettings(TenantKind.USER)).publish(name) == name
+
+
+def test_a_key_in_the_place_of_a_name_is_withheld() -> None:
+    assert TenantNames(TenantSettings(TenantKind.KEY)).publish("ci sk-Zs9fQ2k3Lw8pXy7v0aBcDe") == WITHHELD
+
+
+def test_a_name_takes_no_longer_than_it_is() -> None:
+    """Whoever sends requests chooses names of users, and each page asks for each of them: a search that begins anew at each character took
+    14 s for this one."""
+    began = time.process_time()
+    TenantNames(TenantSettings(TenantKind.USER)).publish(
+        "x" * 20_000 + "&amp;" * 1000 + "%25" * 1000 + "[ " * 1000 + "\\" * 20_000
+    )
+    assert time.process_time() - began < 1.0
+
+
+def test_words_of_ours_take_no_row_of_a_tenant() -> None:
+    names = TenantNames(TenantSettings(TenantKind.TEAM, limit=1))
+    assert [names.publish(raw) for raw in ("other", "unlabelled", "withheld", "ads")] == [
+        "other",
+        "unlabelled",
+        "withheld",
+        "ads",
+    ]
 
 
 def test_workers_without_a_shared_folder_are_suspect_and_count_for_nobody() -> None:
@@ -288,7 +413,11 @@ def test_a_reload_that_changes_nothing_of_tenants_keeps_names_and_counters() -> 
 
 
 def test_names_of_models_are_bounded_too() -> None:
-    """They are what clients ask for."""
+    """They are what clients ask for. A model of the map of aliases is never among the others."""
     tokens = {(f"m{number}", "ads"): 1000.0 - number for number in range(150)}
     found = counts_of(read([litellm(tokens)] * 2)[-1])
     assert {model for model, _ in found} == {OTHER, *(f"m{number}" for number in range(100))}
+    served = TenantsConfig(TenantKind.TEAM, aliases={"m149": "llama"})
+    found = counts_of(read([litellm(tokens | {("llama", "ads"): 0.5})] * 2, served)[-1])
+    assert ("llama", "ads") in found
+    assert len(found) == 102

@@ -11,13 +11,15 @@ from llm_serving_exporter.report.evidence.usage import Line
 from llm_serving_exporter.report.evidence.week import Week
 
 _OF = ("tenant", "kind")
-# the first is asked for first: where nobody has it, the others are not asked for
+# tokens first: where nobody has any of them, the others are not asked for
 QUANTITIES = {
     "decode": Quantity("tenants' generated tokens", series.DECODE_TOKENS.name, _OF, ""),
     "prompt": Quantity("tenants' prompt tokens", series.PROMPT_TOKENS.name, _OF, ""),
     "cached": Quantity("tenants' cached tokens", series.CACHED_TOKENS.name, _OF, ""),
     "requests": Quantity("tenants' requests", series.REQUESTS.name, _OF, ""),
 }
+# prompt and generated
+_KINDS_OF_TOKENS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,8 @@ def read_tenants(reader: Reader, week: Week) -> TenantUsage:
     found: dict[str, tuple[Line, ...]] = {}
     for name, quantity in QUANTITIES.items():
         lines = reader.attempt(f"{quantity.name} of {week.name}", reader.lines, quantity, week)
-        if not lines and not found:
-            return TenantUsage()
         found[name] = lines or ()
+        # a gateway of embeddings, or one that counts prompts only, has no generated ones
+        if len(found) == _KINDS_OF_TOKENS and not any(found.values()):
+            return TenantUsage()
     return TenantUsage(**found)

@@ -50,7 +50,12 @@ def build_tenants(review: Review) -> TenantTables | None:
         return None
     names = list(dict.fromkeys((row.tenant, row.kind) for row in split.rows))
     costs = sorted(names, key=lambda name: -sum(row.usd for row in _pick(split, name)))
-    rows = [tuple(_cost_cells(name[0], _pick(split, name), split)) for name in costs]
+    # with one row for all the others, and what is no tenant's: what is shown adds up, however many there are
+    shown = costs if len(costs) < MOST_ROWS else costs[: MOST_ROWS - 2]
+    rows = [tuple(_cost_cells(name[0], _pick(split, name), split)) for name in shown]
+    if others := costs[len(shown) :]:
+        rest = [row for name in others for row in _pick(split, name)]
+        rows.append(tuple(_cost_cells(f"({len(others)} more)", rest, split)))
     if split.unexplained:
         rows.append(tuple(_cost_cells(UNEXPLAINED, split.unexplained, split)))
     foot = tuple(_cost_cells("All", (*split.rows, *split.unexplained), split))
@@ -59,7 +64,7 @@ def build_tenants(review: Review) -> TenantTables | None:
     return TenantTables(
         "Gateways say how a model's tokens divide among tenants, the engines what they cost and how many there were. Idle, down and "
         "unattributed time goes with the busy time of its hour.",
-        Table("Cost by tenant", _COST_COLUMNS, rows[:MOST_ROWS], foot, _PRINTED_TENANTS, max(0, len(rows) - MOST_ROWS)),
+        Table("Cost by tenant", _COST_COLUMNS, rows, foot, _PRINTED_TENANTS, len(others)),
         Table(
             "Tokens as an API bills them",
             _PRICE_COLUMNS,
