@@ -10,7 +10,7 @@ from llm_serving_exporter.model.cost import EngineCost, TargetCost
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.render.numbers import number, span, usd
-from llm_serving_exporter.render.prices import describe_price
+from llm_serving_exporter.render.prices import describe_price, describe_split
 from llm_serving_exporter.render.sentences import why_absent
 
 _PHASES = ("prefill", "decode", "blended")
@@ -57,7 +57,7 @@ def cost_lines(reading: TargetReading) -> list[str]:
     price = None if found is None else describe_price(reading, found)
     if found is None or price is None or not reading.up:
         return []
-    lines = [f"\n  cost: {price}; busy time split by {found.method.value}"]
+    lines = [f"\n  cost: {price}; {describe_split(found)}"]
     for one in found.engines:
         rows = _engine_rows(one)
         if rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.cost import TargetCost
+from llm_serving_exporter.model.cost import CostPhase, TargetCost
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.render.numbers import usd_to_the_cent
 
@@ -18,3 +18,15 @@ def describe_price(reading: TargetReading, found: TargetCost) -> str | None:
     before = BEFORE_COMMITMENTS if price.before_commitments else ""
     count = f"{gpus.count} GPU{'' if gpus.count == 1 else 's'}{share}"
     return f"{count} at {usd_to_the_cent(price.usd_per_gpu_hour)} an hour (rate {price.rate.name}{before})"
+
+
+def describe_split(found: TargetCost) -> str:
+    """How busy time is divided between prefill and decode, or that it is not, as where the model's facts are not known."""
+    usd = {phase.value: 0.0 for phase in CostPhase}
+    for one in found.engines:
+        for (phase, _rate, _method), amount in one.totals.usd.items():
+            usd[phase] = usd.get(phase, 0.0) + amount
+    split = usd[CostPhase.PREFILL.value] + usd[CostPhase.DECODE.value]
+    if not split and usd[CostPhase.UNATTRIBUTED.value]:
+        return f"busy time is not split: what the method {found.method.value} needs is not known"
+    return f"busy time split by {found.method.value}"

@@ -8,7 +8,7 @@ from llm_serving_exporter.model.cost import CostPhase, EngineCost, TargetCost
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.render.html import NO_MARKUP, fill, header, row, table
 from llm_serving_exporter.render.numbers import NOTHING, share, span, usd_to_the_cent
-from llm_serving_exporter.render.prices import describe_price
+from llm_serving_exporter.render.prices import describe_price, describe_split
 
 MOST_ROWS = 64
 _COLUMNS = (
@@ -48,5 +48,5 @@ def _basis(reading: TargetReading, found: TargetCost) -> str:
     window = span(reading.derived.window_seconds) if reading.derived is not None else "a window"
     return (
         f"{now}; per million tokens and per request over {window}, idle time included; spent since the exporter started; "
-        f"busy time split by {found.method.value}: {found.inputs}"
+        f"{describe_split(found)}: {found.inputs}"
     )

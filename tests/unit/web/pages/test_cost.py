@@ -43,6 +43,16 @@ def costing(reading: TargetReading, **changes: object) -> TargetReading:
     return replace(reading, target_gpus=TargetGpus(2, "H100 SXM 80GB"), cost=replace(found, **changes))
 
 
+def test_busy_time_that_is_not_split_is_not_said_to_be() -> None:
+    chat = views.fleet().targets[0]
+    engine = EngineCost(
+        "m", "0", "unified", EngineTotals({}, {("unattributed", "reserved", "roofline"): 2.0}), Later(lambda: WINDOW)
+    )
+    text = page_of(views.view(costing(chat, engines=(engine,)))).text
+    assert "busy time is not split: what the method roofline needs is not known" in text
+    assert "1 GPU at" in page_of(views.view(replace(costing(chat), target_gpus=TargetGpus(1, "H100 SXM 80GB")))).text
+
+
 def test_a_target_with_a_price() -> None:
     chat = views.fleet().targets[0]
     page = page_of(views.view(costing(chat)))
