@@ -189,7 +189,7 @@ def test_hourly_records_fill_in_and_counters_are_not_asked(tmp_path: Path) -> No
     for name in ("2026-W40", "2026-W44"):
         row = text[text.index(f'title="{name}"') :].partition("</tr>")[0]
         assert ">840<" in row, row
-        assert "from hourly records; without unused commitments" in row
+        assert "without unused commitments; from hourly records" in row
         assert ">1.00<" in row  # USD for a million: 840 / (168 x 5 million)
     row = text[text.index('title="2026-W39"') :].partition("</tr>")[0]
     assert "not known" in row
