@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LOCKS = {
     "run": (),
     "dev": ("dev",),
-    "image": ("dashboards", "kubernetes"),
+    "image": ("dashboards", "kubernetes", "otlp"),
     "grafana": ("grafana",),
     "fuzz": ("fuzz",),
     "docs": ("docs",),

@@ -22,7 +22,7 @@ LOCKS = {path.stem: path for path in sorted((ROOT / "locks").glob("*.txt"))}
 EXTRAS = {
     "run": [""],
     "dev": ["", "dev", "dashboards", "kubernetes", "bills-parquet", "otlp"],
-    "image": ["", "dashboards", "kubernetes"],
+    "image": ["", "dashboards", "kubernetes", "otlp"],
     "grafana": ["", "grafana", "dev", "dashboards", "kubernetes", "bills-parquet", "otlp"],
     "fuzz": ["", "fuzz", "dev", "dashboards", "kubernetes", "bills-parquet", "otlp"],
     "docs": ["", "docs", "dev", "dashboards", "kubernetes", "bills-parquet", "otlp"],

@@ -133,6 +133,7 @@ def test_links_lead_somewhere() -> None:
             if anchor and target.suffix == ".md":
                 headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
                 anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+                anchors |= set(re.findall(r'<a id="([^"]+)">', target.read_text()))
                 assert anchor in anchors, link
 
 
