@@ -135,7 +135,14 @@ def settings_of(scenario: Scenario) -> Settings:
         name: replace(objective, threshold_seconds=wanted.get(name) or objective.threshold_seconds)
         for name, objective in settings.slo.items()
     }
-    return replace(settings, scrape_interval_seconds=SCRAPE_SECONDS, slo=objectives)
+    return replace(
+        settings,
+        scrape_interval_seconds=SCRAPE_SECONDS,
+        slo=objectives,
+        # where a user has them, a page leads there
+        runbook_url="http://exporter.example.com:10077/runbooks/{alert}",
+        dashboard_url="http://grafana.example.com/d/{uid}",
+    )
 
 
 def prometheus(
