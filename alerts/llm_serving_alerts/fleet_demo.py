@@ -89,7 +89,7 @@ def run(argv: Sequence[str], boards: Boards | None = None) -> int:
         try:
             scenario = load_story(_STORY)
             server, begin, shown = _start(scenario, args, stack, ended, boards)
-        except (OSError, LLMServingExporterError) as error:
+        except (OSError, LLMServingExporterError, ChildError) as error:
             if ended.is_set():
                 return EXIT_OK
             print_message(f"error: {error}")
@@ -134,6 +134,8 @@ def _start(
     # before the story's clock runs
     known = usual(scenario, SHORT) if with_rules else None
     fleet, begin = warm_fleet(scenario)
+    if ended.is_set():
+        raise ChildError("interrupted")
     server = stack.enter_context(FleetServer(fleet, args.speed, real_wall=True))
     exporter = _start_exporter(scenario, server, folder, args, stack)
     names = {node for replica in scenario.replicas for node in replica.nodes}
@@ -195,9 +197,13 @@ def _start_rules(
     told = None
     receiver = alertmanager.program()
     if receiver is not None:
-        running = alertmanager.Alertmanager(receiver, alertmanager_config(settings), cancelled=ended)
-        stack.callback(running.close)
-        told = running.url
+        try:
+            running = alertmanager.Alertmanager(receiver, alertmanager_config(settings), cancelled=ended)
+        except (OSError, ChildError) as error:
+            print_line(f"Alertmanager did not start, the demo runs without: {error}")
+        else:
+            stack.callback(running.close)
+            told = running.url
     pace = Pace(
         *(each / args.speed for each in (_SCRAPE_SECONDS, _EVALUATE_SECONDS, _LOOKBACK_SECONDS, _RESEND_SECONDS))
     )

@@ -15,6 +15,8 @@ from llm_serving_exporter.sim.child import Child, ChildError
 
 # a week of the past, and the days that a demo may run
 _RETENTION = "15d"
+# for promtool to take the past in; a busy machine needs some ten
+_PAST_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +91,19 @@ def _take_in(past: Past, folder: Path) -> None:
     source.write_text(past.openmetrics, encoding="utf-8")
     # promtool reads the text once for each block: one block for all of it
     command = [past.promtool, "tsdb", "create-blocks-from", "--max-block-duration=240h", "openmetrics"]
-    done = subprocess.run(  # noqa: S603  # a program found on PATH, arguments of ours, no shell
-        [*command, str(source), str(folder / "data")], capture_output=True, text=True, timeout=120, check=False
-    )
+    try:
+        done = subprocess.run(  # noqa: S603  # a program found on PATH, arguments of ours, no shell
+            [*command, str(source), str(folder / "data")],
+            capture_output=True,
+            text=True,
+            timeout=_PAST_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ChildError(f"promtool took longer than {_PAST_SECONDS:.0f} s for the week before") from None
     source.unlink()
     if done.returncode:
-        raise ChildError(f"promtool: {done.stderr.strip().splitlines()[-1:]}")
+        raise ChildError(f"promtool: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
 
 
 def prometheus_config(target: str, pace: Pace, rules: Rules) -> str:

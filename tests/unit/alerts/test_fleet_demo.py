@@ -110,6 +110,20 @@ def test_a_signal_ends_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_signal_while_it_starts_ends_it_without_a_traceback(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "llm_serving_exporter", "demo", *ANY_PORTS]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "starting the fleet ...\n"
+        process.send_signal(signal.SIGINT)
+        said, complained = process.communicate(timeout=PATIENCE_SECONDS)
+    assert (process.returncode, said, complained) == (0, "", "")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
