@@ -18,13 +18,16 @@ from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.recordings import recording
 from tests.support.servers.prometheus_server import PrometheusServer
 from tests.support.servers.server_process import free_port
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.e2e
 
 KILLS, SEED = 3, 20
-# what one life lasts before it is killed, and what passes until the next one
-LIFE, PAUSE = (1.0, 2.5), (0.2, 1.0)
+# of the recording: an engine with nothing to do from then on
+LAST_PAGE = 210
+# what one life lasts once Prometheus has KNOWN_SECONDS of it: a start takes seconds where others work too. And what passes until the next
+LIFE, PAUSE = (0.0, 1.5), (0.2, 1.0)
+KNOWN_SECONDS = 1.0
 # of a GPU of 3600 USD an hour, a USD a second. A process that is young takes a snapshot every second; a tick and a scrape come after it
 BEHIND_SECONDS = 4.0
 
@@ -35,8 +38,14 @@ def add_up(samples: list[list[object]]) -> float:
     return sum(now - before if now >= before else now for before, now in pairwise(values))
 
 
+def count_known(prometheus: PrometheusServer) -> float:
+    """GPU seconds of which somebody knew what the GPU did, from the first sample until now."""
+    series = prometheus.query('llm_serving_gpu_seconds_total{state!="unknown"}[5m]')
+    return sum(add_up(one["values"]) for one in series)
+
+
 def crash(folder: Path, *arguments: str) -> tuple[float, dict[str, float], dict[str, float]]:
-    """Seconds that the target was watched, then GPU seconds by state and USD by phase as Prometheus has them."""
+    """Seconds between Prometheus' first and last sample, then GPU seconds by state and USD by phase that it has of them."""
     port, chance = free_port(), random.Random(SEED)
     (folder / "prices.yml").write_text(yaml.safe_dump({"prices": [{"target": "chat", "usd_per_gpu_hour": 3600.0}]}))
     scrape = {"job_name": "llm-serving", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
@@ -48,30 +57,30 @@ def crash(folder: Path, *arguments: str) -> tuple[float, dict[str, float], dict[
         (folder / "exporter.yml").write_text(yaml.safe_dump(settings))
         words = [sys.executable, "-m", "llm_serving_exporter", "--config.file", str(folder / "exporter.yml")]
         words += ["--web.listen-address", f"127.0.0.1:{port}", "--no-gpu.enabled", *arguments]
-        number, begun = 40, 0.0
+        number = 40
         for life in range(KILLS + 1):
+            known = count_known(prometheus)
             process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
-            if not life:
-                wait_until(lambda: prometheus.query("llm_serving_cost_usd_total"), "the first sample")
-                begun = time.monotonic()
-            end = time.monotonic() + chance.uniform(*LIFE)
-            while time.monotonic() < end:
+            deadline, end = time.monotonic() + PATIENCE_SECONDS, None
+            while end is None or time.monotonic() < end:
+                assert time.monotonic() < deadline, f"life {life} did not come about"
                 engine.show(number)
-                number += 1
+                number = min(number + 1, LAST_PAGE)
                 time.sleep(0.5)
+                if end is None and count_known(prometheus) >= known + KNOWN_SECONDS:
+                    end = time.monotonic() + chance.uniform(*LIFE)
             if life < KILLS:
                 process.send_signal(signal.SIGKILL)
                 process.wait()
                 time.sleep(chance.uniform(*PAUSE))
-        time.sleep(2.0)
-        elapsed = time.monotonic() - begun
-        found = {}
+        found, times = {}, set()
         for name, label in (("gpu_seconds", "state"), ("cost_usd", "phase")):
             series = prometheus.query(f"llm_serving_{name}_total[5m]")
             found[name] = {one["metric"][label]: add_up(one["values"]) for one in series}
+            times |= {at for one in series for at, _ in one["values"]}
         process.terminate()
         process.wait()
-    return elapsed, found["gpu_seconds"], found["cost_usd"]
+    return max(times) - min(times), found["gpu_seconds"], found["cost_usd"]
 
 
 def test_money_survives_the_process(tmp_path: Path) -> None:
