@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import engine_of
 from tests.support.servers.exporter_process import Exporter
 from tests.support.servers.prometheus_server import PrometheusServer
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -38,28 +39,27 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[
                 f"scrape_configs: [{{job_name: llm-serving, static_configs: [{{targets: ['{address}']}}]}}]\n"
             )
             with PrometheusServer(folder, config) as prometheus:
-                wait_for(
-                    lambda: bool(prometheus.query("llm_serving_decode_tokens_total")),
-                    30,
-                    "the first sample in Prometheus",
+                wait_until(
+                    lambda: prometheus.query("llm_serving_decode_tokens_total"), "the first sample in Prometheus"
                 )
                 for number in range(FIRST, LAST + 1):
                     engine.show(number)
                     time.sleep(1.0)
-                time.sleep(6.0)
+                # all counters of a page are of one scrape
+                ended = engine_of(recording("vllm-0.32").pages[LAST].decode()).engine_steps_total
+                wait_until(
+                    lambda: (
+                        [float(one["value"][1]) for one in prometheus.query("llm_serving_engine_steps_total")]
+                        == [ended]
+                    ),
+                    "the last page in Prometheus",
+                )
                 queries = {name: prometheus.query(f"llm_serving_{name}[5m]") for name in COUNTERS}
                 queries["up"] = prometheus.query("up[5m]")
                 queries["quantile"] = prometheus.query(
                     "histogram_quantile(0.99, sum by (le) (increase(llm_serving_time_to_first_token_seconds_bucket[50s])))"
                 )
                 yield queries
-
-
-def wait_for(holds: Callable[[], bool], seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"{what} did not come about in {seconds} s"
-        time.sleep(0.2)
 
 
 @pytest.mark.parametrize("name", COUNTERS)
