@@ -10,7 +10,7 @@ from typing import TypeVar
 from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Metric
 from llm_serving_exporter.expose.identity import LabelBook, label_fleet, label_gpu, label_written
 from llm_serving_exporter.expose.labels import SharedLabels
-from llm_serving_exporter.expose.lines import PLAIN_BELOW, Keys, LineFamily, write_lines, write_number
+from llm_serving_exporter.expose.lines import Keys, LineFamily, fill_in, write_lines, write_number
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Target
@@ -85,14 +85,11 @@ class Families:
             self._leave_out(metric, labels)
             return
         family = self._families.get(metric.name) or self._add_family(metric)
-        value = float(value)
-        if own:
-            lines = write_lines(metric.full_name, labels, tuple(own), (tuple(own.values()),), (value,))
-        else:
-            # half of a target's series are such: no call that can be saved
-            number = repr(value) if -PLAIN_BELOW < value < PLAIN_BELOW else write_number(value)
-            lines = f"{metric.full_name}{labels.text}{number}\n"
-        family.lines.append(lines)
+        family.numbers.append(float(value))
+        if not own:  # half of a target's series are such: no call that can be saved
+            family.lines.append(f"{metric.full_name}{labels.text}%s\n")
+            return
+        family.lines.append(write_lines(metric.full_name, labels, tuple(own), (tuple(own.values()),)))
 
     def _leave_out(self, metric: Metric, labels: SharedLabels) -> None:
         self.left_out[labels.get("target", ""), metric.name] += 1
@@ -114,7 +111,8 @@ class Families:
                 self._leave_out(metric, labels)
         if admitted:
             family = self._families.get(metric.name) or self._add_family(metric)
-            family.lines.append(write_lines(metric.full_name, labels, own, keys, admitted))
+            family.lines.append(write_lines(metric.full_name, labels, own, keys))
+            family.numbers += admitted
 
     def add_by_label(
         self, metric: Metric, labels: SharedLabels, label: str, values: Mapping[str, float] | None
@@ -144,11 +142,12 @@ class Families:
         name, count, total = metric.full_name, histogram.count, histogram.sum
         finite = metric.finite_buckets or self._all_buckets
         edges, counts = (histogram.edges, (*histogram.cumulative, count)) if finite else ((), (count,))
-        lines = (self._families.get(metric.name) or self._add_family(metric)).lines
-        lines.append(write_lines(f"{name}_bucket", labels, _LE, _le(edges), counts))
+        family = self._families.get(metric.name) or self._add_family(metric)
+        family.lines.append(write_lines(f"{name}_bucket", labels, _LE, _le(edges)))
+        family.numbers += counts
         if total is not None:  # OpenMetrics has count and sum both or neither; the +Inf bucket says the count too
-            rest = f"{name}_count{labels.text}{write_number(count)}\n{name}_sum{labels.text}{write_number(total)}\n"
-            lines.append(rest)
+            family.lines.append(f"{name}_count{labels.text}%s\n{name}_sum{labels.text}%s\n")
+            family.numbers += (count, total)
 
     def add_unchanged(self, labels: SharedLabels, facts: T, add: Callable[[Families, SharedLabels, T], None]) -> None:
         """What `add` adds of facts that are the same object from page to page; kept with their labels, so that it is written once."""
@@ -158,7 +157,9 @@ class Families:
             add(alone, labels, facts)
             if alone.left_out:  # to be counted each time
                 self.left_out.update(alone.left_out)
-            written = tuple((family.metric, "".join(family.lines)) for family in alone)
+            # whole lines, and as a template that has no places
+            texts = ((family.metric, fill_in("".join(family.lines), family.numbers)) for family in alone)
+            written = tuple((metric, text.replace("%", "%%")) for metric, text in texts)
             found = facts, written
             labels.unchanged = None if alone.left_out else found
         for metric, lines in found[1]:

@@ -15,7 +15,8 @@ MOST_KEPT = 256
 class Pieces(NamedTuple):
     """The text between a series' name and its number, around the values of its own labels."""
 
-    # one more than there are own labels: before the first, between two, after the last; with the braces and the blank behind them
+    # one more than there are own labels: before the first, between two, after the last; with the braces and the blank behind them; for a
+    # template, in which "%" is doubled
     texts: tuple[str, ...]
     # places of the own labels' values, in the order in which they stand in the text
     order: tuple[int, ...]
@@ -34,7 +35,7 @@ class SharedLabels(Mapping[str, str]):
         self._more: dict[tuple[tuple[str, str], ...], SharedLabels] = {}
         # lines that were written for the last page, by metric, with what they were written from; None: there are none to be used again
         self.unchanged: tuple[object, tuple[tuple[Metric, str], ...]] | None = None
-        # between the name and the number of a series that has no more
+        # between the name and the number of a series that has no more, for a template
         self.text = self.cut(()).texts[0]
 
     def with_labels(self, **own: str) -> SharedLabels:
@@ -59,7 +60,7 @@ class SharedLabels(Mapping[str, str]):
             for name in sorted((*shared, *own)):
                 start = f'{texts[-1]},{name}="' if texts[-1] else f'{name}="'
                 if name in shared:
-                    texts[-1] = f'{start}{escape_label_value(shared[name])}"'
+                    texts[-1] = f'{start}{escape_label_value(shared[name]).replace("%", "%%")}"'
                 else:
                     texts[-1] = start
                     texts.append('"')

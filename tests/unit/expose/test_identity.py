@@ -20,7 +20,7 @@ from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.identity import LabelBook
 from llm_serving_exporter.expose.labels import MOST_KEPT, SharedLabels
-from llm_serving_exporter.expose.lines import write_lines
+from llm_serving_exporter.expose.lines import fill_in, write_lines
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.pools import NodePlace
@@ -159,9 +159,9 @@ def test_the_text_of_labels_is_that_of_the_mapping_that_they_are(shared: dict[st
         return ",".join(f'{name}="{text}"' for name, text in sorted(escaped.items()))
 
     common = SharedLabels(shared)
-    start = write_lines("n", common, (), ((),), (0.5,))
-    line = write_lines("n", common, tuple(own), (tuple(own.values()),), (0.5,))
-    assert f"n{common.text}0.5\n" == start
+    start = fill_in(write_lines("n", common, (), ((),)), (0.5,))
+    line = fill_in(write_lines("n", common, tuple(own), (tuple(own.values()),)), (0.5,))
+    assert fill_in(f"n{common.text}%s\n", (0.5,)) == start
     assert start == (f"n{{{written(shared)}}} 0.5\n" if shared else "n 0.5\n")
     whole = {**shared, **own}
     assert line == (f"n{{{written(whole)}}} 0.5\n" if whole else "n 0.5\n")
