@@ -1,11 +1,11 @@
-"""The simulated hours for a Grafana: `python -m tests.simweek FOLDER [HOURS]`.
+"""The simulated hours for a Grafana: `python -m tests.simweek FOLDER [HOURS] [--models 16 --replicas 43]`.
 
 Writes a data folder and a configuration for a Prometheus, and what a Grafana is provisioned with; says how to start both.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from pathlib import Path
 
@@ -18,11 +18,11 @@ from tests.simweek.fleets import HOUR
 PORT = 9190
 
 
-def main(folder: Path, hours: float) -> None:
+def main(folder: Path, hours: float, models: int, replicas: int) -> None:
     """Everything but the two servers."""
     began = time.monotonic()
     # a whole hour, not too long ago
-    plan = Plan(time.time() // 3600 * 3600, hours * HOUR)
+    plan = Plan(time.time() // 3600 * 3600, hours * HOUR, models=models, replicas=replicas)
     data = build(plan, folder, lambda text: print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True))
     settings, own = week_settings(), folder / "provisioning"
     (folder / "prometheus.yml").write_text("global: {}\n")
@@ -43,4 +43,10 @@ make test-grafana""")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 2.5)
+    parser = argparse.ArgumentParser(prog="python -m tests.simweek")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("hours", type=float, nargs="?", default=2.5)
+    parser.add_argument("--models", type=int, default=0, help="instead of all scenarios a fleet of so many models")
+    parser.add_argument("--replicas", type=int, default=1, help="of each of these models")
+    given = parser.parse_args()
+    main(given.folder, given.hours, given.models, given.replicas)

@@ -21,8 +21,8 @@ from llm_serving_exporter.sim.fleet.exposition import labels_text
 from llm_serving_exporter.sim.fleet.scenario_file import load, names
 from tests.e2e.replay import read_by, rules_in_order, steps
 from tests.simweek.fleets import HOUR, MINUTE, Part
+from tests.simweek.grown import grown
 from tests.simweek.others import RECORDED, Own, Recorded
-from tests.simweek.past import past
 from tests.support.servers.tsdb import make_blocks
 from tests.support.servers.victoriametrics import VictoriaMetrics, replay
 
@@ -34,13 +34,16 @@ NAME = re.compile(r"(?<![:\w])((?:\w+:)?llm_serving_[\w:]+|process_\w+)")
 class Plan:
     """`seconds` are simulated, up to `end_unix_seconds`; the week before is what fleets usually do, as rules would have recorded it.
 
-    `calm_seconds`: how long a fleet is there at most before its scenario begins.
+    `calm_seconds`: how long a fleet is there at most before its scenario begins. `models`: instead of scenarios so many models, with
+    `replicas` replicas each.
     """
 
     end_unix_seconds: float
     seconds: float = 3 * HOUR
     scenarios: tuple[str, ...] = tuple(names())
     calm_seconds: float = math.inf
+    models: int = 0
+    replicas: int = 0
 
     @property
     def begin_unix_seconds(self) -> float:
@@ -48,6 +51,8 @@ class Plan:
 
     @property
     def parts(self) -> tuple[Part, ...]:
+        if self.models:
+            return grown(self.models, self.replicas, self.end_unix_seconds, self.seconds)
         lengths = {name: load(name).duration_seconds + self.calm_seconds for name in self.scenarios}
         return tuple(Part(name, self.end_unix_seconds, min(self.seconds, length)) for name, length in lengths.items())
 
@@ -114,7 +119,7 @@ def _lines(plan: Plan, wanted: frozenset[str], folder: Path, number: int) -> Pat
     part = plan.parts[number]
     path = folder / f"{part.name}.lines"
     with path.open("w") as out:
-        out.writelines(past(part, plan.begin_unix_seconds))
+        out.writelines(part.past(plan.begin_unix_seconds))
         part.write(out, wanted)
     return path
 
@@ -125,9 +130,9 @@ def _others(plan: Plan, wanted: frozenset[str]) -> str:
     def clock() -> float:
         return now
 
-    exporters = {name: Recorded(name, clock, clock, MINUTE) for name in RECORDED} | {
-        "exporter": Own(plan.end_unix_seconds, clock)
-    }
+    exporters: dict[str, Recorded | Own] = {"exporter": Own(plan.end_unix_seconds, clock)}
+    if not plan.models:
+        exporters |= {name: Recorded(name, clock, clock, MINUTE) for name in RECORDED}
     lines = []
     while now <= plan.end_unix_seconds:
         for instance, exporter in exporters.items():

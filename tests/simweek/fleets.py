@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TextIO
 
@@ -11,13 +12,16 @@ from llm_serving_exporter.sim.fleet.history import Form, write_history
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS
 from llm_serving_exporter.sim.fleet.scenario import History, Scenario
 from llm_serving_exporter.sim.fleet.scenario_file import load
+from llm_serving_exporter.sim.fleet.usual import usual
 from llm_serving_exporter.sim.fleet.watch import Watch
+from tests.simweek.past import USD_PER_GPU_HOUR, past_of
 
 MINUTE, HOUR = 60.0, 3600.0
 # of scenarios that go on for days, the hour that is the end's
 _ENDS = {"calm-day": 15 * HOUR, "weekend-idle": DAY_SECONDS + 10 * HOUR}
 _USUAL_HOUR = 3 * HOUR
-USD_PER_GPU_HOUR = 2.4
+# scenarios that say so themselves need baselines
+_BASELINE_DAYS = 3.0
 RATES = (
     Rate("reserved", RateKind.RESERVED, includes_power=True, committed_gpus=40),
     Rate("owned", RateKind.OWNED, includes_power=False),
@@ -35,12 +39,23 @@ class Part:
     @property
     def scenario(self) -> Scenario:
         """With names of its own."""
-        return named(_within(load(self.name), self.seconds))
+        return named(within(load(self.name), self.seconds))
+
+    def past(self, begin_unix_seconds: float) -> Iterator[str]:
+        """Lines for VictoriaMetrics, a sample a minute, up to that moment; none where the scenario needs no baselines."""
+        scenario = self.scenario
+        if scenario.history is None or scenario.history.days < _BASELINE_DAYS:
+            return iter(())
+        return past_of(usual(scenario), scenario.rate, self.seconds - scenario.duration_seconds, begin_unix_seconds)
 
     def write(self, out: TextIO, wanted: frozenset[str]) -> None:
         """Lines for VictoriaMetrics, a sample a minute."""
+        self._simulate(out, wanted)
+
+    def _simulate(self, out: TextIO, wanted: frozenset[str], earlier_seconds: float = 0.0) -> None:
+        """Begins so much earlier than it is recorded."""
         scenario = self.scenario
-        before = self.seconds - scenario.duration_seconds
+        before = self.seconds - scenario.duration_seconds + earlier_seconds
         factor = scenario.history.factor if scenario.history else 1.0
         # a quarter of an hour more, in which queues and caches come to what is usual
         settled = replace(scenario, history=History((before + 15 * MINUTE) / DAY_SECONDS, factor))
@@ -71,7 +86,7 @@ def _watch(fleet: Fleet, scenario: Scenario, wanted: frozenset[str]) -> Watch:
     )
 
 
-def _within(scenario: Scenario, seconds: float) -> Scenario:
+def within(scenario: Scenario, seconds: float) -> Scenario:
     """No longer than that: of a scenario of days, the hours before its most telling one."""
     if scenario.duration_seconds <= seconds:
         return scenario

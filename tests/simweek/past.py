@@ -6,26 +6,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Profile
-from llm_serving_exporter.sim.fleet.usual import Usual, past_samples, usual
-from tests.simweek.fleets import MINUTE, USD_PER_GPU_HOUR, Part
+from llm_serving_exporter.sim.fleet.usual import MINUTE, Usual, past_samples
 
 _WEEK = 7 * DAY_SECONDS
-# scenarios that say so themselves need baselines
-_BASELINE_DAYS = 3.0
+USD_PER_GPU_HOUR = 2.4
 
 
-def past(part: Part, begin_unix_seconds: float) -> Iterator[str]:
-    """Lines for VictoriaMetrics, a sample a minute, up to that moment."""
-    scenario = part.scenario
-    if scenario.history is None or scenario.history.days < _BASELINE_DAYS:
-        return
-    known = usual(scenario)
-    rate = replace(scenario.rate, steps=(), bursts=())
-    skipped = part.seconds - scenario.duration_seconds
+def past_of(known: Usual, rate: Profile, skipped_seconds: float, begin_unix_seconds: float) -> Iterator[str]:
+    """Lines for VictoriaMetrics, a sample a minute, up to that moment, which is `skipped_seconds` before the scenario begins."""
+    quiet = replace(rate, steps=(), bursts=())
     for ago in range(int(_WEEK / MINUTE), 0, -1):
         stamp = f"{(begin_unix_seconds - ago * MINUTE) * 1000:.0f}"
-        at = -skipped - ago * MINUTE
-        for series, value in (*past_samples(known, rate, at), *_spent(known, rate, at)):
+        at = -skipped_seconds - ago * MINUTE
+        for series, value in (*past_samples(known, quiet, at), *_spent(known, quiet, at)):
             yield f"{series} {value:.9g} {stamp}\n"
 
 
