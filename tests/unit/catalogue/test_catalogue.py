@@ -57,8 +57,8 @@ def test_a_stale_file_is_named(
     monkeypatch.chdir(tmp_path)
     assert main(["--check"]) == 1
     assert (
-        capsys.readouterr().err
-        == "out of date: METRICS.md, docs/runtimes.md; run `make generate`, remove what is not made any more, commit the result\n"
+        capsys.readouterr().err == "out of date: METRICS.md, docs/runtimes.md, docs/img/limiter.svg; "
+        "run `make generate`, remove what is not made any more, commit the result\n"
     )
     assert main(["--write"]) == 0
     assert main(["--check"]) == 0
