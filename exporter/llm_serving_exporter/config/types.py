@@ -298,7 +298,7 @@ class Config:
     model_catalogue: str | None = option(
         "model-catalogue",
         kinds.PATH,
-        "Your own models, before the built-in ones: a TOML file or a folder of them, or of config.json files (docs/ceiling.md).",
+        "Your own models, before the built-in ones: a TOML file or a folder of them, or of config.json files (docs/ceiling-command.md).",
     )
     price_file: str | None = option(
         "cost.price-file",
