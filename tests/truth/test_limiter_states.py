@@ -19,7 +19,7 @@ from tests.support.models.points import Kind, Phase, Point, points
 from tests.support.models.roofs import H100, LLAMA_8B, served
 from tests.support.paths import ROOT, TESTS
 
-PAGE = (ROOT / "docs/limiter.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/internals-limiter.md").read_text(encoding="utf-8")
 PUBLISHED: list[dict[str, Any]] = tomllib.loads((TESTS / "truth/states.toml").read_text(encoding="utf-8"))["server"]
 
 

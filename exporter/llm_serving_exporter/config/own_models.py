@@ -5,7 +5,7 @@ from __future__ import annotations
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.schema.problems import Place
 
-SHOW_FIX = "Write each model as [[model]] with a name and config = { model_type = …, hidden_size = …, … }, see docs/ceiling.md."
+SHOW_FIX = "Write each model as [[model]] with a name and config = { model_type = …, hidden_size = …, … }, see docs/ceiling-command.md."
 
 
 def check_models(path: str, place: Place) -> None:

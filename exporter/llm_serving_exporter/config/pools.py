@@ -1,4 +1,4 @@
-"""The sections `pools` and `nodes` of the price file: what is committed at a cloud, and where nodes stand (docs/cost.md)."""
+"""The sections `pools` and `nodes` of the price file: what is committed at a cloud, and where nodes stand (docs/prices.md)."""
 
 from __future__ import annotations
 

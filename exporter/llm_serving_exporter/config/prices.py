@@ -1,4 +1,4 @@
-"""The price file: what GPUs cost, by target, node or GPU model, from when on; rates, electricity, the budget (docs/cost.md)."""
+"""The price file: what GPUs cost, by target, node or GPU model, from when on; rates, electricity, the budget (docs/prices.md)."""
 
 from __future__ import annotations
 

@@ -298,12 +298,12 @@ class Config:
     model_catalogue: str | None = option(
         "model-catalogue",
         kinds.PATH,
-        "Your own models, before the built-in ones: a TOML file or a folder of them, or of config.json files (docs/ceiling.md).",
+        "Your own models, before the built-in ones: a TOML file or a folder of them, or of config.json files (docs/ceiling-command.md).",
     )
     price_file: str | None = option(
         "cost.price-file",
         kinds.PATH,
-        "YAML file of what GPUs cost (docs/cost.md); it is read again when it changes. Default: no cost series.",
+        "YAML file of what GPUs cost (docs/prices.md); it is read again when it changes. Default: no cost series.",
     )
     cost: CostConfig = field(default_factory=CostConfig)  # how busy time is split
     tenants: TenantsConfig = field(default_factory=TenantsConfig)  # whose tokens front doors count
@@ -330,7 +330,7 @@ class Config:
     state_dir: str | None = option(
         "state-dir",
         kinds.PATH,
-        "Folder in which the exporter keeps what has been counted of cost, so that its counters go on after a restart (docs/cost.md). "
+        "Folder in which the exporter keeps what has been counted of cost, so that its counters go on after a restart (docs/prices.md). "
         "It must exist, and be this exporter's alone. Default: they begin at 0.",
     )
     drill_result_file: str | None = option(

@@ -1,6 +1,6 @@
 """What bounds a target's throughput now: a decision table over evidence, and a verdict that does not flap.
 
-The first row that holds; docs/limiter.md has the table with its reasons and what to do about each state.
+The first row that holds; docs/internals-limiter.md has the table with its reasons and what to do about each state.
 
 | state | holds when |
 |---|---|

@@ -1,4 +1,4 @@
-"""Text made from the catalogue, the runtime tables and the configuration keys.
+"""Text made from the catalogue, the runtime tables and the configuration keys, and two pictures of concepts.
 
 `python -m llm_serving_exporter.docgen.generate --write` or `--check`.
 """
@@ -10,8 +10,10 @@ from pathlib import Path
 
 from llm_serving_exporter.catalogue import METRICS
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, PLACE_LABELS, Group, Kind, Metric, Subject
+from llm_serving_exporter.docgen.ceiling_picture import ceiling_svg
 from llm_serving_exporter.docgen.configuration import configuration_md
 from llm_serving_exporter.docgen.generated_files import write_or_check
+from llm_serving_exporter.docgen.limiter_picture import limiter_svg
 from llm_serving_exporter.docgen.runtimes import cell, runtimes_md
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.render.sentences import ABSENCES
@@ -120,7 +122,13 @@ def runtimes_text() -> str:
     return runtimes_md(tuple(RUNTIMES.values()), HEADER)
 
 
-FILES = {"METRICS.md": metrics_md, "docs/runtimes.md": runtimes_text, "docs/configuration.md": configuration_md}
+FILES = {
+    "METRICS.md": metrics_md,
+    "docs/runtimes.md": runtimes_text,
+    "docs/configuration.md": configuration_md,
+    "docs/img/limiter.svg": limiter_svg,
+    "docs/img/ceiling.svg": ceiling_svg,
+}
 
 
 def main(argv: list[str] | None = None) -> int:

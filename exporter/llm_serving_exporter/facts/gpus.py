@@ -34,8 +34,8 @@ def find(text: str, catalogue: Sequence[GpuSpec]) -> GpuSpec:
     raise FactsError(
         Absence.PEAK_UNKNOWN.value,
         f"GPU {text[: gpu_names.LONGEST]!r} is not in the catalogue; nearest: {', '.join(_nearest(said, catalogue))}. "
-        "Write one of the catalogue's names, without a number of GPUs and without a MIG profile, or describe the card (docs/ceiling.md, "
-        "Your own card)",
+        "Write one of the catalogue's names, without a number of GPUs and without a MIG profile, or describe the card "
+        "(docs/ceiling-command.md, Your own card)",
     )
 
 

@@ -21,9 +21,7 @@ MOST_MODELS = 1000
 _LARGEST_FILE = 4 << 20
 _MODELS = "models--"
 # what to do: `FactsError.fix`
-SHOW_ROW = (
-    "write each model as [[model]] with name and config = { model_type = …, hidden_size = …, … }, see docs/ceiling.md"
-)
+SHOW_ROW = "write each model as [[model]] with name and config = { model_type = …, hidden_size = …, … }, see docs/ceiling-command.md"
 
 
 # the files of the model at a path; raises FactsError

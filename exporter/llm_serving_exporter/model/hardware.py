@@ -101,7 +101,7 @@ class TargetGpus:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """How one replica's work is spread over GPUs (design section 6, docs/ceiling.md). What engines call these: derive/parallel.py."""
+    """How one replica's work is spread over GPUs (docs/internals-ceiling.md). What engines call these: derive/parallel.py."""
 
     # GPUs that share each layer within one attention data-parallel rank
     tensor: int = 1

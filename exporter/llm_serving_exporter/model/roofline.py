@@ -124,7 +124,7 @@ class Verdict:
     state: Limiter  # the limiter in force
     candidate: Limiter  # what the evidence of this tick says
     candidate_since_monotonic_seconds: float  # since when it has said so in every tick
-    # name of a number that the decision rests on -> its value; docs/limiter.md has them
+    # name of a number that the decision rests on -> its value; docs/internals-limiter.md has them
     evidence: Mapping[str, float] = field(default_factory=dict)
     # since when the evidence has said anything but `state`; None: it agrees
     doubted_since_monotonic_seconds: float | None = None

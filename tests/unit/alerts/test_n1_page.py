@@ -1,4 +1,4 @@
-"""docs/n1.md: its examples are the fleets that promtool judges, and its arithmetic comes out."""
+"""docs/internals-n1.md: its examples are the fleets that promtool judges, and its arithmetic comes out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.pack.fleets_node_loss import _CAPACITY, _NODES, _ROLES, N1_LOAD, SUFF
 from tests.pack.samples import Fleet
 from tests.support.paths import ROOT
 
-PAGE = (ROOT / "docs/n1.md").read_text()
+PAGE = (ROOT / "docs/internals-n1.md").read_text()
 FLEETS = {fleet.model_name: fleet for fleet in (*_NODES, *_CAPACITY, *_ROLES)}
 ROWS = re.findall(r"^\| `([\w-]+)` \| [^|]+ \| ([\d./ +]+) \| ([\d.]+) \|$", PAGE, re.MULTILINE)
 

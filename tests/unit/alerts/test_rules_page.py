@@ -124,7 +124,7 @@ def test_no_group_is_larger_than_mimir_allows() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for page in ("rules", "n1", "alerts", "records"):
+    for page in ("rules", "n1", "internals-n1", "alerts", "records"):
         text = (ROOT / "docs" / f"{page}.md").read_text()
         for link in re.findall(r"\]\(([^)\s]+)\)", text):
             path, _, anchor = link.partition("#")
@@ -137,7 +137,7 @@ def test_links_lead_somewhere() -> None:
                 assert anchor in anchors, link
 
 
-@pytest.mark.parametrize("page", ["rules.md", "n1.md", "alertmanager.md", "drill.md"])
+@pytest.mark.parametrize("page", ["rules.md", "n1.md", "internals-n1.md", "alertmanager.md", "drill.md"])
 def test_the_records_and_settings_of_alerts_that_a_page_names_exist(page: str) -> None:
     text = (ROOT / "docs" / page).read_text()
     # some are recorded only where kube-state-metrics knows a workload

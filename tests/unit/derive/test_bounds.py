@@ -1,4 +1,4 @@
-"""A whole replica: the bytes of its layout by the formula of docs/ceiling.md, and the bounds around what is expected."""
+"""A whole replica: the bytes of its layout by the formula of docs/internals-ceiling.md, and the bounds around what is expected."""
 
 from __future__ import annotations
 

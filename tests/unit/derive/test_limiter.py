@@ -1,4 +1,4 @@
-"""The limiter: each row of its table on published replicas and on evidence by hand; a verdict that does not flap; docs/limiter.md."""
+"""The limiter: each row of its table on published replicas and on evidence by hand; a verdict that does not flap; its pages."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from llm_serving_exporter.derive.limiter import (
     list_lacking_signals,
 )
 from llm_serving_exporter.derive.standstill import Standstill
+from llm_serving_exporter.docgen.limiter_picture import list_questions, list_states
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.roofline import Limiter, Roofline, Verdict
 from llm_serving_exporter.model.window import EngineWindow
@@ -30,7 +31,7 @@ from tests.support.models.rooflines import ROWS, Published, rows
 from tests.support.models.roofs import H100, LLAMA_8B, served
 from tests.support.paths import ROOT
 
-PAGE = (ROOT / "docs/limiter.md").read_text()
+PAGE = (ROOT / "docs/internals-limiter.md").read_text()
 WELL = {"busy": 1.0, "requests_waiting": 0.0, "kv_cache_usage": 0.5, "preemptions_per_second": 0.0}
 
 
@@ -75,7 +76,7 @@ def replica(row: Published, **gauges: float) -> dict[str, float]:
 
 
 def line(row: Published) -> str:
-    """The row as docs/limiter.md has it."""
+    """The row as docs/internals-limiter.md has it."""
     found = replica(row)
     what = f"{row.model}, {row.tensor} x {row.gpu}, batch {row.batch:.0f}"
     shares = f"{100 * found['bandwidth']:.0f} % | {100 * found['compute']:.0f} %"
@@ -393,10 +394,18 @@ def test_the_page_has_every_threshold_as_the_code_has_it() -> None:
     assert {name: float(value) for name, value in told.items()} == constants
 
 
+def test_the_picture_asks_for_every_state_in_the_order_of_the_table() -> None:
+    table = re.findall(r"^\| \d+ \| `(\w+)` \|", PAGE.split("## The table")[1].split("## ")[0], re.MULTILINE)
+    assert table[0] == "unknown"
+    assert [state.value for state in list_states()] == table[1:]
+    assert {*list_questions()} == {*Limiter} == {*list_states()}
+
+
 def test_the_page_has_every_state_and_every_piece_of_evidence() -> None:
     table = PAGE.split("## The table")[1].split("## ")[0]
     assert {state.value for state in Limiter} == set(re.findall(r"^\| \d+ \| `(\w+)` \|", table, re.MULTILINE))
-    todo = PAGE.split("## What to do")[1].split("## ")[0]
+    concept = (ROOT / "docs/limiter.md").read_text()
+    todo = concept.split("## What to do")[1].split("## ")[0]
     assert {state.value for state in Limiter} == set(re.findall(r"^\| `(\w+)` \|", todo, re.MULTILINE))
     names = set(re.findall(r"^\| `(\w+)` \|", PAGE.split("## The evidence")[1].split("## ")[0], re.MULTILINE))
     full = window(

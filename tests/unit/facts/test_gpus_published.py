@@ -164,7 +164,7 @@ def test_every_bandwidth_is_held_against_something():
 
 
 def test_the_page_says_how_many_there_are() -> None:
-    assert f"**The catalogue** has {len(CATALOGUE)} GPUs" in (ROOT / "docs/ceiling.md").read_text()
+    assert f"**The catalogue** has {len(CATALOGUE)} GPUs" in (ROOT / "docs/ceiling-command.md").read_text()
 
 
 def test_how_many_rows_were_only_recalled():

@@ -21,7 +21,7 @@ EPILOG = """examples:
   llm-serving-exporter ceiling --model Qwen3-30B-A3B --gpu L40S --tp 2 --requests-per-second 10 --input-tokens 500 --output-tokens 200
 
 tokens/s is the ceiling that is expected: real engines reach 45-70 % of it at batch 1, less at a high batch. Nothing real is above
-"at best". What each line means, and what it rests on: docs/ceiling.md."""
+"at best". What each line means, and what it rests on: docs/ceiling-command.md."""
 
 MOST_GPUS = 4096
 MOST_BATCHES = 1000

@@ -58,7 +58,9 @@ def find_peaks(flags: FlagReader) -> GpuPeaks | None:
     before = len(flags.problems)
     own = _read_file(file, Place(file, "", flags.problems)) if file is not None else ()
     if file is not None and not own and len(flags.problems) == before:
-        flags.refuse("--gpu-spec", f"{shown(file)} describes no GPU", "Write gpu_models: as in docs/ceiling.md.")
+        flags.refuse(
+            "--gpu-spec", f"{shown(file)} describes no GPU", "Write gpu_models: as in docs/ceiling-command.md."
+        )
     broken = len(flags.problems) > before
     bandwidth, rates = flags.value("--gpu-bandwidth", BANDWIDTH), flags.value("--gpu-tflops", RATES)
     described = any(flags.text(flag) is not None for flag in ("--gpu-bandwidth", "--gpu-tflops"))

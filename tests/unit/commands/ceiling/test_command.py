@@ -126,7 +126,7 @@ def test_names_that_nothing_has_name_the_nearest_and_what_to_do() -> None:
     assert gpu.startswith("flag --gpu: GPU 'H1000' is not in the catalogue; nearest: H100 SXM 80GB, ")
     assert gpu.endswith(
         ". Write one of the catalogue's names, without a number of GPUs and without a MIG profile, or describe the card "
-        "(docs/ceiling.md, Your own card)."
+        "(docs/ceiling-command.md, Your own card)."
     )
 
 
@@ -246,7 +246,7 @@ def test_mixture_of_experts_and_price_in_thousands() -> None:
     assert asked(*words).out.count("e+0") == 0
 
 
-PAGES = ("docs/ceiling.md",)
+PAGES = ("docs/ceiling.md", "docs/ceiling-command.md")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -273,7 +273,7 @@ def test_what_a_page_shows_is_what_is_printed(page: str, tmp_path: Path, monkeyp
 
 
 def test_the_page_names_every_flag_and_every_key() -> None:
-    text = (ROOT / "docs/ceiling.md").read_text()
+    text = (ROOT / "docs/ceiling-command.md").read_text()
     flags = set(re.findall(r"^  (--[a-z-]+)", asked("--help").out, re.MULTILINE)) - {"--version"}
     assert len(flags) == 33
     assert {flag for flag in flags if f"`{flag}" not in text and f"{flag}`" not in text} == set()

@@ -88,7 +88,7 @@ def test_a_file_that_is_wrong_says_where_and_nothing_of_the_name(tmp_path: Path)
     ]
     empty = described(tmp_path, "gpu_models: []")
     assert refused(*MODEL, "--gpu", "H100", "--gpu-spec", empty) == [
-        f"flag --gpu-spec: {shown(empty)} describes no GPU. Write gpu_models: as in docs/ceiling.md."
+        f"flag --gpu-spec: {shown(empty)} describes no GPU. Write gpu_models: as in docs/ceiling-command.md."
     ]
 
 
