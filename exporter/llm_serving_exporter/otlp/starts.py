@@ -55,6 +55,10 @@ class Starts:
         """Forgets a series that has ended."""
         self._own.pop((name, labels), None)
 
+    def forget_all(self) -> None:
+        """Forgets every series: all have ended."""
+        self._own.clear()
+
 
 def has_fallen(value: Value, earlier: Value) -> bool:
     """Whether a counter began again between two readings."""
