@@ -12,16 +12,22 @@ from prometheus_client.metrics_core import Metric as Family
 from llm_serving_exporter import __version__
 from llm_serving_exporter.config.types import OtlpConfig
 from llm_serving_exporter.model.otlp import OtlpReport
+from llm_serving_exporter.model.reading import TargetReading
 
 if TYPE_CHECKING:
     from llm_serving_exporter.otlp.sender import Sender
 
 
 class OtlpJob:
-    """Nothing, or one sender of what `collect` yields. `port`: of the exporter's page, which tells exporters of one host apart."""
+    """Nothing, or one sender of what `collect` yields.
 
-    def __init__(self, collect: Callable[[], Iterable[Family]], port: int | None) -> None:
-        self._collect = collect
+    `targets`: those whose last pages may be shown. `port`: of the exporter's page, which tells exporters of one host apart.
+    """
+
+    def __init__(
+        self, collect: Callable[[], Iterable[Family]], targets: Callable[[], Iterable[TargetReading]], port: int | None
+    ) -> None:
+        self._collect, self._targets = collect, targets
         # pods on one node differ by their host name, exporters on one host by their port
         self._resource = {
             "service.name": "llm-serving-exporter",
@@ -76,7 +82,7 @@ class OtlpJob:
         # its messages come with an extra
         from llm_serving_exporter.otlp.sender import Sender
 
-        sender = Sender(config, self._collect, self._resource.items())
+        sender = Sender(config, self._collect, self._resource.items(), targets=self._targets)
         if self._started:
             sender.start()
         return sender

@@ -26,6 +26,7 @@ from llm_serving_exporter.devices.node_gpus import open_gpus
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import write_page
 from llm_serving_exporter.gpu.source import GpuSource
+from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.state.install_time import read_or_write_install_time
 from llm_serving_exporter.web.pages.debug import answer_debug_targets, answer_ready
 from llm_serving_exporter.web.pages.landing import render_landing
@@ -70,7 +71,7 @@ class Service:
         ProcessCollector(registry=self._registry)
         self._pages = [("Runbooks", "/runbooks/")] if config.web.runbooks else []
         self._web = WebServer(config.web, self._routes(config))
-        self._otlp = OtlpJob(self._registry.collect, urlsplit(self._web.url).port)
+        self._otlp = OtlpJob(self._registry.collect, self._list_fresh, urlsplit(self._web.url).port)
         self._otlp.change(config.otlp)
 
     @property
@@ -117,6 +118,11 @@ class Service:
             web_refusals=self._web.refusals.counts(),
             web_certificate_expiry=self._web.certificate_expiry,
         )
+
+    def _list_fresh(self) -> list[TargetReading]:
+        """Targets whose last good page is still shown."""
+        now, oldest = self._monotonic(), self.daemon.config.stale_after_seconds
+        return [one for one in self.daemon.store.view().targets if one.fresh(now, oldest)]
 
     def _routes(self, config: Config) -> dict[str, Mapping[str, Handler]]:
         reload = self._reload if config.web.enable_lifecycle else _no_lifecycle

@@ -15,7 +15,9 @@ from prometheus_client.metrics_core import Metric as Family
 from llm_serving_exporter.config.types import OtlpConfig
 from llm_serving_exporter.model.otlp import OtlpReport
 from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.text import on_one_line
+from llm_serving_exporter.otlp.gen_ai import read_server_metrics
 from llm_serving_exporter.otlp.messages import Point, Request, write_requests
 from llm_serving_exporter.otlp.reading import Form, Reading, pack_values, read_family, unpack_values
 from llm_serving_exporter.otlp.starts import START_TIME, Starts
@@ -33,7 +35,8 @@ _HEADERS = ("Content-Type: application/x-protobuf", "Content-Encoding: gzip", "A
 class Sender:
     """Sends what `collect` yields, at each interval, until `close`. Each sending is the page of its moment; a failed one is not repeated.
 
-    `resource`: attributes of the resource, which those of the configuration replace. `wall`: Unix seconds. Series that have gone since they
+    `resource`: attributes of the resource, which those of the configuration replace. `targets`: whose last pages may be shown, for the
+    metrics of OpenTelemetry's conventions, where these are asked for. `wall`: Unix seconds. Series that have gone since they
     were last received are ended, and all of them where it closes or turns to another receiver. Raises ConfigError where the receiver's
     settings contradict each other.
     """
@@ -44,9 +47,13 @@ class Sender:
         collect: Callable[[], Iterable[Family]],
         resource: Iterable[tuple[str, str]],
         *,
+        targets: Callable[[], Iterable[TargetReading]] = tuple,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._collect, self._wall, self._own_resource = collect, wall, dict(resource)
+        self._targets = targets
+        # metrics of the semantic conventions that are not sent, by metric and target: why, so that each is said once
+        self._left_out: dict[tuple[str, str], str] = {}
         self._set_receiver(config, HttpClient(config.url, config.http))
         # what a reload says, for the thread that sends
         self._next: tuple[OtlpConfig, HttpClient] | None = None
@@ -164,10 +171,25 @@ class Sender:
             seen.add(reading.name)
             packed[reading.name] = pack_values(reading.values)
             yield reading, self._follow(reading, now)
+        for reading in self._read_conventions():
+            seen.add(reading.name)
+            packed[reading.name] = pack_values(reading.values)
+            yield reading, self._follow(reading, now)
         for name in self._received.keys() - seen:
             packed[name] = b""
             gone = _describe_gone(name)
             yield gone, self._follow(gone, now)
+
+    def _read_conventions(self) -> tuple[Reading, ...]:
+        """`gen_ai.server.*`, where it is asked for. What is left out of it is logged, once for each reason."""
+        if self._config.gen_ai_operation is None:
+            return ()
+        found = read_server_metrics(self._targets(), self._config.gen_ai_operation)
+        for (metric, target), why in sorted(found.left_out.items()):
+            if self._left_out.get((metric, target)) != why:
+                log.warning("target=%s: %s is not sent over OTLP: %s", target, metric, why)
+        self._left_out = found.left_out
+        return found.readings
 
     def _follow(self, reading: Reading, now: int) -> Iterator[Point]:
         """The points of a metric, and the ends of its series that have gone."""
