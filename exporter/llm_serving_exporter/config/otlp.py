@@ -46,7 +46,9 @@ def read_otlp(settings: Settings, file: ConfigFile, context: Context) -> OtlpCon
         where = settings.get("otlp.timeout", settings["otlp.url"]).place
         refuse_timeout(where, server.interval_seconds, server.http.timeout_seconds)
     path = section.url.path or METRICS_PATH
-    return OtlpConfig(server.url, path, server.interval_seconds, server.http, section.resource or ())
+    return OtlpConfig(
+        server.url, path, server.interval_seconds, server.http, section.resource or (), section.gen_ai_operation
+    )
 
 
 def otlp_warnings(config: Config, settings: Settings, file: ConfigFile, host_name: str) -> Iterator[str]:

@@ -316,6 +316,12 @@ class OtlpSettings:
         kinds.DURATION,
         "Deadline of one request over OTLP; below its interval. Default: 80 % of the interval, at most 10s.",
     )
+    gen_ai_operation: str | None = option(
+        "otlp.gen-ai.operation",
+        kinds.text("operation such as chat", 100),
+        "Sends gen_ai.server.* too, with this as gen_ai.operation.name: chat, text_completion, generate_content, embeddings, or a word of "
+        "your own. Engines count all kinds of requests together, so that you have to say what yours are. Default: not sent.",
+    )
     auth: Auth | None = key(read_auth, "As for a target, for the receiver.")
     headers: tuple[tuple[str, str | Secret], ...] | None = key(read_headers, "As for a target, for the receiver.")
     tls: Tls | None = key(read_tls, "As for a target, for the receiver.")

@@ -149,6 +149,7 @@ class OtlpConfig:
     resource: tuple[
         tuple[str, str], ...
     ] = ()  # attributes of the resource beside the exporter's own, which they replace
+    gen_ai_operation: str | None = None  # gen_ai.operation.name of gen_ai.server.*; None: those are not sent
 
 
 @dataclass(frozen=True, slots=True)

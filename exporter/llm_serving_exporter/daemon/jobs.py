@@ -46,6 +46,7 @@ class Daemon:
 
     `load` reads the configuration again (raises ConfigError); `gpu_source` makes the source of GPU readings, or None where GPUs are off.
     `schedule`: what runs the jobs (default: threads, by elapsed time). `speed`: seconds of `monotonic` to an elapsed one.
+    `take`: given a configuration that was loaded again, before it is in force; raises ConfigError where it cannot be.
     """
 
     def __init__(
@@ -59,9 +60,10 @@ class Daemon:
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = elapsed_seconds,
         speed: float = 1.0,
+        take: Callable[[Config], None] = lambda _config: None,
     ) -> None:
         self.store = store or Store()
-        self._load, self._make_gpu_source = load, gpu_source
+        self._load, self._make_gpu_source, self._take = load, gpu_source, take
         self._wall, self._monotonic = wall, monotonic
         self._host = TargetHost(config, monotonic=monotonic, wall=wall)
         # reloads come from the web server, from a signal and from discovery: one at a time changes what is run
@@ -135,6 +137,7 @@ class Daemon:
         with self._lock:
             try:
                 config = self._load()
+                self._take(config)
             except ConfigError as error:
                 self._config_good = False
                 self.store.put_config("", False, self._wall())
@@ -142,8 +145,6 @@ class Daemon:
                 return error
             if config.web != self.config.web:
                 log.warning("web settings changed: they take effect at the next start only")
-            if config.otlp != self.config.otlp:
-                log.warning("otlp settings changed: they take effect at the next start only")
             self._discovery.replace(config.discovery, config.shard)
             self._apply(config)
             log.info("configuration reloaded, %d targets", len(self._host.targets))

@@ -5,10 +5,8 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import socket
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -21,19 +19,18 @@ from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.cost_earlier import Clocks
 from llm_serving_exporter.daemon.cost_keeper import CostKeeper
 from llm_serving_exporter.daemon.jobs import Daemon
+from llm_serving_exporter.daemon.otlp_job import OtlpJob
 from llm_serving_exporter.devices.attribution import gpu_interval
 from llm_serving_exporter.devices.locality import find_node_name
 from llm_serving_exporter.devices.node_gpus import open_gpus
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import write_page
 from llm_serving_exporter.gpu.source import GpuSource
+from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.state.install_time import read_or_write_install_time
 from llm_serving_exporter.web.pages.debug import answer_debug_targets, answer_ready
 from llm_serving_exporter.web.pages.landing import render_landing
 from llm_serving_exporter.web.server import Handler, Request, Response, WebServer
-
-if TYPE_CHECKING:
-    from llm_serving_exporter.otlp.sender import Sender
 
 log = logging.getLogger("llm_serving_exporter.service")
 
@@ -58,7 +55,14 @@ class Service:
         speed: float = 1.0,
     ) -> None:
         self._monotonic = monotonic
-        self.daemon = Daemon(config, load, gpu_source, monotonic=monotonic, speed=speed)
+        self.daemon = Daemon(
+            config,
+            load,
+            gpu_source,
+            monotonic=monotonic,
+            speed=speed,
+            take=lambda config: self._otlp.change(config.otlp),
+        )
         self._cost = CostKeeper(config, self.daemon.costs, self.daemon.store.view, clocks=Clocks(monotonic))
         self._node, self._environ = find_node_name(environ), environ
         self._installed = read_or_write_install_time(config.state_file, time.time())
@@ -67,7 +71,8 @@ class Service:
         ProcessCollector(registry=self._registry)
         self._pages = [("Runbooks", "/runbooks/")] if config.web.runbooks else []
         self._web = WebServer(config.web, self._routes(config))
-        self._otlp = self._make_sender(config)
+        self._otlp = OtlpJob(self._registry.collect, self._list_fresh, urlsplit(self._web.url).port)
+        self._otlp.change(config.otlp)
 
     @property
     def url(self) -> str:
@@ -81,15 +86,13 @@ class Service:
         self._web.start()
         for place in self._web.places:
             log.info("listening on %s", place)
-        if self._otlp is not None:
-            self._otlp.start()
+        self._otlp.start()
         # modules and tables live as long as the process: the collector need not go through them again and again
         gc.freeze()
 
     def close(self) -> None:
         """Stops serving and starting jobs."""
-        if self._otlp is not None:
-            self._otlp.close()
+        self._otlp.close()
         self._web.stop()
         self.daemon.stop()
         self._cost.stop()
@@ -110,26 +113,16 @@ class Service:
             attribution=config.attribution,
             target_labels=config.target_labels,
             all_buckets=config.all_buckets,
-            otlp=self._otlp.report() if self._otlp is not None else None,
+            otlp=self._otlp.report(),
             storage=self._cost.report(),
             web_refusals=self._web.refusals.counts(),
             web_certificate_expiry=self._web.certificate_expiry,
         )
 
-    def _make_sender(self, config: Config) -> Sender | None:
-        if config.otlp is None:
-            return None
-        # its messages come with an extra
-        from llm_serving_exporter.otlp.sender import Sender
-
-        # pods on one node differ by their host name, exporters on one host by their port
-        instance = f"{socket.gethostname()}:{urlsplit(self._web.url).port}"
-        resource = {
-            "service.name": "llm-serving-exporter",
-            "service.instance.id": instance,
-            "service.version": __version__,
-        }
-        return Sender(config.otlp, self._registry.collect, resource.items())
+    def _list_fresh(self) -> list[TargetReading]:
+        """Targets whose last good page is still shown."""
+        now, oldest = self._monotonic(), self.daemon.config.stale_after_seconds
+        return [one for one in self.daemon.store.view().targets if one.fresh(now, oldest)]
 
     def _routes(self, config: Config) -> dict[str, Mapping[str, Handler]]:
         reload = self._reload if config.web.enable_lifecycle else _no_lifecycle

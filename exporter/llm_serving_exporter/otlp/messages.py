@@ -18,12 +18,15 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import (
 )
 
 from llm_serving_exporter import __version__
+from llm_serving_exporter.otlp import gen_ai
 from llm_serving_exporter.otlp.reading import Buckets, Form, Labels, Reading, Value
 from llm_serving_exporter.otlp.units import find_unit
 
 SCOPE = "llm-serving-exporter"
 # 1 to 2 MB before compression, where receivers take 4 MB at least
 MOST_POINTS = 5000
+# attributes that are no text, as the semantic conventions have them
+_WHOLE_NUMBERS = frozenset({"server.port"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,35 +52,54 @@ def write_requests(
     metrics: Iterable[tuple[Reading, Iterable[Point]]], resource: Iterable[tuple[str, str]], now_nanos: int
 ) -> Iterator[Request]:
     """All points, in as few requests as `MOST_POINTS` allows. `now_nanos`: their time, nanoseconds of the Unix time."""
-    attributes = tuple(resource)
-    message, metric_list = _begin(attributes)
+    message = _Message(resource)
     points, completes = 0, list[str]()
     for reading, found in metrics:
         metric: Metric | None = None
         for point in found:
             if points == MOST_POINTS:
-                yield Request(message.SerializeToString(), points, tuple(completes))
-                message, metric_list = _begin(attributes)
-                points, completes, metric = 0, [], None
+                yield Request(message.serialise(), points, tuple(completes))
+                message, points, completes, metric = _Message(resource), 0, [], None
             if metric is None:
-                metric = metric_list.add(name=reading.name, description=reading.help, unit=find_unit(reading.name))
+                metric = message.add_metric(reading)
             _add_point(metric, reading.form, point, now_nanos)
             points += 1
         completes.append(reading.name)
     if completes:
-        yield Request(message.SerializeToString(), points, tuple(completes))
+        yield Request(message.serialise(), points, tuple(completes))
 
 
-def _begin(resource: tuple[tuple[str, str], ...]) -> tuple[ExportMetricsServiceRequest, Any]:
-    message = ExportMetricsServiceRequest()
-    of_resource = message.resource_metrics.add()
-    of_resource.resource.attributes.extend(_attribute(*pair) for pair in resource)
-    of_scope = of_resource.scope_metrics.add()
-    of_scope.scope.name, of_scope.scope.version = SCOPE, __version__
-    return message, of_scope.metrics
+class _Message:
+    """One request while it is written. Metrics of the semantic conventions are a scope of their own, which says their version."""
+
+    def __init__(self, resource: Iterable[tuple[str, str]]) -> None:
+        self._message = ExportMetricsServiceRequest()
+        self._of_resource = self._message.resource_metrics.add()
+        self._of_resource.resource.attributes.extend(_attribute(*pair) for pair in resource)
+        # by URL of their schema; "": names of our own
+        self._scopes: dict[str, Any] = {}
+
+    def add_metric(self, reading: Reading) -> Metric:
+        """A metric without points."""
+        schema = gen_ai.SCHEMA_URL if reading.name.startswith(gen_ai.PREFIX) else ""
+        if schema not in self._scopes:
+            of_scope = self._of_resource.scope_metrics.add(schema_url=schema)
+            of_scope.scope.name, of_scope.scope.version = SCOPE, __version__
+            self._scopes[schema] = of_scope.metrics
+        added: Metric = self._scopes[schema].add(
+            name=reading.name, description=reading.help, unit=find_unit(reading.name)
+        )
+        return added
+
+    def serialise(self) -> bytes:
+        """As it goes over the wire."""
+        body: bytes = self._message.SerializeToString()
+        return body
 
 
 def _attribute(name: str, text: str) -> KeyValue:
+    if name in _WHOLE_NUMBERS:
+        return KeyValue(key=name, value=AnyValue(int_value=int(text)))
     return KeyValue(key=name, value=AnyValue(string_value=text))
 
 

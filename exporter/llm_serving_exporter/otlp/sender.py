@@ -15,7 +15,9 @@ from prometheus_client.metrics_core import Metric as Family
 from llm_serving_exporter.config.types import OtlpConfig
 from llm_serving_exporter.model.otlp import OtlpReport
 from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.text import on_one_line
+from llm_serving_exporter.otlp.gen_ai import read_server_metrics
 from llm_serving_exporter.otlp.messages import Point, Request, write_requests
 from llm_serving_exporter.otlp.reading import Form, Reading, pack_values, read_family, unpack_values
 from llm_serving_exporter.otlp.starts import START_TIME, Starts
@@ -24,7 +26,7 @@ from llm_serving_exporter.scrape.waits import drive
 
 log = logging.getLogger("llm_serving_exporter.otlp")
 
-# how long `close` waits for a request under way; whoever sends SIGTERM waits for it too
+# how long `close` waits for a request under way and for the ends of all series; whoever sends SIGTERM waits for it too
 _CLOSE_SECONDS = 1.0
 _LONGEST_MESSAGE = 300
 _HEADERS = ("Content-Type: application/x-protobuf", "Content-Encoding: gzip", "Accept: application/x-protobuf")
@@ -33,8 +35,10 @@ _HEADERS = ("Content-Type: application/x-protobuf", "Content-Encoding: gzip", "A
 class Sender:
     """Sends what `collect` yields, at each interval, until `close`. Each sending is the page of its moment; a failed one is not repeated.
 
-    `resource`: attributes of the resource, which those of the configuration replace. `wall`: Unix seconds. Series that have gone since they
-    were last received are ended. Raises ConfigError where the receiver's settings contradict each other.
+    `resource`: attributes of the resource, which those of the configuration replace. `targets`: whose last pages may be shown, for the
+    metrics of OpenTelemetry's conventions, where these are asked for. `wall`: Unix seconds. Series that have gone since they
+    were last received are ended, and all of them where it closes or turns to another receiver. Raises ConfigError where the receiver's
+    settings contradict each other.
     """
 
     def __init__(
@@ -43,12 +47,16 @@ class Sender:
         collect: Callable[[], Iterable[Family]],
         resource: Iterable[tuple[str, str]],
         *,
+        targets: Callable[[], Iterable[TargetReading]] = tuple,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._config, self._collect, self._wall = config, collect, wall
-        self._resource = tuple(sorted({**dict(resource), **dict(config.resource)}.items()))
-        self._client = HttpClient(config.url, config.http)
-        self._where = f"otlp.url {config.url}{config.path}"
+        self._collect, self._wall, self._own_resource = collect, wall, dict(resource)
+        self._targets = targets
+        # metrics of the semantic conventions that are not sent, by metric and target: why, so that each is said once
+        self._left_out: dict[tuple[str, str], str] = {}
+        self._set_receiver(config, HttpClient(config.url, config.http))
+        # what a reload says, for the thread that sends
+        self._next: tuple[OtlpConfig, HttpClient] | None = None
         self._starts = Starts(int(wall() * 1e9))
         # by metric: what was received last, packed, and when it was sent
         self._received: dict[str, tuple[bytes, int]] = {}
@@ -57,7 +65,7 @@ class Sender:
         self._last_success: float | None = None
         # what was said of the last sending; "": it went well
         self._problem = ""
-        self._stopping = threading.Event()
+        self._stopping, self._awake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
 
     def start(self) -> None:
@@ -65,24 +73,68 @@ class Sender:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends it; a request under way is left behind after a second."""
+        """Ends it, and with it all series; a receiver that does not answer is left behind after a second."""
         self._stopping.set()
+        self._awake.set()
         if self._thread.is_alive():
             self._thread.join(_CLOSE_SECONDS)
         if not self._thread.is_alive():
             self._client.close()
+
+    def change(self, config: OtlpConfig) -> None:
+        """Goes on with other settings as soon as a request under way has ended.
+
+        Where series would be others, because they go elsewhere or say otherwise whose they are, the earlier end. Raises ConfigError for
+        settings that contradict each other, and then goes on with the present ones.
+        """
+        self._next = config, HttpClient(config.url, config.http)
+        self._awake.set()
 
     def report(self) -> OtlpReport:
         """How it goes."""
         return OtlpReport(dict(self._exports), self._rejected, self._last_success)
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._config.interval_seconds):
+        while not self._stopping.is_set():
             try:
-                self.send()
+                if not self._awake.wait(self._config.interval_seconds):
+                    self.send()
+                elif not self._stopping.is_set():
+                    self._awake.clear()
+                    self._turn()
             except Exception:
                 self._exports["failed"] += 1
                 log.exception("series could not be sent over OTLP; this is a bug, please report it")
+        self._end_all()
+
+    def _set_receiver(self, config: OtlpConfig, client: HttpClient) -> None:
+        self._config, self._client = config, client
+        self._resource = tuple(sorted({**self._own_resource, **dict(config.resource)}.items()))
+        self._where = f"otlp.url {config.url}{config.path}"
+
+    def _turn(self) -> None:
+        """To the settings that `change` was given last."""
+        following, self._next = self._next, None
+        if following is None:
+            return
+        if _identify_series(following[0]) != _identify_series(self._config):
+            self._end_all()
+            self._problem = ""
+        self._client.close()
+        self._set_receiver(*following)
+
+    def _end_all(self) -> None:
+        """Ends every series that was received. One try: whether it succeeds or not, they are forgotten."""
+        now = int(self._wall() * 1e9)
+        earlier, self._received = self._received, {}
+        self._starts.forget_all()
+        ends = (
+            (_describe_gone(name), [Point(*one, 0, ended=True) for one in unpack_values(packed).items()])
+            for name, (packed, _) in earlier.items()
+        )
+        for request in write_requests(ends, self._resource, now):
+            if isinstance(self._post(request), Refusal):
+                return
 
     def send(self) -> bool:
         """Sends all series once; whether they were received. What goes wrong is logged, once for each thing that does."""
@@ -92,7 +144,7 @@ class Sender:
         for request in write_requests(self._list_points(now, packed), self._resource, now):
             if self._stopping.is_set():
                 return False
-            answer = drive(self._client.post(self._config.path, gzip.compress(request.body, 5), *_HEADERS))
+            answer = self._post(request)
             if isinstance(answer, Refusal):
                 problem, taken = answer.detail, False
                 break
@@ -103,6 +155,9 @@ class Sender:
             self._last_success = now / 1e9
         self._say(problem)
         return taken
+
+    def _post(self, request: Request) -> Page | Refusal:
+        return drive(self._client.post(self._config.path, gzip.compress(request.body, 5), *_HEADERS))
 
     def _list_points(self, now: int, packed: dict[str, bytes]) -> Iterator[tuple[Reading, Iterable[Point]]]:
         """Every metric of the page and those that have gone from it. `packed`: gets what each has, for when it was received."""
@@ -116,11 +171,25 @@ class Sender:
             seen.add(reading.name)
             packed[reading.name] = pack_values(reading.values)
             yield reading, self._follow(reading, now)
+        for reading in self._read_conventions():
+            seen.add(reading.name)
+            packed[reading.name] = pack_values(reading.values)
+            yield reading, self._follow(reading, now)
         for name in self._received.keys() - seen:
-            # of a histogram each point says that it is one
-            gone = Reading(name, "", Form.SUM if name.endswith("_total") else Form.GAUGE, {})
             packed[name] = b""
+            gone = _describe_gone(name)
             yield gone, self._follow(gone, now)
+
+    def _read_conventions(self) -> tuple[Reading, ...]:
+        """`gen_ai.server.*`, where it is asked for. What is left out of it is logged, once for each reason."""
+        if self._config.gen_ai_operation is None:
+            return ()
+        found = read_server_metrics(self._targets(), self._config.gen_ai_operation)
+        for (metric, target), why in sorted(found.left_out.items()):
+            if self._left_out.get((metric, target)) != why:
+                log.warning("target=%s: %s is not sent over OTLP: %s", target, metric, why)
+        self._left_out = found.left_out
+        return found.readings
 
     def _follow(self, reading: Reading, now: int) -> Iterator[Point]:
         """The points of a metric, and the ends of its series that have gone."""
@@ -164,3 +233,13 @@ class Sender:
         elif self._problem and not problem:
             log.info("%s: series are received again", self._where)
         self._problem = problem
+
+
+def _describe_gone(name: str) -> Reading:
+    """A metric of which nothing is left but its name; of a histogram each point says that it is one."""
+    return Reading(name, "", Form.SUM if name.endswith("_total") else Form.GAUGE, {})
+
+
+def _identify_series(config: OtlpConfig) -> tuple[object, ...]:
+    """What makes series of one receiver other series: a header may name the tenant."""
+    return config.url, config.path, config.resource, config.http.headers

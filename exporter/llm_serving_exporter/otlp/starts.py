@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX, Group
+from llm_serving_exporter.otlp import gen_ai
 from llm_serving_exporter.otlp.reading import Buckets, Labels, Reading, Value
 
 START_TIME = f"{PREFIX}target_start_time_seconds"
@@ -41,7 +42,7 @@ class Starts:
         metric = BY_NAME.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
         group = metric.group if metric is not None else Group.EXPORTER
         known: int | None = None
-        if group in _FROM_ENGINE:
+        if group in _FROM_ENGINE or name.startswith(gen_ai.PREFIX):
             known = self._targets.get(dict(labels).get("target", ""))
         elif group in _FROM_EXPORTER:
             known = self._process
@@ -54,6 +55,10 @@ class Starts:
     def forget(self, name: str, labels: Labels) -> None:
         """Forgets a series that has ended."""
         self._own.pop((name, labels), None)
+
+    def forget_all(self) -> None:
+        """Forgets every series: all have ended."""
+        self._own.clear()
 
 
 def has_fallen(value: Value, earlier: Value) -> bool:

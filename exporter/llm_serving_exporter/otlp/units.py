@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX, Unit
+from llm_serving_exporter.otlp import gen_ai
 
 # UCUM, and how the name ends then (prometheus/otlptranslator 1.0.0, units.go): a receiver adds that where it is missing. What stands in
 # braces is a note to people and is never added. A ratio is not "1", for which gauges are renamed to end in _ratio
@@ -29,7 +30,12 @@ _UCUM: dict[Unit, tuple[str, str]] = {
 
 
 def find_unit(name: str) -> str:
-    """The unit of a metric by its name on the page; "" where it has none, or where the receiver would rename it for one."""
+    """The unit of a metric by its name on the page; "" where it has none, or where the receiver would rename it for one.
+
+    Those of the semantic conventions have theirs, whatever becomes of their names.
+    """
+    if name.startswith(gen_ai.PREFIX):
+        return gen_ai.UNIT
     metric = BY_NAME.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
     if metric is None:
         return ""

@@ -32,6 +32,10 @@ class Received:
     resource: dict[str, str] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
     times: set[int] = field(default_factory=set)
+    # metric name -> URL of the schema that its scope says
+    schemas: dict[str, str] = field(default_factory=dict)
+    # attribute -> which kinds of value it had
+    kinds: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, body: bytes) -> None:
         message = ExportMetricsServiceRequest.FromString(body)
@@ -39,6 +43,7 @@ class Received:
             self.resource.update({one.key: one.value.string_value for one in of_resource.resource.attributes})
             for of_scope in of_resource.scope_metrics:
                 for metric in of_scope.metrics:
+                    self.schemas[metric.name] = of_scope.schema_url
                     self._add_metric(metric)
 
     def _add_metric(self, metric: object) -> None:
@@ -50,7 +55,7 @@ class Received:
         if kind == "sum":
             assert data.is_monotonic
         for point in data.data_points:
-            labels = frozenset((one.key, one.value.string_value) for one in point.attributes)
+            labels = frozenset(self._read_attribute(one) for one in point.attributes)
             self.times.add(point.time_unix_nano)
             if point.flags & DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK:
                 self.ended.add((name, labels))
@@ -63,6 +68,12 @@ class Received:
             else:
                 assert (name, labels) not in self.samples
                 self.samples[name, labels] = point.as_double
+
+    def _read_attribute(self, attribute: object) -> tuple[str, str]:
+        name, value = attribute.key, attribute.value  # type: ignore[attr-defined]
+        kind = value.WhichOneof("value")
+        self.kinds.setdefault(name, set()).add(kind)
+        return name, str(getattr(value, kind))
 
     def _add_histogram(self, name: str, labels: Labels, point: object) -> None:
         total = 0

@@ -94,6 +94,7 @@ SAMPLES = {
     "otlp.url": ("http://otel-1:4318/in", lambda config: config.otlp and config.otlp.path, "/in"),
     "otlp.interval": ("1m", lambda config: config.otlp.interval_seconds, 60.0),
     "otlp.timeout": ("3s", lambda config: config.otlp.http.timeout_seconds, 3.0),
+    "otlp.gen-ai.operation": ("chat", lambda config: config.otlp.gen_ai_operation, "chat"),
     "slo.file": (str(RULES), lambda config: config.slo.e2e_seconds, 30.0),
     "slo.ttft": ("off", lambda config: config.slo.ttft_seconds, None),
     "slo.itl": ("200ms", lambda config: config.slo.itl_seconds, 0.2),
@@ -114,7 +115,9 @@ SAMPLES = {
 
 # what else must be set for an option to end up anywhere
 BESIDE = dict.fromkeys(("dcgm.interval", "dcgm.timeout"), ("--dcgm.url", "http://gpu-1:9400"))
-BESIDE |= dict.fromkeys(("otlp.interval", "otlp.timeout"), ("--otlp.url", "http://otel-1:4318"))
+BESIDE |= dict.fromkeys(
+    ("otlp.interval", "otlp.timeout", "otlp.gen-ai.operation"), ("--otlp.url", "http://otel-1:4318")
+)
 BESIDE["tenants.label"] = ("--tenants.by", "header")
 BESIDE["device-exporter.timeout"] = ("--device-exporter.url", "http://gpu-1:5000")
 

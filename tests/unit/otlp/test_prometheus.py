@@ -17,8 +17,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from llm_serving_exporter.config.types import OtlpConfig
 from llm_serving_exporter.expose.encode import encode
+from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.otlp.sender import Sender
 from tests.support.builders.golden_cases import MAIN
+from tests.support.builders.recordings import recording
+from tests.support.builders.snapshots import snapshot_of
 from tests.support.paths import ROOT, TESTS
 from tests.support.servers.prometheus_server import PrometheusServer
 from tests.support.servers.server_process import find_program, program
@@ -80,6 +84,23 @@ def test_a_series_that_has_gone_is_stale_at_once(tmp_path: Path) -> None:
             assert prometheus.query(f"last_over_time(llm_serving_{name}[5m])")
             assert prometheus.query(f"llm_serving_{name}") == []
         assert prometheus.query("llm_serving_target_up")
+
+
+def test_the_names_of_the_conventions_are_stored_beside_ours(tmp_path: Path) -> None:
+    snapshot = snapshot_of(recording("vllm-0.32-mfu").pages[60].decode())
+    reading = TargetReading(Target("a", "http://engine-1:8000"), runtime="vllm", snapshot=snapshot)
+    with receiving(tmp_path / "otlp") as prometheus:
+        config = OtlpConfig(prometheus.url, PATH, gen_ai_operation="chat")
+        sender = Sender(config, tuple, RESOURCE.items(), targets=lambda: [reading])
+        assert sender.send()
+        sender.close()
+        (found,) = prometheus.query("gen_ai_server_time_to_first_token_seconds_count")
+        asked = "histogram_quantile(0.9, gen_ai_server_request_duration_seconds_bucket)"
+        assert float(prometheus.query(asked)[0]["value"][1]) > 0
+    assert bare(found["metric"]) == {
+        ("gen_ai_operation_name", "chat"), ("gen_ai_provider_name", "vllm"), ("gen_ai_request_model", "tiny-llama"),
+        ("gen_ai_response_model", "tiny-llama"), ("server_address", "engine-1"), ("server_port", "8000"), ("target", "a"), ("engine", "0"),
+    }  # fmt: skip
 
 
 @cache

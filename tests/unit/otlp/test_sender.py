@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from llm_serving_exporter.catalogue import METRICS
 from llm_serving_exporter.config.types import OtlpConfig
 from llm_serving_exporter.daemon.store import Store
+from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.model.target import HttpSettings, Secret, Target
@@ -26,6 +28,7 @@ from llm_serving_exporter.otlp.units import find_unit
 from tests.support.builders.golden_cases import MAIN
 from tests.support.builders.snapshots import snapshot_of
 from tests.support.servers.otlp_receiver import Labels, Received, Receiver, receive
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 from tests.unit.test_golden import rendered
 
 NOW = 1_795_000_000.0
@@ -180,6 +183,85 @@ def test_the_end_of_a_series_is_said_until_it_is_received(receiver: Receiver) ->
     assert not bed.sender.send()
     receiver.status = 200
     assert ("llm_serving_requests_running") in {name for name, _ in bed.send().ended}
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To close waits as long as a busy machine needs."""
+    monkeypatch.setattr("llm_serving_exporter.otlp.sender._CLOSE_SECONDS", PATIENCE_SECONDS)
+
+
+def list_gauge() -> list[Metric]:
+    return list(text_string_to_metric_families('# TYPE x gauge\nx{a="b"} 1\n'))
+
+
+def start_sender(receiver: Receiver, **more: Any) -> Sender:
+    """One that has sent a series, and goes on to."""
+    config = OtlpConfig(
+        receiver.url, interval_seconds=0.05, http=HttpSettings(timeout_seconds=PATIENCE_SECONDS), **more
+    )
+    sender = Sender(config, list_gauge, ())
+    sender.start()
+    wait_until(lambda: receiver.bodies, "the first sending")
+    return sender
+
+
+def read_each(receiver: Receiver) -> list[Received]:
+    """What each request had, in their order."""
+    found = []
+    for body in list(receiver.bodies):
+        found.append(Received())
+        found[-1].add(body)
+    return found
+
+
+SERIES = ("x", frozenset({("a", "b")}))
+
+
+def test_whoever_closes_ends_its_series(receiver: Receiver, patient: None) -> None:
+    start_sender(receiver).close()
+    *before, last = read_each(receiver)
+    assert all((set(one.samples), one.ended) == ({SERIES}, set()) for one in before)
+    assert (last.samples, last.ended) == ({}, {SERIES})
+    assert min(last.times) > max(before[-1].times)
+
+
+@pytest.mark.parametrize(
+    ("change", "ends"),
+    [
+        ({"path": "/elsewhere"}, True),
+        ({"resource": (("service.name", "renamed"),)}, True),
+        ({"http": HttpSettings(headers=(("X-Scope-OrgID", "other"),))}, True),
+        ({"interval_seconds": 0.04}, False),
+        ({"http": HttpSettings(timeout_seconds=60.0)}, False),
+        ({"gen_ai_operation": "chat"}, False),
+    ],
+)
+def test_settings_that_make_other_series_end_the_earlier(
+    receiver: Receiver, patient: None, change: dict[str, Any], ends: bool
+) -> None:
+    sender = start_sender(receiver)
+    sender.change(replace(sender._config, **change))
+    wait_until(lambda: sender._next is None, "the change")
+    already = len(receiver.bodies)
+    # one of them may have been made before
+    wait_until(lambda: len(receiver.bodies) > already + 2, "sendings under the new settings")
+    found = read_each(receiver)
+    places = [number for number, one in enumerate(found) if one.ended]
+    assert len(places) == ends
+    for place in places:
+        assert (found[place].samples, found[place].ended) == ({}, {SERIES})
+        assert found[place].resource == found[place - 1].resource == {}
+    assert all(set(one.samples) == {SERIES} for number, one in enumerate(found) if number not in places)
+    assert found[-1].resource == dict(change.get("resource", ()))
+
+
+def test_a_change_that_cannot_be_leaves_everything_as_it_is(receiver: Receiver, patient: None) -> None:
+    sender = start_sender(receiver)
+    with pytest.raises(ConfigError):
+        sender.change(replace(sender._config, http=HttpSettings(bearer_token=Secret())))
+    already = len(receiver.bodies)
+    wait_until(lambda: len(receiver.bodies) > already, "another sending")
 
 
 def test_a_large_page_comes_in_bounded_requests_and_is_kept_in_little(
