@@ -11,42 +11,45 @@ from tests.support.models.points import Kind, Phase, Point, Source, points
 from tests.support.models.rooflines import ROWS
 from tests.support.paths import ROOT
 
-ALL = compare()
-POINTS = [one for one in ALL if one.point.source.kind in REAL]
+
+@pytest.fixture(scope="module")
+def everything() -> tuple[Compared, ...]:
+    return compare()
 
 
-@pytest.mark.parametrize("one", POINTS, ids=lambda one: str(one.point))
-def test_nothing_real_is_above_the_upper_bound(one: Compared) -> None:
-    assert 0 < one.of_upper <= 1
+@pytest.fixture(scope="module")
+def real(everything: tuple[Compared, ...]) -> tuple[Compared, ...]:
+    return tuple(one for one in everything if one.point.source.kind in REAL)
 
 
-@pytest.mark.parametrize("one", [one for one in ALL if one.of_expected > 1], ids=lambda one: str(one.point))
-def test_what_is_above_the_expected_value_is_explained(one: Compared) -> None:
-    assert len(one.point.above) > 40
+def test_nothing_real_is_above_the_upper_bound(real: tuple[Compared, ...]) -> None:
+    assert {str(one.point): one.of_upper for one in real if not 0 < one.of_upper <= 1} == {}
 
 
-@pytest.mark.parametrize("one", [one for one in ALL if one.point.above], ids=lambda one: str(one.point))
-def test_only_what_is_above_is_explained(one: Compared) -> None:
-    assert one.of_expected > 1
+def test_exactly_what_is_above_the_expected_value_is_explained(everything: tuple[Compared, ...]) -> None:
+    above = {str(one.point) for one in everything if one.of_expected > 1}
+    assert above == {str(one.point) for one in everything if one.point.above}
+    assert {
+        str(one.point): one.point.above for one in everything if one.point.above and len(one.point.above) <= 40
+    } == {}
 
 
-@pytest.mark.parametrize("one", ALL, ids=lambda one: str(one.point))
-def test_the_upper_bound_is_not_below_the_expected_value(one: Compared) -> None:
-    assert one.bounds.upper >= one.bounds.expected * (1 - 1e-9)
+def test_the_upper_bound_is_not_below_the_expected_value(everything: tuple[Compared, ...]) -> None:
+    assert [str(one.point) for one in everything if one.bounds.upper < one.bounds.expected * (1 - 1e-9)] == []
 
 
-def test_the_points_reach_far() -> None:
+def test_the_points_reach_far(real: tuple[Compared, ...]) -> None:
     """Single GPU to expert parallel, 1K to 128K of context, BF16 to FP4, prefill and decode."""
-    real = [one.point for one in POINTS]
-    assert len(real) >= 50
-    assert sum(one.source.kind is Kind.MEASURED for one in real) >= 50
+    found = [one.point for one in real]
+    assert len(found) >= 50
+    assert sum(one.source.kind is Kind.MEASURED for one in found) >= 50
     for phase, least, most in ((Phase.DECODE, 1024, 120_000), (Phase.PREFILL, 1024, 120_000)):
-        tokens = [one.context if phase is Phase.DECODE else one.prompt for one in real if one.phase is phase]
+        tokens = [one.context if phase is Phase.DECODE else one.prompt for one in found if one.phase is phase]
         assert min(tokens) <= least < most <= max(tokens)
-    assert {one.gpus for one in real} >= {1, 2, 4, 8}
-    assert {"bf16", "fp8", "nvfp4", "checkpoint", "q4_0"} <= {one.weight_format for one in real}
-    assert min(one.batch for one in real) == 1
-    assert max(one.batch for one in real) >= 1000
+    assert {one.gpus for one in found} >= {1, 2, 4, 8}
+    assert {"bf16", "fp8", "nvfp4", "checkpoint", "q4_0"} <= {one.weight_format for one in found}
+    assert min(one.batch for one in found) == 1
+    assert max(one.batch for one in found) >= 1000
 
 
 def test_every_row_of_the_exact_table_is_a_point() -> None:
@@ -84,8 +87,8 @@ def test_the_page_is_what_the_points_make(monkeypatch: pytest.MonkeyPatch) -> No
     assert write_or_check("accuracy", None, accuracy.make_files(), (), ["--check"]) == 0
 
 
-def test_each_real_point_stands_in_one_case() -> None:
-    for one in POINTS:
+def test_each_real_point_stands_in_one_case(real: tuple[Compared, ...]) -> None:
+    for one in real:
         assert sum(belongs(one.point) for _, belongs in CASES) == 1, one.point
 
 

@@ -22,6 +22,7 @@ from llm_serving_exporter.model.snapshot import Absence
 LONGEST = 4096  # as a path; a name alone is far shorter
 _LONGEST_NAME = 256
 _NAME = re.compile(r"[a-z0-9._:\- ]+")
+_ALPHANUMERIC = re.compile(r"[A-Za-z0-9]")
 _HUB_FOLDER = re.compile(r"models--(?:[^/]+--)?([^/]+)")
 
 _ROLES = (
@@ -108,16 +109,30 @@ def find(text: str, catalogue: Sequence[Row]) -> Match[Row]:
 
     Raises FactsError (model_unknown) that names rows near it, where there are some.
     """
-    known = {spelled: entry for entry in catalogue for name in (entry.name, *entry.also) if (spelled := claimed(name))}
-    whole = known.get(_whole(text))
+    whole, forms = _whole(text), list(_forms(text))
+    # suffixes fall off a name, so that its first letter stays: spelling the names of other letters would be most of the work
+    initials = {_initial(one) for one in (whole, *forms)}
+    known = {
+        spelled: entry
+        for entry in catalogue
+        for name in (entry.name, *entry.also)
+        if _initial(name) in initials and (spelled := claimed(name))
+    }
+    by_whole = known.get(whole)
     found = (
-        Match(whole) if whole is not None else next(filter(None, (_find(form, known) for form in _forms(text))), None)
+        Match(by_whole) if by_whole is not None else next(filter(None, (_find(form, known) for form in forms)), None)
     )
     if found is not None:
         return found
     near = nearest(text.strip()[:LONGEST].rstrip("/").rpartition("/")[2][:_LONGEST_NAME].lower(), catalogue)
     known_as = f" (nearest: {', '.join(near)})" if near else ""
     raise FactsError(Absence.MODEL_UNKNOWN.value, f"model {text[-128:]!r} is not in the built-in catalogue{known_as}")
+
+
+def _initial(name: str) -> str:
+    """The first letter or digit of a name without its organisation, in lower case; "" where it has none."""
+    first = _ALPHANUMERIC.search(name, name.rfind("/") + 1)
+    return first[0].lower() if first is not None else ""
 
 
 def _find(rest: str, known: Mapping[str, Row]) -> Match[Row] | None:
