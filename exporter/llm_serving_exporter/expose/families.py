@@ -26,7 +26,7 @@ def _le(edges: tuple[float, ...]) -> tuple[tuple[str], ...]:
 
 
 class Families:
-    """Collects samples by metric, as text, in the order of first use, and yields families. One use each.
+    """Collects samples by metric, as text, in the order of first use, and yields families, one under its former name too. One use each.
 
     Series that share labels are given one `SharedLabels`, so that its text is made once. `chosen`: the identity labels that stand on
     every series of a target, as `target_labels` of the configuration. `own`: labels that some target has of its own. `book`: labels of
@@ -158,7 +158,7 @@ class Families:
             add(alone, labels, facts)
             if alone.left_out:  # to be counted each time
                 self.left_out.update(alone.left_out)
-            written = tuple((family.metric, "".join(family.lines)) for family in alone)
+            written = tuple((family.metric, "".join(family.lines)) for family in alone._families.values())
             found = facts, written
             labels.unchanged = None if alone.left_out else found
         for metric, lines in found[1]:
@@ -170,4 +170,7 @@ class Families:
             family.spool_lines()
 
     def __iter__(self) -> Iterator[LineFamily]:
-        return iter(self._families.values())
+        for family in self._families.values():
+            yield family
+            if (former := family.metric.former) is not None:
+                yield family.under_former_name(former)

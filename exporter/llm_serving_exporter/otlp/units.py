@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.catalogue import BY_NAME
-from llm_serving_exporter.catalogue.spec import PREFIX, Unit
+from llm_serving_exporter.catalogue import PUBLISHED
+from llm_serving_exporter.catalogue.spec import Unit
 
 # UCUM, and how the name ends then (prometheus/otlptranslator 1.0.0, units.go): a receiver adds that where it is missing. What stands in
 # braces is a note to people and is never added. A ratio is not "1", for which gauges are renamed to end in _ratio
@@ -30,7 +30,7 @@ _UCUM: dict[Unit, tuple[str, str]] = {
 
 def find_unit(name: str) -> str:
     """The unit of a metric by its name on the page; "" where it has none, or where the receiver would rename it for one."""
-    metric = BY_NAME.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
+    metric = PUBLISHED.get(name)
     if metric is None:
         return ""
     unit, ending = _UCUM.get(metric.unit, ("", ""))

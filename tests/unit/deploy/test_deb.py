@@ -58,9 +58,9 @@ def make(out: Path, umask: int) -> Path:
     """The package, made as somebody else with other habits would."""
     nfpm = need_tool("nfpm")
     command = [sys.executable, str(ROOT / "scripts/make_deb.py"), "--python", PYTHON, "--nfpm", nfpm, "--out", str(out)]
-    environment = os.environ | {"DEBFULLNAME": "Jane Doe", "DEBEMAIL": "jane@example.com"}
+    told = {"DEBFULLNAME": "Jane Doe", "DEBEMAIL": "jane@example.com", "SOURCE_REVISION": "0123456789ab"}
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, preexec_fn=partial(os.umask, umask)
+        command, env=os.environ | told, capture_output=True, text=True, check=False, preexec_fn=partial(os.umask, umask)
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return Path(done.stdout.strip())
