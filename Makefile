@@ -81,6 +81,7 @@ check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
 	$(BIN)/python -m llm_serving_dashboards.generate --check
 	$(BIN)/python scripts/chart_schema.py --check
 	$(BIN)/python scripts/chart_readme.py --check
+	$(BIN)/python -m scripts.project_urls --check
 	$(BIN)/python -m bench.accuracy --check
 	$(BIN)/python -m scripts.sample_review --check
 	promtool check rules alerts/rendered/*.yml
@@ -98,6 +99,7 @@ generate: $(DEVELOPS) ## write what is made from catalogue, tables, configuratio
 	$(BIN)/python -m llm_serving_dashboards.generate --write
 	$(BIN)/python scripts/chart_schema.py --write
 	$(BIN)/python scripts/chart_readme.py --write
+	$(BIN)/python -m scripts.project_urls --write
 	$(BIN)/python -m bench.accuracy --write
 	$(BIN)/python -m scripts.sample_review --write
 
