@@ -21,7 +21,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(PYTHON_ENV)/pycache
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo drill test test-steady test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-hardware check docs generate sample kustomize golden bench format fuzz lock audit dist sbom clean
+.PHONY: help demo drill test test-steady test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-hardware check docs generate sample kustomize golden bench format fuzz lock audit dist deb sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,9 +63,9 @@ test-grafana: $(DEVELOPS) ## every dashboard in the Grafana that GRAFANA_URL nam
 test-kubernetes: $(DEVELOPS) ## against the Kubernetes API server that KUBE_APISERVER names; CONTRIBUTING.md says what that takes
 	$(BIN)/python -m pytest -m kubernetes $(ARGS)
 
-test-packages: $(DEVELOPS) ## the Helm chart and the kustomizations, with helm and kubeconform; builds them where Go is there
-	@$(TOOLS) promtool helm kubeconform actionlint
-	$(BIN)/python -m pytest tests/unit/deploy $(ARGS)
+test-packages: $(DEVELOPS) ## the Helm chart, the kustomizations and the Debian package, with helm, kubeconform and nfpm; builds them where Go is there
+	@$(TOOLS) promtool helm kubeconform actionlint nfpm
+	$(BIN)/python -m pytest tests/unit/deploy -m "" $(ARGS)
 
 test-hardware: $(DEVELOPS) ## against a real NVIDIA GPU
 	$(BIN)/python -m pytest -m hardware $(ARGS)
@@ -81,6 +81,7 @@ check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
 	$(BIN)/python -m llm_serving_dashboards.generate --check
 	$(BIN)/python scripts/chart_schema.py --check
 	$(BIN)/python scripts/chart_readme.py --check
+	$(BIN)/python -m scripts.project_urls --check
 	$(BIN)/python -m bench.accuracy --check
 	$(BIN)/python -m scripts.sample_review --check
 	promtool check rules alerts/rendered/*.yml
@@ -98,6 +99,7 @@ generate: $(DEVELOPS) ## write what is made from catalogue, tables, configuratio
 	$(BIN)/python -m llm_serving_dashboards.generate --write
 	$(BIN)/python scripts/chart_schema.py --write
 	$(BIN)/python scripts/chart_readme.py --write
+	$(BIN)/python -m scripts.project_urls --write
 	$(BIN)/python -m bench.accuracy --write
 	$(BIN)/python -m scripts.sample_review --write
 
@@ -144,6 +146,10 @@ dist: $(RELEASES) ## dist/: wheel and source distribution, the same bytes wherev
 	rm -rf dist/*.whl dist/*.tar.gz
 	.venv-release/bin/python -m hatchling build -d dist
 	.venv-release/bin/twine check --strict dist/*.whl dist/*.tar.gz
+
+deb: $(RUNNABLE) ## dist/*.deb: the exporter with its packages as locked, unit and man page; ARGS="--python 3.13 --arch arm64" for another system
+	@$(TOOLS) nfpm
+	$(BIN)/python scripts/make_deb.py $(ARGS)
 
 clean: ## remove the environment, caches and builds
 	rm -rf $(PYTHON_ENV) .venv-release build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

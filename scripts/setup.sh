@@ -5,7 +5,7 @@
 #   scripts/setup.sh venv dev          the same with the tools for tests and checks; likewise grafana, docs and fuzz
 #   scripts/setup.sh release           .venv-release with what makes and examines a release, without the project
 #   scripts/setup.sh tools NAME...     programs on PATH, installed with apt-get where they are missing; helm, kubeconform, actionlint,
-#                                      otelcol and Prometheus 3, which Debian lacks, are built into .venv/go/bin where Go is there
+#                                      nfpm, otelcol and Prometheus 3, which Debian lacks, are built into .venv/go/bin where Go is there
 #
 # Says what it installs before it does so. Where there is no apt-get it names what to install and ends with 1.
 # PYTHON=/path/to/python3 chooses the interpreter.
@@ -122,6 +122,8 @@ need_named_tool() {
     helm) need_built helm helm.sh/helm/v3/cmd/helm@v3.22.0 "rendering the Helm chart" ;;
     kubeconform) need_built kubeconform github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0 "checking manifests against schemas" ;;
     actionlint) need_built actionlint github.com/rhysd/actionlint/cmd/actionlint@v1.7.7 "checking the workflow of the forge" ;;
+    # the newest that needs no module beside the mirrors' usual ones
+    nfpm) need_built nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4 "making the Debian package" ;;
     promtool3 | prometheus3) need_prometheus3 "$1" ;;
     otelcol) need_otelcol ;;
     vmalert) need_tool vmalert "tests of the rules on VictoriaMetrics" victoria-metrics ;;

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from llm_serving_alerts.promql_tree import strip_comments
+from llm_serving_exporter.catalogue.renames import Formerly
 
 ALERT_PREFIX = "LLMServing"
 GROUP_PREFIX = "llm-serving."
@@ -58,6 +59,7 @@ class Record:
     expr: str  # PromQL on one line; what is given may have comments
     about: str = ""  # what it is, for the reference
     labels: Mapping[str, str] = field(default_factory=dict)  # set on its results
+    formerly: Formerly | None = None  # its name before a rename, under which it is recorded too for one minor version
     explained: str = field(init=False, compare=False)  # the expression as it was given, with its comments
 
     def __post_init__(self) -> None:
@@ -99,10 +101,23 @@ class Group:
     """Rules that are evaluated together and in order. Raises ValueError for more rules than every ruler takes."""
 
     name: str  # llm-serving.something
-    rules: tuple[Record | AlertRule, ...]  # in order of evaluation
+    rules: tuple[
+        Record | AlertRule, ...
+    ]  # in order of evaluation; records that were renamed get their former names here
     interval_seconds: float | None = None  # None: the server's own
     keys: Mapping[str, str] = field(default_factory=dict)  # further ones, that not every ruler knows
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "rules", tuple(_with_former_names(self.rules)))
         if len(self.rules) > MOST_RULES:
             raise ValueError(f"group {self.name} has {len(self.rules)} rules, more than {MOST_RULES}")
+
+
+def _with_former_names(rules: Iterable[Record | AlertRule]) -> Iterator[Record | AlertRule]:
+    """Behind each record that was renamed one under the former name, which is evaluated after it and so has the same samples."""
+    given = tuple(rules)
+    names = {rule.record for rule in given if isinstance(rule, Record)}
+    for rule in given:
+        yield rule
+        if isinstance(rule, Record) and rule.formerly is not None and rule.formerly.name not in names:
+            yield Record(rule.formerly.name, rule.record, f"{rule.formerly.describe(rule.record)} {rule.about}")

@@ -18,7 +18,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from llm_serving_exporter.catalogue import BY_NAME, METRICS
+from llm_serving_exporter.catalogue import PUBLISHED
 from llm_serving_exporter.catalogue.spec import PREFIX
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meters import Costs
@@ -261,7 +261,7 @@ def test_every_family_of_the_catalogue_is_on_some_golden_and_nothing_else() -> N
         for family in text_string_to_metric_families((GOLDEN / f"{name}.prom").read_text()):
             seen |= {sample.name.removeprefix(PREFIX) for sample in family.samples}
     seen = {name.removesuffix("_bucket").removesuffix("_count").removesuffix("_sum") for name in seen}
-    declared = {metric.name for metric in METRICS}
+    declared = {metric.name for metric in PUBLISHED.values()}
     assert seen <= declared
     assert declared - seen <= set(NOT_IN_GOLDENS)
 
@@ -270,7 +270,7 @@ def test_every_series_has_the_labels_that_the_catalogue_declares_and_its_identit
     """All that is read here is written by the collector: what forgets the identity of a target is found whatever part of it writes it."""
     for name in CASES:
         for family in text_string_to_metric_families((GOLDEN / f"{name}.prom").read_text()):
-            metric = BY_NAME[family.name.removeprefix(PREFIX) + ("_total" if family.type == "counter" else "")]
+            metric = PUBLISHED[family.name + ("_total" if family.type == "counter" else "")]
             for sample in family.samples:
                 own = {"team"} if metric.whole_identity else set()
                 assert set(sample.labels) - {"le"} == {*metric.labels, *metric.identity_labels} | own, sample

@@ -12,11 +12,12 @@ if TYPE_CHECKING:
 
     METRICS: tuple[Metric, ...]
     BY_NAME: dict[str, Metric]
+    PUBLISHED: dict[str, Metric]
 
 
 def __getattr__(name: str) -> Any:
-    """METRICS, and BY_NAME: the same by name without the prefix."""
-    if name not in ("METRICS", "BY_NAME"):
+    """METRICS; BY_NAME: the same by name without the prefix; PUBLISHED: the same by their whole name, and by former names that still stand."""
+    if name not in ("METRICS", "BY_NAME", "PUBLISHED"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from llm_serving_exporter.catalogue.cost import COSTS
     from llm_serving_exporter.catalogue.derived import DERIVED
@@ -27,5 +28,10 @@ def __getattr__(name: str) -> Any:
     from llm_serving_exporter.catalogue.tenants import TENANTS
 
     metrics = (*SERVING, *DERIVED, *ROOFLINE, *COSTS, *TENANTS, *GPU, *HEALTH)
-    globals().update(METRICS=metrics, BY_NAME={metric.name: metric for metric in metrics})
+    former = (metric.former for metric in metrics if metric.former is not None)
+    globals().update(
+        METRICS=metrics,
+        BY_NAME={metric.name: metric for metric in metrics},
+        PUBLISHED={metric.full_name: metric for metric in (*metrics, *former)},
+    )
     return globals()[name]

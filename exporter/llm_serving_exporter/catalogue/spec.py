@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from llm_serving_exporter.catalogue.bounds import MOST_EVENTS, Bounds
+from llm_serving_exporter.catalogue.renames import Formerly
 
 PREFIX = "llm_serving_"
 
@@ -150,11 +151,13 @@ class Metric:
     suspect_above: float | None = None  # from here on it is published and suspect; None: there is no such edge
     # of a histogram, whether its finite buckets are always published; else count and sum, and the buckets where `all_buckets` asks for them
     finite_buckets: bool = True
+    formerly: Formerly | None = None  # its name before a rename, under which it stands too for one minor version
     # the range in force: what is outside is not published, but absent as implausible
     bounds: Bounds = field(init=False)
     # the name as exposed, with the prefix
     full_name: str = field(init=False)
     subject: Subject = field(init=False)  # what its series are about, as its labels say
+    former: Metric | None = field(init=False, compare=False, repr=False)  # the same under the former name
 
     @property
     def identity_labels(self) -> tuple[str, ...]:
@@ -193,6 +196,12 @@ class Metric:
             faults.append("say what absence means")
         if faults:
             raise ValueError(f"metric {self.name!r}: " + "; ".join(faults))
+        object.__setattr__(self, "former", self._name_formerly(self.formerly) if self.formerly is not None else None)
+
+    def _name_formerly(self, formerly: Formerly) -> Metric:
+        if formerly.name == self.name:
+            raise ValueError(f"metric {self.name!r}: it has the name that it had")
+        return replace(self, name=formerly.name, formerly=None, help=f"{formerly.describe(self.full_name)} {self.help}")
 
     def _choose_bounds(self) -> Bounds:
         of_gauge, of_counter = _LARGEST[self.unit]

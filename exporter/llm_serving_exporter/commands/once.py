@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, TypeVar
 
+from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.commands.once_cost import absent_costs, cost_document, cost_lines
 from llm_serving_exporter.commands.once_reading import read_all
 from llm_serving_exporter.config.types import Config
@@ -152,7 +153,7 @@ def as_document_of(reading: TargetReading) -> dict[str, Any]:
         "metrics_url": reading.metrics_url,
         "window_seconds": derived.window_seconds if derived else None,
         "engines": [
-            {**_plain(engine), "derived": _figures(figures)}
+            {**_add_former_names(_plain(engine)), "derived": _figures(figures)}
             for engine, figures in zip(
                 snapshot.engines if snapshot else (), derived.engines if derived else (), strict=True
             )
@@ -170,7 +171,14 @@ def as_document_of(reading: TargetReading) -> dict[str, Any]:
 def _figures(figures: EngineDerived) -> dict[str, Any]:
     """What is derived, with each published gauge that has one value under the name of its series."""
     plain: dict[str, Any] = _plain(figures)
-    return plain | {name: values[()] for name, values in figures.series.items() if () in values}
+    published = {name: values[()] for name, values in figures.series.items() if () in values}
+    return _add_former_names(plain | published)
+
+
+def _add_former_names(document: dict[str, Any]) -> dict[str, Any]:
+    """With what has the name of a series that was renamed under its former name, too."""
+    known = [(name, BY_NAME[name].former) for name in document if name in BY_NAME]
+    return document | {former.name: document[name] for name, former in known if former is not None}
 
 
 def _model(found: ModelFacts | FactsError) -> dict[str, Any]:

@@ -103,6 +103,8 @@ def _metric_row(metric: Metric) -> str:
         what += f" From {metric.source}."
     if not metric.finite_buckets:
         what += " Count and sum only, unless `all_buckets` is set."
+    if metric.formerly is not None and metric.former is not None:
+        what += f" Renamed: until the end of {metric.formerly.since} it is `{metric.former.full_name}`, too."
     labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
     kind, unit = metric.kind.value, metric.unit.value
     return f"| `{metric.full_name}` | {kind} | {unit} | {_range(metric)} | {cell(what)} | {labels} | {cell(metric.absent)} |"

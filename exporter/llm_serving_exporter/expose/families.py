@@ -26,7 +26,7 @@ def _le(edges: tuple[float, ...]) -> tuple[tuple[str], ...]:
 
 
 class Families:
-    """Collects samples by metric, as text, in the order of first use, and yields families. One use each.
+    """Collects samples by metric, as text, in the order of first use, and yields families, one under its former name too. One use each.
 
     Series that share labels are given one `SharedLabels`, so that its text is made once. `chosen`: the identity labels that stand on
     every series of a target, as `target_labels` of the configuration. `own`: labels that some target has of its own. `book`: labels of
@@ -85,11 +85,13 @@ class Families:
             self._leave_out(metric, labels)
             return
         family = self._families.get(metric.name) or self._add_family(metric)
+        family.lines.append(
+            write_lines(metric.full_name, labels, tuple(own), (tuple(own.values()),))
+            if own
+            # half of a target's series are such: no call that can be saved
+            else f"{metric.full_name}{labels.text}%s\n"
+        )
         family.numbers.append(float(value))
-        if not own:  # half of a target's series are such: no call that can be saved
-            family.lines.append(f"{metric.full_name}{labels.text}%s\n")
-            return
-        family.lines.append(write_lines(metric.full_name, labels, tuple(own), (tuple(own.values()),)))
 
     def _leave_out(self, metric: Metric, labels: SharedLabels) -> None:
         self.left_out[labels.get("target", ""), metric.name] += 1
@@ -158,7 +160,9 @@ class Families:
             if alone.left_out:  # to be counted each time
                 self.left_out.update(alone.left_out)
             # whole lines, and as a template that has no places
-            texts = ((family.metric, fill_in("".join(family.lines), family.numbers)) for family in alone)
+            texts = (
+                (family.metric, fill_in("".join(family.lines), family.numbers)) for family in alone._families.values()
+            )
             written = tuple((metric, text.replace("%", "%%")) for metric, text in texts)
             found = facts, written
             labels.unchanged = None if alone.left_out else found
@@ -171,4 +175,7 @@ class Families:
             family.spool_lines()
 
     def __iter__(self) -> Iterator[LineFamily]:
-        return iter(self._families.values())
+        for family in self._families.values():
+            yield family
+            if (former := family.metric.former) is not None:
+                yield family.under_former_name(former)

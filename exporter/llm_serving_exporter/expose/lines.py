@@ -65,6 +65,20 @@ class LineFamily(Family):
             self.numbers.clear()
             self._counted = self._size = 0
 
+    def under_former_name(self, former: Metric) -> LineFamily:
+        """The same samples under the name that the metric had: a line begins with its name, and has no line break in it."""
+        new, old, found = f"\n{self.metric.full_name}", f"\n{former.full_name}", LineFamily(former)
+        if self.spool is not None:
+            found.spool, rest = Spool(), b"\n"
+            for part in self.spool.read():
+                # the last line may go on in the next part, and so may its name
+                text, _, begun = (rest + part).rpartition(b"\n")
+                found.spool.add((text + b"\n").replace(new.encode(), old.encode())[1:])
+                rest = b"\n" + begun
+        found.lines = [f"\n{piece}".replace(new, old)[1:] for piece in self.lines]
+        found.numbers = list(self.numbers)
+        return found
+
     # --- for the client library --------------------------------------------------------------------------------------
 
     @property

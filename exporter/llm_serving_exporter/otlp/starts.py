@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.catalogue import BY_NAME
+from llm_serving_exporter.catalogue import PUBLISHED
 from llm_serving_exporter.catalogue.spec import PREFIX, Group
 from llm_serving_exporter.otlp import gen_ai
 from llm_serving_exporter.otlp.reading import Buckets, Labels, Reading, Value
@@ -39,7 +39,7 @@ class Starts:
     ) -> int:
         """Of one series, at most `now_nanos`. `earlier`: what was sent of it last, at `before_nanos`; None: nothing was."""
         key = name, labels
-        metric = BY_NAME.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
+        metric = PUBLISHED.get(name)
         group = metric.group if metric is not None else Group.EXPORTER
         known: int | None = None
         if group in _FROM_ENGINE or name.startswith(gen_ai.PREFIX):

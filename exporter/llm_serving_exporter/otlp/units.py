@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.catalogue import BY_NAME
-from llm_serving_exporter.catalogue.spec import PREFIX, Unit
+from llm_serving_exporter.catalogue import PUBLISHED
+from llm_serving_exporter.catalogue.spec import Unit
 from llm_serving_exporter.otlp import gen_ai
 
 # UCUM, and how the name ends then (prometheus/otlptranslator 1.0.0, units.go): a receiver adds that where it is missing. What stands in
@@ -36,7 +36,7 @@ def find_unit(name: str) -> str:
     """
     if name.startswith(gen_ai.PREFIX):
         return gen_ai.UNIT
-    metric = BY_NAME.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
+    metric = PUBLISHED.get(name)
     if metric is None:
         return ""
     unit, ending = _UCUM.get(metric.unit, ("", ""))

@@ -32,7 +32,7 @@ def test_it_does_what_a_clean_machine_must_pass() -> None:
     listed = re.search(r"^for target in (.*); do$", (ROOT / ".ci/run").read_text(), re.MULTILINE)
     assert listed
     assert {f"make {target}" for target in listed[1].split()} <= done
-    assert {"make audit", "make dist", "make sbom"} <= done
+    assert {"make audit", "make dist", "make deb", "make sbom"} <= done
 
 
 def test_only_the_release_may_write_and_each_job_ends() -> None:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from llm_serving_exporter.model.hardware import Parallel
 
 _OFF = ("false", "0", "no", "off")
+# what flags say that stand alone
+_WITHOUT_VALUE = ("attention_dp", "expert_parallel")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ _DIALECTS = (
         "TensorRT-LLM", ("trtllm", "tensorrt"),
         {
             "--tp-size": "tensor", "--tensor-parallel-size": "tensor", "--pp-size": "pipeline", "--pipeline-parallel-size": "pipeline",
-            "--ep-size": "expert", "--moe-expert-parallel-size": "expert", "--enable-attention-dp": "attention_dp", "--model": "model",
+            "--ep-size": "expert", "--moe-expert-parallel-size": "expert", "--expert-parallel-size": "expert",
+            "--enable-attention-dp": "attention_dp", "--model": "model",
         },
         "trtllm-serve", _spread_trtllm,
     ),
@@ -128,11 +131,14 @@ def _read_flags(words: Sequence[str], dialect: _Dialect) -> tuple[dict[str, int]
         name = flag.replace("_", "-")
         meaning = dialect.flags.get(name) or dialect.flags.get("--" + name.rstrip(":"))
         if meaning is None:
+            _refuse_anothers(flag, name, dialect)
             continue
         text = value if given else ("" if follower.startswith("-") else follower)
+        if not text and meaning not in _WITHOUT_VALUE:
+            raise ValueError(f"{flag} has no {'name' if meaning == 'model' else 'size'} behind it")
         if meaning == "model":
-            model = text or model
-        elif meaning in ("attention_dp", "expert_parallel"):
+            model = text
+        elif meaning in _WITHOUT_VALUE:
             if text.lower() not in _OFF:
                 sizes[meaning] = 1
         elif text.isascii() and text.isdigit() and 0 < int(text) < 1_000_000:
@@ -140,3 +146,13 @@ def _read_flags(words: Sequence[str], dialect: _Dialect) -> tuple[dict[str, int]
         else:
             raise ValueError(f"{flag} has {text!r}, which is no size")
     return sizes, model
+
+
+def _refuse_anothers(flag: str, name: str, dialect: _Dialect) -> None:
+    """Raises ValueError for a flag by which another engine says its layout: this one would not start, or would start with its default."""
+    for other in _DIALECTS:
+        meaning = other.flags.get(name) if flag.startswith("-") else None
+        if meaning is not None and meaning != "model":
+            own = [one for one, its in dialect.flags.items() if its == meaning]
+            instead = f"; {dialect.name} has {' or '.join(own)}" if own else ""
+            raise ValueError(f"{flag} is a flag of {other.name}{instead}")

@@ -82,6 +82,11 @@ def test_dense_data_parallelism_is_whole_copies() -> None:
     [
         (("--launch", "ollama run llama3"), "flag --launch: no word of it names an engine that is known here: vLLM, SGLang, TensorRT-LLM."),
         (("--launch", "vllm serve x -tp many"), "flag --launch: -tp has 'many', which is no size."),
+        (("--launch", "vllm serve x -tp"), "flag --launch: -tp has no size behind it."),
+        (("--launch", "vllm serve x -tp -pp 2"), "flag --launch: -tp has no size behind it."),
+        (("--launch", "sglang --model-path --tp 2"), "flag --launch: --model-path has no name behind it."),
+        (("--launch", "vllm serve x --tp"), "flag --launch: --tp is a flag of SGLang; vLLM has --tensor-parallel-size or -tp."),
+        (("--launch", "trtllm-serve x --dp=2"), "flag --launch: --dp is a flag of SGLang."),
         (("--launch", "vllm serve 'x"), "flag --launch: No closing quotation."),
         (("--launch", "sglang --tp 8 --dp 3 --enable-dp-attention"), "flag --launch: data-parallel attention of 3 does not divide"),
         (("--launch", "vllm serve x", "--tp", "2"), "flag --launch: it says the layout, and so does --tp. Leave --tp away."),
