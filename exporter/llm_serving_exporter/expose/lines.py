@@ -78,8 +78,12 @@ class LineFamily(Family):
     @property
     def samples(self) -> list[Sample]:  # type: ignore[override]  # an attribute there
         """The samples as objects, read back from the lines each time."""
+        return [_read_line(line) for line in self.read_text().split("\n")[:-1]]
+
+    def read_text(self) -> str:
+        """All its lines."""
         text = b"".join(self.spool.read()).decode() if self.spool is not None else ""
-        return [_read_line(line) for line in "".join((text, *self.lines)).split("\n")[:-1]]
+        return "".join((text, *self.lines))
 
 
 def write_number(value: float) -> str:

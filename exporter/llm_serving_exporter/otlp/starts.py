@@ -5,7 +5,7 @@ from __future__ import annotations
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX, Group
 from llm_serving_exporter.otlp import gen_ai
-from llm_serving_exporter.otlp.reading import Buckets, Labels, Reading, Value
+from llm_serving_exporter.otlp.reading import Labels, Reading
 
 START_TIME = f"{PREFIX}target_start_time_seconds"
 _FROM_ENGINE = (Group.COUNTERS, Group.HISTOGRAMS)
@@ -35,9 +35,12 @@ class Starts:
         }
 
     def find_start(
-        self, name: str, labels: Labels, value: Value, earlier: Value | None, now_nanos: int, before_nanos: int
+        self, name: str, labels: Labels, count: float, earlier: float | None, now_nanos: int, before_nanos: int
     ) -> int:
-        """Of one series, at most `now_nanos`. `earlier`: what was sent of it last, at `before_nanos`; None: nothing was."""
+        """Of one series, at most `now_nanos`. `count`: how far it is, of a histogram its events.
+
+        `earlier`: how far it was when it was sent last, at `before_nanos`; None: it was not.
+        """
         key = name, labels
         metric = BY_NAME.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
         group = metric.group if metric is not None else Group.EXPORTER
@@ -46,7 +49,7 @@ class Starts:
             known = self._targets.get(dict(labels).get("target", ""))
         elif group in _FROM_EXPORTER:
             known = self._process
-        if earlier is not None and has_fallen(value, earlier) and (known is None or known <= before_nanos):
+        if earlier is not None and count < earlier and (known is None or known <= before_nanos):
             self._own[key] = before_nanos
         elif known is None:
             self._own.setdefault(key, now_nanos)
@@ -59,10 +62,3 @@ class Starts:
     def forget_all(self) -> None:
         """Forgets every series: all have ended."""
         self._own.clear()
-
-
-def has_fallen(value: Value, earlier: Value) -> bool:
-    """Whether a counter began again between two readings."""
-    if isinstance(value, Buckets) or isinstance(earlier, Buckets):
-        return isinstance(value, Buckets) and isinstance(earlier, Buckets) and value.count < earlier.count
-    return value < earlier
