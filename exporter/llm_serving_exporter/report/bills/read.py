@@ -44,8 +44,9 @@ class Bill:
     lines: int = 0
     # FOCUS, AWS CUR
     formats: tuple[str, ...] = ()
-    # files of AWS CUR, and those of them that were read after discounts, by their net columns
+    # files of AWS CUR
     cur_files: int = 0
+    # those of them that were read after discounts, by their net columns
     net_files: int = 0
     # clouds whose lines they have, as `find_cloud` names them
     clouds: frozenset[str] = frozenset()
