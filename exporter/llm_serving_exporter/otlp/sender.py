@@ -21,7 +21,7 @@ from llm_serving_exporter.otlp.gen_ai import read_server_metrics
 from llm_serving_exporter.otlp.kept import Kept, count_events, hash_layout, keep_values, unpack_kept
 from llm_serving_exporter.otlp.messages import Point, Request, write_requests
 from llm_serving_exporter.otlp.reading import Form, Labels, Reading, Value, read_family
-from llm_serving_exporter.otlp.starts import START_TIME, Starts
+from llm_serving_exporter.otlp.starts import Starts
 from llm_serving_exporter.scrape.http import HttpClient
 from llm_serving_exporter.scrape.waits import drive
 
@@ -36,8 +36,8 @@ _HEADERS = ("Content-Type: application/x-protobuf", "Content-Encoding: gzip", "A
 class Sender:
     """Sends what `collect` yields, at each interval, until `close`. Each sending is the page of its moment; a failed one is not repeated.
 
-    `resource`: attributes of the resource, which those of the configuration replace. `targets`: whose last pages may be shown, for the
-    metrics of OpenTelemetry's conventions, where these are asked for. `wall`: Unix seconds. Series that have gone since they
+    `resource`: attributes of the resource, which those of the configuration replace. `targets`: whose last pages may be shown, for
+    start times and the metrics of OpenTelemetry's conventions. `wall`: Unix seconds. Series that have gone since they
     were last received are ended, and all of them where it closes or turns to another receiver. Raises ConfigError where the receiver's
     settings contradict each other.
     """
@@ -165,11 +165,9 @@ class Sender:
 
     def _list_points(self, now: int, found: dict[str, Kept | None]) -> Iterator[tuple[Reading, Iterable[Point]]]:
         """Every metric of the page and those that have gone from it. `found`: gets what is to be kept of each once it was received."""
-        families = list(self._collect())
-        for family in families:
-            if family.name == START_TIME:
-                self._starts.note_targets(read_family(family))
-        for reading in (*map(read_family, families), *self._read_conventions()):
+        targets = list(self._targets())
+        self._starts.note_targets(targets, now)
+        for reading in (*map(read_family, self._collect()), *self._read_conventions(targets)):
             found[reading.name] = keep_values(reading.values, self._received.get(reading.name), now)
             yield reading, self._follow(reading, now)
         for name in self._received.keys() - found.keys():
@@ -177,11 +175,11 @@ class Sender:
             gone = _describe_gone(name)
             yield gone, self._follow(gone, now)
 
-    def _read_conventions(self) -> tuple[Reading, ...]:
+    def _read_conventions(self, targets: Iterable[TargetReading]) -> tuple[Reading, ...]:
         """`gen_ai.server.*`, where it is asked for. What is left out of it is logged, once for each reason."""
         if self._config.gen_ai_operation is None:
             return ()
-        found = read_server_metrics(self._targets(), self._config.gen_ai_operation)
+        found = read_server_metrics(targets, self._config.gen_ai_operation)
         for (metric, target), why in sorted(found.left_out.items()):
             if self._left_out.get((metric, target)) != why:
                 log.warning("target=%s: %s is not sent over OTLP: %s", target, metric, why)
