@@ -93,7 +93,7 @@ def _timed(compressions: list[float]) -> Iterator[None]:
     real = Spool.add
 
     def add(spool: Spool, text: bytes) -> None:
-        compressions.append(_measure(lambda: real(spool, text)))
+        compressions.append(measure_cpu(lambda: real(spool, text)))
 
     Spool.add = add  # type: ignore[method-assign]
     try:
@@ -102,7 +102,8 @@ def _timed(compressions: list[float]) -> Iterator[None]:
         Spool.add = real  # type: ignore[method-assign]
 
 
-def _measure(do: Callable[[], object]) -> float:
+def measure_cpu(do: Callable[[], object]) -> float:
+    """CPU milliseconds of the thread while `do` runs."""
     started = time.thread_time()
     do()
     return _MILLI * (time.thread_time() - started)
@@ -116,7 +117,7 @@ def measure_pages(count: int, rounds: int) -> Costs:
         gc.freeze()  # as the daemon does once it is up
         for _ in range(rounds):
             fleet.tick()
-            costs.derive.append(_measure(fleet.derive))
+            costs.derive.append(measure_cpu(fleet.derive))
             with _timed(compressions):
                 compressions.clear()
                 started = time.thread_time()
@@ -126,7 +127,7 @@ def measure_pages(count: int, rounds: int) -> Costs:
             costs.encode.append(made - kept)
             sent = b""
             if isinstance(page, bytes):
-                kept += _measure(lambda page=page: gzip.compress(page, LEVEL, mtime=0))  # type: ignore[misc]
+                kept += measure_cpu(lambda page=page: gzip.compress(page, LEVEL, mtime=0))  # type: ignore[misc]
                 sent = gzip.compress(page, LEVEL, mtime=0)
             costs.gzip.append(kept)
             costs.page_bytes = len(page)

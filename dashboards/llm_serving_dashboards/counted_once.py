@@ -27,6 +27,6 @@ def name_clock(queries: QueryBuilder, record: str, slo: str) -> str:
     if slo != "ttft" or queries.settings.slo["ttft"].threshold_seconds is None:
         return series
     clock = CLOCK.format(window=seconds_text(longest(queries.settings, "fast")))
-    # a front door's has a row for each role of the engines behind it
+    # whatever role it counts for
     one = queries.aggregate("max", queries.select(clock), "model_name", "role", "clock")
     return f"{series} * {queries.match_on('model_name', 'role')} group_left (clock) {one}"

@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from llm_serving_alerts.promql import HOUR, MINUTE, MODEL, WEEK, Dialect, seconds_text
 from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
 from llm_serving_alerts.settings import Settings
+from llm_serving_exporter.model.target import Role
 
 FRONT, ENGINES = 'role="frontend"', 'role!="frontend"'
+# whose role an alert has that goes by a front door: the first of these that counts first tokens. Users wait once, whatever is split
+_COUNTS_FOR = (Role.PREFILL, Role.UNIFIED, Role.DECODE)
 # of the requests that the engines finished, whose first tokens the front door has timed
 ENOUGH = 0.5
 COVERED = "model:llm_serving_front_door_first_tokens:ratio1h"
@@ -94,20 +97,21 @@ def _clock(dialect: Dialect, span: float) -> Record:
     def tell(series: str, clock: str) -> str:
         return f'label_replace(label_replace({series} * 0 + 1, "counts_for", "$1", "role", "(.*)"), "clock", "{clock}", "", "")'
 
-    # the engines' role stays on what the front door timed for them: an alert keeps its identity
-    instead = f'label_replace({engines} * 0 + 1 and on ({by}) {chosen}, "counts_for", "$1", "role", "(.*)")'
+    # an engines' role stays on what the front door timed for them: an alert keeps its identity
+    behind = f" or on ({by}) ".join(_ttft(text, f'role="{role}"') for role in _COUNTS_FOR)
+    instead = f'label_replace(({behind}) * 0 + 1 and on ({by}) {chosen}, "counts_for", "$1", "role", "(.*)")'
     instead = f'label_replace(label_replace({instead}, "role", "frontend", "", ""), "clock", "front door", "", "")'
     alone = f"({front} unless on ({by}) {engines})"
     return Record(
         CLOCK.format(window=text),
         f"{tell(f'({engines} unless on ({by}) {chosen})', 'engines')} or {tell(alone, 'front door')} or {instead}",
-        f"1 by the role whose first tokens count over {text}, and the role that they count for",
+        f"1 by the role whose first tokens count over {text}, and the role that they count for, of split pools prefill",
     )
 
 
 def go_by(dialect: Dialect, span: float, series: str) -> str:
     """Series by model and objective of first tokens, those of the clock that is gone by, under the role that it is gone by for."""
-    # the clock has a row for each role that it counts for, also several of one front door; around a change both may be seen for a while
+    # the clock has a row for each role that it counts for; around a change both clocks may be seen for a while
     clock = CLOCK.format(window=seconds_text(span))
     joined = f"{clock} * on ({dialect.labels(*MODEL)}) group_left (slo) ({series})"
     one = f"max by ({dialect.labels('model_name', 'counts_for', 'slo')}) ({joined})"

@@ -45,8 +45,10 @@ def _requests(dialect: Dialect) -> list[Record]:
         rules.append(Record(f"model:llm_serving_{name}:rate5m", f"sum by ({by_model}, reason) ({rate})", about))
     for phase, counter in (("prompt", "tenant_prompt_tokens_total"), ("decode", "tenant_decode_tokens_total")):
         rate = dialect.one(dialect.rate(series(counter), RATE_SECONDS), *TARGET, "tenant", "kind")
-        about = "tokens/s of a gateway's tenant by phase: prompt as sent, decode generated"
-        rules.append(Record(TENANT_TOKENS, f"sum by ({by_model}, tenant, kind) ({rate})", about, {"phase": phase}))
+        about = "tokens/s of a model's tenant by phase, as gateways count them: prompt as sent, decode generated"
+        # without the role, which is a gateway's: whoever looks at an engine's role looks at the same requests
+        by_tenant = dialect.labels("model_name", "tenant", "kind")
+        rules.append(Record(TENANT_TOKENS, f"sum by ({by_tenant}) ({rate})", about, {"phase": phase}))
     return rules
 
 

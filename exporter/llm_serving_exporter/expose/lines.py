@@ -102,9 +102,12 @@ class LineFamily(Family):
     @property
     def samples(self) -> list[Sample]:  # type: ignore[override]  # an attribute there
         """The samples as objects, read back from the lines each time."""
+        return [_read_line(line) for line in self.read_text().split("\n")[:-1]]
+
+    def read_text(self) -> str:
+        """All its lines."""
         text = b"".join(self.spool.read()).decode() if self.spool is not None else ""
-        text += fill_in("".join(self.lines), self.numbers)
-        return [_read_line(line) for line in text.split("\n")[:-1]]
+        return text + fill_in("".join(self.lines), self.numbers)
 
 
 def fill_in(template: str, numbers: Sequence[float]) -> str:

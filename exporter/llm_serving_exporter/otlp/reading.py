@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import zlib
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
+from typing import Protocol, runtime_checkable
 
 from prometheus_client.metrics_core import Metric as Family
+
+_PAIR = r'\w+="(?:[^"\\]|\\.)*"'
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(r"\\(.)")
+# labels before `le`, that, labels behind it
+_CUT = re.compile(rf'((?:{_PAIR},)*)le="([^"]*)"(.*)')
 
 # names and values, by name; a label whose value is "" is none, as in Prometheus
 Labels = tuple[tuple[str, str], ...]
@@ -43,6 +51,15 @@ class Reading:
     values: dict[Labels, Value]  # of a gauge or sum a number, of a histogram Buckets
 
 
+@runtime_checkable
+class Written(Protocol):
+    """A family that is text already: lines of NAME{LABELS} NUMBER, each of them whole, labels in order."""
+
+    def read_text(self) -> str:
+        """All its lines."""
+        ...
+
+
 def read_family(family: Family) -> Reading:
     """The series of a family of prometheus_client. Those of `_created` are left out: a data point has a start time."""
     if family.type == "histogram":
@@ -50,44 +67,63 @@ def read_family(family: Family) -> Reading:
     form, suffix = (Form.SUM, "_total") if family.type == "counter" else (Form.GAUGE, "")
     name = family.name + (suffix or ("_info" if family.type == "info" else ""))
     values: dict[Labels, Value] = {
-        _sort_labels(sample.labels): float(sample.value) for sample in family.samples if sample.name == name
+        labels: number for sample, labels, _, number in _list_samples(family) if sample == name
     }
     return Reading(name, family.documentation, form, values)
 
 
 def _read_histograms(family: Family) -> dict[Labels, Value]:
     found: dict[Labels, Value] = {}
-    for sample in family.samples:
-        labels, part = dict(sample.labels), sample.name.removeprefix(family.name)
-        edge = labels.pop("le", "")
-        one = found.setdefault(_sort_labels(labels), Buckets())
+    buckets, total, count = f"{family.name}_bucket", f"{family.name}_sum", f"{family.name}_count"
+    for name, labels, edge, number in _list_samples(family):
+        one = found.get(labels)
+        if one is None:
+            one = found[labels] = Buckets()
         assert isinstance(one, Buckets)
-        if part == "_sum":
-            one.sum = float(sample.value)
-        elif part == "_count" or edge == "+Inf":
-            one.count = float(sample.value)
-        elif part == "_bucket":
-            one.cumulative[float(edge)] = float(sample.value)
+        if name == total:
+            one.sum = number
+        elif name == count or edge == "+Inf":
+            one.count = number
+        elif name == buckets:
+            one.cumulative[float(edge)] = number
     return found
 
 
-def _sort_labels(labels: dict[str, str]) -> Labels:
-    return tuple(sorted((name, text) for name, text in labels.items() if text))
+def _list_samples(family: Family) -> Iterator[tuple[str, Labels, str, float]]:
+    """Name, labels but `le`, that label ("": none), and value of each sample. Of text no object is made for each of them."""
+    if not isinstance(family, Written):
+        for sample in family.samples:
+            edge = sample.labels.get("le", "")
+            labels = tuple(sorted((name, text) for name, text in sample.labels.items() if text and name != "le"))
+            yield sample.name, labels, edge, float(sample.value)
+        return
+    has_edges = family.type == "histogram"
+    before, behind, bucket, shared = "\0", "", "", _read_labels("")
+    for line in family.read_text().split("\n")[:-1]:
+        # the buckets of one histogram differ in their edge alone
+        if line.startswith(before):
+            edge, _, rest = line[len(before) :].partition('"')
+            if rest.startswith(behind):
+                yield bucket, shared, edge, float(rest[len(behind) :])
+                continue
+        start, _, number = line.rpartition(" ")
+        name, _, text = start.partition("{")
+        if not has_edges or (cut := _CUT.match(text)) is None:
+            yield name, _read_labels(text), "", float(number)
+            continue
+        before, behind = f'{name}{{{cut[1]}le="', f"{cut[3]} "
+        bucket, shared = name, _read_labels(cut[1] + cut[3].removeprefix(","))
+        yield bucket, shared, cut[2], float(number)
 
 
-def pack_values(values: dict[Labels, Value]) -> bytes:
-    """The series of a family in little memory: some twentieth of their text."""
-    rows = [
-        (labels, [list(value.cumulative.items()), value.count, value.sum] if isinstance(value, Buckets) else value)
-        for labels, value in values.items()
-    ]
-    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1)
+@lru_cache(maxsize=4096)
+def _read_labels(text: str) -> Labels:
+    """Of what follows the brace. Most series of a target share their labels."""
+    found = _LABEL.findall(text)
+    if "\\" in text:
+        found = [(name, _ESCAPE.sub(_unescape, label)) for name, label in found]
+    return tuple([pair for pair in found if pair[1]])
 
 
-def unpack_values(packed: bytes) -> dict[Labels, Value]:
-    """What `pack_values` was given."""
-    found: dict[Labels, Value] = {}
-    for labels, value in json.loads(zlib.decompress(packed)):
-        key = tuple((name, text) for name, text in labels)
-        found[key] = Buckets(dict(map(tuple, value[0])), value[1], value[2]) if isinstance(value, list) else value
-    return found
+def _unescape(found: re.Match[str]) -> str:
+    return "\n" if found[1] == "n" else found[1]

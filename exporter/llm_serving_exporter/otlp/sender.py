@@ -18,9 +18,10 @@ from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.otlp.gen_ai import read_server_metrics
+from llm_serving_exporter.otlp.kept import Kept, count_events, hash_layout, keep_values, unpack_kept
 from llm_serving_exporter.otlp.messages import Point, Request, write_requests
-from llm_serving_exporter.otlp.reading import Form, Reading, pack_values, read_family, unpack_values
-from llm_serving_exporter.otlp.starts import START_TIME, Starts
+from llm_serving_exporter.otlp.reading import Form, Labels, Reading, Value, read_family
+from llm_serving_exporter.otlp.starts import Starts
 from llm_serving_exporter.scrape.http import HttpClient
 from llm_serving_exporter.scrape.waits import drive
 
@@ -35,8 +36,8 @@ _HEADERS = ("Content-Type: application/x-protobuf", "Content-Encoding: gzip", "A
 class Sender:
     """Sends what `collect` yields, at each interval, until `close`. Each sending is the page of its moment; a failed one is not repeated.
 
-    `resource`: attributes of the resource, which those of the configuration replace. `targets`: whose last pages may be shown, for the
-    metrics of OpenTelemetry's conventions, where these are asked for. `wall`: Unix seconds. Series that have gone since they
+    `resource`: attributes of the resource, which those of the configuration replace. `targets`: whose last pages may be shown, for
+    start times and the metrics of OpenTelemetry's conventions. `wall`: Unix seconds. Series that have gone since they
     were last received are ended, and all of them where it closes or turns to another receiver. Raises ConfigError where the receiver's
     settings contradict each other.
     """
@@ -58,8 +59,8 @@ class Sender:
         # what a reload says, for the thread that sends
         self._next: tuple[OtlpConfig, HttpClient] | None = None
         self._starts = Starts(int(wall() * 1e9))
-        # by metric: what was received last, packed, and when it was sent
-        self._received: dict[str, tuple[bytes, int]] = {}
+        # by metric: what was received last
+        self._received: dict[str, Kept] = {}
         self._exports = {"sent": 0, "failed": 0}
         self._rejected = 0
         self._last_success: float | None = None
@@ -129,8 +130,11 @@ class Sender:
         earlier, self._received = self._received, {}
         self._starts.forget_all()
         ends = (
-            (_describe_gone(name), [Point(*one, 0, ended=True) for one in unpack_values(packed).items()])
-            for name, (packed, _) in earlier.items()
+            (
+                _describe_gone(name),
+                [Point(labels, value, 0, ended=True) for labels, (value, _) in unpack_kept(kept).items()],
+            )
+            for name, kept in earlier.items()
         )
         for request in write_requests(ends, self._resource, now):
             if isinstance(self._post(request), Refusal):
@@ -139,9 +143,9 @@ class Sender:
     def send(self) -> bool:
         """Sends all series once; whether they were received. What goes wrong is logged, once for each thing that does."""
         now = int(self._wall() * 1e9)
-        packed: dict[str, bytes] = {}
+        found: dict[str, Kept | None] = {}
         problem, taken = "", True
-        for request in write_requests(self._list_points(now, packed), self._resource, now):
+        for request in write_requests(self._list_points(now, found), self._resource, now):
             if self._stopping.is_set():
                 return False
             answer = self._post(request)
@@ -149,7 +153,7 @@ class Sender:
                 problem, taken = answer.detail, False
                 break
             problem = self._read_rejection(answer) or problem
-            self._note_received(request, packed, now)
+            self._note_received(request, found)
         self._exports["sent" if taken else "failed"] += 1
         if taken:
             self._last_success = now / 1e9
@@ -157,34 +161,25 @@ class Sender:
         return taken
 
     def _post(self, request: Request) -> Page | Refusal:
-        return drive(self._client.post(self._config.path, gzip.compress(request.body, 5), *_HEADERS))
+        return drive(self._client.post(self._config.path, compress_request(request), *_HEADERS))
 
-    def _list_points(self, now: int, packed: dict[str, bytes]) -> Iterator[tuple[Reading, Iterable[Point]]]:
-        """Every metric of the page and those that have gone from it. `packed`: gets what each has, for when it was received."""
-        families = list(self._collect())
-        for family in families:
-            if family.name == START_TIME:
-                self._starts.note_targets(read_family(family))
-        seen = set()
-        for family in families:
-            reading = read_family(family)
-            seen.add(reading.name)
-            packed[reading.name] = pack_values(reading.values)
+    def _list_points(self, now: int, found: dict[str, Kept | None]) -> Iterator[tuple[Reading, Iterable[Point]]]:
+        """Every metric of the page and those that have gone from it. `found`: gets what is to be kept of each once it was received."""
+        targets = list(self._targets())
+        self._starts.note_targets(targets, now)
+        for reading in (*map(read_family, self._collect()), *self._read_conventions(targets)):
+            found[reading.name] = keep_values(reading.values, self._received.get(reading.name), now)
             yield reading, self._follow(reading, now)
-        for reading in self._read_conventions():
-            seen.add(reading.name)
-            packed[reading.name] = pack_values(reading.values)
-            yield reading, self._follow(reading, now)
-        for name in self._received.keys() - seen:
-            packed[name] = b""
+        for name in self._received.keys() - found.keys():
+            found[name] = None
             gone = _describe_gone(name)
             yield gone, self._follow(gone, now)
 
-    def _read_conventions(self) -> tuple[Reading, ...]:
+    def _read_conventions(self, targets: Iterable[TargetReading]) -> tuple[Reading, ...]:
         """`gen_ai.server.*`, where it is asked for. What is left out of it is logged, once for each reason."""
         if self._config.gen_ai_operation is None:
             return ()
-        found = read_server_metrics(self._targets(), self._config.gen_ai_operation)
+        found = read_server_metrics(targets, self._config.gen_ai_operation)
         for (metric, target), why in sorted(found.left_out.items()):
             if self._left_out.get((metric, target)) != why:
                 log.warning("target=%s: %s is not sent over OTLP: %s", target, metric, why)
@@ -193,23 +188,31 @@ class Sender:
 
     def _follow(self, reading: Reading, now: int) -> Iterator[Point]:
         """The points of a metric, and the ends of its series that have gone."""
-        found = self._received.get(reading.name)
-        earlier, before = ({}, now) if found is None else (unpack_values(found[0]), found[1])
-        for labels, value in reading.values.items():
+        kept = self._received.get(reading.name)
+        before = now if kept is None else kept.sent_nanos
+        gone: dict[Labels, tuple[Value, float]] = {}
+        earlier: Iterable[float | None]
+        if kept is not None and kept.layout == hash_layout(reading.values):
+            earlier = kept.counts
+        else:
+            gone = {} if kept is None else unpack_kept(kept)
+            earlier = [gone.pop(labels, (0.0, None))[1] for labels in reading.values]
+        for (labels, value), count in zip(reading.values.items(), earlier, strict=True):
             start = 0
             if reading.form is not Form.GAUGE:
-                start = self._starts.find_start(reading.name, labels, value, earlier.get(labels), now, before)
+                start = self._starts.find_start(reading.name, labels, count_events(value), count, now, before)
             yield Point(labels, value, start)
-        for labels in earlier.keys() - reading.values.keys():
+        for labels, (value, _) in gone.items():
             self._starts.forget(reading.name, labels)
-            yield Point(labels, earlier[labels], 0, ended=True)
+            yield Point(labels, value, 0, ended=True)
 
-    def _note_received(self, request: Request, packed: dict[str, bytes], now: int) -> None:
+    def _note_received(self, request: Request, found: dict[str, Kept | None]) -> None:
         for name in request.completes:
-            if packed[name]:
-                self._received[name] = packed[name], now
-            else:
+            kept = found[name]
+            if kept is None:
                 self._received.pop(name, None)
+            else:
+                self._received[name] = kept
 
     def _read_rejection(self, answer: Page) -> str:
         """What the receiver says that it did not take, which is counted; "" where it took everything."""
@@ -233,6 +236,11 @@ class Sender:
         elif self._problem and not problem:
             log.info("%s: series are received again", self._where)
         self._problem = problem
+
+
+def compress_request(request: Request) -> bytes:
+    """The body of a request as it goes over the wire."""
+    return gzip.compress(request.body, 5)
 
 
 def _describe_gone(name: str) -> Reading:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.catalogue import PUBLISHED
-from llm_serving_exporter.catalogue.spec import PREFIX, Group
-from llm_serving_exporter.otlp import gen_ai
-from llm_serving_exporter.otlp.reading import Buckets, Labels, Reading, Value
+from collections.abc import Iterable
 
-START_TIME = f"{PREFIX}target_start_time_seconds"
+from llm_serving_exporter.catalogue import PUBLISHED
+from llm_serving_exporter.catalogue.spec import Group
+from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.otlp import gen_ai
+from llm_serving_exporter.otlp.reading import Labels
+
 _FROM_ENGINE = (Group.COUNTERS, Group.HISTOGRAMS)
 _FROM_EXPORTER = (Group.HEALTH, Group.EXPORTER)
 
@@ -25,19 +27,26 @@ class Starts:
         self._own: dict[tuple[str, Labels], int] = {}
         # by target
         self._targets: dict[str, int] = {}
+        # of targets whose start is not known: the first sending
+        self._first_sent: dict[str, int] = {}
 
-    def note_targets(self, reading: Reading) -> None:
-        """Takes the start times of targets from their own series."""
-        self._targets = {
-            dict(labels).get("target", ""): int(value * 1e9)
-            for labels, value in reading.values.items()
-            if isinstance(value, float)
+    def note_targets(self, targets: Iterable[TargetReading], now_nanos: int) -> None:
+        """Takes the start times of targets that are sent now. One that was seen first while it ran counts from a time that nobody knows."""
+        known = {one.target.name: find_known_start(one) for one in targets}
+        self._first_sent = {
+            name: self._first_sent.get(name, now_nanos) for name, start in known.items() if start is None
+        }
+        self._targets = self._first_sent | {
+            name: int(start * 1e9) for name, start in known.items() if start is not None
         }
 
     def find_start(
-        self, name: str, labels: Labels, value: Value, earlier: Value | None, now_nanos: int, before_nanos: int
+        self, name: str, labels: Labels, count: float, earlier: float | None, now_nanos: int, before_nanos: int
     ) -> int:
-        """Of one series, at most `now_nanos`. `earlier`: what was sent of it last, at `before_nanos`; None: nothing was."""
+        """Of one series, at most `now_nanos`. `count`: how far it is, of a histogram its events.
+
+        `earlier`: how far it was when it was sent last, at `before_nanos`; None: it was not.
+        """
         key = name, labels
         metric = PUBLISHED.get(name)
         group = metric.group if metric is not None else Group.EXPORTER
@@ -46,7 +55,7 @@ class Starts:
             known = self._targets.get(dict(labels).get("target", ""))
         elif group in _FROM_EXPORTER:
             known = self._process
-        if earlier is not None and has_fallen(value, earlier) and (known is None or known <= before_nanos):
+        if earlier is not None and count < earlier and (known is None or known <= before_nanos):
             self._own[key] = before_nanos
         elif known is None:
             self._own.setdefault(key, now_nanos)
@@ -59,10 +68,10 @@ class Starts:
     def forget_all(self) -> None:
         """Forgets every series: all have ended."""
         self._own.clear()
+        self._first_sent.clear()
 
 
-def has_fallen(value: Value, earlier: Value) -> bool:
-    """Whether a counter began again between two readings."""
-    if isinstance(value, Buckets) or isinstance(earlier, Buckets):
-        return isinstance(value, Buckets) and isinstance(earlier, Buckets) and value.count < earlier.count
-    return value < earlier
+def find_known_start(reading: TargetReading) -> float | None:
+    """When a target's engine started, in Unix seconds, as its page says it or as its counters fell; None: it ran when it was seen first."""
+    says = reading.snapshot is not None and reading.snapshot.process_start_unix_seconds is not None
+    return reading.start_unix_seconds if says or reading.restarts_total > 0 else None

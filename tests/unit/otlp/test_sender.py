@@ -21,6 +21,7 @@ from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
+from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import HttpSettings, Secret, Target
 from llm_serving_exporter.otlp import messages
 from llm_serving_exporter.otlp.sender import Sender
@@ -95,13 +96,22 @@ class Bed:
         self.registry.register(ViewCollector(self.store.view, lambda: setup, lambda: self.now))
         config = OtlpConfig(receiver.url, http=HttpSettings(**http))  # type: ignore[arg-type]  # by name
         resource = {"service.name": "llm-serving-exporter"}
-        self.sender = Sender(config, self.registry.collect, resource.items(), wall=lambda: NOW + self.now)
+        self.sender = Sender(
+            config, self.registry.collect, resource.items(), targets=self.list_targets, wall=lambda: NOW + self.now
+        )
         self.reading = self.store.add_target(Target("a", "http://127.0.0.1:9"))
 
-    def show(self, *, started: float = NOW - 500.0, early: int = 2, all: int = 6, tokens: int = 1000) -> None:
+    def list_targets(self) -> list[TargetReading]:
+        return [one for one in self.store.view().targets if one.fresh(self.now, 15.0)]
+
+    def show(
+        self, *, started: float = NOW - 500.0, early: int = 2, all: int = 6, tokens: int = 1000, **more: Any
+    ) -> None:
+        """`more`: of the reading, in which the page says nothing of its process's start; without, it does."""
         page = PAGE.format(early=early, all=all, tokens=tokens)
-        snapshot = snapshot_of(page, at=self.now)
-        self.store.put_target(replace(self.reading, snapshot=snapshot, start_unix_seconds=started, runtime="vllm"))
+        snapshot = replace(snapshot_of(page, at=self.now), process_start_unix_seconds=None if more else started)
+        reading = replace(self.reading, snapshot=snapshot, start_unix_seconds=started, runtime="vllm")
+        self.store.put_target(replace(reading, **more))
 
     def send(self) -> Received:
         assert self.sender.send()
@@ -148,6 +158,53 @@ def test_a_counter_says_since_when_it_counts(receiver: Receiver) -> None:
     assert start_of(second, "decode_tokens_total") == NOW + 105.0
     assert start_of(second, "time_to_first_token_seconds") == NOW + 105.0
     assert start_of(second, "scrape_attempts_total") == NOW + 100.0
+
+
+def test_what_counted_before_it_was_seen_first_does_not_say_that_it_began_then(receiver: Receiver) -> None:
+    """A million tokens of days would be one of the seconds since the exporter began."""
+    bed = Bed(receiver)
+    bed.show(started=NOW + 99.0, tokens=1_000_000, restarts_total=0)
+    assert start_of(bed.send(), "decode_tokens_total") == NOW + 100.0  # of the point itself: not known
+    bed.now = 110.0
+    bed.show(started=NOW + 99.0, tokens=1_000_100, restarts_total=0)
+    second = bed.send()
+    assert start_of(second, "decode_tokens_total") == start_of(second, "time_to_first_token_seconds") == NOW + 100.0
+    bed.now = 120.0
+    bed.show(started=NOW + 118.0, tokens=5, all=3, restarts_total=1)  # its counters fell, which was seen
+    assert start_of(bed.send(), "decode_tokens_total") == NOW + 118.0
+
+
+def test_a_target_that_is_removed_and_comes_again_is_a_new_one(receiver: Receiver) -> None:
+    bed = Bed(receiver)
+    bed.show(restarts_total=0)
+    bed.send()
+    bed.store.remove_target("a")
+    bed.now = 110.0
+    ended = bed.send().ended
+    assert {"llm_serving_decode_tokens_total", "llm_serving_target_info", "llm_serving_scrape_attempts_total"} <= {
+        name for name, _ in ended
+    }
+    bed.store.add_target(bed.reading.target)
+    bed.now = 120.0
+    bed.show(restarts_total=0)
+    again = bed.send()
+    assert start_of(again, "decode_tokens_total") == NOW + 120.0
+    assert again.ended == set()
+
+
+def test_an_exporter_that_begins_again_goes_on_with_the_engines_starts(receiver: Receiver) -> None:
+    bed = Bed(receiver)
+    bed.show()
+    bed.send()
+    other = Bed(receiver)
+    other.now = 150.0
+    other.sender.close()
+    config = OtlpConfig(receiver.url)
+    other.sender = Sender(config, other.registry.collect, (), targets=other.list_targets, wall=lambda: NOW + other.now)
+    other.show()
+    found = other.send()
+    assert start_of(found, "decode_tokens_total") == NOW - 500.0
+    assert start_of(found, "scrape_attempts_total") == NOW + 150.0
 
 
 def test_a_counter_that_fell_unexplained_starts_where_it_was_last_seen(receiver: Receiver) -> None:
@@ -276,7 +333,7 @@ def test_a_large_page_comes_in_bounded_requests_and_is_kept_in_little(
     sender.send()
     assert len(receiver.bodies) == 3
     assert len(receiver.take().samples) == 3 * MOST
-    assert sum(len(packed) for packed, _ in sender._received.values()) < len(text) / 10
+    assert sum(kept.size_bytes for kept in sender._received.values()) < len(text) / 5
 
     def send_often() -> int:
         for _ in range(8):

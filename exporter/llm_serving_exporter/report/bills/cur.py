@@ -8,6 +8,9 @@ as https://docs.aws.amazon.com/cur/latest/userguide/cur-sp.html and cur-ri.html 
   takes its unblended cost away again, so that 0 is invoiced for it.
 - SavingsPlanRecurringFee: the commitment less what of it was used. RIFee: what of a reservation was not used. Both invoice a fee.
 - Everything else is no usage. Rows of split cost allocation repeat the cost of their instance.
+
+Where the account has a discount the report has net columns, which are after it; they are read then. Lines of discounts have a net cost of
+their own: what is empty there is within the net cost of the lines that it was given on. Of what a plan was not used for there is none.
 """
 
 from __future__ import annotations
@@ -30,6 +33,14 @@ _RESERVED = "reservation_effective_cost"
 _COMMITTED, _USED = "savings_plan_total_commitment_to_date", "savings_plan_used_commitment"
 _UNUSED_UPFRONT = "reservation_unused_amortized_upfront_fee_for_billing_period"
 _UNUSED_FEE = "reservation_unused_recurring_fee"
+# after discounts; columns of the same sheets. A cell that is empty has no discount
+_NET = {
+    _COST: "line_item_net_unblended_cost",
+    _COVERED: "savings_plan_net_savings_plan_effective_cost",
+    _RESERVED: "reservation_net_effective_cost",
+    _UNUSED_UPFRONT: "reservation_net_unused_amortized_upfront_fee_for_billing_period",
+    _UNUSED_FEE: "reservation_net_unused_recurring_fee",
+}
 # by type of line: what it is about, and the columns that are added up to what it costs amortised, with their signs
 _TYPES: dict[str, tuple[Kind, tuple[tuple[str, float], ...]]] = {
     "Usage": (Kind.USAGE, ((_COST, 1.0),)),
@@ -57,6 +68,10 @@ class CurReader:
         # names of the clouds that the lines are of
         self.providers = {"AWS"}
         find = columns.find
+        # the costs that were found net, by their usual columns; a part of them alone would mix both
+        net = {usual: find(name) for usual, name in _NET.items()}
+        self.reads_net = net[_COST] != ABSENT
+        self._net = net if self.reads_net else dict.fromkeys(_NET, ABSENT)
         self._type, self._currency, self._cost = (
             find("line_item_line_item_type"),
             find("line_item_currency_code"),
@@ -107,7 +122,7 @@ class CurReader:
                 self._columns.name(self._type, ""), f"{shown(name)} is no type of line that is known", "Report it to us, with the type."
             )  # fmt: skip
         kind, parts = known
-        billed = read_usd(row, self._cost, self._columns.name(self._cost, _COST))
+        billed = self._read_cost(row, _COST, self._cost, is_discount=kind is Kind.DISCOUNT)
         if parts == ((_COST, 1.0),):
             effective = billed
             if kind is Kind.USAGE and billed < 0:
@@ -126,6 +141,15 @@ class CurReader:
             raise LineError(column, f"a line of the type {name} needs this column", "Add it to the export.")
         if name == "RIFee" and not row[position].strip():
             # a reservation without an upfront fee has none of it unused
+            return 0.0
+        return self._read_cost(row, column, position)
+
+    def _read_cost(self, row: Row, column: str, position: int, *, is_discount: bool = False) -> float:
+        """An amount after discounts, where the file has that."""
+        net = self._net.get(column, ABSENT)
+        if net != ABSENT and self._cell(row, net):
+            return read_usd(row, net, self._columns.name(net, ""))
+        if net != ABSENT and is_discount:
             return 0.0
         return read_usd(row, position, self._columns.name(position, column))
 

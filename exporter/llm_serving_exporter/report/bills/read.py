@@ -44,6 +44,10 @@ class Bill:
     lines: int = 0
     # FOCUS, AWS CUR
     formats: tuple[str, ...] = ()
+    # files of AWS CUR
+    cur_files: int = 0
+    # those of them that were read after discounts, by their net columns
+    net_files: int = 0
     # clouds whose lines they have, as `find_cloud` names them
     clouds: frozenset[str] = frozenset()
     # the first faults
@@ -81,6 +85,9 @@ def _read_file(path: str, settings: BillSettings, bill: Bill, said: _Progress) -
         return
     columns = Columns(path, first[1], settings.format)
     reader = FocusReader(columns) if columns.format == "focus" else CurReader(columns)
+    if isinstance(reader, CurReader):
+        bill.cur_files += 1
+        bill.net_files += reader.reads_net
     if (name := _FORMAT_NAMES[columns.format]) not in bill.formats:
         bill.formats += (name,)
     tags = TagReader(columns, settings.tags)

@@ -134,6 +134,11 @@ def _list_notes(bill: Bill, comparison: Comparison, evidence: Evidence, *, preli
         )
     elif (period.begin, period.end) != (evidence.week.begin, evidence.week.end):
         yield f"The bill covers a part of the week, and only that is compared: {_span(period)}."
+    if bill.net_files:
+        yield (
+            f"After discounts, by the net columns of AWS CUR: {bill.net_files} of {_count(bill.cur_files, 'file')}. "
+            "What savings plans were not used for has none, and is before discounts."
+        )
     if preliminary:
         yield "Preliminary: the bill's last period is younger than 72 h, and clouds still add to it and change it."
     if bill.fault_count:

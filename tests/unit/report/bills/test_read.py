@@ -183,6 +183,48 @@ def test_reservations_of_cur(tmp_path: Path) -> None:
     assert reservation.instance_type == made.P5
 
 
+def test_after_discounts_where_cur_has_net_columns(tmp_path: Path) -> None:
+    """Names as in AWS's dictionary of CUR 2.0; an EDP of 10 %, on a line as its net cost and as a line of its own, counts once."""
+    plain, reserved, fee, discount = ({**row} for row in list(made.list_cur_rows(ONE))[:4])
+    (covered,) = list(made.list_cur_rows((made.COVERED,)))[:1]
+    net = dict.fromkeys(
+        (
+            "line_item_net_unblended_cost", "savings_plan_net_savings_plan_effective_cost", "reservation_net_effective_cost",
+            "reservation_net_unused_amortized_upfront_fee_for_billing_period", "reservation_net_unused_recurring_fee",
+        ),
+        "",
+    )  # fmt: skip
+    plain |= {**net, "line_item_unblended_cost": "10", "line_item_net_unblended_cost": "9"}
+    reserved |= {
+        **net, "line_item_line_item_type": "DiscountedUsage", "line_item_unblended_cost": "0", "line_item_net_unblended_cost": "0",
+        "reservation_effective_cost": "20", "reservation_net_effective_cost": "18", "reservation_reservation_a_r_n": "arn:ri",
+    }  # fmt: skip
+    covered |= {
+        **net, "savings_plan_savings_plan_effective_cost": "30", "savings_plan_net_savings_plan_effective_cost": "27",
+    }  # fmt: skip
+    fee |= {
+        **net, "line_item_line_item_type": "RIFee", "line_item_usage_type": f"HeavyUsage:{made.P5}",
+        "reservation_reservation_a_r_n": "arn:ri",
+        "reservation_unused_amortized_upfront_fee_for_billing_period": "0", "reservation_unused_recurring_fee": "100",
+        "reservation_net_unused_recurring_fee": "90", "line_item_unblended_cost": "100",
+    }  # fmt: skip
+    discount |= {**net, "line_item_line_item_type": "EdpDiscount", "line_item_unblended_cost": "-6"}
+    bill = read(write(tmp_path, made.write_csv([plain, reserved, covered, fee, discount])))
+    assert bill.fault_count == 0
+    assert spent(bill) == 9 + 18 + 27
+    (reservation,) = [one for name, one in bill.ledger.commitments.items() if "arn:ri" in str(name)]
+    assert sum(reservation.unused) == pytest.approx(90)
+    assert bill.ledger.beside[Kind.DISCOUNT].effective_usd == 0
+    assert (bill.cur_files, bill.net_files) == (1, 1)
+    # without the first of them nothing is read net, or a sum would be of both
+    for row in (plain, reserved, covered, fee, discount):
+        del row["line_item_net_unblended_cost"]
+    gross = read(write(tmp_path, made.write_csv([plain, reserved, covered, fee, discount])))
+    assert spent(gross) == 10 + 20 + 30
+    assert gross.ledger.beside[Kind.DISCOUNT].effective_usd == -6
+    assert (gross.cur_files, gross.net_files) == (1, 0)
+
+
 def test_only_the_accounts_and_types_of_the_settings_are_compared(tmp_path: Path) -> None:
     path = write(tmp_path, made.write_csv(rows()))
     assert not read(path, accounts=("444",)).ledger.machines

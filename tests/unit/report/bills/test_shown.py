@@ -160,6 +160,17 @@ def test_other_clouds_are_left_out_and_lines_without_a_machine_are_named(tmp_pat
     assert "Name no machine, so that nothing finds them: 168 lines. Export the bill with resource ids." in found.notes
 
 
+def test_what_was_read_after_discounts_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "bill.csv"
+    rows = list(made.list_cur_rows((made.SAME,)))
+    said = "After discounts, by the net columns of AWS CUR: 1 of 1 file."
+    for net, expected in (({"line_item_net_unblended_cost": "9"}, True), ({}, False)):
+        path.write_text(made.write_csv([{**row, **net} for row in rows]))
+        found = review(path).bills
+        assert found is not None
+        assert any(note.startswith(said) for note in found.notes) is expected
+
+
 def test_names_of_a_bill_are_text_on_the_page(tmp_path: Path) -> None:
     path = tmp_path / "bill.csv"
     rows = [{**row, "ResourceId": "<script>=HYPERLINK(1)"} for row in list(made.list_focus_rows((made.SAME,)))[:3]]
