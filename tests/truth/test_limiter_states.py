@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -62,8 +63,18 @@ def test_there_are_many_of_them_of_every_healthy_state() -> None:
 
 
 def test_the_page_has_each_of_them() -> None:
+    """In the row of its state and reason, behind its source."""
+    rows = {
+        (state, why): servers
+        for state, why, servers in re.findall(
+            r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \|$", PAGE.split("## Published servers")[1], re.MULTILINE
+        )
+    }
     for told in PUBLISHED:
-        assert f"| {told['server']} | `{told['state']}` | {told['why']} |\n" in PAGE
+        source, _, server = told["server"].partition(": ")
+        of_source = [one for one in rows[told["state"], told["why"]].split("<br>") if one.startswith(f"{source}: ")]
+        assert [server in one.partition(": ")[2].split("; ") for one in of_source] == [True], told["server"]
+    assert sum(len(re.split("; |<br>", servers)) for servers in rows.values()) == len(PUBLISHED)
 
 
 # --- pages made -------------------------------------------------------------------------------------------------------------

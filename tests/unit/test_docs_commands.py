@@ -7,12 +7,9 @@ checked.
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,6 +23,7 @@ from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.cli import main
 from tests.support.builders.configuration import load_text
 from tests.support.builders.recordings import page as recorded_page
+from tests.support.docs_examples import list_blocks
 from tests.support.helm import NAME, find_tool, template
 from tests.support.paths import ROOT
 from tests.support.servers.replica import Replica
@@ -37,44 +35,12 @@ OURS = "llm-serving-exporter"
 CHECKERS = ("promtool", "amtool")
 # set up a machine, or want one: their words are checked
 OTHERS = ("make", "pip", "python3", ".", "helm", "kubectl", "docker")
-_BLOCK = re.compile(
-    r"(?:^<!-- needs: (?P<needs>[^>]+) -->\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
-)
-
-
-@dataclass(frozen=True)
-class Block:
-    """An example of a page."""
-
-    # what the mark above it says that it needs; empty where there is none
-    needs: str
-    # as the fence names it
-    language: str
-    # between the fences
-    text: str
-
-    def commands(self) -> Iterator[list[str]]:
-        """Words of each command, lines that go on joined, comments left out."""
-        for line in re.sub(r"\\\n\s*", "", self.text).splitlines():
-            for part in line.split(" && "):
-                if words := shlex.split(part, comments=True):
-                    yield words
-
-
-def blocks(page: str) -> list[Block]:
-    """The examples of a page in their order."""
-    text = (ROOT / page).read_text()
-    found = [Block(one["needs"] or "", one["language"], one["text"]) for one in _BLOCK.finditer(text)]
-    assert len(found) == len(re.findall(r"^```\w", text, re.MULTILINE))
-    return found
-
-
 SHOWN = [
     (page, words, block.needs)
     for page in PAGES
-    for block in blocks(page)
+    for block in list_blocks(page)
     if block.language == "sh"
-    for words in block.commands()
+    for words in block.list_commands()
 ]
 
 
@@ -100,10 +66,10 @@ def test_a_page_works_from_top_to_bottom(page: str, tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     with Replica({"/metrics": recorded_page("vllm-0.32", 50)}) as server:
         write_files(page)
-        for block in blocks(page):
+        for block in list_blocks(page):
             if block.language != "sh" or block.needs:
                 continue
-            for words in block.commands():
+            for words in block.list_commands():
                 if words[0] == OURS:
                     assert run_ours(words, server.url) == 0, words
                 elif words[0] in CHECKERS:
@@ -115,7 +81,7 @@ def test_a_page_works_from_top_to_bottom(page: str, tmp_path: Path, monkeypatch:
 
 def write_files(page: str) -> None:
     """Writes each file that a page shows under the name in its first line, and has whatever reads it take it."""
-    for block in blocks(page):
+    for block in list_blocks(page):
         first, _, rest = block.text.partition("\n")
         if block.language == "json":
             (name,) = re.findall(r"`(targets/\w+\.json)`:", (ROOT / page).read_text())
@@ -213,7 +179,9 @@ def test_the_chart_has_what_helm_is_told(words: list[str], tmp_path: Path) -> No
             assert part in node or node == {}, key
             node = node.get(part, {})
     if find_tool("helm") is not None:
-        (shown,) = (block.text for block in blocks("docs/start-kubernetes.md") if block.text.startswith("# values\n"))
+        (shown,) = (
+            block.text for block in list_blocks("docs/start-kubernetes.md") if block.text.startswith("# values\n")
+        )
         (tmp_path / "my-values.yaml").write_text(shown)
         files = ["--values", str(tmp_path / "my-values.yaml")] if "--values" in words else []
         done = template(*files, *(word for setting in settings for word in setting))

@@ -3,7 +3,7 @@
 Held is counted in tokens of context, prompt and output, each request once: the KV that it holds at its end. A weight by the time
 that a request holds it would be truer to the cache at a moment, but an engine does not say which prompt has which output, and with
 any pairing allowed the longest prompts may hold theirs for a token or for thousands. Where the time does not depend on the prompt,
-both shares agree but for the part of the output (docs/tail.md).
+both shares agree but for the part of the output (docs/internals-tail.md).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html import escape
 
-from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS
+from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS as STALLED_AFTER_SECONDS
 from llm_serving_exporter.derive import limiter
 from llm_serving_exporter.model.roofline import Limiter
 
@@ -36,7 +36,7 @@ def list_questions() -> dict[Limiter, str]:
     """What is asked for each state, in no order; the last, `unknown`, is where nothing else holds."""
     slower = f"{limiter.DECODE_SLOWDOWN_FROM:g} times slower than alone"
     return {
-        Limiter.STALLED: f"Requests are there and nothing moves for {SPAN_SECONDS:g} s?",
+        Limiter.STALLED: f"Requests are there and nothing moves for {STALLED_AFTER_SECONDS:g} s?",
         Limiter.STARVED: f"Busy below {_percent(limiter.STARVED_BELOW)} of the time, and nobody waits?",
         Limiter.PREFILL_INTERFERENCE: f"Much compute, mostly of prompts, and decode {slower}?",
         Limiter.COMPUTE: f"Compute at {_percent(limiter.COMPUTE_FROM)} of its peak or more, and scarcer than memory?",

@@ -33,6 +33,8 @@ not. It is made from the tables in `exporter/llm_serving_exporter/normalise/runt
 | * | at best: less, or not at all, in older versions, without some flag or where an endpoint does not say it: its chapter says which |
 | – | the runtime does not say it; its chapter says why |
 
+In the chapters' tables the first row that the page allows is used for each series. Sample names are read with `:` and with `_`.
+
 Traps and settings in words: [vLLM, Ray, NIM 2](vllm.md), [SGLang](sglang.md), [TensorRT-LLM and Triton](tensorrt-llm.md),
 [llama.cpp](llamacpp.md), [Dynamo](dynamo.md), [servers without metrics](without-metrics.md); how a page is recognised:
 [detection.md](detection.md); prefill and decode on replicas of their own: [roles.md](roles.md);
@@ -116,8 +118,6 @@ def _chapter(runtime: Runtime) -> Iterator[str]:
     names = {metric.name for metric in SERVING}
     rows = [row for row in runtime.rows if row.field in names]
     if rows:
-        yield "For each series the first row that the page allows is used. Sample names are read with `:` and with `_`."
-        yield ""
         yield "| series | from | versions | quality | caveat | source |"
         yield "|---|---|---|---|---|---|"
     for row in rows:

@@ -15,7 +15,7 @@ from llm_serving_exporter.model.derived import Tail
 from llm_serving_exporter.model.histogram import Histogram, Quantile
 from llm_serving_exporter.model.roofline import Range
 
-# docs/tail.md works this example by hand
+# docs/internals-tail.md works this example by hand
 PROMPTS = Histogram((100.0, 1000.0, 10_000.0), (800.0, 980.0, 1000.0), 1000.0, 300_000.0)
 OUTPUTS = Histogram((100.0, 1000.0), (900.0, 1000.0), 1000.0, 100_000.0)
 

@@ -166,7 +166,7 @@ def target(
 
 
 def test_the_worked_example_of_the_docs() -> None:
-    """docs/report.md has these numbers."""
+    """docs/internals-report.md has these numbers."""
     before = joined(target("a", 1344.0, "on-demand", 4.0), target("b", 336.0, "reserved", 2.0, model="chat"))
     after = joined(
         target("a", 504.0, "on-demand", 1.5),

@@ -268,7 +268,10 @@ def _explain_no_data(reader: Reader, week: Week, retention: float | None, now: f
             "choose a later week, or raise --storage.tsdb.retention.time"
         )
     if reader.prometheus.instant(f"count({counter})"):
-        return f"Prometheus has {counter} now, but nothing of {week.name}; choose a later week (--week)"
+        return (
+            f"Prometheus has {counter} now, but nothing of {week.name}; choose a later week (--week), "
+            "or on the first day --since 24h after a full hour"
+        )
     return (
         f"Prometheus has no {counter} of {week.name}; check that it scrapes the exporters, that they have a price file, "
         "and the identity labels"

@@ -1,4 +1,4 @@
-"""Formulas of the review, one function each. None: unknown. docs/report.md has them in words."""
+"""Formulas of the review, one function each. None: unknown. docs/internals-report.md has them in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why the spend changed: USD by cause, exactly, and in cents that add up. The definitions stand in docs/report.md. Pure.
+"""Why the spend changed: USD by cause, exactly, and in cents that add up. The definitions stand in docs/internals-report.md. Pure.
 
 Cost at last week's prices of a cell (model, role, phase) = T x s x e x i x P: all tokens T, the cell's share s, busy GPU-hours a token e,
 all GPU-hours over busy ones i, last week's USD per GPU-hour P. LMDI-I (B. W. Ang, Energy Policy 33 (2005) 867-871): each factor's part is

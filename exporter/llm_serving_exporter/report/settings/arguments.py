@@ -29,7 +29,7 @@ examples:
   llm-serving-exporter report --prometheus.url http://prometheus:9090 --week 2026-W46 --timezone Europe/Berlin --output-dir reports/
   llm-serving-exporter report --config.file report.yml
 
-docs/report.md says what each figure means and which settings there are.
+docs/report.md says which settings there are, docs/internals-report.md what each figure means.
 
 exit status: 0 written (what could not be read is named in it), 1 none could be made or written, 2 bad usage or settings,
 130 interrupted"""
