@@ -6,7 +6,7 @@ from typing import Any
 
 from grafanalib import core
 
-from llm_serving_dashboards.panels import Column, Panel, ThresholdStep, Unit
+from llm_serving_dashboards.panels import REPLICA_UID, Column, Panel, ThresholdStep, Unit
 
 Json = dict[str, Any]
 
@@ -117,6 +117,15 @@ def _name_field(column: Column, panel: Panel) -> str:
     return "Value" if len(panel.queries) == 1 else f"Value #{name_query(column.source)}"
 
 
+_CELL = "${__value.raw:percentencode}"
+
+
+def write_replica_link(uid: str, target: str) -> Json:
+    """A property: a click leads to the dashboard of one replica. `target`: Grafana's variable with its name."""
+    url = f"/d/{uid}?var-target={target}&var-datasource=${{datasource}}&${{__url_time_range}}"
+    return {"id": "links", "value": [{"title": "Replica", "url": url, "targetBlank": False}]}
+
+
 def write_overrides(panel: Panel) -> list[Json]:
     """Colours of series that mean the same everywhere; unit, decimals and colours of a table's columns."""
     found: list[Json] = [
@@ -130,8 +139,9 @@ def write_overrides(panel: Panel) -> list[Json]:
     blank: list[Json] = [{"id": "noValue", "value": "–"}] if panel.may_be_empty else []  # a dash, as in our documents
     for column in panel.columns:
         if isinstance(column.source, str):
-            if blank:
-                found.append({"matcher": {"id": "byName", "options": column.title}, "properties": blank})
+            linked = [write_replica_link(REPLICA_UID, _CELL)] if column.source == "target" else []
+            if blank or linked:
+                found.append({"matcher": {"id": "byName", "options": column.title}, "properties": [*blank, *linked]})
             continue
         properties: list[Json] = [{"id": "unit", "value": column.unit.value}, *blank]
         if column.unit is Unit.MILLISECONDS_SINCE:
