@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from llm_serving_alerts.records.bands import BANDWIDTH, COMPUTE, DECODE
 from llm_serving_dashboards.bands import Worst, make_band
-from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit, Visualization
+from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
 from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.roof import ENGINE, MODELS, make_roof
 from llm_serving_dashboards.shared_panels import (
     MODEL,
     draw_thresholds,
@@ -16,8 +17,6 @@ from llm_serving_dashboards.shared_panels import (
 
 UID = "llm-serving-roofline"
 VARIABLES = ("model_name", "role", "target")
-ENGINE = ("target", "model_name", "role", "engine")
-MODELS = ("model_name", "role")
 
 
 def build_board(queries: QueryBuilder) -> Board:
@@ -37,11 +36,7 @@ def build_board(queries: QueryBuilder) -> Board:
 
 
 def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    intensity, ridge, compute = (
-        queries.select_one(name, *ENGINE)
-        for name in ("arithmetic_intensity_flops_per_byte", "ridge_flops_per_byte", "compute_ceiling_ratio")
-    )
-    on = queries.match_on(*ENGINE)
+    compute = queries.select_one("compute_ceiling_ratio", *ENGINE)
     reached, usual = (
         queries.select(f"model_gpu:llm_serving_bandwidth_ceiling:{what}") for what in ("ratio", "median7d")
     )
@@ -67,25 +62,7 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Worst.LOWEST,
             width=8,
         ),
-        Panel(
-            "Roofline",
-            "Each engine is a point: horizontal its arithmetic intensity over the ridge, vertical its MFU. The roof is the highest possible MFU. Left of 1, bandwidth "
-            "is the limit; right of 1, compute. Far below the roof, something else is.",
-            Visualization.XY_CHART,
-            (
-                Query(f"{intensity} / {on} {ridge}", instant=True, table=True),
-                Query(compute, instant=True, table=True),
-                Query(f"clamp_max({intensity} / {on} {ridge}, 1)", instant=True, table=True),
-            ),
-            Unit.RATIO,
-            8,
-            logarithmic=True,
-            columns=(
-                Column(0, "intensity over ridge", Unit.TIMES),
-                Column(1, "MFU", Unit.RATIO),
-                Column(2, "roof", Unit.RATIO),
-            ),
-        ),
+        make_roof(queries),
         make_band(
             queries,
             "Decode ceiling ratio by replica",

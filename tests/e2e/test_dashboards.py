@@ -49,6 +49,8 @@ def test_every_query_returns_data_with_the_labels_that_are_shown(week: Week, mad
         # also where another user may have nothing: a query that is wrong has nothing for anybody
         assert found, (made.board.uid, panel.title, query.expr)
         labels = {name for one in found for name in one["metric"]}
+        # the horizontal value of a chart's points
+        assert "x" in labels or not panel.marks
         assert set(re.findall(r"\{\{(\w+)\}\}", query.legend)) <= labels, query.legend
         if number == 0:
             wanted = {column.source for column in panel.columns if isinstance(column.source, str)}
