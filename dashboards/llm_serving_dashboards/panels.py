@@ -10,6 +10,8 @@ from enum import StrEnum
 COLUMNS = 24
 # the dashboard of one replica, to which the name of a replica leads
 REPLICA_UID = "llm-serving-replica"
+# the label of an XY chart's series that is their place on the horizontal axis
+X = "x"
 
 
 class Visualization(StrEnum):

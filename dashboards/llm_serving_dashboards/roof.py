@@ -7,8 +7,7 @@ Arithmetic intensity is drawn over the ridge's and work over the peak, so that G
 from __future__ import annotations
 
 from llm_serving_dashboards.annotations import MOST_CHOSEN
-from llm_serving_dashboards.grafana.xy import X
-from llm_serving_dashboards.panels import Axis, Colour, Mark, Panel, Query, Unit, Visualization
+from llm_serving_dashboards.panels import Axis, Colour, Mark, Panel, Query, Unit, Visualization, X
 from llm_serving_dashboards.queries import QueryBuilder
 
 ENGINE = ("target", "model_name", "role", "engine")

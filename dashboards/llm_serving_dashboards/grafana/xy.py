@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_dashboards.grafana.fields import Json, name_query
-from llm_serving_dashboards.panels import Axis, Panel
-
-# the label of series that is their place on the horizontal axis
-X = "x"
+from llm_serving_dashboards.panels import Axis, Panel, X
 
 
 def write_xy_series(panel: Panel) -> list[Json]:
