@@ -176,8 +176,8 @@ _XY_CHART: Changes[Panel] = Changes(
         "type": Visualization.XY_CHART.value,
         _CUSTOM: {"show": "points", "pointSize": {"fixed": 8}, "fillOpacity": 60, "scaleDistribution": {"type": "log", "log": 10}},
         "timeFrom": _read_if_set("time_from"),
-        "options": lambda panel: {
-            "mapping": "manual", "series": write_xy_series(panel),
+        "options": {
+            "mapping": "auto", "series": write_xy_series(),
             "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
             "tooltip": {"mode": "single", "sort": "none", "hideZeros": False},
         },

@@ -6,21 +6,10 @@ from llm_serving_dashboards.grafana.fields import Json, name_query
 from llm_serving_dashboards.panels import Axis, Panel, X
 
 
-def write_xy_series(panel: Panel) -> list[Json]:
-    """A series for each query, from the frame that has its letter."""
-
-    def match_name(name: str) -> Json:
-        return {"matcher": {"id": "byName", "options": name}}
-
-    return [
-        {
-            "frame": {"matcher": {"id": "byRefId", "options": name_query(number)}},
-            "name": {"fixed": mark.title},
-            "x": match_name(X),
-            "y": match_name(_name_value(number)),
-        }
-        for number, mark in enumerate(panel.marks)
-    ]
+def write_xy_series() -> list[Json]:
+    """Every frame with a horizontal value, one for each query, is a series. Grafana 12.4 knows frames by their number only, and a query
+    without an answer has none."""
+    return [{"x": {"matcher": {"id": "byName", "options": X}}}]
 
 
 def write_xy_transformations() -> list[Json]:
@@ -40,6 +29,7 @@ def write_xy_overrides(panel: Panel) -> list[Json]:
     found = [{"matcher": {"id": "byName", "options": X}, "properties": _write_axis(horizontal)}]
     for number, mark in enumerate(panel.marks):
         drawn: list[Json] = [
+            {"id": "displayName", "value": mark.title},
             {"id": "custom.show", "value": "lines" if mark.size is None else "points"},
             {"id": "custom.lineWidth", "value": 2},
             {"id": "custom.pointSize", "value": {"fixed": mark.size or 1}},

@@ -60,9 +60,16 @@ def test_an_idle_engine_has_no_dot(tmp_path: Path) -> None:
 
 def test_each_query_is_a_series_of_its_own_on_logarithmic_axes() -> None:
     (panel,) = (one for one in MADE.document["panels"] if one["title"] == "Roofline")
-    series = panel["options"]["series"]
-    assert [one["frame"]["matcher"] for one in series] == [{"id": "byRefId", "options": letter} for letter in "ABCDE"]
-    assert [one["y"]["matcher"]["options"] for one in series] == [f"Value #{letter}" for letter in "ABCDE"]
+    names = {
+        override["matcher"]["options"]: one["value"]
+        for override in panel["fieldConfig"]["overrides"]
+        for one in override["properties"]
+        if one["id"] == "displayName"
+    }
+    titles = ("roof", "ridge", "engines now", "last day, by the hour", "now")
+    assert names == {f"Value #{letter}": title for letter, title in zip("ABCDE", titles, strict=True)}
+    # a frame with a horizontal value is a series, whichever queries have an answer
+    assert panel["options"]["mapping"] == "auto"
     scales = [
         one["value"]
         for override in panel["fieldConfig"]["overrides"]
