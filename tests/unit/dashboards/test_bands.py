@@ -152,6 +152,15 @@ def test_names_of_replicas_lead_to_their_board() -> None:
         assert all(query.replica_uid for query in by_replica), (board, title)
     assert tables > 2
     assert links > 10
+    uids = {made.board.uid for made in build_dashboards(default_settings())}
+    for made in build_dashboards(default_settings()):
+        for panel in made.document["panels"]:
+            for override in panel.get("fieldConfig", {}).get("overrides", ()):
+                for one in override["properties"]:
+                    if one["id"] == "links":
+                        (link,) = one["value"]
+                        assert link["url"].removeprefix("/d/").partition("?")[0] in uids
+                        assert "${__url_time_range}" in link["url"]
 
 
 def cards(*watts: int) -> Iterator[dict[str, str]]:
