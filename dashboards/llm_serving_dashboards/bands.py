@@ -49,8 +49,8 @@ def list_band_queries(queries: QueryBuilder, figure: Figure, worst: Worst, equal
     median = queries.select(figure.median, **equal)
     middle = queries.hide_below(FEW_TARGETS + 1, "target", median)
     return (
-        Query(_hide_of_many(queries, upper), f"{_HIGHEST} {MODEL}", draw=Draw.TOP_EDGE),
-        Query(_hide_of_many(queries, lower), f"{_LOWEST} {MODEL}", draw=Draw.BOTTOM_EDGE),
+        Query(hide_of_many(queries, upper), f"{_HIGHEST} {MODEL}", draw=Draw.TOP_EDGE),
+        Query(hide_of_many(queries, lower), f"{_LOWEST} {MODEL}", draw=Draw.BOTTOM_EDGE),
         Query(middle, f"median {MODEL}", draw=Draw.MAIN),
         Query(find_worst(queries.select(figure.by_target, **equal), worst), REPLICA, replica_uid=REPLICA_UID),
     )
@@ -99,5 +99,6 @@ def _bracket(expression: str) -> str:
     return expression if _SELECTOR.fullmatch(expression) else f"({expression})"
 
 
-def _hide_of_many(queries: QueryBuilder, edge: str) -> str:
-    return queries.hide_above(MOST_CHOSEN, "model_name", edge)
+def hide_of_many(queries: QueryBuilder, expression: str) -> str:
+    """What is drawn beside a model's first line, of few chosen models only."""
+    return queries.hide_above(MOST_CHOSEN, "model_name", expression)
