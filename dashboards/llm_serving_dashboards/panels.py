@@ -8,6 +8,10 @@ from enum import StrEnum
 
 # of Grafana's grid
 COLUMNS = 24
+# the dashboard of one replica, to which the name of a replica leads
+REPLICA_UID = "llm-serving-replica"
+# the label of an XY chart's series that is their place on the horizontal axis
+X = "x"
 
 
 class Visualization(StrEnum):
@@ -57,6 +61,19 @@ class Colour(StrEnum):
     PLAIN = "blue"
 
 
+class Draw(StrEnum):
+    """How the series of a query are drawn in a graph."""
+
+    LINE = "line"
+    # thick: what the others are compared with
+    MAIN = "main"
+    # upper edge of a band: the space down to the edge of the query after it is filled
+    TOP_EDGE = "top edge"
+    BOTTOM_EDGE = "bottom edge"
+    # thin and grey, and not in the legend
+    BEHIND = "behind"
+
+
 @dataclass(frozen=True, slots=True)
 class ThresholdStep:
     """Values have this colour up to the next step."""
@@ -91,11 +108,17 @@ class Query:
     instant: bool = False
     # True: a row for each series
     table: bool = False
+    # the shortest step between values over the range, such as "1h"; "": Grafana chooses
+    step: str = ""
+    # of a graph's lines
+    draw: Draw = Draw.LINE
+    # UID of the dashboard that a click on a series opens, for the replica of its label `target`; "": none
+    replica_uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table, or an axis of an XY chart."""
+    """A column of a table."""
 
     # a label's name, or the number of the query (from 0) whose value is shown
     source: str | int
@@ -107,6 +130,32 @@ class Column:
     thresholds: tuple[ThresholdStep, ...] = ()
     # decimal places of the value; None: Grafana chooses
     decimals: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis of an XY chart, which is logarithmic."""
+
+    # beside it
+    title: str
+    # of its values
+    unit: Unit
+    # where it begins, above 0
+    lowest: float
+    # where it ends
+    highest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How an XY chart draws the rows of a query. The horizontal value is the label `x` of its series, the vertical one their value."""
+
+    # in the legend
+    title: str
+    # a Colour, or any colour that Grafana knows
+    colour: str
+    # of a point, in pixels; None: a line through the rows
+    size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +193,14 @@ class Panel:
     logarithmic: bool = False
     # UID of the dashboard that a click on the value opens; "": none
     detail_uid: str = ""
-    # of a table; of an XY chart the first is the horizontal axis, the others are its series
+    # of a table
     columns: tuple[Column, ...] = ()
+    # of an XY chart: horizontal, vertical
+    axes: tuple[Axis, Axis] | None = None
+    # of an XY chart, one for each query
+    marks: tuple[Mark, ...] = ()
+    # how far back its range reaches, whatever the dashboard's, such as "24h"; "": as far as the dashboard's
+    time_from: str = ""
     # pairs of the first word of a legend and its colour, where the word means the same everywhere
     series_colours: tuple[tuple[str, str], ...] = ()
     # why there may be no data though everything is well, shown in place of "No data"; "": no data is a fault
@@ -177,6 +232,8 @@ class Board:
     rows: tuple[Row, ...]
     # PromQL whose series name the models to choose from, and "All" means all of these; "": every model
     model_query: str = ""
+    # of the variables those of which one value is chosen, never several or all
+    single: tuple[str, ...] = ()
 
     @property
     def panels(self) -> Iterator[Panel]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from grafanalib import core
 
-from llm_serving_dashboards.panels import Column, Panel, ThresholdStep, Unit
+from llm_serving_dashboards.panels import REPLICA_UID, Column, Panel, ThresholdStep, Unit
 
 Json = dict[str, Any]
 
@@ -63,30 +63,13 @@ def write_detail_links(panel: Panel) -> list[Json] | None:
     return [{"title": "Details", "url": url, "targetBlank": False}]
 
 
-def write_xy_series(columns: tuple[Column, ...]) -> list[Json]:
-    """A series for each column after the first, which is the horizontal axis."""
-
-    def match_name(column: Column) -> Json:
-        return {"matcher": {"id": "byName", "options": column.title}}
-
-    return [
-        {
-            "frame": {"matcher": {"id": "byIndex", "options": 0}},
-            "name": {"fixed": column.title},
-            "x": match_name(columns[0]),
-            "y": match_name(column),
-        }
-        for column in columns[1:]
-    ]
-
-
 def name_query(number: int) -> str:
     """A, B, C …"""
     return chr(ord("A") + number)
 
 
 def write_transformations(panel: Panel) -> list[Json]:
-    """A table and an XY chart have a row for each set of labels, and only the columns that are named."""
+    """A table has a row for each set of labels, and only the columns that are named."""
     if any("{{gpu}}" in query.legend for query in panel.queries):
         # the beginning of a UUID is enough to tell cards apart
         shortened = {"regex": r"(.*)((?:GPU|MIG)-\w{8})[-\w]*(.*)", "renamePattern": "$1$2$3"}
@@ -117,6 +100,15 @@ def _name_field(column: Column, panel: Panel) -> str:
     return "Value" if len(panel.queries) == 1 else f"Value #{name_query(column.source)}"
 
 
+_CELL = "${__value.raw:percentencode}"
+
+
+def write_replica_link(uid: str, target: str) -> Json:
+    """A property: a click leads to the dashboard of one replica. `target`: Grafana's variable with its name."""
+    url = f"/d/{uid}?var-target={target}&var-datasource=${{datasource}}&${{__url_time_range}}"
+    return {"id": "links", "value": [{"title": "Replica", "url": url, "targetBlank": False}]}
+
+
 def write_overrides(panel: Panel) -> list[Json]:
     """Colours of series that mean the same everywhere; unit, decimals and colours of a table's columns."""
     found: list[Json] = [
@@ -130,8 +122,9 @@ def write_overrides(panel: Panel) -> list[Json]:
     blank: list[Json] = [{"id": "noValue", "value": "–"}] if panel.may_be_empty else []  # a dash, as in our documents
     for column in panel.columns:
         if isinstance(column.source, str):
-            if blank:
-                found.append({"matcher": {"id": "byName", "options": column.title}, "properties": blank})
+            linked = [write_replica_link(REPLICA_UID, _CELL)] if column.source == "target" else []
+            if blank or linked:
+                found.append({"matcher": {"id": "byName", "options": column.title}, "properties": [*blank, *linked]})
             continue
         properties: list[Json] = [{"id": "unit", "value": column.unit.value}, *blank]
         if column.unit is Unit.MILLISECONDS_SINCE:
