@@ -98,6 +98,10 @@ class QueryBuilder:
         matched = ",".join(['alertstate="firing"', matchers, *chosen])
         return f"ALERTS{{{matched}}}"
 
+    def for_board(self, variables: tuple[str, ...]) -> QueryBuilder:
+        """The builder of another dashboard, whose viewers choose by these labels."""
+        return QueryBuilder(self.settings, variables, self._records)
+
     def list_choices(self, variable: str) -> str:
         """Grafana's query for a variable's values, narrowed by the variables before it. Its series stay when targets are down."""
         before = [*self.settings.identity_labels, *self._variables]
