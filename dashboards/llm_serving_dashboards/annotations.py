@@ -1,59 +1,72 @@
-"""Annotations on every graph: alerts, restarts, new versions, configuration loads, drills."""
+"""Annotations on every graph: alerts that notify somebody; at the click of a switch restarts, new versions, configuration loads and drills too.
+
+With more than three chosen models there are none: the alerts of sixteen are a curtain before every graph, and say nothing of the one that is looked at.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.panels import Colour
 from llm_serving_dashboards.queries import QueryBuilder
 
 # an annotation marks what was not there a minute ago: Grafana evaluates its query each minute
 _BEFORE_SECONDS = 60.0
+# chosen models (nodes, where GPUs are chosen) of which events can still be seen one by one
+MOST_CHOSEN = 3
+# alerts of any other severity notify nobody who has to do something: docs/alertmanager.md
+_NOTIFIES = 'severity=~"critical|warning"'
 
 
 def build_annotations(queries: QueryBuilder) -> tuple[dict[str, Any], ...]:
-    """Grafana's annotation queries of one dashboard. Those that fire often can be switched off at its top."""
-    firing = queries.select_firing_alerts('severity=~"critical|warning"')
+    """Grafana's annotation queries of one dashboard. Only alerts are there at first; each has a switch at its top."""
+    about_gpus = "model_name" not in queries.variables
+    firing = queries.select_firing_alerts(f'{_NOTIFIES},check="{Check.GPU.value}"' if about_gpus else _NOTIFIES)
     level = "alertname", "model_name", "check"
     before = queries.aggregate("max", queries.dialect.offset(firing, _BEFORE_SECONDS), *level)
     version = queries.select_one("target_info", "model_name", "version")
     known = queries.dialect.with_own(queries.dialect.offset(queries.select_scraped("target_info"), _BEFORE_SECONDS))
+
+    def write(name: str, colour: Colour, expression: str, text: str, **more: bool) -> dict[str, Any]:
+        counted = "node" if about_gpus else "model_name"
+        return _write_annotation(name, colour, queries.hide_above(MOST_CHOSEN, counted, expression), text, **more)
+
     return (
-        _write_annotation(
+        write(
             "Alerts",
             Colour.BAD,
             f"{queries.aggregate('max', firing, *level)} unless {before}",
             "{{alertname}} {{model_name}}",
+            enabled=True,
         ),
-        _write_annotation(
+        write(
             "Restarts",
             Colour.WARNING,
             _to_milliseconds(queries.select_one("target_start_time_seconds", "target")),
             "{{target}} started",
             at_value=True,
         ),
-        _write_annotation(
+        write(
             "Versions",
             Colour.PLAIN,
             # a new model is not a new version
             f"({version} unless {queries.match_on('model_name', 'version')} {known}) and {queries.match_on('model_name')} {known}",
             "{{model_name}}: version {{version}}",
         ),
-        _write_annotation(
+        write(
             "Configuration",
             Colour.PLAIN,
             _to_milliseconds(queries.select("exporter_config_reload_success_timestamp_seconds")),
             "exporter's configuration loaded",
             at_value=True,
-            switch=False,
         ),
-        _write_annotation(
+        write(
             "Drills",
             Colour.DEAD,
             _to_milliseconds(queries.select_one("drill_last_run_timestamp_seconds", "model_name", "role")),
             "drill of {{model_name}} {{role}}",
             at_value=True,
-            switch=False,
         ),
     )
 
@@ -64,9 +77,9 @@ def _to_milliseconds(expression: str) -> str:
 
 
 def _write_annotation(
-    name: str, colour: str, expression: str, text: str, *, at_value: bool = False, switch: bool = True
+    name: str, colour: str, expression: str, text: str, *, at_value: bool = False, enabled: bool = False
 ) -> dict[str, Any]:
     return {
-        "name": name, "enable": True, "hide": not switch, "iconColor": str(colour), "expr": expression, "titleFormat": name, "textFormat": text,
+        "name": name, "enable": enabled, "hide": False, "iconColor": str(colour), "expr": expression, "titleFormat": name, "textFormat": text,
         "step": "60s", "useValueForTime": at_value, "datasource": {"type": "prometheus", "uid": "${datasource}"},
     }  # fmt: skip

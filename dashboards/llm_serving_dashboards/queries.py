@@ -14,6 +14,8 @@ from llm_serving_exporter.catalogue.spec import GPU_LABELS
 
 # Grafana's own: at least four scrapes, and at least what a pixel covers
 RATE = "$__rate_interval"
+# a series for each engine that is read
+_ENGINES = "engine:llm_serving_requests_running:max"
 # levels of records that no target's own labels stand on
 _WITHOUT_OWN = ("fleet", "gpu")
 
@@ -35,7 +37,7 @@ class QueryBuilder:
     def __init__(self, settings: Settings, variables: tuple[str, ...], records: Mapping[str, tuple[str, ...]]) -> None:
         self.settings = settings
         self._records = records
-        self._variables = variables
+        self.variables = variables
         external, own = settings.external_labels, settings.own_labels
         owners = f"{OWNERS}{{{_write_choices((*external, *own))}}}" if own else OWNERS
         self.dialect = Dialect(external, own, owners=owners)
@@ -94,7 +96,7 @@ class QueryBuilder:
     def select_firing_alerts(self, matchers: str) -> str:
         """Firing alerts of what the viewer chose, and those that lack the label that was chosen by."""
         chosen = [f'{label}=~"${label}"' for label in self.settings.external_labels]
-        chosen += [f'{label}=~"${label}|"' for label in (*self.settings.own_labels, *self._variables)]
+        chosen += [f'{label}=~"${label}|"' for label in (*self.settings.own_labels, *self.variables)]
         matched = ",".join(['alertstate="firing"', matchers, *chosen])
         return f"ALERTS{{{matched}}}"
 
@@ -102,9 +104,20 @@ class QueryBuilder:
         """The builder of another dashboard, whose viewers choose by these labels."""
         return QueryBuilder(self.settings, variables, self._records)
 
+    def count_chosen(self, label: str, *more: str) -> str:
+        """How many values of a label, and of more beside it, there are in what the viewer chose."""
+        record = GPUS if label in GPU_LABELS else _ENGINES if label == "engine" else DOWN
+        return f"count(count by ({', '.join((*more, label))}) ({self.select(record)}))"
+
+    def hide_above(self, most: int, label: str, expression: str) -> str:
+        """An expression that has no values while more than so many values of a label are chosen, those of each identity counted. It has them
+        where nothing is known."""
+        counted = self.count_chosen(label, *self.dialect.identity_of((label,)))
+        return f"({expression}) unless on () {counted} > {most}"
+
     def list_choices(self, variable: str) -> str:
         """Grafana's query for a variable's values, narrowed by the variables before it. Its series stay when targets are down."""
-        before = [*self.settings.identity_labels, *self._variables]
+        before = [*self.settings.identity_labels, *self.variables]
         about_gpus, own = variable in GPU_LABELS, self.settings.own_labels
         narrowing = _write_choices(
             label for label in before[: before.index(variable)] if not (about_gpus and label in own)
@@ -142,7 +155,7 @@ class QueryBuilder:
             # by the names and nodes of GPUs the record of GPUs is narrowed
             labels = tuple(label for label in BY_NAME[name].labels if label not in ("node", "gpu_name"))
             identity = self.settings.external_labels
-        chosen = _write_choices([*identity, *(label for label in self._variables if label in labels)])
+        chosen = _write_choices([*identity, *(label for label in self.variables if label in labels)])
         return ",".join(filter(None, (matchers, chosen)))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from grafanalib import core
 
 from llm_serving_dashboards.grafana.fields import Json
+from llm_serving_dashboards.grafana.legends import write_legend_variables
 from llm_serving_dashboards.grafana.render import DATASOURCE, encode, render_panel, render_row
 from llm_serving_dashboards.panels import COLUMNS, Board, Row
 from llm_serving_dashboards.queries import QueryBuilder
@@ -67,6 +68,7 @@ def _write_variables(board: Board, queries: QueryBuilder) -> list[Json]:
     return [
         datasource,
         *(_write_variable(name, board, queries) for name in (*queries.settings.identity_labels, *board.variables)),
+        *write_legend_variables(board, queries),
     ]
 
 

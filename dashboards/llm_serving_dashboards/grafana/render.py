@@ -19,6 +19,7 @@ from llm_serving_dashboards.grafana.fields import (
     write_transformations,
     write_value_mappings,
 )
+from llm_serving_dashboards.grafana.legends import write_legend
 from llm_serving_dashboards.grafana.patch import apply_changes
 from llm_serving_dashboards.panels import Panel, Query, Visualization
 
@@ -38,7 +39,7 @@ def render_row(title: str, number: int, place: Mapping[str, int]) -> Json:
 
 
 def render_panel(panel: Panel, number: int, place: Mapping[str, int], identity: tuple[str, ...]) -> Json:
-    """A panel. `place`: x, y, w, h on the grid. `identity`: labels that are added to the legends of models, replicas and nodes."""
+    """A panel. `place`: x, y, w, h on the grid. `identity`: labels that the legends of models, replicas and nodes have too."""
     common = {
         "title": panel.title,
         "description": panel.description,
@@ -122,19 +123,14 @@ _WRITERS: Mapping[Visualization, Callable[[Panel, Json], Any]] = {
     Visualization.XY_CHART: _write_base,
 }
 
-# a legend with one of these names a model, a replica or a node
-_NAMING_LABELS = ("{{model_name}}", "{{target}}", "{{node}}")
-
 
 def _write_query(query: Query, number: int, visualization: Visualization, identity: tuple[str, ...]) -> Json:
-    named = any(label in query.legend for label in _NAMING_LABELS)
-    where = " ".join(f"{{{{{label}}}}}" for label in identity) if named else ""
     made = core.Target(
         refId=name_query(number),
         datasource=DATASOURCE,
         expr=query.expr,
         format="heatmap" if visualization is Visualization.HEATMAP else "table" if query.table else "time_series",
         instant=query.instant,
-        legendFormat=f"{query.legend} {where}".strip() or "__auto",
+        legendFormat=write_legend(query.legend, identity),
     )
     return apply_changes(made.to_json_data(), QUERY_CHANGES, query)

@@ -102,7 +102,8 @@ def test_labels_of_the_scrape_are_variables_and_stay_in_every_query(tmp_path: Pa
             bare = known & set(re.findall(r"[a-zA-Z_][\w:]*", re.sub(r"\{[^}]*\}", "{", expression)))
             assert all(f"{name}{{" in expression for name in bare), (uid, expression)
             for grouping in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression):
-                assert grouping.startswith("cluster, site"), (uid, expression)
+                # on (): whether there are few, of all that is chosen
+                assert grouping.startswith("cluster, site") or (not grouping and "unless on () count(" in expression)
 
 
 def test_labels_of_the_targets_are_variables_and_are_read_where_they_are_sure_to_stand(tmp_path: Path) -> None:
@@ -133,10 +134,12 @@ def test_series_are_told_apart_by_the_identity_labels_too(tmp_path: Path) -> Non
     found = documents(tmp_path, "identity_labels: [cluster, namespace]")
     targets = [one for made in found.values() for panel in made["panels"] for one in panel.get("targets", ())]
     named = [
-        one["legendFormat"] for one in targets if re.search(r"\{\{(model_name|target|node)\}\}", one["legendFormat"])
+        one["legendFormat"]
+        for one in targets
+        if re.search(r"\{\{(model_name|target|node)\}\}|legend_(model_name|node)", one["legendFormat"])
     ]
     assert len(named) > 80
-    assert all(legend.endswith("{{cluster}} {{namespace}}") for legend in named)
+    assert all(legend.endswith("$legend_cluster $legend_namespace") for legend in named)
 
 
 def test_series_of_replicas_name_their_model() -> None:
