@@ -16,7 +16,8 @@ from llm_serving_dashboards.panels import Colour, Link, Panel, Query, Unit, Valu
 from llm_serving_dashboards.queries import QueryBuilder
 
 SHOWN = 3
-_NOBODY_KNOWS = ValueMapping(None, "–", Colour.WARNING)  # a dash, as in our documents
+# in place of a time in seconds; VictoriaMetrics would drop a series that is NaN
+_NOBODY_KNOWS = -1
 _FOR_STATE = "ALERTS_FOR_STATE"
 _WRONG = ((Severity.CRITICAL, "pages", Colour.BAD), (Severity.WARNING, "is a ticket to", Colour.WARNING))
 _CHOSEN = "chosen_"
@@ -61,7 +62,7 @@ def make_sentence(queries: QueryBuilder, height: int) -> Panel:
         24,
         height,
         link=Link("${__field.labels.board}", chosen),
-        mappings=(_NOBODY_KNOWS,),
+        mappings=(ValueMapping(1000 * _NOBODY_KNOWS, "nobody knows when", Colour.WARNING),),
         sentences=True,
     )  # fmt: skip
 
@@ -80,10 +81,10 @@ class _Alerts:
         self.count = f"({' + '.join(f'({one})' for one in counted)})"
 
     def find_worst(self, severity: Severity) -> str:
-        """When each of the worst alerts began to fire, in milliseconds, by what it is about; NaN where nobody wrote that down."""
+        """When each of the worst alerts began to fire, in milliseconds, by what it is about; negative where nobody wrote that down."""
         fires = self._fire(severity)
         since = " or ".join(self._list_starts(severity))
-        begun = f"({since}) and ignoring (alertstate) ({fires}) or ignoring (alertstate) ({fires}) * NaN"
+        begun = f"({since}) and ignoring (alertstate) ({fires}) or ignoring (alertstate) ({fires}) * {_NOBODY_KNOWS}"
         grouped = self._group(begun)
         if severity is self.wrong[0][0]:
             return self._name(f"1000 * bottomk({SHOWN}, {grouped})")

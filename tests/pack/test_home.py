@@ -185,6 +185,11 @@ FULL = alert("KVSaturated", "warning", "kv", 30, **CODE)
             {PAGES: [(told("ExporterAbsent", "exporter", "exporter", None, subject="the fleet"), 600_000)]},
             id="of no model",
         ),
+        pytest.param(
+            WATCHDOG | alert("Stalled", "critical", "slo", None, target="t", **CODE),
+            {PAGES: [(told("Stalled", "slo", "latency", "code"), -1000)]},
+            id="nobody wrote down when it began",
+        ),
     ],
 )
 def test_the_sentence(tmp_path: Path, series: dict[str, str], expected: dict[str, Samples]) -> None:
