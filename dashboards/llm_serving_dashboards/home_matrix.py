@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import ModuleType
 
@@ -31,6 +31,7 @@ CHECKS: Mapping[Check, tuple[str, ModuleType, str]] = {
 }
 # what Grafana takes for every value of a variable; PromQL reads the first dollar as one that is meant
 ALL = "$$__all"
+CHOSEN = "chosen_"
 OF_NO_MODEL = "no model"
 # weights of a row: one page outweighs any number of tickets, one ticket any number of unknown checks
 _TICKET_WEIGHT, _PAGE_WEIGHT = 100, 10_000
@@ -61,10 +62,10 @@ def make_matrix(queries: QueryBuilder, height: int) -> Panel:
         24,
         height,
         columns=(
-            *(Column(name, name, mappings=(ValueMapping("$__all", "–", "transparent"),)) for name in queries.settings.identity_labels),
+            *(Column(name, name) for name in queries.settings.identity_labels),
             Column(_NAME, "model", link=boards.link(phases, None)),
             *numbered,
-            *(Column(name, name, hidden=True) for name in MODEL),
+            *(Column(name, name, hidden=True) for name in (*MODEL, *(f"{CHOSEN}{name}" for name in queries.settings.identity_labels))),
         ),
         sorted_by=0,
         may_be_empty="no model is known: the rules are not loaded, or no exporter is scraped",
@@ -99,8 +100,9 @@ class _Boards:
         if module not in self._made:
             self._made[module] = module.build_board(self._queries.for_board(module.VARIABLES))
         board = self._made[module]
-        names = (*self._queries.settings.identity_labels, *(name for name in MODEL if name in board.variables))
-        chosen = tuple((name, f"${{__data.fields.{name}:percentencode}}") for name in names)
+        fields = {name: f"{CHOSEN}{name}" for name in self._queries.settings.identity_labels}
+        fields |= {name: name for name in MODEL if name in board.variables}
+        chosen = tuple((name, f"${{__data.fields.{field}:percentencode}}") for name, field in fields.items())
         return Link(board.uid, chosen, None if panel is None else board.find_number(panel))
 
 
@@ -119,19 +121,28 @@ def _weigh(queries: QueryBuilder, checks: int) -> str:
     alone = f"{weighed} and on ({level}) count by ({level}) ({rows}) == 1"
     several = f"{weighed} and on ({level}) count by ({level}) ({rows}) > 1"
     rest = f"sum by ({queries.dialect.labels()}) ({_weight(queries.select(REST))}) > 0"
-    return (
+    named = (
         f'label_replace({alone}, "{_NAME}", "$1", "model_name", "(.+)") or label_join({several}, "{_NAME}", " ", "model_name", "role")'
-        f' or label_replace({_name_rest(queries, rest)}, "{_NAME}", "{OF_NO_MODEL}", "", "")'
+        f' or label_replace({_name_rest(rest)}, "{_NAME}", "{OF_NO_MODEL}", "", "")'
     )
+    return choose_by(named, queries.settings.identity_labels)
+
+
+def choose_by(expression: str, labels: Iterable[str]) -> str:
+    """An expression with a further label for each of these, which links read: its value, or what chooses everything where it has none."""
+    for name in labels:
+        expression = f'label_replace({expression}, "{CHOSEN}{name}", "{ALL}", "", "")'
+        expression = f'label_replace({expression}, "{CHOSEN}{name}", "$1", "{name}", "(.+)")'
+    return expression
 
 
 def _weight(said: str) -> str:
     return f"{_PAGE_WEIGHT // PAGE} * ({said} == {PAGE}) or {_TICKET_WEIGHT // TICKET} * {said}"
 
 
-def _name_rest(queries: QueryBuilder, rest: str) -> str:
-    """What belongs to no model, with labels that choose everything on another dashboard."""
-    for name in (*queries.settings.own_labels, *MODEL):
+def _name_rest(rest: str) -> str:
+    """What belongs to no model, with labels of a model that choose everything on another dashboard."""
+    for name in MODEL:
         rest = f'label_replace({rest}, "{name}", "{ALL}", "", "")'
     return rest
 
@@ -143,7 +154,7 @@ def _judge(queries: QueryBuilder, check: Check) -> str:
     else_ = f"scalar(max({UNKNOWN:g} * {queries.select('exporter_build_info')}) or vector({DEAD:g}))"
     wrong = f"{queries.select(REST)} > 0"
     rest = f"max by ({by_all}) ({queries.select(REST, check=check.value)}) and on ({by_all}) {wrong}"
-    return f"{said} or {on} (({find_rows(queries)}) * 0 + {else_}) or {_name_rest(queries, rest)}"
+    return f"{said} or {on} (({find_rows(queries)}) * 0 + {else_}) or {_name_rest(rest)}"
 
 
 def _fill(queries: QueryBuilder, expression: str) -> str:

@@ -11,7 +11,7 @@ from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.render import ALERTS, rule_groups
 from llm_serving_alerts.routes import INHIBITIONS, WATCHDOG, Inhibition, compared
 from llm_serving_alerts.rules import ALERT_PREFIX, AlertRule, Check, Severity
-from llm_serving_dashboards.home_matrix import ALL, find_rows, list_judged
+from llm_serving_dashboards.home_matrix import CHOSEN, choose_by, find_rows, list_judged
 from llm_serving_dashboards.panels import Colour, Link, Panel, Query, Unit, ValueMapping, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
 
@@ -20,7 +20,6 @@ SHOWN = 3
 _NOBODY_KNOWS = -1
 _FOR_STATE = "ALERTS_FOR_STATE"
 _WRONG = ((Severity.CRITICAL, "pages", Colour.BAD), (Severity.WARNING, "is a ticket to", Colour.WARNING))
-_CHOSEN = "chosen_"
 
 
 def make_sentence(queries: QueryBuilder, height: int) -> Panel:
@@ -51,7 +50,7 @@ def make_sentence(queries: QueryBuilder, height: int) -> Panel:
         *_list_rest(queries, alerts),
     ]
     names = (*queries.settings.identity_labels, "model_name")
-    chosen = tuple((name, f"${{__field.labels.{_CHOSEN}{name}:percentencode}}") for name in names)
+    chosen = tuple((name, f"${{__field.labels.{CHOSEN}{name}:percentencode}}") for name in names)
     return Panel(
         "What is wrong",
         "The worst of the alerts that fire, pages first, and of each the one that began first. The receivers are those of the rules' settings; what "
@@ -142,10 +141,7 @@ class _Alerts:
         for board in dict.fromkeys(check.dashboard for check in Check):
             checks = "|".join(check.value for check in Check if check.dashboard == board)
             told = f'label_replace({told}, "board", "{board}", "check", "{checks}")'
-        for name in (*self._queries.settings.identity_labels, "model_name"):
-            told = f'label_replace({told}, "{_CHOSEN}{name}", "{ALL}", "", "")'
-            told = f'label_replace({told}, "{_CHOSEN}{name}", "$1", "{name}", "(.+)")'
-        return told
+        return choose_by(told, (*self._queries.settings.identity_labels, "model_name"))
 
 
 def choose(queries: QueryBuilder, *matchers: str) -> str:
@@ -190,6 +186,4 @@ def _list_rest(queries: QueryBuilder, alerts: _Alerts) -> Iterator[Query]:
 def lead_to(queries: QueryBuilder, uid: str, expression: str) -> str:
     """An expression with the labels that the link reads: of a dashboard, with everything chosen."""
     found = f'label_replace({expression}, "board", "{uid}", "", "")'
-    for name in (*queries.settings.identity_labels, "model_name"):
-        found = f'label_replace({found}, "{_CHOSEN}{name}", "{ALL}", "", "")'
-    return found
+    return choose_by(found, (*queries.settings.identity_labels, "model_name"))

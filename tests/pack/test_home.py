@@ -19,6 +19,7 @@ from tests.pack.judging import verdict
 from tests.pack.rulesets import as_yaml
 from tests.support.builders.alertexamples import settings_of
 from tests.support.builders.panelqueries import filled
+from tests.support.servers.victoriametrics import VictoriaMetrics
 
 Labels = Mapping[str, str]
 Samples = list[tuple[Labels, float]]
@@ -312,7 +313,10 @@ def test_fleets_are_told_apart_by_their_identity(tmp_path: Path) -> None:
     here, there = ({**CHAT, "cluster": name, "namespace": "llm"} for name in ("eu", "us"))
     series = fine(here) | fine(there, but=("kv",)) | line(VERDICT, 2, there, check="kv") | WATCHDOG
     series |= alert("KVSaturated", "warning", "kv", 60, **there) | alert("ExporterAbsent", "critical", "exporter", 0)
-    rows: Samples = [({**here, "name": "chat"}, 0), ({**there, "name": "chat"}, 10_000)]
+    rows: Samples = [
+        ({**labels, "name": "chat", "chosen_cluster": name, "chosen_namespace": "llm"}, weight)
+        for labels, name, weight in ((here, "eu", 0), (there, "us", 10_000))
+    ]
     assert not ask(tmp_path, [(matrix.queries[0].expr, rows)], series)
     place = {"cluster": "us", "namespace": "llm", "chosen_cluster": "us", "chosen_namespace": "llm"}
     everywhere = {"chosen_cluster": ALL, "chosen_namespace": ALL, "subject": "the fleet"}
@@ -324,4 +328,31 @@ def test_fleets_are_told_apart_by_their_identity(tmp_path: Path) -> None:
     assert [one.title for one in matrix.columns][:3] == ["cluster", "namespace", "model"]
     (link,) = (one.link for one in matrix.columns if one.title == "KV")
     assert link is not None
-    assert dict(link.chosen)["namespace"] == "${__data.fields.namespace:percentencode}"
+    assert dict(link.chosen)["namespace"] == "${__data.fields.chosen_namespace:percentencode}"
+
+
+def test_victoriametrics_says_the_same(tmp_path: Path) -> None:
+    """It takes NaN for no value, and names and orders as Prometheus does."""
+    series = (
+        fine(CHAT) | fine(CODE, but=("kv",)) | line(VERDICT, 2, CHAT, check="ttft") | BUILD | WATCHDOG | BURN | FULL
+    )
+    series |= line("model:llm_serving_ready_replicas:sum", 3, CHAT)
+    series |= line("model:llm_serving_desired_replicas:now", 4, CHAT)
+    now = 1_704_294_000
+    samples = [
+        f"{name} {values.partition('+')[0]} {at * 1000}\n" for name, values in series.items() for at in (now - 60, now)
+    ]
+    with VictoriaMetrics(tmp_path / "database") as database:
+        database.take("".join(samples).encode())
+        database.flush()
+
+        def say(expression: str) -> list[tuple[str, float]]:
+            found = database.query(filled(expression), now)
+            return [(one["metric"].get("model_name", ""), float(one["value"][1])) for one in found]
+
+        said = {query.legend: say(query.expr) for query in SENTENCE.queries}
+        assert [one for one in said.values() if one] == [[("chat", 180_000)], [("code", 30_000)]]
+        assert {*say(MATRIX.queries[0].expr)} == {("chat", 10_000), ("code", 1)}
+        assert {*say(column(MATRIX, "KV"))} == {("chat", 0), ("code", UNKNOWN)}
+        (ready,) = database.query(filled(column(MATRIX, "ready")), now)
+        assert ready["metric"]["replicas"] == "3 of 4"

@@ -198,9 +198,9 @@ def _write_cell(column: Column) -> list[Json]:
     if column.link is not None:
         properties.append({"id": "links", "value": write_link(column.link)})
     if column.hidden:
-        # the first for Grafana 12.0 and 12.1, the second since
+        # of Grafana 12.0 and 12.1, and since then
         properties.append({"id": "custom.hidden", "value": True})
-        properties.append({"id": "custom.hideFrom", "value": {"viz": True}})
+        properties.append({"id": "custom.hideFrom.viz", "value": True})
     if column.width is not None:
         properties.append({"id": "custom.width", "value": column.width})
     return properties
