@@ -7,14 +7,38 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from llm_serving_alerts.settings import Settings
-from llm_serving_dashboards import cost, embedding, exporter, gpu, home, kv, latency, node_loss, phases, roofline
+from llm_serving_dashboards import (
+    cost,
+    embedding,
+    exporter,
+    gpu,
+    home,
+    kv,
+    latency,
+    node_loss,
+    phases,
+    replica,
+    roofline,
+)
 from llm_serving_dashboards.annotations import build_annotations
 from llm_serving_dashboards.grafana.document import render_dashboard
 from llm_serving_dashboards.grafana.fields import Json
 from llm_serving_dashboards.panels import Board
 from llm_serving_dashboards.queries import QueryBuilder, list_record_labels
 
-_MODULES: tuple[ModuleType, ...] = (home, phases, latency, kv, roofline, gpu, node_loss, cost, embedding, exporter)
+_MODULES: tuple[ModuleType, ...] = (
+    home,
+    phases,
+    latency,
+    kv,
+    roofline,
+    replica,
+    gpu,
+    node_loss,
+    cost,
+    embedding,
+    exporter,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from llm_serving_alerts.promql import one_of
 from llm_serving_alerts.records.signals import UNPRICED
 from llm_serving_alerts.records.traffic import TENANT_TOKENS
 from llm_serving_alerts.rules import Check
-from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
+from llm_serving_dashboards.bands import Worst, find_worst
+from llm_serving_dashboards.panels import REPLICA_UID, Board, Column, Panel, Query, Row, Unit
 from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import (
     MODEL,
@@ -127,6 +128,9 @@ def _make_token_cost_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 
 
 def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    by_replica = queries.aggregate(
+        "sum", queries.select("target:llm_serving_cost_usd:increase1h"), "target", "model_name"
+    )
     return (
         make_time_series(
             "USD per hour by use",
@@ -172,13 +176,12 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             may_be_empty=NO_PRICE,
         ),
         make_time_series(
-            "USD per hour by replica",
-            "All GPU time of the replica, whatever it did.",
+            "USD per hour by replica, the ten dearest",
+            "All GPU time of the replica, whatever it did. A click on one leads to its own dashboard.",
             Unit.USD,
-            Query(queries.aggregate("sum", queries.select("target:llm_serving_cost_usd:increase1h"), "target", "model_name"), REPLICA),
+            Query(find_worst(by_replica, Worst.HIGHEST, 10), REPLICA, replica_uid=REPLICA_UID),
             width=8,
             minimum=0,
-            stacked=True,
             may_be_empty=NO_PRICE,
         ),
         make_time_series(

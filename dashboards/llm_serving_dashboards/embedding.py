@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from llm_serving_alerts.records.bands import RUNNING, WAITING
+from llm_serving_dashboards.bands import Worst, make_band
 from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit
 from llm_serving_dashboards.queries import QueryBuilder
-from llm_serving_dashboards.shared_panels import MODEL, REASONS, REPLICA, make_time_series
+from llm_serving_dashboards.shared_panels import MODEL, REASONS, make_time_series
 
 UID = "llm-serving-embedding"
 VARIABLES = ("model_name", "target")
@@ -59,20 +61,22 @@ def _make_latency_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=8,
             minimum=0,
         ),
-        make_time_series(
-            "Running requests",
+        make_band(
+            queries,
+            "Running requests by replica",
             "Requests that each replica is computing.",
             Unit.COUNT,
-            Query(queries.select("target:llm_serving_requests_running:sum"), REPLICA),
+            RUNNING,
+            Worst.HIGHEST,
             width=8,
-            minimum=0,
         ),
-        make_time_series(
-            "Waiting requests",
+        make_band(
+            queries,
+            "Waiting requests by replica",
             "Requests in the queue of each replica.",
             Unit.COUNT,
-            Query(queries.select("target:llm_serving_requests_waiting:sum"), REPLICA),
+            WAITING,
+            Worst.HIGHEST,
             width=8,
-            minimum=0,
         ),
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from llm_serving_alerts.records.bands import CONTEXT, KV_USAGE
+from llm_serving_dashboards.bands import Worst, make_band
 from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import (
-    ENGINE,
     MODEL,
     draw_thresholds,
     make_time_series,
@@ -164,31 +165,33 @@ def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 
 
 def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    beyond = queries.select_one("long_context_beyond_top_bucket_ratio", "target", "model_name", "engine")
+    beyond = queries.select_one("long_context_beyond_top_bucket_ratio", "target", "model_name", "role")
     prompts = queries.aggregate("sum", queries.select("model:llm_serving_request_prompt_tokens_bucket:rate5m"), "le")
     return (
-        make_time_series(
-            "KV cache usage by engine",
-            "If one engine is full and others are not, the router distributes requests unevenly.",
+        make_band(
+            queries,
+            "KV cache usage by replica",
+            "On the replica's fullest engine. If one is full and others are not, the router distributes requests unevenly.",
             Unit.RATIO,
-            Query(queries.select("engine:llm_serving_kv_cache_usage_ratio:max"), ENGINE),
+            KV_USAGE,
+            Worst.HIGHEST,
             width=8,
-            minimum=0,
             maximum=1,
         ),
-        make_time_series(
+        make_band(
+            queries,
             "Mean context of a running request",
             "KV cache tokens per running request, averaged over the exporter's window. A shared prefix counts once.",
             Unit.TOKENS,
-            Query(queries.select_one("context_tokens_mean", "target", "model_name", "engine"), ENGINE),
+            CONTEXT,
+            Worst.HIGHEST,
             width=8,
-            minimum=0,
         ),
         make_time_series(
             "Prompts beyond the top bucket",
-            "Share of prompts that are longer than the engine's largest bucket edge. Only a lower bound of their length is known.",
+            "Share of prompts that are longer than the engine's largest bucket edge, on the engine with the largest share. Only a lower bound of their length is known.",
             Unit.RATIO,
-            Query(beyond, ENGINE),
+            Query(queries.aggregate("max", beyond, "model_name", "role"), MODEL),
             width=8,
             minimum=0,
             maximum=1,

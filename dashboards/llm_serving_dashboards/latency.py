@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from llm_serving_alerts.promql import seconds_text
+from llm_serving_alerts.records.bands import LATENCY
 from llm_serving_alerts.records.slo import BAD, BASE_SECONDS, EVENTS, RATIO
 from llm_serving_alerts.records.traffic import LATENCIES, RANKS
 from llm_serving_alerts.settings import LATENCY_SLOS, Settings
+from llm_serving_dashboards.bands import Worst, make_band
 from llm_serving_dashboards.counted_once import count_once, engines_first, name_clock
 from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import (
-    ENGINE,
     MODEL,
     draw_thresholds,
     make_stat,
@@ -167,17 +168,14 @@ def _find_edge_above(queries: QueryBuilder, buckets: str, quantile: float) -> st
 
 def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return tuple(
-        make_time_series(
+        make_band(
+            queries,
             f"{title} by replica, p99",
             "Over the exporter's window, one minute by default. Use it to find replicas that differ, not to judge an objective.",
             Unit.SECONDS,
-            Query(
-                queries.select_one(
-                    "window_latency_seconds", "target", "model_name", "engine", latency=latency, rank="p99"
-                ),
-                ENGINE,
-            ),
-            logarithmic=True,
+            LATENCY,
+            Worst.HIGHEST,
+            latency=latency,
         )
         for latency, title in (
             ("ttft", "Time to first token"),

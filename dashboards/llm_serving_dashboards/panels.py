@@ -8,6 +8,8 @@ from enum import StrEnum
 
 # of Grafana's grid
 COLUMNS = 24
+# the dashboard of one replica, to which the name of a replica leads
+REPLICA_UID = "llm-serving-replica"
 
 
 class Visualization(StrEnum):
@@ -59,6 +61,19 @@ class Colour(StrEnum):
     PLAIN = "blue"
 
 
+class Draw(StrEnum):
+    """How the series of a query are drawn in a graph."""
+
+    LINE = "line"
+    # thick: what the others are compared with
+    MAIN = "main"
+    # upper edge of a band: the space down to the edge of the query after it is filled
+    TOP_EDGE = "top edge"
+    BOTTOM_EDGE = "bottom edge"
+    # thin and grey, and not in the legend
+    BEHIND = "behind"
+
+
 @dataclass(frozen=True, slots=True)
 class ThresholdStep:
     """Values have this colour up to the next step."""
@@ -93,6 +108,10 @@ class Query:
     instant: bool = False
     # True: a row for each series
     table: bool = False
+    # of a graph's lines
+    draw: Draw = Draw.LINE
+    # UID of the dashboard that a click on a series opens, for the replica of its label `target`; "": none
+    replica_uid: str = ""
     # of its series, where it is not the panel's; "": the panel's
     colour: str = ""
     # of its values; None: the panel's
@@ -209,6 +228,8 @@ class Board:
     rows: tuple[Row, ...]
     # PromQL whose series name the models to choose from, and "All" means all of these; "": every model
     model_query: str = ""
+    # of the variables those of which one value is chosen, never several or all
+    single: tuple[str, ...] = ()
 
     @property
     def panels(self) -> Iterator[Panel]:

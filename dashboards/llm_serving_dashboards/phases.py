@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from llm_serving_alerts.records.bands import BATCH, RUNNING, TOKENS, WAITING
 from llm_serving_alerts.rules import Check
+from llm_serving_dashboards.bands import Worst, make_band
 from llm_serving_dashboards.limiter import make_limiter
 from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit
 from llm_serving_dashboards.queries import RATE, QueryBuilder
 from llm_serving_dashboards.shared_panels import (
-    ENGINE,
     MODEL,
     REASONS,
-    REPLICA,
     draw_thresholds,
     make_time_series,
     warn_above,
@@ -190,7 +190,6 @@ def _make_request_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 
 
 def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    tokens = "target:llm_serving_phase_tokens:rate5m"
     drafts, accepted = (
         queries.aggregate(
             "sum",
@@ -199,53 +198,59 @@ def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 "target",
                 "model_name",
                 "engine",
+                "role",
             ),
-            "target",
             "model_name",
+            "role",
         )
         for what in ("draft", "accepted")
     )
     return (
         *(
-            make_time_series(
+            make_band(
+                queries,
                 f"{phase.capitalize()} tokens/s by replica",
                 "A replica with fewer tokens/s than its peers is slow, or the router prefers the others.",
                 Unit.TOKENS_PER_SECOND,
-                Query(queries.select(tokens, phase=phase), REPLICA),
+                TOKENS,
+                Worst.LOWEST,
+                phase=phase,
                 width=8,
-                minimum=0,
             )
             for phase in PHASES
         ),
-        make_time_series(
+        make_band(
+            queries,
             "Batch size by replica",
-            "Decoding sequences per step, averaged over the exporter's window.",
+            "Decoding sequences per step, averaged over the exporter's window, on the replica's fullest engine.",
             Unit.COUNT,
-            Query(queries.select_one("batch_size_mean", "target", "model_name", "engine"), ENGINE),
+            BATCH,
+            Worst.HIGHEST,
             width=8,
-            minimum=0,
         ),
-        make_time_series(
+        make_band(
+            queries,
             "Running requests by replica",
             "Requests in the batch of each replica.",
             Unit.COUNT,
-            Query(queries.select("target:llm_serving_requests_running:sum"), REPLICA),
+            RUNNING,
+            Worst.HIGHEST,
             width=8,
-            minimum=0,
         ),
-        make_time_series(
+        make_band(
+            queries,
             "Waiting requests by replica",
             "Requests in the queue of each replica. If one replica has a queue while others are idle, check the router.",
             Unit.COUNT,
-            Query(queries.select("target:llm_serving_requests_waiting:sum"), REPLICA),
+            WAITING,
+            Worst.HIGHEST,
             width=8,
-            minimum=0,
         ),
         make_time_series(
             "Speculative tokens accepted",
-            "Share of draft tokens that were accepted. With a low share, most of the draft work is wasted.",
+            "Share of a model's draft tokens that were accepted. With a low share, most of the draft work is wasted.",
             Unit.RATIO,
-            Query(f"{accepted} / ({drafts} > 0)", REPLICA),
+            Query(f"{accepted} / ({drafts} > 0)", MODEL),
             width=8,
             minimum=0,
             maximum=1,

@@ -42,6 +42,10 @@ class QueryBuilder:
         owners = f"{OWNERS}{{{_write_choices((*external, *own))}}}" if own else OWNERS
         self.dialect = Dialect(external, own, owners=owners)
 
+    def drop_choice(self, variable: str) -> QueryBuilder:
+        """The same for everything that the viewer chose but for one variable."""
+        return QueryBuilder(self.settings, tuple(label for label in self.variables if label != variable), self._records)
+
     def select(self, name: str, matchers: str = "", **equal: str) -> str:
         """The series of a name. A recorded series has its whole name, an exported one its name in the catalogue.
 
@@ -112,8 +116,14 @@ class QueryBuilder:
     def hide_above(self, most: int, label: str, expression: str) -> str:
         """An expression that has no values while more than so many values of a label are chosen, those of each identity counted. It has them
         where nothing is known."""
-        counted = self.count_chosen(label, *self.dialect.identity_of((label,)))
-        return f"({expression}) unless on () {counted} > {most}"
+        return f"({expression}) unless on () {self._count_all(label)} > {most}"
+
+    def hide_below(self, least: int, label: str, expression: str) -> str:
+        """An expression that has values only while at least so many values of a label are chosen."""
+        return f"({expression}) and on () {self._count_all(label)} >= {least}"
+
+    def _count_all(self, label: str) -> str:
+        return self.count_chosen(label, *self.dialect.identity_of((label,)))
 
     def list_choices(self, variable: str) -> str:
         """Grafana's query for a variable's values, narrowed by the variables before it. Its series stay when targets are down."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from llm_serving_alerts.records.bands import BANDWIDTH, COMPUTE, DECODE
+from llm_serving_dashboards.bands import Worst, make_band
 from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import (
     MODEL,
-    REPLICA,
     draw_thresholds,
     make_table,
     make_time_series,
@@ -16,7 +17,7 @@ from llm_serving_dashboards.shared_panels import (
 UID = "llm-serving-roofline"
 VARIABLES = ("model_name", "role", "target")
 ENGINE = ("target", "model_name", "role", "engine")
-_LEGEND = f"{REPLICA} engine {{{{engine}}}}"
+MODELS = ("model_name", "role")
 
 
 def build_board(queries: QueryBuilder) -> Board:
@@ -56,14 +57,15 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=8,
             minimum=0,
         ),
-        make_time_series(
-            "Bandwidth ceiling ratio (MBU) by source",
-            "MBU of each engine. gpm and dcgm measure it, model computes it from steps and context, runtime is the engine's own estimate. Above 100 % an input is "
-            "wrong, and the exporter's dashboard names the likely cause.",
+        make_band(
+            queries,
+            "Bandwidth ceiling ratio (MBU) by replica",
+            "From the best source that is not suspect. Above 100 % an input is wrong, and the exporter's dashboard names the likely cause. The replica's own "
+            "dashboard has every source.",
             Unit.RATIO,
-            Query(queries.select("engine:llm_serving_bandwidth_ceiling_ratio:max"), f"{{{{source}}}} {_LEGEND}"),
+            BANDWIDTH,
+            Worst.LOWEST,
             width=8,
-            minimum=0,
         ),
         Panel(
             "Roofline",
@@ -84,21 +86,23 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 Column(2, "roof", Unit.RATIO),
             ),
         ),
-        make_time_series(
-            "Decode ceiling ratio",
+        make_band(
+            queries,
+            "Decode ceiling ratio by replica",
             "Decode steps of all sequences over what the hardware allows at the present batch and context. Idle time and steps shared with prefill lower it.",
             Unit.RATIO,
-            Query(queries.select_one("decode_ceiling_ratio", *ENGINE), _LEGEND),
+            DECODE,
+            Worst.LOWEST,
             width=8,
-            minimum=0,
         ),
-        make_time_series(
-            "Compute ceiling ratio (MFU)",
-            "FLOPs in the exporter's window over the dense tensor peak, for each engine.",
+        make_band(
+            queries,
+            "Compute ceiling ratio (MFU) by replica",
+            "FLOPs in the exporter's window over the dense tensor peak.",
             Unit.RATIO,
-            Query(compute, _LEGEND),
+            COMPUTE,
+            Worst.LOWEST,
             width=8,
-            minimum=0,
         ),
         make_time_series(
             "MBU against the baseline, by GPU model",
@@ -115,48 +119,55 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 
 
 def _make_traffic_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    achieved = queries.select("engine:llm_serving_achieved_bandwidth_bytes_per_second:max")
-    ceiling = queries.select_one("bandwidth_ceiling_bytes_per_second", *ENGINE)
-    decode = queries.aggregate("sum", queries.select("engine:llm_serving_phase_tokens:rate5m", phase="decode"), *ENGINE)
+    achieved, peak = (
+        queries.select(f"model_gpu:llm_serving_{name}_bytes_per_second:sum")
+        for name in ("achieved_bandwidth", "bandwidth_ceiling")
+    )
+    ceiling = queries.aggregate("sum", queries.select_one("decode_ceiling_tokens_per_second", *ENGINE), *MODELS)
+    decode = queries.aggregate("sum", queries.select("model:llm_serving_phase_tokens:rate5m", phase="decode"), *MODELS)
     return (
         make_time_series(
             "Memory traffic and its peak",
-            "Sum over all GPUs of an engine.",
+            "Sum over the GPUs of all replicas of a model.",
             Unit.BYTES_PER_SECOND,
-            Query(achieved, f"{{{{source}}}} {_LEGEND}"),
-            Query(ceiling, f"peak {_LEGEND}"),
+            Query(queries.aggregate("sum", achieved, *MODELS), f"traffic {MODEL}"),
+            Query(queries.aggregate("sum", peak, *MODELS), f"peak {MODEL}"),
             minimum=0,
         ),
         make_time_series(
             "Decode tokens/s and their ceiling",
-            "Generated tokens, and the most that is possible at the present batch and context with one token per step. Speculative decoding can exceed it.",
+            "Generated tokens of all replicas of a model, and the most that is possible at the present batch and context with one token per step. Speculative decoding "
+            "can exceed it.",
             Unit.TOKENS_PER_SECOND,
-            Query(decode, f"decode {_LEGEND}"),
-            Query(queries.select_one("decode_ceiling_tokens_per_second", *ENGINE), f"ceiling {_LEGEND}"),
+            Query(decode, f"decode {MODEL}"),
+            Query(ceiling, f"ceiling {MODEL}"),
             minimum=0,
         ),
     )
 
 
 def _make_batch_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    def average(name: str, *more: str) -> str:
+        return queries.aggregate("avg", queries.select_one(name, *ENGINE, *more), *MODELS, *more)
+
     return (
         make_time_series(
             "Batch and its ridge",
-            "Decoding sequences per step, and the batch from which decode is compute-bound. Ridge (step): with the present context; absent if KV cache reads alone keep "
-            "decode bandwidth-bound. Ridge (weights): without context. Below the ridge a larger batch costs little.",
+            "Decoding sequences per step, and the batch from which decode is compute-bound, averaged over the engines of a model. Ridge (step): with the present context; "
+            "absent if KV cache reads alone keep decode bandwidth-bound. Ridge (weights): without context. Below the ridge a larger batch costs little.",
             Unit.COUNT,
-            Query(queries.select_one("batch_size_mean", *ENGINE), f"batch {_LEGEND}"),
-            Query(queries.select_one("batch_ridge_size", *ENGINE, "part"), f"ridge ({{{{part}}}}) {_LEGEND}"),
+            Query(average("batch_size_mean"), f"batch {MODEL}"),
+            Query(average("batch_ridge_size", "part"), f"ridge ({{{{part}}}}) {MODEL}"),
             width=8,
             minimum=0,
             logarithmic=True,
         ),
         make_time_series(
             "Arithmetic intensity and its ridge",
-            "FLOPs per byte of memory traffic, and the ridge above which compute is the limit.",
+            "FLOPs per byte of memory traffic, and the ridge above which compute is the limit, averaged over the engines of a model.",
             Unit.FLOPS_PER_BYTE,
-            Query(queries.select_one("arithmetic_intensity_flops_per_byte", *ENGINE), f"intensity {_LEGEND}"),
-            Query(queries.select_one("ridge_flops_per_byte", *ENGINE), f"ridge {_LEGEND}"),
+            Query(average("arithmetic_intensity_flops_per_byte"), f"intensity {MODEL}"),
+            Query(average("ridge_flops_per_byte"), f"ridge {MODEL}"),
             width=8,
             minimum=0,
         ),
@@ -175,21 +186,25 @@ def _make_batch_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 
 
 def _make_model_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    info = queries.select_one("model_info", "target", "model_name", "family", "weight_format", "kv_format", "origin")
+    facts = "family", "weight_format", "kv_format", "origin"
+    info = queries.select_one("model_info", "target", "model_name", *facts)
+    evidence = queries.select_one("limiter_evidence", "target", "model_name", "role", "evidence")
     return (
         make_table(
             "Models",
-            "The model facts behind these numbers, and where they come from.",
+            "The model facts behind these numbers, where they come from, and how many replicas go by them.",
             (
-                Column("target", "target"), Column("model_name", "model"), Column("family", "family"), Column("weight_format", "weights"),
-                Column("kv_format", "KV"), Column("origin", "source"),
+                Column("model_name", "model"), Column("family", "family"), Column("weight_format", "weights"), Column("kv_format", "KV"),
+                Column("origin", "source"), Column(0, "replicas", Unit.COUNT),
             ),
-            info,
+            queries.aggregate("count", info, "model_name", *facts),
         ),
         make_table(
             "Evidence of the limiter",
-            "The present numbers that decide the limiter.",
-            (Column("target", "target"), Column("evidence", "evidence"), Column(0, "value", Unit.COUNT, decimals=2)),
-            queries.select_one("limiter_evidence", "target", "evidence"),
+            "The present numbers that decide the limiter, as the mean of a model's replicas. The replica's own dashboard has its own.",
+            (
+                Column("model_name", "model"), Column("role", "role"), Column("evidence", "evidence"), Column(0, "mean", Unit.COUNT, decimals=2),
+            ),
+            queries.aggregate("avg", evidence, "model_name", "role", "evidence"),
         ),
     )  # fmt: skip

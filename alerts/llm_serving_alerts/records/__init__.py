@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llm_serving_alerts.promql import Dialect
 from llm_serving_alerts.records.autoscaling import autoscaling
+from llm_serving_alerts.records.bands import bands
 from llm_serving_alerts.records.baselines import bandwidth, baselines, tokens, work
 from llm_serving_alerts.records.capacity import capacity, rates
 from llm_serving_alerts.records.cost import hours
@@ -30,7 +31,7 @@ from llm_serving_alerts.settings import Settings
 _GROUPS = (
     identity, claims, exporters, seen, parts, targets, workloads, signals, traffic, stalled, history, presence, latency, slo,
     first_tokens, kv, tail, gpu, work, outliers, bandwidth, tokens, baselines, rates, capacity, node_loss, rollouts, autoscaling, missing,
-    hours, per_token, shares, replicas, views,
+    hours, per_token, shares, replicas, views, bands,
 )  # fmt: skip
 
 

@@ -73,14 +73,15 @@ def _write_variables(board: Board, queries: QueryBuilder) -> list[Json]:
 
 
 def _write_variable(name: str, board: Board, queries: QueryBuilder) -> Json:
-    narrowed = name == "model_name" and board.model_query
+    narrowed, several = name == "model_name" and board.model_query, name not in board.single
     query = f"query_result({board.model_query})" if narrowed else queries.list_choices(name)
     return {
         "name": name, "label": name.replace("_", " "), "type": "query", "datasource": DATASOURCE,
         "query": {"query": query, "refId": name}, "definition": query,
         # 2: whenever the time range changes, since models come and go
-        "refresh": 2, "sort": 1, "hide": 0, "includeAll": True, "multi": True, "options": [],
-        "regex": f'/{name}="([^"]*)"/' if narrowed else "", "current": {"selected": True, "text": ["All"], "value": ["$__all"]}, "skipUrlSync": False,
+        "refresh": 2, "sort": 1, "hide": 0, "includeAll": several, "multi": several, "options": [],
+        "regex": f'/{name}="([^"]*)"/' if narrowed else "",
+        "current": {"selected": True, "text": ["All"], "value": ["$__all"]} if several else {}, "skipUrlSync": False,
         # "All" is the listed values where these are narrowed: the targets of the chosen models, the models of the board
         **({} if name == "target" or narrowed else {"allValue": ".*"}),
     }  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 from grafanalib import core
 
-from llm_serving_dashboards.panels import Column, Link, Panel, Query, ThresholdStep, Unit, ValueMapping
+from llm_serving_dashboards.panels import REPLICA_UID, Column, Link, Panel, Query, ThresholdStep, Unit, ValueMapping
 
 Json = dict[str, Any]
 
@@ -144,6 +144,15 @@ def _name_field(source: str | int, panel: Panel) -> str:
     return "Value" if len(panel.queries) == 1 else f"Value #{name_query(source)}"
 
 
+_CELL = "${__value.raw:percentencode}"
+
+
+def write_replica_link(uid: str, target: str) -> Json:
+    """A property: a click leads to the dashboard of one replica. `target`: Grafana's variable with its name."""
+    url = f"/d/{uid}?var-target={target}&var-datasource=${{datasource}}&${{__url_time_range}}"
+    return {"id": "links", "value": [{"title": "Replica", "url": url, "targetBlank": False}]}
+
+
 def write_overrides(panel: Panel) -> list[Json]:
     """Colours of series that mean the same everywhere; unit, decimals and colours of a table's columns."""
     found: list[Json] = [
@@ -161,6 +170,8 @@ def write_overrides(panel: Panel) -> list[Json]:
     for column in panel.columns:
         properties = [*blank, *_write_cell(column)]
         if isinstance(column.source, str):
+            if column.source == "target":
+                properties.append({"id": "links", "value": [write_replica_link(REPLICA_UID, _CELL)]})
             if properties:
                 found.append({"matcher": {"id": "byName", "options": column.title}, "properties": properties})
             continue

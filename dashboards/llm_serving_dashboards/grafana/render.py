@@ -20,6 +20,7 @@ from llm_serving_dashboards.grafana.fields import (
     write_value_mappings,
 )
 from llm_serving_dashboards.grafana.legends import write_legend
+from llm_serving_dashboards.grafana.lines import write_line_overrides
 from llm_serving_dashboards.grafana.patch import apply_changes
 from llm_serving_dashboards.panels import Panel, Query, Visualization
 
@@ -52,11 +53,12 @@ def render_panel(panel: Panel, number: int, place: Mapping[str, int], identity: 
         "thresholds": write_threshold_steps(panel.thresholds),
         "transformations": write_transformations(panel),
     }
-    written = encode(_WRITERS[panel.visualization](panel, common))
+    overrides = [*write_overrides(panel), *write_line_overrides(panel, identity)]
+    written = encode(_WRITERS[panel.visualization](panel, common, overrides))
     return apply_changes(written, PANEL_CHANGES[panel.visualization], panel)
 
 
-def _write_time_series(panel: Panel, common: Json) -> Any:
+def _write_time_series(panel: Panel, common: Json, overrides: list[Json]) -> Any:
     return core.TimeSeries(
         **common,
         unit=panel.unit.value,
@@ -64,7 +66,7 @@ def _write_time_series(panel: Panel, common: Json) -> Any:
         valueMax=panel.maximum,
         valueDecimals=panel.decimals,
         mappings=write_value_mappings(panel),
-        overrides=write_overrides(panel),
+        overrides=overrides,
         colorMode=choose_colour_mode(panel),
         showPoints="never",
         fillOpacity=25 if panel.stacked else 0,
@@ -75,13 +77,13 @@ def _write_time_series(panel: Panel, common: Json) -> Any:
     ).to_json_data()
 
 
-def _write_stat(panel: Panel, common: Json) -> Any:
+def _write_stat(panel: Panel, common: Json, overrides: list[Json]) -> Any:
     return core.Stat(
         **common,
         format=panel.unit.value,
         decimals=panel.decimals,
         mappings=write_value_mappings(panel),
-        overrides=write_overrides(panel),
+        overrides=overrides,
         color={"mode": choose_colour_mode(panel)},
         colorMode="background" if panel.mappings or panel.sentences else "value",
         textMode="value_and_name" if panel.sentences else "auto",
@@ -93,27 +95,27 @@ def _write_stat(panel: Panel, common: Json) -> Any:
     ).to_json_data()
 
 
-def _write_state_timeline(panel: Panel, common: Json) -> Any:
+def _write_state_timeline(panel: Panel, common: Json, overrides: list[Json]) -> Any:
     return core.StateTimeline(
         **common,
         mappings=write_value_mappings(panel),
-        overrides=write_overrides(panel),
+        overrides=overrides,
         colorMode=choose_colour_mode(panel),
         fillOpacity=80,
         rowHeight=0.85,
     ).to_json_data()
 
 
-def _write_table(panel: Panel, common: Json) -> Any:
-    return core.Table(**common, unit=panel.unit.value, overrides=write_overrides(panel)).to_json_data()
+def _write_table(panel: Panel, common: Json, overrides: list[Json]) -> Any:
+    return core.Table(**common, unit=panel.unit.value, overrides=overrides).to_json_data()
 
 
-def _write_base(panel: Panel, common: Json) -> Any:
+def _write_base(panel: Panel, common: Json, overrides: list[Json]) -> Any:
     """What every panel has; the rest is ours."""
-    return core.Panel(**common).panel_json({"fieldConfig": {"overrides": write_overrides(panel)}})
+    return core.Panel(**common).panel_json({"fieldConfig": {"overrides": overrides}})
 
 
-_WRITERS: Mapping[Visualization, Callable[[Panel, Json], Any]] = {
+_WRITERS: Mapping[Visualization, Callable[[Panel, Json, list[Json]], Any]] = {
     Visualization.TIME_SERIES: _write_time_series,
     Visualization.STAT: _write_stat,
     Visualization.STATE_TIMELINE: _write_state_timeline,

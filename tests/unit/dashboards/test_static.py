@@ -53,7 +53,7 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def test_uids_are_short_and_their_own() -> None:
-    assert len(BOARDS) == len(build_dashboards(default_settings())) == 10
+    assert len(BOARDS) == len(build_dashboards(default_settings())) == 11
     assert all(len(uid) <= 40 and uid.startswith("llm-serving-") for uid in BOARDS)
     titles = [document["title"] for document in DOCUMENTS.values()]
     assert len(set(titles)) == len(titles)

@@ -1,0 +1,154 @@
+"""Bands in place of a line for each replica, and the replica's own board: what is recorded and what is drawn, asked of promtool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from llm_serving_alerts.records.bands import FIGURES
+from llm_serving_alerts.settings_file import default_settings
+from llm_serving_dashboards.boards import build_dashboards
+from llm_serving_dashboards.panels import Draw, Panel
+from tests.support.builders.askedpanels import ask_promtool, write_series
+from tests.support.builders.panelqueries import filled
+
+PANELS = {
+    (made.board.uid.removeprefix("llm-serving-"), panel.title): panel
+    for made in build_dashboards(default_settings())
+    for panel in made.board.panels
+}
+WAITING = PANELS["phases", "Waiting requests by replica"]
+
+
+def queues(*waiting: int, model: str = "chat") -> Iterator[dict[str, str]]:
+    """A replica for each number of waiting requests, as an exporter says it, all of them up."""
+    for number, count in enumerate(waiting):
+        target = {"target": f"{model}-{number}", "model_name": model, "role": "unified"}
+        yield write_series("llm_serving_requests_waiting", f"{count}x20", engine="0", **target)
+        yield write_series("llm_serving_target_info", "1x20", runtime="vllm", version="1", group="", **target)
+        for state in ("ready", "down"):
+            yield write_series(
+                "llm_serving_target_state", f"{int(state == 'ready')}x20", target=target["target"], state=state
+            )
+
+
+def drawn(panel: Panel, draw: Draw) -> str:
+    """The query of a panel whose series are drawn so, without the names of the records that it reads."""
+    (found,) = (query.expr for query in panel.queries if query.draw is draw)
+    return f"({filled(found)}) * 1"
+
+
+def of_model(model: str, **more: str) -> str:
+    labels = {"model_name": model, "role": "unified", **more}
+    return "{" + ", ".join(f'{name}="{value}"' for name, value in labels.items()) + "}"
+
+
+def of_target(number: int, model: str = "chat") -> str:
+    return of_model(model, target=f"{model}-{number}")
+
+
+def test_of_many_replicas_there_are_the_median_the_band_and_the_worst_three(tmp_path: Path) -> None:
+    # of 0 to 10 the quantile q is 10 q
+    asked = {
+        drawn(WAITING, Draw.TOP_EDGE): {of_model("chat", rank="p90"): 9.0},
+        drawn(WAITING, Draw.BOTTOM_EDGE): {of_model("chat", rank="p10"): 1.0},
+        drawn(WAITING, Draw.MAIN): {of_model("chat"): 5.0},
+        drawn(WAITING, Draw.LINE): {of_target(number): float(number) for number in (8, 9, 10)},
+    }
+    ask_promtool(tmp_path, queues(*range(11)), asked, settings=default_settings())
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_of_few_replicas_there_are_only_their_own_lines(tmp_path: Path, replicas: int) -> None:
+    asked: dict[str, dict[str, float]] = {
+        drawn(WAITING, draw): {} for draw in (Draw.TOP_EDGE, Draw.BOTTOM_EDGE, Draw.MAIN)
+    }
+    asked[drawn(WAITING, Draw.LINE)] = {of_target(number): 2.0 for number in range(replicas)}
+    ask_promtool(tmp_path, queues(*[2] * replicas), asked, settings=default_settings())
+
+
+def test_of_more_than_three_models_the_bands_are_left_out(tmp_path: Path) -> None:
+    models = [f"m{number}" for number in range(4)]
+    series = [one for model in models for one in queues(1, 2, 3, 4, model=model)]
+    asked = {
+        drawn(WAITING, Draw.TOP_EDGE): {},
+        drawn(WAITING, Draw.BOTTOM_EDGE): {},
+        drawn(WAITING, Draw.MAIN): {of_model(model): 2.5 for model in models},
+    }
+    ask_promtool(tmp_path, series, asked, settings=default_settings())
+
+
+def test_a_band_is_filled_between_the_names_that_its_edges_have() -> None:
+    seen = 0
+    for made in build_dashboards(default_settings()):
+        for panel in made.document["panels"]:
+            targets = {target["refId"]: target["legendFormat"] for target in panel.get("targets", ())}
+            for override in panel.get("fieldConfig", {}).get("overrides", ()):
+                properties = {one["id"]: one["value"] for one in override["properties"]}
+                if "custom.fillBelowTo" not in properties:
+                    continue
+                upper = override["matcher"]["options"]
+                lower = targets[chr(ord(upper) + 1)]
+                for variable in ("$legend_model_name", "$legend_role"):
+                    lower = lower.replace(variable, "")
+                assert properties["custom.fillBelowTo"] == lower
+                assert lower.startswith("p10")
+                seen += 1
+    assert seen > 20
+
+
+def test_every_figure_is_drawn_on_a_board_and_behind_a_replica() -> None:
+    asked = {
+        uid: " ".join(q.expr for (board, _), p in PANELS.items() for q in p.queries if board == uid)
+        for uid, _ in PANELS
+    }
+    for figure in FIGURES:
+        assert figure.by_target in asked["replica"]
+        assert any(figure.median in text for uid, text in asked.items() if uid != "replica"), figure.name
+
+
+def chosen(panel: Panel, draw: Draw, target: str) -> str:
+    (found,) = (query.expr for query in panel.queries if query.draw is draw)
+    return f"({filled(found.replace('$target', target))}) * 1"
+
+
+def test_a_replica_stands_before_its_peers_and_no_others(tmp_path: Path) -> None:
+    panel = PANELS["replica", "Waiting requests"]
+    series = [*queues(0, 1, 2, 3, 4, model="chat"), *queues(7, 7, 7, 7, 7, model="code")]
+    asked = {
+        chosen(panel, Draw.MAIN, "chat-4"): {of_target(4): 4.0},
+        chosen(panel, Draw.BEHIND, "chat-4"): {of_target(number): float(number) for number in range(4)},
+        f"round({chosen(panel, Draw.TOP_EDGE, 'chat-4')}, 0.1)": {of_model("chat", rank="p90"): 3.6},
+    }
+    ask_promtool(tmp_path, series, asked, settings=default_settings())
+
+
+def test_more_than_fifty_peers_are_a_band_only(tmp_path: Path) -> None:
+    panel = PANELS["replica", "Waiting requests"]
+    asked = {
+        chosen(panel, Draw.MAIN, "chat-4"): {of_target(4): 4.0},
+        chosen(panel, Draw.BEHIND, "chat-4"): {},
+        chosen(panel, Draw.BOTTOM_EDGE, "chat-4"): {of_model("chat", rank="p10"): 5.0},
+    }
+    ask_promtool(tmp_path, queues(*range(51)), asked, settings=default_settings())
+
+
+def test_a_replica_is_chosen_alone() -> None:
+    (made,) = (one for one in build_dashboards(default_settings()) if one.board.uid == "llm-serving-replica")
+    several = {one["name"]: one["multi"] for one in made.document["templating"]["list"] if one["hide"] == 0}
+    assert several == {"datasource": False, "model_name": True, "target": False}
+
+
+def test_names_of_replicas_lead_to_their_board() -> None:
+    tables = links = 0
+    for (board, title), panel in PANELS.items():
+        if board == "replica":
+            continue
+        tables += any(column.source == "target" for column in panel.columns)
+        links += any(query.replica_uid for query in panel.queries)
+        by_replica = [query for query in panel.queries if "{{target}}" in query.legend and board != "exporter"]
+        assert all(query.replica_uid for query in by_replica), (board, title)
+    assert tables > 2
+    assert links > 10
