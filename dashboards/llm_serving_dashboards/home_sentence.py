@@ -19,7 +19,7 @@ SHOWN = 3
 # in place of a time in seconds; VictoriaMetrics would drop a series that is NaN
 _NOBODY_KNOWS = -1
 _FOR_STATE = "ALERTS_FOR_STATE"
-_WRONG = ((Severity.CRITICAL, "pages", Colour.BAD), (Severity.WARNING, "is a ticket to", Colour.WARNING))
+_WRONG = ((Severity.CRITICAL, "page", Colour.BAD), (Severity.WARNING, "ticket", Colour.WARNING))
 
 
 def make_sentence(queries: QueryBuilder, height: int) -> Panel:
@@ -33,12 +33,12 @@ def make_sentence(queries: QueryBuilder, height: int) -> Panel:
     lines = [
         Query(
             alerts.find_worst(severity),
-            f"{identity}{{{{subject}}}}: {{{{alert}}}} {verb} {told[severity]} unless silenced, since",
+            f"{identity}{{{{subject}}}}: {{{{alert}}}} ({grave}), to {told[severity]} unless silenced, since",
             instant=True,
             colour=colour,
             unit=Unit.MILLISECONDS_AT,
         )
-        for severity, verb, colour in alerts.wrong
+        for severity, grave, colour in alerts.wrong
     ]
     lines += [
         Query(

@@ -101,7 +101,7 @@ def ask(
 # --- the sentence ----------------------------------------------------------------------------------------------------
 
 TO_EXPORTER = {"board": "llm-serving-exporter", "chosen_model_name": ALL}
-PAGES, TICKETS, MORE = "pages pagerduty", "is a ticket to tickets", "and so many more"
+PAGES, TICKETS, MORE = "(page), to pagerduty", "(ticket), to tickets", "and so many more"
 NOTHING, NOT_KNOWN, NO_MODEL = "Nothing is wrong", "checks are not known", "No exporter tells"
 NOT_LOADED, NOT_EVALUATED = "rules are not loaded", "Alerts are not evaluated"
 
@@ -233,8 +233,8 @@ def test_who_is_told_is_what_the_settings_say(tmp_path: Path) -> None:
     settings = settings_of("receivers: {critical: on-call, warning: slack/llm}\nalerts: {Watchdog: off}\n", tmp_path)
     own = panel(settings, SENTENCE.title)
     legends = [query.legend for query in own.queries]
-    assert any(": {{alert}} pages on-call unless silenced, since" in legend for legend in legends)
-    assert any(": {{alert}} is a ticket to slack/llm unless silenced, since" in legend for legend in legends)
+    assert any(": {{alert}} (page), to on-call unless silenced, since" in legend for legend in legends)
+    assert any(": {{alert}} (ticket), to slack/llm unless silenced, since" in legend for legend in legends)
     # without a Watchdog nobody can ask whether it fires
     assert not said(tmp_path, fine(CHAT), own)({NOTHING: [(TO_EXPORTER, 1)]})
     assert not said(tmp_path, BUILD, own)({NOT_LOADED: [(TO_EXPORTER, 0)], NO_MODEL: [(TO_EXPORTER, 0)]})
