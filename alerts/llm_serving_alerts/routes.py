@@ -12,8 +12,11 @@ from string import Template
 from llm_serving_alerts.promql import MODEL
 from llm_serving_alerts.rules import ALERT_PREFIX, Check
 from llm_serving_alerts.settings import Settings
+from llm_serving_exporter.errors import ConfigError, Problem
 
 _QUIETER, _EVERY = "warning|info", "critical|warning|info"
+# of the template, beside those of the settings
+_OTHER_RECEIVERS = ("nobody", "dead-man")
 WATCHDOG = f"{ALERT_PREFIX}Watchdog"
 
 # Labels of a group, which is one incident to whoever responds. Those that an alert lacks (a GPU has no model) count as empty. The severity
@@ -80,7 +83,16 @@ def alertmanager_files(settings: Settings) -> dict[str, str]:
 
 
 def alertmanager_config(settings: Settings) -> str:
-    """alertmanager.yml for Alertmanager 0.25 and newer, commented; groups and inhibitions know the settings' identity labels."""
+    """alertmanager.yml for Alertmanager 0.25 and newer, commented; groups and inhibitions know the settings' identity labels.
+
+    Raises ConfigError where two of its receivers would have one name.
+    """
+    named = (settings.receivers.critical, settings.receivers.warning, *_OTHER_RECEIVERS)
+    if len({*named}) < len(named):
+        what = f"alertmanager.yml describes the receivers {', '.join(named)}, and two of them have one name"
+        raise ConfigError(
+            Problem("the rules' settings", "receivers", what, "Give pages and tickets names of their own.")
+        )
     incident = (*settings.identity_labels, *INCIDENT)
     group = " ".join(f"{{{{ .CommonLabels.{name} }}}}" for name in settings.identity_labels)
     return Template(_packaged("alertmanager.template")).substitute(
@@ -92,6 +104,8 @@ def alertmanager_config(settings: Settings) -> str:
         one_ticket="|".join(ONE_TICKET),
         one_page="|".join(ONE_PAGE),
         group=group or "llm-serving",
+        page=settings.receivers.critical,
+        ticket=settings.receivers.warning,
         inhibitions="\n".join(_inhibition(one, settings) for one in INHIBITIONS),
     )
 

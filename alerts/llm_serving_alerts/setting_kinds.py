@@ -17,6 +17,7 @@ _SHORTEST_MEMORY_SECONDS, _LONGEST_MEMORY_SECONDS = 3600.0, 60 * 86_400.0
 # the rest may hold templates of Prometheus, with anything in them
 _HTTP = re.compile(r"https?://[^/\s]")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
+_RECEIVER = re.compile(r"[A-Za-z](?:[\w ./-]{0,98}[\w./-])?\Z", re.ASCII)
 RATIO = kinds.decimal("a ratio above 0, up to 1", 0.0, 1.0)
 NUMBER = kinds.decimal("a number above 0", 0.0, 1e12)
 # a time that is not the range of a rule, or longer than any scrape interval
@@ -45,6 +46,15 @@ def _moment(text: str) -> float:
     return moment.astimezone(UTC).timestamp()
 
 
+def _receiver(text: str) -> str:
+    if not _RECEIVER.match(text):
+        raise InvalidValueError(
+            f"{shown(text)} is not the name of a receiver",
+            "Begin it with a letter, and write letters, digits, spaces and any of . _ / -.",
+        )
+    return text
+
+
 def _memory(text: str) -> float:
     seconds = kinds.DURATION.parse(text)
     if not _SHORTEST_MEMORY_SECONDS <= seconds <= _LONGEST_MEMORY_SECONDS:
@@ -65,6 +75,8 @@ EVALUATION_DELAY = Kind("a duration such as 30s, or off", _delay)
 MEMORY = Kind("a duration such as 7d", _memory)
 LABEL_NAME = Kind("a label's name", parse_label_name, is_text=True)
 LABEL_VALUE = kinds.text("label value")
+# it stands unquoted in alertmanager.yml, and in a legend of Grafana
+RECEIVER = Kind("the name of a receiver", _receiver, is_text=True)
 MOMENT = Kind("a time such as 2026-01-31T08:00:00Z", _moment)
 _LONG_TEXT = kinds.text("URL", 2000)
 

@@ -19,6 +19,7 @@ from llm_serving_alerts.setting_kinds import (
     NUMBER,
     QUERIES_URL,
     RATIO,
+    RECEIVER,
     RUNTIME,
     SEVERITY,
     URL_TEMPLATE,
@@ -81,6 +82,16 @@ class Panels:
     bandwidth_below: float = key(RATIO, unset=0.0)
     # of an engine's KV cache: with less in use, requests do not wait for memory
     free_kv_below: float = key(RATIO, unset=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Receivers:
+    """`receivers:`: what the routes of Alertmanager call those who are told."""
+
+    # of pages
+    critical: str = key(RECEIVER, unset="pagerduty")
+    # of tickets
+    warning: str = key(RECEIVER, unset="tickets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +183,7 @@ class Settings:
     retired: tuple[Retired, ...] = key(read_retired, unset=())
     # None = nobody is reminded of drills
     drill_max_age_seconds: float | None = None
+    receivers: Receivers = field(default_factory=Receivers)  # who is told, by severity
     panels: Panels = field(default_factory=Panels)  # lines that no alert watches
     # by name, without the prefix
     alerts: Mapping[str, AlertSettings] = field(default_factory=dict)

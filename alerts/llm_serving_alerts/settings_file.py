@@ -22,6 +22,7 @@ from llm_serving_alerts.settings import (
     NodeLoss,
     Objective,
     Panels,
+    Receivers,
     Settings,
     Workload,
 )
@@ -122,6 +123,7 @@ class _Reader:
             period_seconds=period,
             burn=self._burn(slo, period),
             baseline=self._baseline(),
+            receivers=Receivers(**self._section("receivers")._values(keys_of(Receivers))),
             panels=Panels(**self._section("panels")._values(keys_of(Panels))),
             node_loss=self._node_loss(own),
             drill_max_age_seconds=self._section("drill")._one("max_age", kinds.THRESHOLD) or None,

@@ -1,45 +1,34 @@
-"""The home dashboard: the five checks on one page."""
+"""The home dashboard: on one screen what is wrong and which model it concerns; below it the graphs of the five checks."""
 
 from __future__ import annotations
 
 from llm_serving_alerts.promql import seconds_text
 from llm_serving_alerts.records.slo import RATIO
-from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.counted_once import engines_first, name_clock
-from llm_serving_dashboards.panels import Board, Colour, Column, Panel, Query, Row, Unit, ValueMapping, Visualization
+from llm_serving_dashboards.home_matrix import make_matrix
+from llm_serving_dashboards.home_sentence import make_sentence
+from llm_serving_dashboards.limiter import make_limiter
+from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
-from llm_serving_dashboards.shared_panels import make_verdict, warn_above, warn_below
+from llm_serving_dashboards.shared_panels import MODEL, warn_above, warn_below
 
 UID = "llm-serving-home"
 VARIABLES = ("model_name", "role")
-MODEL = "{{model_name}} {{role}}"
+# of Grafana's grid: with its bars above they end at 1080 pixels
+_SENTENCE_ROWS, _MATRIX_ROWS = 5, 18
 _CHANGES = 20
-
-# in the order of docs/limiter.md
-LIMITERS = (
-    ("starved", "super-light-blue"),
-    ("bandwidth", Colour.GOOD),
-    ("compute", Colour.PLAIN),
-    ("batch_limit", "yellow"),
-    ("kv_capacity", Colour.WARNING),
-    ("prefill_interference", Colour.BAD),
-    ("transfer", "purple"),
-    ("blocked", "super-light-orange"),
-    ("overhead", Colour.DEAD),
-    ("stalled", "dark-red"),
-    ("unknown", Colour.UNKNOWN),
-)
 
 
 def build_board(queries: QueryBuilder) -> Board:
-    """One row for each check: its verdict, and the two numbers behind it."""
+    """What is wrong and the matrix of models and checks, which fill a screen of 1080 pixels with sixteen models; below them two graphs a check."""
     return Board(
         UID,
         "LLM serving: five checks",
-        "Is every model healthy, and if not, which check fails? Each row is one check. Click its coloured field for the details.",
+        "Is every model healthy, and if not, which check fails of which model? Click a coloured field for the panel that shows why.",
         VARIABLES,
         (
-            Row("Now", (*_make_now_panels(queries),)),
+            Row("", (make_sentence(queries, _SENTENCE_ROWS), make_matrix(queries, _MATRIX_ROWS))),
+            Row("Over time", _make_now_panels(queries)),
             Row("1. Phases: prefill and decode", _make_phase_panels(queries)),
             Row("2. Time to first token", _make_ttft_panels(queries)),
             Row("3. KV cache", _make_kv_panels(queries)),
@@ -49,52 +38,32 @@ def build_board(queries: QueryBuilder) -> Board:
     )
 
 
-def make_limiter(queries: QueryBuilder, width: int, height: int = 6) -> Panel:
-    """What limits the throughput of each model, over time."""
-    counted = "model:llm_serving_limiter:count"
-    most = queries.aggregate("max", queries.select(counted), "model_name", "role")
-    states = [
-        f"(({queries.aggregate('max', queries.select(counted, state=state), 'model_name', 'role')} == {queries.match_on('model_name', 'role')} {most}) * 0 + {code})"
-        for code, (state, _) in enumerate(LIMITERS)
-    ]
-    return Panel(
-        "Limiter",
-        "What limits most replicas of a model. Bandwidth and compute: the server is well used. Batch limit and KV capacity: throughput rises with a "
-        "higher limit or more memory. Prefill interference: reduce the prefill budget or use separate pools. Overhead: kernel launches or the network. "
-        "See docs/limiter.md.",
-        Visualization.STATE_TIMELINE,
-        (Query(" or ".join(states), MODEL),),
-        Unit.NONE,
-        width,
-        height,
-        mappings=tuple(
-            ValueMapping(code, state.replace("_", " "), colour) for code, (state, colour) in enumerate(LIMITERS)
-        ),
-    )
-
-
 def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    rest = tuple(
-        make_verdict(queries, check, title, width=4, height=3)
-        for check, title in (
-            (Check.SLO, "Other SLOs"),
-            (Check.GPU, "GPUs"),
-            (Check.COST, "Cost"),
-            (Check.EXPORTER, "Exporter"),
-        )
-    )
     errors = queries.aggregate(
         "sum", queries.select("model:llm_serving_slo_bad:increase5m", slo="errors"), "model_name", "role"
     )
     return (
-        *rest,
+        make_limiter(queries, 10, 9),
+        Panel(
+            "Error rate",
+            "Share of requests that failed in the last 5m: requests that finished with an error, and HTTP 5xx responses without a finish reason. Rejections "
+            "and aborts count neither as good nor as bad. There is no data while no request ends.",
+            Visualization.TIME_SERIES,
+            (Query(f"{errors} / ({queries.aggregate('sum', queries.select('model:llm_serving_slo_events:increase5m', slo='errors'), 'model_name', 'role')} > 0)", MODEL),),
+            Unit.RATIO,
+            6,
+            9,
+            minimum=0,
+            may_be_empty="no request has ended",
+        ),
+        _make_changes_panel(queries),
         Panel(
             "Replicas",
             "Ready replicas in the selection. Loading and sleeping replicas are neither ready nor down.",
             Visualization.STAT,
             (Query(f"sum({queries.select('model:llm_serving_ready_replicas:sum')})", "ready"),),
             Unit.COUNT,
-            4,
+            12,
             3,
             thresholds=warn_below(1),
         ),
@@ -104,24 +73,10 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Visualization.STAT,
             (Query(f"sum({engines_first(queries, 'model:llm_serving_requests_waiting:sum')})", "waiting"),),
             Unit.COUNT,
-            4,
+            12,
             3,
             thresholds=warn_above(1),
         ),
-        make_limiter(queries, 9, 9),
-        Panel(
-            "Error rate",
-            "Share of requests that failed in the last 5m: requests that finished with an error, and HTTP 5xx responses without a finish reason. Rejections "
-            "and aborts count neither as good nor as bad. There is no data while no request ends.",
-            Visualization.TIME_SERIES,
-            (Query(f"{errors} / ({queries.aggregate('sum', queries.select('model:llm_serving_slo_events:increase5m', slo='errors'), 'model_name', 'role')} > 0)", MODEL),),
-            Unit.RATIO,
-            5,
-            9,
-            minimum=0,
-            may_be_empty="no request has ended",
-        ),
-        _make_changes_panel(queries),
     )  # fmt: skip
 
 
@@ -141,7 +96,7 @@ def _make_changes_panel(queries: QueryBuilder) -> Panel:
         Visualization.TABLE,
         (Query(f"topk({_CHANGES}, 1000 * ({named}))", table=True, instant=True),),
         Unit.NONE,
-        10,
+        8,
         9,
         columns=(
             Column(0, "when", Unit.MILLISECONDS_SINCE), Column("what", "what"), Column("target", "target"), Column("version", "version"),
@@ -153,7 +108,6 @@ def _make_changes_panel(queries: QueryBuilder) -> Panel:
 def _make_phase_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     per_gpu = "model:llm_serving_phase_tokens_per_gpu:rate5m"
     return (
-        make_verdict(queries, Check.PHASES, "Phases"),
         *(
             Panel(
                 f"{phase.capitalize()} tokens/s per GPU",
@@ -161,7 +115,7 @@ def _make_phase_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 Visualization.TIME_SERIES,
                 (Query(queries.select(per_gpu, phase=phase), MODEL),),
                 Unit.TOKENS_PER_SECOND,
-                10,
+                12,
                 6,
                 minimum=0,
             )
@@ -180,14 +134,13 @@ def _make_ttft_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     span = seconds_text(queries.settings.burn["fast"][0].long_seconds)
     bad = name_clock(queries, RATIO.format(window=span), "ttft")
     return (
-        make_verdict(queries, Check.TTFT, "TTFT"),
         Panel(
             "p99 time to first token",
             "99th percentile over 5m. At least: more than 1 % lie above the engine's largest bucket edge, and the value is that edge.",
             Visualization.TIME_SERIES,
             (Query(_say_where_clipped(queries, quantile), f"{{{{bound}}}} {MODEL}"),),
             Unit.SECONDS,
-            10,
+            12,
             6,
             logarithmic=True,
             thresholds=steps,
@@ -199,7 +152,7 @@ def _make_ttft_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Visualization.TIME_SERIES,
             (Query(f"1 - {bad}", f"{MODEL} by the {{{{clock}}}}"),),
             Unit.RATIO,
-            10,
+            12,
             6,
             maximum=1,
             thresholds=warn_below(objective.objective),
@@ -222,14 +175,13 @@ def _say_where_clipped(queries: QueryBuilder, quantile: str) -> str:
 def _make_kv_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     full = queries.settings.alerts["KVSaturated"]["above"]
     return (
-        make_verdict(queries, Check.KV, "KV cache"),
         Panel(
             "KV cache usage of the fullest engine",
             "Share of the KV cache that running requests hold, on the engine with the highest usage. If it is full while requests wait, running requests get preempted.",
             Visualization.TIME_SERIES,
             (Query(queries.select("model:llm_serving_kv_cache_usage_ratio:max"), MODEL),),
             Unit.RATIO,
-            10,
+            12,
             6,
             minimum=0,
             maximum=1,
@@ -242,7 +194,7 @@ def _make_kv_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Visualization.TIME_SERIES,
             (Query(queries.select("model:llm_serving_prefix_cache_hit:ratio_rate5m"), MODEL),),
             Unit.RATIO,
-            10,
+            12,
             6,
             minimum=0,
             maximum=1,
@@ -253,14 +205,13 @@ def _make_kv_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     few = queries.settings.alerts["LongContextFewFit"]
     return (
-        make_verdict(queries, Check.TAIL, "Tail"),
         Panel(
             "Long requests that fit",
             "How many requests with a p99 prompt and a mean answer fit into the KV cache at once (lower bound). If only a few fit, they leave no room for others.",
             Visualization.TIME_SERIES,
             (Query(queries.select("model:llm_serving_long_context_requests_fit:min", bound="lower"), MODEL),),
             Unit.COUNT,
-            10,
+            12,
             6,
             minimum=0,
             thresholds=warn_below(few["below"]),
@@ -272,7 +223,7 @@ def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Visualization.TIME_SERIES,
             (Query(queries.select("model:llm_serving_long_context_kv_share_ratio:max", bound="lower"), MODEL),),
             Unit.RATIO,
-            10,
+            12,
             6,
             minimum=0,
             maximum=1,
@@ -284,14 +235,13 @@ def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 
 def _make_node_loss_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        make_verdict(queries, Check.NODE_LOSS, "Node loss"),
         Panel(
             "Load without the largest node",
             "Demand of the last hour over the capacity that remains without the largest node, for the scarcest resource. Above 100 %, the survivors cannot carry the demand.",
             Visualization.TIME_SERIES,
             (Query(queries.select("model:llm_serving_n1_load:max"), MODEL),),
             Unit.RATIO,
-            10,
+            12,
             6,
             logarithmic=True,
             thresholds=warn_above(1),
@@ -309,7 +259,7 @@ def _make_node_loss_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 ),
             ),
             Unit.COUNT,
-            10,
+            12,
             6,
             minimum=0,
             decimals=0,

@@ -48,6 +48,8 @@ class Unit(StrEnum):
     HERTZ = "hertz"
     TIMES = "suffix: ×"
     MILLISECONDS_SINCE = "dateTimeFromNow"
+    # the date only where it is not today
+    MILLISECONDS_AT = "dateTimeAsLocalNoDateIfToday"
 
 
 class Colour(StrEnum):
@@ -88,8 +90,8 @@ class ThresholdStep:
 class ValueMapping:
     """A value shown as text."""
 
-    # the value that is replaced; None: no data
-    value: float | None
+    # the number or text that is replaced; None: no data
+    value: float | str | None
     # shown instead
     text: str
     # a Colour, or any colour that Grafana knows
@@ -114,6 +116,22 @@ class Query:
     draw: Draw = Draw.LINE
     # UID of the dashboard that a click on a series opens, for the replica of its label `target`; "": none
     replica_uid: str = ""
+    # of its series, where it is not the panel's; "": the panel's
+    colour: str = ""
+    # of its values; None: the panel's
+    unit: Unit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A way to another dashboard with the time range of this one."""
+
+    # of the dashboard, or a template of Grafana that yields it
+    uid: str
+    # pairs of a variable there and the template of Grafana that yields its value
+    chosen: tuple[tuple[str, str], ...] = ()
+    # Grafana's number of the panel that is shown alone; None: the whole dashboard
+    panel: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +148,14 @@ class Column:
     thresholds: tuple[ThresholdStep, ...] = ()
     # decimal places of the value; None: Grafana chooses
     decimals: int | None = None
+    # values shown as text on their colour
+    mappings: tuple[ValueMapping, ...] = ()
+    # where a click on the cell leads; None: nowhere
+    link: Link | None = None
+    # True: links read it, and it is not shown
+    hidden: bool = False
+    # in pixels; None: its share of what is left
+    width: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +219,12 @@ class Panel:
     logarithmic: bool = False
     # UID of the dashboard that a click on the value opens; "": none
     detail_uid: str = ""
+    # where a click on any value leads; None: by detail_uid
+    link: Link | None = None
+    # True: a stat whose every series is a line of its own, its legend a sentence that its value ends
+    sentences: bool = False
+    # of a table: the number of the query whose values sort the rows, from the largest, and are not shown; None: the first column does
+    sorted_by: int | None = None
     # of a table
     columns: tuple[Column, ...] = ()
     # of an XY chart: horizontal, vertical
@@ -211,7 +243,7 @@ class Panel:
 class Row:
     """Panels under a heading. They fill the 24 columns from left to right, then the next line."""
 
-    # heading
+    # heading; "": none
     title: str
     # from left to right
     panels: tuple[Panel, ...]
@@ -240,3 +272,14 @@ class Board:
         """All panels from top to bottom."""
         for row in self.rows:
             yield from row.panels
+
+    def find_number(self, title: str) -> int:
+        """Grafana's number of a panel: headings and panels are counted together, from the top. Raises KeyError where none has that title."""
+        number = 0
+        for row in self.rows:
+            number += bool(row.title)
+            for panel in row.panels:
+                number += 1
+                if panel.title == title:
+                    return number
+        raise KeyError(title)

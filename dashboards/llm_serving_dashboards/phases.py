@@ -5,7 +5,7 @@ from __future__ import annotations
 from llm_serving_alerts.records.bands import BATCH, RUNNING, TOKENS, WAITING
 from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.bands import Worst, hide_of_many, make_band
-from llm_serving_dashboards.home import make_limiter
+from llm_serving_dashboards.limiter import make_limiter
 from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit
 from llm_serving_dashboards.queries import RATE, QueryBuilder
 from llm_serving_dashboards.shared_panels import (

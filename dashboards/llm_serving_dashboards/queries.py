@@ -104,6 +104,10 @@ class QueryBuilder:
         matched = ",".join(['alertstate="firing"', matchers, *chosen])
         return f"ALERTS{{{matched}}}"
 
+    def for_board(self, variables: tuple[str, ...]) -> QueryBuilder:
+        """The builder of another dashboard, whose viewers choose by these labels."""
+        return QueryBuilder(self.settings, variables, self._records)
+
     def count_chosen(self, label: str, *more: str) -> str:
         """How many values of a label, and of more beside it, there are in what the viewer chose."""
         record = GPUS if label in GPU_LABELS else _ENGINES if label == "engine" else DOWN

@@ -18,7 +18,7 @@ from llm_serving_alerts.records.bands import (
 )
 from llm_serving_alerts.records.targets import DOWN
 from llm_serving_dashboards.exporter import STATES
-from llm_serving_dashboards.home import LIMITERS
+from llm_serving_dashboards.limiter import LIMITERS
 from llm_serving_dashboards.panels import (
     REPLICA_UID,
     Board,

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.grafana
 MADE = build_dashboards(week_settings())
 EACH = pytest.mark.parametrize("made", MADE, ids=[made.board.uid for made in MADE])
 HOME = "llm-serving-home"
+MATRIX = "Models and checks"
 MODEL = "kv-pressure"
 
 
@@ -91,26 +92,43 @@ def test_choosing_a_model_changes_the_panels_and_the_links(grafana: Grafana, bro
     assert len(before) > 5
     # every model of these hours has the same role
     assert [one.strip() for one in panels["Error rate"].legend] == [MODEL]
-    for title in ("Phases", "TTFT", "KV cache", "Tail", "Node loss"):
-        (link,) = panels[title].links
-        assert parse_qs(urlparse(link).query)["var-model_name"] == [MODEL]
+    # the matrix has its row alone
+    chosen = [parse_qs(urlparse(link).query).get("var-model_name") for link in panels[MATRIX].links]
+    assert [MODEL] in chosen
+    assert all(one in ([MODEL], ["$__all"], None) for one in chosen)
 
 
 def test_links_land_with_variables_and_time(grafana: Grafana, browser: Any) -> None:
     address = grafana.address(HOME, **{"var__model_name": MODEL})
     with looking(browser, address) as seen:
-        links = {title: panel.links for title, panel in seen.panels().items() if panel.links}
-    uids = {made.board.uid for made in MADE}
-    assert len(links) == 9
-    for title, (link,) in links.items():
-        assert urlparse(link).path.split("/")[2] in uids, title
+        links = [link for link in seen.panels()[MATRIX].links if f"var-model_name={MODEL}" in link or "gpu" in link]
+    boards = {made.board.uid: made for made in MADE}
+    # nine checks, what limits the model, three figures, its replicas, and its name
+    assert len({*links}) >= 13
+    for link in dict.fromkeys(links):
+        asked = parse_qs(urlparse(link).query)
+        uid = urlparse(link).path.split("/")[2]
         with looking(browser, f"{link}&kiosk") as landed:
             here = parse_qs(urlparse(landed.page.url).query)
-            assert here["from"] == parse_qs(urlparse(link).query)["from"]
+            assert here["from"] == asked["from"]
             # a page of GPUs has no models
             assert here.get("var-model_name") in (None, [MODEL])
-            assert landed.panels()
+            shown = landed.panels()
             assert landed.complaints == []
+        if number := asked.get("viewPanel"):
+            (alone,) = [one for one in boards[uid].document["panels"] if f"panel-{one['id']}" == number[0]]
+            assert {*shown} == {alone["title"]}
+
+
+def test_the_worst_stands_on_the_first_screen(grafana: Grafana, browser: Any) -> None:
+    """Of 1080 pixels, with the menus around it: the sentence, and the matrix with all of its rows."""
+    with looking(browser, grafana.address(HOME).replace("&kiosk", ""), 1920, 1080) as seen:
+        panels = seen.panels()
+    for title in ("What is wrong", MATRIX):
+        _, top, _, height = panels[title].box
+        assert top + height <= 1080, title
+    words = panels[MATRIX].text
+    assert "page" in words or "ticket" in words
 
 
 def test_every_dashboard_leads_to_the_others(grafana: Grafana, browser: Any) -> None:

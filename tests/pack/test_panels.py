@@ -132,17 +132,17 @@ BUILD = line("llm_serving_exporter_build_info", 1, version="1")
 def test_a_verdict_is_the_record_s_and_not_known_without_one(tmp_path: Path) -> None:
     record, rest = "model:llm_serving_check:verdict", "fleet:llm_serving_check:verdict"
     # somebody else's alert of that name of a check
-    theirs = line("ALERTS", 1, alertname="Theirs", alertstate="firing", severity="critical", check="gpu")
-    fine = line(record, 0, check="gpu", **CHAT)
+    theirs = line("ALERTS", 1, alertname="Theirs", alertstate="firing", severity="critical", check="node_loss")
+    fine = line(record, 0, check="node_loss", **CHAT)
     for series, shown in (
         (fine | BUILD | theirs, 0.0),
-        (fine | line(record, 2, check="gpu", **CODE) | BUILD, 2.0),
-        (fine | line(rest, 1, check="gpu") | BUILD, 1.0),
-        (line(rest, 0, check="gpu") | BUILD, UNKNOWN),
+        (fine | line(record, 2, check="node_loss", **CODE) | BUILD, 2.0),
+        (fine | line(rest, 1, check="node_loss") | BUILD, 1.0),
+        (line(rest, 0, check="node_loss") | BUILD, UNKNOWN),
         (line(record, 0, check="kv", **CHAT) | BUILD | theirs, UNKNOWN),
         (theirs, DEAD),
     ):
-        assert not judge(tmp_path, "home", "GPUs", series, [({}, shown)])
+        assert not judge(tmp_path, "node-loss", "Check", series, [({}, shown)])
 
 
 def test_a_check_without_a_verdict_stands_with_the_reason(tmp_path: Path) -> None:

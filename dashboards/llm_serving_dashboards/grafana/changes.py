@@ -53,6 +53,7 @@ _EVERY_PANEL_REMOVED = (
     "links",
     "transparent",
 )
+_SENTENCE_PIXELS = 20
 _BOUNDS: Mapping[str, Any] = {
     f"{_DEFAULTS}.min": lambda panel: panel.minimum,
     f"{_DEFAULTS}.max": lambda panel: panel.maximum,
@@ -91,6 +92,10 @@ _STAT: Changes[Panel] = Changes(
         **_EVERY_PANEL_ADDED,
         **_BOUNDS,
         "options.wideLayout": True,
+        # lines of one size, however many there are
+        "options.text": lambda panel: (
+            {"titleSize": _SENTENCE_PIXELS, "valueSize": _SENTENCE_PIXELS} if panel.sentences else None
+        ),
         "options.showPercentChange": False,
         "options.percentChangeColorMode": "standard",
     },

@@ -93,9 +93,10 @@ def _write_variable(name: str, board: Board, queries: QueryBuilder) -> Json:
 def _lay_out(rows: Iterable[Row], identity: tuple[str, ...]) -> Iterable[Json]:
     number, top = 0, 0
     for row in rows:
-        number += 1
-        yield render_row(row.title, number, {"x": 0, "y": top, "w": COLUMNS, "h": _ROW_HEIGHT})
-        top += _ROW_HEIGHT
+        if row.title:
+            number += 1
+            yield render_row(row.title, number, {"x": 0, "y": top, "w": COLUMNS, "h": _ROW_HEIGHT})
+            top += _ROW_HEIGHT
         left = line = 0
         for panel in row.panels:
             if left + panel.width > COLUMNS:

@@ -6,7 +6,7 @@ from typing import Any
 
 from grafanalib import core
 
-from llm_serving_dashboards.panels import REPLICA_UID, Column, Panel, ThresholdStep, Unit
+from llm_serving_dashboards.panels import REPLICA_UID, Column, Link, Panel, Query, ThresholdStep, Unit, ValueMapping
 
 Json = dict[str, Any]
 
@@ -25,14 +25,21 @@ def write_threshold_steps(steps: tuple[ThresholdStep, ...]) -> list[Json]:
 
 
 def write_value_mappings(panel: Panel) -> list[Json]:
+    """A panel's values in words."""
+    return _write_mappings(panel.mappings)
+
+
+def _write_mappings(mappings: tuple[ValueMapping, ...]) -> list[Json]:
     """Values in words. For no data grafanalib has no class."""
     items = [
-        core.StatValueMappingItem(one.text, f"{one.value:g}", str(one.colour), index)
-        for index, one in enumerate(panel.mappings)
+        core.StatValueMappingItem(
+            one.text, one.value if isinstance(one.value, str) else f"{one.value:g}", str(one.colour), index
+        )
+        for index, one in enumerate(mappings)
         if one.value is not None
     ]
     found: list[Json] = [core.StatValueMappings(*items).to_json_data()] if items else []
-    for index, one in enumerate(panel.mappings):
+    for index, one in enumerate(mappings):
         if one.value is None:
             result = {"text": one.text, "color": str(one.colour), "index": index}
             found.append({"type": "special", "options": {"match": "null+nan", "result": result}})
@@ -55,8 +62,18 @@ def choose_soft_maximum(panel: Panel) -> float | None:
     return _SOFT_MAXIMUM.get(panel.unit)
 
 
+def write_link(link: Link) -> list[Json]:
+    """A click opens what the link leads to, in the same window."""
+    chosen = "".join(f"&var-{name}={value}" for name, value in link.chosen)
+    alone = f"&viewPanel=panel-{link.panel}" if link.panel is not None else ""
+    url = f"/d/{link.uid}?${{__url_time_range}}&var-datasource=${{datasource}}{chosen}{alone}"
+    return [{"title": "Details", "url": url, "targetBlank": False}]
+
+
 def write_detail_links(panel: Panel) -> list[Json] | None:
     """A click on the value opens the details, with the variables and the time range of this dashboard."""
+    if panel.link is not None:
+        return write_link(panel.link)
     if not panel.detail_uid:
         return None
     url = f"/d/{panel.detail_uid}?${{__url_time_range}}&${{__all_variables}}"
@@ -76,28 +93,38 @@ def write_transformations(panel: Panel) -> list[Json]:
         return [{"id": "renameByRegex", "options": shortened}]
     if not panel.columns:
         return []
-    names = [_name_field(column, panel) for column in panel.columns]
+    names = [_name_field(column.source, panel) for column in panel.columns]
     first = panel.columns[0]
+    organized: Json = {
+        "indexByName": {name: place for place, name in enumerate(names)},
+        "renameByName": {name: column.title for name, column in zip(names, panel.columns, strict=True)},
+    }
+    if panel.sorted_by is None:
+        # names in alphabetical order, values from the largest
+        kept, before, after = names, [], [_sort(first.title, isinstance(first.source, int))]
+    else:
+        by = _name_field(panel.sorted_by, panel)
+        # Grafana sorts by one field, and keeps the order of what is equal
+        kept, before, after = [*names, by], [_sort(names[0], False), _sort(by, True)], []
+        organized["excludeByName"] = {by: True}
     return [
         {"id": "labelsToFields", "options": {"mode": "columns"}},
         {"id": "merge", "options": {}},
-        {"id": "filterFieldsByName", "options": {"include": {"names": names}}},
-        {
-            "id": "organize",
-            "options": {
-                "indexByName": {name: place for place, name in enumerate(names)},
-                "renameByName": {name: column.title for name, column in zip(names, panel.columns, strict=True)},
-            },
-        },
-        # names in alphabetical order, values from the largest
-        {"id": "sortBy", "options": {"sort": [{"field": first.title, "desc": isinstance(first.source, int)}]}},
+        {"id": "filterFieldsByName", "options": {"include": {"names": kept}}},
+        *before,
+        {"id": "organize", "options": organized},
+        *after,
     ]
 
 
-def _name_field(column: Column, panel: Panel) -> str:
-    if isinstance(column.source, str):
-        return column.source
-    return "Value" if len(panel.queries) == 1 else f"Value #{name_query(column.source)}"
+def _sort(field: str, descending: bool) -> Json:
+    return {"id": "sortBy", "options": {"sort": [{"field": field, "desc": descending}]}}
+
+
+def _name_field(source: str | int, panel: Panel) -> str:
+    if isinstance(source, str):
+        return source
+    return "Value" if len(panel.queries) == 1 else f"Value #{name_query(source)}"
 
 
 _CELL = "${__value.raw:percentencode}"
@@ -120,13 +147,18 @@ def write_overrides(panel: Panel) -> list[Json]:
     ]
     # else a cell without a value would show the sentence for a table without rows
     blank: list[Json] = [{"id": "noValue", "value": "–"}] if panel.may_be_empty else []  # a dash, as in our documents
+    for number, query in enumerate(panel.queries):
+        if own := _write_own(query):
+            found.append({"matcher": {"id": "byFrameRefID", "options": name_query(number)}, "properties": own})
     for column in panel.columns:
+        properties = [*blank, *_write_cell(column)]
         if isinstance(column.source, str):
-            linked = [write_replica_link(REPLICA_UID, _CELL)] if column.source == "target" else []
-            if blank or linked:
-                found.append({"matcher": {"id": "byName", "options": column.title}, "properties": [*blank, *linked]})
+            if column.source == "target":
+                properties.append({"id": "links", "value": [write_replica_link(REPLICA_UID, _CELL)]})
+            if properties:
+                found.append({"matcher": {"id": "byName", "options": column.title}, "properties": properties})
             continue
-        properties: list[Json] = [{"id": "unit", "value": column.unit.value}, *blank]
+        properties.insert(0, {"id": "unit", "value": column.unit.value})
         if column.unit is Unit.MILLISECONDS_SINCE:
             # words, not a number
             properties += [{"id": "custom.align", "value": "left"}, {"id": "custom.width", "value": 120}]
@@ -139,3 +171,30 @@ def write_overrides(panel: Panel) -> list[Json]:
             properties.append({"id": "custom.cellOptions", "value": {"type": "color-text"}})
         found.append({"matcher": {"id": "byName", "options": column.title}, "properties": properties})
     return found
+
+
+def _write_own(query: Query) -> list[Json]:
+    """What the series of a query have otherwise than the panel."""
+    unit: list[Json] = [{"id": "unit", "value": query.unit.value}] if query.unit is not None else []
+    colour: list[Json] = (
+        [{"id": "color", "value": {"mode": "fixed", "fixedColor": query.colour}}] if query.colour else []
+    )
+    return [*unit, *colour]
+
+
+def _write_cell(column: Column) -> list[Json]:
+    """How the cells of a column look, and where they lead."""
+    properties: list[Json] = []
+    if column.mappings:
+        properties.append({"id": "mappings", "value": _write_mappings(column.mappings)})
+        properties.append({"id": "custom.cellOptions", "value": {"type": "color-background", "mode": "basic"}})
+        properties.append({"id": "custom.align", "value": "center"})
+    if column.link is not None:
+        properties.append({"id": "links", "value": write_link(column.link)})
+    if column.hidden:
+        # of Grafana 12.0 and 12.1, and since then
+        properties.append({"id": "custom.hidden", "value": True})
+        properties.append({"id": "custom.hideFrom.viz", "value": True})
+    if column.width is not None:
+        properties.append({"id": "custom.width", "value": column.width})
+    return properties

@@ -86,7 +86,9 @@ def _write_stat(panel: Panel, common: Json, overrides: list[Json]) -> Any:
         mappings=write_value_mappings(panel),
         overrides=overrides,
         color={"mode": choose_colour_mode(panel)},
-        colorMode="background" if panel.mappings else "value",
+        colorMode="background" if panel.mappings or panel.sentences else "value",
+        textMode="value_and_name" if panel.sentences else "auto",
+        orientation="horizontal" if panel.sentences else "auto",
         graphMode="none",
         noValue=None,
         # the class would show the mean of the range

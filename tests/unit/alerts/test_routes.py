@@ -13,6 +13,7 @@ from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.routes import INHIBITIONS, ONE_PAGE, ONE_TICKET, alertmanager_config, alertmanager_files
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings_file import default_settings
+from llm_serving_exporter.errors import ConfigError
 from tests.support.builders.alertexamples import EVERYTHING, IDENTITY, example_alerts, settings_of
 from tests.support.paths import ROOT
 from tests.support.servers.alertmanager import write_config
@@ -42,6 +43,15 @@ def test_the_committed_files_are_those_of_the_default_settings() -> None:
     generated = {COMMITTED / name for name in files}
     stray = [path for path in COMMITTED.rglob("*") if path.is_file() and path not in generated]
     assert [path.name for path in stray] == ["prometheus.example.yml"]
+
+
+def test_receivers_are_called_as_the_settings_say(tmp_path: Path) -> None:
+    settings = settings_of("receivers: {critical: on-call, warning: slack/llm}\n", tmp_path)
+    write_config(alertmanager_files(settings), tmp_path)
+    told = {severity: receivers(tmp_path / "alertmanager.yml", {"severity": severity}) for severity in RECEIVER_OF}
+    assert told == {"critical": ["on-call"], "warning": ["slack/llm"], "info": ["nobody"]}
+    with pytest.raises(ConfigError, match="two of them have one name"):
+        alertmanager_config(settings_of("receivers: {critical: tickets}\n", tmp_path))
 
 
 @pytest.mark.parametrize("text", ["", EVERYTHING + IDENTITY, "identity_labels: [cluster]\n"])

@@ -178,8 +178,8 @@ retired:
         ("labels: {team: a}\nlabels: {team: b}", "labels: the key is given twice (lines 1 and 2). Keep one of them."),
         # types
         ("- alerts", "must be a mapping (key: value), not a list. Known here: alerts, baseline, burn, dashboard_url, drill, "
-         "evaluation_delay, external_labels, identity_labels, labels, memory, node_loss, panels, queries_url, renamed_labels, "
-         "retired, runbook_url, runtimes, scrape_interval, severity_cap, slo."),
+         "evaluation_delay, external_labels, identity_labels, labels, memory, node_loss, panels, queries_url, receivers, "
+         "renamed_labels, retired, runbook_url, runtimes, scrape_interval, severity_cap, slo."),
         ("alerts: []", "alerts: must be a mapping (key: value), not a list. Write alerts: {PreemptionStorm: off}."),
         ("alerts: off", "alerts: must be a mapping (key: value), not true or false. Write alerts: {PreemptionStorm: off}."),
         ("alerts: {PreemptionStorm: [off]}",
@@ -212,6 +212,9 @@ retired:
         ("baseline: {since: yesterday}", 'baseline.since: "yesterday" is not a time. Write it as in 2026-01-31T08:00:00Z.'),
         ("baseline: {history: 7d}", "baseline.history: 1w of history leaves nothing of the seven days that a baseline covers. "
          "Write 6d or less."),
+        ("receivers: {critical: on call (night)}", 'receivers.critical: "on call (night)" is not the name of a receiver. '
+         "Begin it with a letter, and write letters, digits, spaces and any of . _ / -."),
+        ("receivers: {page: oncall}", "receivers.page: this key is not known. Known here: critical, warning."),
         # ranges and scrapes
         ("scrape_interval: 2m", "scrape_interval: the rules' ranges of 5m would not hold four scrapes. Scrape every 1m15s or more often."),
         ("scrape_interval: 1m\nalerts: {Stalled: {range: 3m}}",

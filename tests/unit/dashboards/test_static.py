@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from llm_serving_alerts.settings_file import default_settings
-from llm_serving_dashboards import exporter, home
+from llm_serving_dashboards import exporter
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.grafana.document import SCHEMA_VERSION, TAG
+from llm_serving_dashboards.home_matrix import CHECKS
+from llm_serving_dashboards.limiter import LIMITERS
 from llm_serving_dashboards.queries import list_record_labels
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX, Kind
@@ -161,19 +163,60 @@ def test_rates_are_over_what_a_point_covers(uid: str) -> None:
 def test_links_lead_to_dashboards(uid: str) -> None:
     for panel in panels(uid):
         for link in panel["fieldConfig"]["defaults"].get("links", ()):
-            assert link["url"].removeprefix("/d/").partition("?")[0] in BOARDS
-            # the time and the choice of here
+            board = link["url"].removeprefix("/d/").partition("?")[0]
+            # a sentence says itself where it leads
+            assert board in BOARDS or board == "${__field.labels.board}"
+            # the time and the choice of here, or of the series
             assert "${__url_time_range}" in link["url"]
-            assert "${__all_variables}" in link["url"]
+            assert "${__all_variables}" in link["url"] or "&var-model_name=${__field.labels." in link["url"]
     (menu,) = DOCUMENTS[uid]["links"]
     assert menu["keepTime"]
     assert menu["includeVars"]
     assert menu["tags"] == [TAG]
 
 
-def test_every_verdict_of_the_home_page_leads_to_its_details() -> None:
-    links = [link for panel in panels("llm-serving-home") for link in panel["fieldConfig"]["defaults"].get("links", ())]
-    assert len(links) == 9
+def test_every_cell_of_the_matrix_leads_to_the_panel_that_shows_why() -> None:
+    """With the model of its row: Grafana's number of a panel that this very document has under that title."""
+    (matrix,) = (panel for panel in panels("llm-serving-home") if panel["title"] == "Models and checks")
+    links = {
+        one["matcher"]["options"]: url
+        for one in matrix["fieldConfig"]["overrides"]
+        for found in one["properties"]
+        if found["id"] == "links"
+        for url in [found["value"][0]["url"]]
+    }
+    assert len(links) == 1 + 9 + 5
+    for check, (title, _, why) in CHECKS.items():
+        path, _, query = links[title].partition("?")
+        uid = path.removeprefix("/d/")
+        assert uid == check.dashboard
+        number = int(query.rpartition("viewPanel=panel-")[2])
+        (there,) = (panel for panel in DOCUMENTS[uid]["panels"] if panel["id"] == number)
+        assert there["title"] == why
+        assert "${__url_time_range}" in query
+        by_model = "&var-model_name=${__data.fields.model_name:percentencode}" in query
+        # of cards no model can be chosen
+        assert by_model == ("model_name" in BOARDS[uid].board.variables)
+
+
+def test_the_first_screen_is_the_sentence_and_the_matrix() -> None:
+    """1080 pixels hold 25 rows of 38 pixels below the bars of Grafana and its variables."""
+    first, second, *others = DOCUMENTS["llm-serving-home"]["panels"]
+    assert [first["title"], second["title"]] == ["What is wrong", "Models and checks"]
+    assert (first["type"], second["type"]) == ("stat", "table")
+    end = second["gridPos"]["y"] + second["gridPos"]["h"]
+    assert end <= 25
+    assert all(panel["gridPos"]["y"] >= end for panel in others)
+
+
+def test_the_worst_row_is_the_first_and_how_grave_it_is_is_not_shown() -> None:
+    (matrix,) = (panel for panel in panels("llm-serving-home") if panel["title"] == "Models and checks")
+    merge, names, alphabet, gravest, organize = matrix["transformations"][1:]
+    assert merge["id"] == "merge"
+    assert "Value #A" in names["options"]["include"]["names"]
+    assert alphabet["options"]["sort"] == [{"field": "name", "desc": False}]
+    assert gravest["options"]["sort"] == [{"field": "Value #A", "desc": True}]
+    assert organize["options"]["excludeByName"] == {"Value #A": True}
 
 
 def test_alerts_lead_to_dashboards() -> None:
@@ -190,7 +233,7 @@ def test_alerts_lead_to_dashboards() -> None:
 
 
 def test_states_are_those_that_there_are() -> None:
-    assert {state for state, _ in home.LIMITERS} == {state.value for state in Limiter}
+    assert {state for state, _ in LIMITERS} == {state.value for state in Limiter}
     assert {state for state, _ in exporter.STATES} == {state.value for state in State}
 
 
