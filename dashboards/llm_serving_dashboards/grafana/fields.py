@@ -154,7 +154,7 @@ def write_overrides(panel: Panel) -> list[Json]:
         properties = [*blank, *_write_cell(column)]
         if isinstance(column.source, str):
             if column.source == "target":
-                properties.append({"id": "links", "value": [write_replica_link(REPLICA_UID, _CELL)]})
+                properties.append(write_replica_link(REPLICA_UID, _CELL))
             if properties:
                 found.append({"matcher": {"id": "byName", "options": column.title}, "properties": properties})
             continue
