@@ -10,7 +10,7 @@ from llm_serving_exporter.config.file import ConfigFile
 from llm_serving_exporter.config.options import Settings, build_section, plain_keys
 from llm_serving_exporter.config.target_keys import DcgmSettings, DeviceExporterSettings, TargetSettings
 from llm_serving_exporter.config.types import Config, DcgmConfig, ScrapeConfig
-from llm_serving_exporter.config.warnings import target_warnings
+from llm_serving_exporter.config.warnings import target_warnings, unused_warnings
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.schema.context import Context
 from llm_serving_exporter.schema.keys import read_keys
@@ -78,11 +78,9 @@ def refuse_dcgm_timeout(settings: Settings) -> None:
 
 def dcgm_warnings(config: Config, settings: Settings, file: ConfigFile, host_name: str) -> Iterator[str]:
     """What is odd about how dcgm-exporter is read, and what is set for one that is not read."""
-    node, place = file.find_key("dcgm")
     dcgm = config.dcgm
     if dcgm is None:
-        if isinstance(node, dict) and node:
-            yield f"{place}: not used, because dcgm.url is not set"
+        yield from unused_warnings(file, "dcgm")
         return
     where = settings["dcgm.url"].place
     if not config.gpu.enabled:
@@ -93,11 +91,9 @@ def dcgm_warnings(config: Config, settings: Settings, file: ConfigFile, host_nam
 
 def device_exporter_warnings(config: Config, settings: Settings, file: ConfigFile, host_name: str) -> Iterator[str]:
     """What is odd about how the exporter of other GPUs is read, and what is set for one that is not read."""
-    node, place = file.find_key("device_exporter")
     found = config.device_exporter
     if found is None:
-        if isinstance(node, dict) and node:
-            yield f"{place}: not used, because device_exporter.url is not set"
+        yield from unused_warnings(file, "device_exporter")
         return
     where = settings["device-exporter.url"].place
     if config.dcgm is not None:

@@ -11,7 +11,7 @@ from llm_serving_exporter.config.file import ConfigFile
 from llm_serving_exporter.config.options import Settings, build_section, plain_keys
 from llm_serving_exporter.config.target_keys import OtlpSettings, TargetSettings
 from llm_serving_exporter.config.types import Config, OtlpConfig
-from llm_serving_exporter.config.warnings import target_warnings
+from llm_serving_exporter.config.warnings import target_warnings, unused_warnings
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.schema.context import Context
 from llm_serving_exporter.schema.keys import read_keys
@@ -53,11 +53,9 @@ def read_otlp(settings: Settings, file: ConfigFile, context: Context) -> OtlpCon
 
 def otlp_warnings(config: Config, settings: Settings, file: ConfigFile, host_name: str) -> Iterator[str]:
     """What is odd about how series are sent, and what is set where none is."""
-    node, place = file.find_key("otlp")
     otlp = config.otlp
     if otlp is None:
-        if isinstance(node, dict) and node:
-            yield f"{place}: not used, because otlp.url is not set"
+        yield from unused_warnings(file, "otlp")
         return
     server = Target("otlp", otlp.url, interval_seconds=otlp.interval_seconds, http=otlp.http)
     yield from target_warnings([Placed(server, settings["otlp.url"].place)], host_name)

@@ -8,6 +8,7 @@ from math import isclose
 
 from llm_serving_exporter.config.checks import Placed
 from llm_serving_exporter.config.discovery_types import DiscoverySection
+from llm_serving_exporter.config.file import ConfigFile
 from llm_serving_exporter.config.types import SloConfig
 from llm_serving_exporter.model.target import HttpSettings, Secret, Target
 from llm_serving_exporter.normalise.mapping import Runtime
@@ -47,6 +48,13 @@ def slo_warnings(slo: SloConfig, edges: Edges, runtime: str) -> Iterator[str]:
 
 def _seconds(seconds: float) -> str:
     return f"{seconds:g} s"
+
+
+def unused_warnings(file: ConfigFile, section: str) -> Iterator[str]:
+    """What a section of the file says in vain, because the address that it is about is not set."""
+    node, place = file.find_key(section)
+    if isinstance(node, dict) and node:
+        yield f"{place}: not used, because {section}.url is not set"
 
 
 def target_warnings(targets: Sequence[Placed], host_name: str) -> Iterator[str]:

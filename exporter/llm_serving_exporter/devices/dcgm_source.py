@@ -40,9 +40,7 @@ class DcgmSource:
             readings = self._read(started)
         except Exception as error:
             log.exception("reading dcgm-exporter failed; this is a bug, please report it")
-            detail = f"internal error ({type(error).__name__}); the log has the traceback"
-            failed = self._page.fail(started, Stage.GPU, FailureReason.INTERNAL, detail)
-            readings = DcgmReadings(failed, self._monotonic())
+            readings = DcgmReadings(self._page.fail_for_fault(started, error), self._monotonic())
         self._log_change(readings)
         return readings
 

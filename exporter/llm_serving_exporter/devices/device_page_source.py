@@ -73,6 +73,11 @@ class DevicePage:
         """The attempt that ends now, for a reason."""
         return Attempt(stage, reason, detail, self._wall(), self._monotonic() - started, status, page_bytes)
 
+    def fail_for_fault(self, started: float, error: Exception) -> Attempt:
+        """The attempt that a fault of the exporter's own ended. Its traceback is for the caller to log."""
+        detail = f"internal error ({type(error).__name__}); the log has the traceback"
+        return self.fail(started, Stage.GPU, FailureReason.INTERNAL, detail)
+
     def close(self) -> None:
         """Ends the connection; may be called twice."""
         self._client.close()

@@ -54,8 +54,7 @@ class DeviceExporterSource:
             readings = self._read(started)
         except Exception as error:
             log.exception("reading the device exporter failed; this is a bug, please report it")
-            detail = f"internal error ({type(error).__name__}); the log has the traceback"
-            readings = self._fail(self._page.fail(started, Stage.GPU, FailureReason.INTERNAL, detail))
+            readings = self._fail(self._page.fail_for_fault(started, error))
         self._log_change(readings)
         return readings
 
