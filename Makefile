@@ -21,7 +21,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(PYTHON_ENV)/pycache
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo drill test test-steady test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-hardware check docs generate sample kustomize golden bench format fuzz lock audit dist deb sbom clean
+.PHONY: help demo drill test test-steady test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-deb test-hardware check docs generate sample kustomize golden bench format fuzz lock audit dist deb sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,9 +63,13 @@ test-grafana: $(DEVELOPS) ## every dashboard in the Grafana that GRAFANA_URL nam
 test-kubernetes: $(DEVELOPS) ## against the Kubernetes API server that KUBE_APISERVER names; CONTRIBUTING.md says what that takes
 	$(BIN)/python -m pytest -m kubernetes $(ARGS)
 
-test-packages: $(DEVELOPS) ## the Helm chart, the kustomizations and the Debian package, with helm, kubeconform and nfpm; builds them where Go is there
-	@$(TOOLS) promtool helm kubeconform actionlint nfpm
-	$(BIN)/python -m pytest tests/unit/deploy -m "" $(ARGS)
+test-packages: $(DEVELOPS) ## the Helm chart and the kustomizations, with helm and kubeconform; builds them where Go is there
+	@$(TOOLS) promtool helm kubeconform actionlint
+	$(BIN)/python -m pytest tests/unit/deploy $(ARGS)
+
+test-deb: $(DEVELOPS) ## the Debian package, with nfpm, which it builds where Go is there; makes it twice and installs it over an overlay: minutes
+	@$(TOOLS) nfpm
+	$(BIN)/python -m pytest tests/unit/deploy/test_deb.py -m deb $(ARGS)
 
 test-hardware: $(DEVELOPS) ## against a real NVIDIA GPU
 	$(BIN)/python -m pytest -m hardware $(ARGS)

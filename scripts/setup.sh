@@ -122,7 +122,7 @@ need_named_tool() {
     helm) need_built helm helm.sh/helm/v3/cmd/helm@v3.22.0 "rendering the Helm chart" ;;
     kubeconform) need_built kubeconform github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0 "checking manifests against schemas" ;;
     actionlint) need_built actionlint github.com/rhysd/actionlint/cmd/actionlint@v1.7.7 "checking the workflow of the forge" ;;
-    # the newest that needs no module beside the mirrors' usual ones
+    # the newest that was tried
     nfpm) need_built nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4 "making the Debian package" ;;
     promtool3 | prometheus3) need_prometheus3 "$1" ;;
     otelcol) need_otelcol ;;
