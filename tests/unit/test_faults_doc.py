@@ -11,7 +11,7 @@ DOCUMENT = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
 TESTS = ROOT / "tests"
 SECTIONS = {
     "Network", "The metrics page", "The runtime", "NVML and driver", "GPUs", "Clock", "Disk and files",
-    "Connections and threads", "Configuration", "Kubernetes", "Prometheus and Alertmanager", "Signals",
+    "Connections and threads", "Configuration", "Kubernetes", "Prometheus and Alertmanager", "A receiver of OTLP", "Signals",
 }  # fmt: skip
 ROW = re.compile(r"^\| (?P<fault>[^|]+) \| (?P<seen>[^|]+) \| (?P<shown>[^|]+) \|$", re.MULTILINE)
 TEST = re.compile(r"`(?P<file>[\w/]+\.py)::(?P<name>\w+)(?:\[(?P<case>[^\]]+)\])?`")

@@ -26,6 +26,7 @@ from tests.support.builders.snapshots import snapshot_of
 from tests.support.paths import ROOT, TESTS
 from tests.support.servers.prometheus_server import PrometheusServer
 from tests.support.servers.server_process import find_program, program
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 from tests.unit.otlp.test_sender import canonical, read_page
 from tests.unit.test_golden import rendered
 
@@ -84,6 +85,18 @@ def test_a_series_that_has_gone_is_stale_at_once(tmp_path: Path) -> None:
             assert prometheus.query(f"last_over_time(llm_serving_{name}[5m])")
             assert prometheus.query(f"llm_serving_{name}") == []
         assert prometheus.query("llm_serving_target_up")
+
+
+def test_whoever_closes_leaves_nothing_that_looks_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("llm_serving_exporter.otlp.sender._CLOSE_SECONDS", PATIENCE_SECONDS)
+    with receiving(tmp_path / "otlp") as prometheus:
+        sender = Sender(OtlpConfig(prometheus.url, PATH, interval_seconds=0.1), read_golden, ())
+        sender.start()
+        wait_until(lambda: prometheus.query("llm_serving_requests_running"), "the series")
+        sender.close()
+        assert prometheus.query("last_over_time(llm_serving_requests_running[5m])")
+        for name in ("requests_running", "decode_tokens_total", "time_to_first_token_seconds_bucket", "target_info"):
+            assert prometheus.query(f"llm_serving_{name}") == []
 
 
 def test_the_names_of_the_conventions_are_stored_beside_ours(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
@@ -281,6 +282,32 @@ def test_whoever_closes_ends_its_series(receiver: Receiver, patient: None) -> No
     assert all((set(one.samples), one.ended) == ({SERIES}, set()) for one in before)
     assert (last.samples, last.ended) == ({}, {SERIES})
     assert min(last.times) > max(before[-1].times)
+
+
+def test_a_receiver_that_hangs_at_the_end_is_left_behind(receiver: Receiver) -> None:
+    sender = start_sender(receiver)
+    receiver.held.clear()
+    before = time.monotonic()
+    sender.close()  # its requests may take as long as PATIENCE_SECONDS
+    assert time.monotonic() - before < PATIENCE_SECONDS / 2
+
+
+def test_nothing_is_kept_for_a_receiver_that_is_gone(receiver: Receiver) -> None:
+    bed = Bed(receiver)
+    bed.show()
+    bed.send()
+
+    def weigh() -> tuple[int, int]:
+        return sum(kept.size_bytes for kept in bed.sender._received.values()), len(bed.sender._starts._own)
+
+    before, receiver.status = weigh(), 503
+    for tokens in range(1000, 1050):
+        bed.now += 0.1
+        bed.show(tokens=tokens)
+        assert not bed.sender.send()
+    assert weigh() == before
+    receiver.status = 200
+    assert bed.send().ended == set()
 
 
 @pytest.mark.parametrize(
