@@ -131,8 +131,8 @@ def check_command(block: Block, words: list[str], capsys: pytest.CaptureFixture[
     if program == OURS:
         check_flags(block, words, capsys)
         if not block.needs:
-            words, _, output = split_redirection(words)
-            assert run_ours(words, url) == 0, (str(block), words)
+            words, output = split_redirection(words)
+            assert (main(words[1:]) if output else run_ours(words, url)) == 0, (str(block), words)
             if output:
                 Path(output).write_text(capsys.readouterr().out)
     elif program in CHECKERS:
@@ -147,12 +147,10 @@ def check_command(block: Block, words: list[str], capsys: pytest.CaptureFixture[
         check_harmless(block, words)
 
 
-def split_redirection(words: list[str]) -> tuple[list[str], str, str]:
-    """The command, and the file that its output goes to."""
-    if ">" not in words:
-        return words, "", ""
-    at = words.index(">")
-    return words[:at], ">", words[at + 1]
+def split_redirection(words: list[str]) -> tuple[list[str], str]:
+    """The command, and the file that its output goes to; empty where it is printed."""
+    at = words.index(">") if ">" in words else len(words)
+    return words[:at], "".join(words[at + 1 :])
 
 
 def check_flags(block: Block, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
