@@ -27,6 +27,7 @@ def build_board(queries: QueryBuilder) -> Board:
         "How close is decode to the memory bandwidth ceiling, and all work to the compute ceiling, according to each source?",
         VARIABLES,
         (
+            Row("Roofline", _make_roof_panels(queries)),
             Row("Ceiling ratios", _make_ceiling_panels(queries)),
             Row("Memory traffic and tokens", _make_traffic_panels(queries)),
             Row("Batch and intensity", _make_batch_panels(queries)),
@@ -35,13 +36,11 @@ def build_board(queries: QueryBuilder) -> Board:
     )
 
 
-def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+def _make_roof_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     compute = queries.select_one("compute_ceiling_ratio", *ENGINE)
-    reached, usual = (
-        queries.select(f"model_gpu:llm_serving_bandwidth_ceiling:{what}") for what in ("ratio", "median7d")
-    )
-    of_kind = queries.match_on("model_name", "role", "gpu_name", "source")
+    reached = queries.select("model_gpu:llm_serving_bandwidth_ceiling:ratio")
     return (
+        make_roof(queries, 12, 12),
         make_time_series(
             "MBU and MFU by model",
             "MBU: memory traffic over the peak bandwidth, from the best source that is not suspect. MFU: FLOPs over the dense tensor peak, averaged over the "
@@ -49,9 +48,19 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Unit.RATIO,
             Query(reached, "MBU ({{source}}) {{model_name}} {{gpu_name}}"),
             Query(queries.aggregate("avg", compute, "model_name", "role"), f"MFU {MODEL}"),
-            width=8,
+            width=12,
+            height=12,
             minimum=0,
         ),
+    )
+
+
+def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    reached, usual = (
+        queries.select(f"model_gpu:llm_serving_bandwidth_ceiling:{what}") for what in ("ratio", "median7d")
+    )
+    of_kind = queries.match_on("model_name", "role", "gpu_name", "source")
+    return (
         make_band(
             queries,
             "Bandwidth ceiling ratio (MBU) by replica",
@@ -60,9 +69,8 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Unit.RATIO,
             BANDWIDTH,
             Worst.LOWEST,
-            width=8,
+            width=6,
         ),
-        make_roof(queries),
         make_band(
             queries,
             "Decode ceiling ratio by replica",
@@ -70,7 +78,7 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Unit.RATIO,
             DECODE,
             Worst.LOWEST,
-            width=8,
+            width=6,
         ),
         make_band(
             queries,
@@ -79,7 +87,7 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Unit.RATIO,
             COMPUTE,
             Worst.LOWEST,
-            width=8,
+            width=6,
         ),
         make_time_series(
             "MBU against the baseline, by GPU model",
@@ -87,7 +95,7 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "low, something else slows the steps down: compare clocks of the GPUs, then the host's CPU.",
             Unit.RATIO,
             Query(f"{reached} / {of_kind} {usual}", "{{model_name}} {{gpu_name}} {{source}}"),
-            width=8,
+            width=6,
             minimum=0,
             may_be_empty="the history is too short",
             **draw_thresholds(warn_below(queries.settings.panels.bandwidth_below)),
