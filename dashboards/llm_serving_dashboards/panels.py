@@ -69,6 +69,8 @@ class Draw(StrEnum):
     LINE = "line"
     # thick: what the others are compared with
     MAIN = "main"
+    # the same, of the one that a board is about
+    OWN = "own"
     # upper edge of a band: the space down to the edge of the query after it is filled
     TOP_EDGE = "top edge"
     BOTTOM_EDGE = "bottom edge"

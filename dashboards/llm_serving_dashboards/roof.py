@@ -17,7 +17,7 @@ _LOWEST, _HIGHEST = 0.001, 10.0
 _TRAIL, _STEP = "24h", "1h"
 
 
-def make_roof(queries: QueryBuilder, width: int = 8, height: int = 8) -> Panel:
+def make_roof(queries: QueryBuilder, width: int, height: int) -> Panel:
     """The picture of the chosen models."""
     return Panel(
         "Roofline",
@@ -38,7 +38,7 @@ def make_roof(queries: QueryBuilder, width: int = 8, height: int = 8) -> Panel:
         height,
         axes=(
             Axis("arithmetic intensity over the ridge's", Unit.TIMES, _LOWEST, _HIGHEST),
-            Axis("FLOPs over the peak's", Unit.RATIO, _LOWEST, 2.0),
+            Axis("FLOPs over the peak's", Unit.RATIO, _LOWEST, 1.0),
         ),
         marks=(
             Mark("roof", "text"),

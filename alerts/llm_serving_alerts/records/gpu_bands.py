@@ -63,8 +63,7 @@ def gpu_bands(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     )
     edges = tuple(rule for figure in FIGURES for rule in _take_edges(by, figure))
     return (
-        Group("llm-serving.bands.gpus", tuple(_list_by_gpu(dialect)), every),
-        Group("llm-serving.bands.gpu-medians", medians, every),
+        Group("llm-serving.bands.gpus", (*_list_by_gpu(dialect), *medians), every),
         Group("llm-serving.bands.gpu-edges", edges, every),
     )
 

@@ -118,7 +118,7 @@ def test_a_replica_stands_before_its_peers_and_no_others(tmp_path: Path) -> None
     panel = PANELS["replica", "Waiting requests"]
     series = [*queues(0, 1, 2, 3, 4, model="chat"), *queues(7, 7, 7, 7, 7, model="code")]
     asked = {
-        chosen(panel, Draw.MAIN, "chat-4"): {of_target(4): 4.0},
+        chosen(panel, Draw.OWN, "chat-4"): {of_target(4): 4.0},
         chosen(panel, Draw.BEHIND, "chat-4"): {of_target(number): float(number) for number in range(4)},
         f"round({chosen(panel, Draw.TOP_EDGE, 'chat-4')}, 0.1)": {of_model("chat", rank="p90"): 3.6},
     }
@@ -128,7 +128,7 @@ def test_a_replica_stands_before_its_peers_and_no_others(tmp_path: Path) -> None
 def test_more_than_fifty_peers_are_a_band_only(tmp_path: Path) -> None:
     panel = PANELS["replica", "Waiting requests"]
     asked = {
-        chosen(panel, Draw.MAIN, "chat-4"): {of_target(4): 4.0},
+        chosen(panel, Draw.OWN, "chat-4"): {of_target(4): 4.0},
         chosen(panel, Draw.BEHIND, "chat-4"): {},
         chosen(panel, Draw.BOTTOM_EDGE, "chat-4"): {of_model("chat", rank="p10"): 5.0},
     }
