@@ -116,6 +116,8 @@ class Query:
     colour: str = ""
     # of its values; None: the panel's
     unit: Unit | None = None
+    # its values shown as text; (): the panel's
+    mappings: tuple[ValueMapping, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
