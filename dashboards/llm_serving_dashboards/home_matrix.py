@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import ModuleType
 
-from llm_serving_alerts.alerting.verdicts import PAGE, REST, TICKET, VERDICT
+from llm_serving_alerts.alerting.verdicts import GOOD, PAGE, REST, TICKET, VERDICT
 from llm_serving_alerts.promql import MODEL
 from llm_serving_alerts.records.targets import DOWN, WANTED_NOW
 from llm_serving_alerts.render import RECORDS, rule_groups
@@ -36,6 +36,8 @@ OF_NO_MODEL = "no model"
 # weights of a row: one page outweighs any number of tickets, one ticket any number of unknown checks
 _TICKET_WEIGHT, _PAGE_WEIGHT = 100, 10_000
 _ABSENT = ValueMapping(None, "–", "transparent")  # a dash, as in our documents
+# what is fine is darker than elsewhere, so that what is not stands out of it
+_WORDS = (*(replace(one, colour="dark-green") if one.value == GOOD else one for one in VERDICTS), _ABSENT)
 _NAME, _REPLICAS = "name", "replicas"
 
 
@@ -47,7 +49,7 @@ def make_matrix(queries: QueryBuilder, height: int) -> Panel:
     for check in judged:
         title, module, panel = CHECKS[check]
         link = boards.link(module, panel)
-        shown.append((_judge(queries, check), Column(0, title, mappings=(*VERDICTS, _ABSENT), link=link, width=84)))
+        shown.append((_judge(queries, check), Column(0, title, mappings=_WORDS, link=link, width=80)))
     shown += _describe(queries, boards)
     asked = [_weigh(queries, len(judged)), *(_fill(queries, expression) for expression, _ in shown)]
     numbered = [_number(column, number) for number, (_, column) in enumerate(shown, 1)]
@@ -62,11 +64,12 @@ def make_matrix(queries: QueryBuilder, height: int) -> Panel:
         24,
         height,
         columns=(
-            *(Column(name, name) for name in queries.settings.identity_labels),
-            Column(_NAME, "model", link=boards.link(phases, None)),
+            *(Column(name, name, width=90) for name in queries.settings.identity_labels),
+            Column(_NAME, "model", link=boards.link(phases, None), least_width=200),
             *numbered,
             *(Column(name, name, hidden=True) for name in (*MODEL, *(f"{CHOSEN}{name}" for name in queries.settings.identity_labels))),
         ),
+        mappings=(replace(_ABSENT, colour="text"),),
         sorted_by=0,
         may_be_empty="no model is known: the rules are not loaded, or no exporter is scraped",
     )  # fmt: skip
@@ -175,15 +178,15 @@ def _describe(queries: QueryBuilder, boards: _Boards) -> list[tuple[str, Column]
     of = f'label_join({counted} * {queries.match_on(*MODEL)} group_left (wanted) {stated}, "{_REPLICAS}", " of ", "ready", "wanted")'
     alone = f'label_replace({counted} unless {queries.match_on(*MODEL)} {wanted}, "{_REPLICAS}", "$1", "ready", "(.*)")'
     figures = (
-        ("model:llm_serving_phase_tokens_per_gpu:rate5m", {"phase": "decode"}, "tok/s per GPU", Unit.TOKENS_PER_SECOND, (), (phases, "Tokens/s per GPU")),
+        ("model:llm_serving_phase_tokens_per_gpu:rate5m", {"phase": "decode"}, "tok/s/GPU", Unit.TOKENS_PER_SECOND, (), (phases, "Tokens/s per GPU")),
         ("model:llm_serving_time_to_first_token_seconds:quantile_rate5m", {"rank": "p99"}, "p99 TTFT", Unit.SECONDS,
          warn_above(objective) if objective is not None else (), (latency, "TTFT: quantiles")),
         (cost.PER_MILLION, {"basis": "allocated", "phase": "blended"}, "$/M", Unit.USD, (), (cost, "By phase, allocated")),
     )  # fmt: skip
     return [
-        (find_limiter(queries), Column(0, "limited by", mappings=(*LIMITER_WORDS, _ABSENT), link=boards.link(phases, "Limiter"), width=140)),
+        (find_limiter(queries), Column(0, "limited by", mappings=(*LIMITER_WORDS, _ABSENT), link=boards.link(phases, "Limiter"), width=140, coloured=False)),
         *(
-            (queries.aggregate("max", queries.select(record, **of_it), *MODEL), Column(0, title, unit, steps, None, (), boards.link(*where), width=96))
+            (queries.aggregate("max", queries.select(record, **of_it), *MODEL), Column(0, title, unit, steps, None, (), boards.link(*where), width=88))
             for record, of_it, title, unit, steps, where in figures
         ),
         (f"{of} or {alone}", Column(_REPLICAS, "ready", link=boards.link(node_loss, "Replicas: desired, ready, required"), width=84)),

@@ -37,6 +37,7 @@ def make_sentence(queries: QueryBuilder, height: int) -> Panel:
             instant=True,
             colour=colour,
             unit=Unit.MILLISECONDS_AT,
+            mappings=(ValueMapping(1000 * _NOBODY_KNOWS, "an unknown time", colour),),
         )
         for severity, grave, colour in alerts.wrong
     ]
@@ -61,7 +62,6 @@ def make_sentence(queries: QueryBuilder, height: int) -> Panel:
         24,
         height,
         link=Link("${__field.labels.board}", chosen),
-        mappings=(ValueMapping(1000 * _NOBODY_KNOWS, "nobody knows when", Colour.WARNING),),
         sentences=True,
     )  # fmt: skip
 

@@ -122,6 +122,8 @@ class Query:
     colour: str = ""
     # of its values; None: the panel's
     unit: Unit | None = None
+    # its values shown as text; (): the panel's
+    mappings: tuple[ValueMapping, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,10 @@ class Column:
     hidden: bool = False
     # in pixels; None: its share of what is left
     width: int | None = None
+    # in pixels, of one that has a share; None: the table's
+    least_width: int | None = None
+    # False: the words of its mappings stand on no colour
+    coloured: bool = True
 
 
 @dataclass(frozen=True, slots=True)

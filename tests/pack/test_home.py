@@ -300,7 +300,7 @@ def test_a_model_without_a_figure_keeps_its_row(tmp_path: Path) -> None:
     asked: list[tuple[str, Samples]] = [
         (f"count by (model_name, role) ({query.expr})", [(CHAT, 1), (CODE, 1)]) for query in MATRIX.queries
     ]
-    tokens, ready = column(MATRIX, "tok/s per GPU"), column(MATRIX, "ready")
+    tokens, ready = column(MATRIX, "tok/s/GPU"), column(MATRIX, "ready")
     asked += [(f"({tokens}) >= 0", [(CHAT, 900)])]
     counted = {"ready": "3", "wanted": "4", "replicas": "3 of 4"}
     asked += [(ready, [({**CHAT, **counted}, 1), ({**CODE, "ready": "2", "replicas": "2"}, 1)])]

@@ -81,7 +81,7 @@ def build(plan: Plan, folder: Path, say: Callable[[str], None] = lambda _text: N
     """Makes a data folder for a Prometheus; returns it."""
     source, data = folder / "week.om", folder / "data"
     with simulated(plan, folder, say) as database, source.open("w") as out:
-        out.writelines(_openmetrics(database, read_by_dashboards() | {"ALERTS"}))
+        out.writelines(_openmetrics(database, read_by_dashboards() | {"ALERTS", "ALERTS_FOR_STATE"}))
     make_blocks(source, data)
     say(f"written to {data}")
     return data

@@ -53,7 +53,7 @@ _EVERY_PANEL_REMOVED = (
     "links",
     "transparent",
 )
-_SENTENCE_PIXELS = 20
+_SENTENCE_PIXELS = 16
 _BOUNDS: Mapping[str, Any] = {
     f"{_DEFAULTS}.min": lambda panel: panel.minimum,
     f"{_DEFAULTS}.max": lambda panel: panel.maximum,

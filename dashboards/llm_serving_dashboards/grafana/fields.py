@@ -179,7 +179,8 @@ def _write_own(query: Query) -> list[Json]:
     colour: list[Json] = (
         [{"id": "color", "value": {"mode": "fixed", "fixedColor": query.colour}}] if query.colour else []
     )
-    return [*unit, *colour]
+    mappings: list[Json] = [{"id": "mappings", "value": _write_mappings(query.mappings)}] if query.mappings else []
+    return [*unit, *colour, *mappings]
 
 
 def _write_cell(column: Column) -> list[Json]:
@@ -187,6 +188,7 @@ def _write_cell(column: Column) -> list[Json]:
     properties: list[Json] = []
     if column.mappings:
         properties.append({"id": "mappings", "value": _write_mappings(column.mappings)})
+    if column.mappings and column.coloured:
         properties.append({"id": "custom.cellOptions", "value": {"type": "color-background", "mode": "basic"}})
         properties.append({"id": "custom.align", "value": "center"})
     if column.link is not None:
@@ -195,6 +197,11 @@ def _write_cell(column: Column) -> list[Json]:
         # of Grafana 12.0 and 12.1, and since then
         properties.append({"id": "custom.hidden", "value": True})
         properties.append({"id": "custom.hideFrom.viz", "value": True})
+    if column.mappings and not column.coloured:
+        # words, not numbers
+        properties.append({"id": "custom.align", "value": "left"})
+    if column.least_width is not None:
+        properties.append({"id": "custom.minWidth", "value": column.least_width})
     if column.width is not None:
         properties.append({"id": "custom.width", "value": column.width})
     return properties
