@@ -146,7 +146,8 @@ def _start(
     print_line(f"exporter's page    {exporter}/metrics")
     prometheus = told = None
     if program is not None and promtool is not None and known is not None:
-        past = Past(promtool, recorded(scenario, known, args.speed))
+        spent = _USD_PER_GPU_HOUR * sum(replica.engine.gpus for replica in scenario.replicas)
+        past = Past(promtool, recorded(scenario, known, args.speed, usd_per_hour=spent))
         prometheus, told = _start_rules(program, past, settings, exporter, args, stack, ended)
     elif not args.no_prometheus:
         print_line("no `prometheus` on PATH: the demo runs without (Debian, Ubuntu: apt-get install prometheus)")

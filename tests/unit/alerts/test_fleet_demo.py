@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_alerts.fleet_demo import run, settings_of
+from llm_serving_alerts.records.cost import FLEET_COST
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.sim.fleet.scenario import Scenario
 from llm_serving_exporter.sim.fleet.scenario_file import load_story
@@ -84,6 +85,16 @@ def test_the_week_before_has_a_sample_a_minute_of_what_baselines_read(story: Sce
     assert stamps[1] - stamps[0] == pytest.approx(60.0, abs=0.002)
     # 5 requests a second
     assert float(of_one[0].split(" ")[-2]) == pytest.approx(5 * 2600.0)
+
+
+def test_the_week_before_has_what_the_fleet_cost_each_hour(story: Scenario) -> None:
+    known = Usual("m", "g", None, {}, 2600.0, 0.4, {}, 6, 6)
+    spent = [line for line in recorded(story, known, 1.0, usd_per_hour=15.0).splitlines() if "cost" in line]
+    assert len(spent) == 7 * 24 * 60
+    assert {line.rpartition(" ")[0] for line in spent} == {"fleet:llm_serving_cost_usd:increase1h 15"}
+    # a name that the rules record, and that the monthly cost is made of
+    assert FLEET_COST == "fleet:llm_serving_cost_usd:increase1h"
+    assert "cost" not in recorded(story, known, 1.0)
 
 
 def test_it_ends_by_itself_and_says_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,9 +95,16 @@ def _run(scenario: Scenario, seconds: float) -> tuple[Fleet, Watch]:
     return fleet, watch
 
 
-def recorded(scenario: Scenario, known: Usual, speed: float, *, skipped_seconds: float = 0.0) -> str:
+def recorded(
+    scenario: Scenario,
+    known: Usual,
+    speed: float,
+    *,
+    skipped_seconds: float = 0.0,
+    usd_per_hour: float | None = None,
+) -> str:
     """OpenMetrics text of what was recorded in the week before the scenario's beginning (or that many seconds later): a sample a simulated
-    minute, `speed` times as close together, up to now by the real clock."""
+    minute, `speed` times as close together, up to now by the real clock. `usd_per_hour`: what the fleet costs; None: nobody says."""
     now = time.time()
     lines = []
     rate = replace(scenario.rate, steps=(), bursts=())
@@ -105,6 +112,8 @@ def recorded(scenario: Scenario, known: Usual, speed: float, *, skipped_seconds:
         at = -ago * MINUTE
         stamp = f"{now + at / speed:.3f}"
         lines += [f"{series} {value:.9g} {stamp}" for series, value in past_samples(known, rate, skipped_seconds + at)]
+        if usd_per_hour is not None:
+            lines.append(f"fleet:llm_serving_cost_usd:increase1h {usd_per_hour:.9g} {stamp}")
     return "\n".join([*sorted(lines, key=lambda line: line.rpartition(" ")[0].partition(" ")[0]), "# EOF", ""])
 
 
