@@ -32,7 +32,7 @@ def write_xy_overrides(panel: Panel) -> list[Json]:
             {"id": "displayName", "value": mark.title},
             {"id": "custom.show", "value": "lines" if mark.size is None else "points"},
             {"id": "custom.lineWidth", "value": 2},
-            {"id": "custom.pointSize", "value": {"fixed": mark.size or 1}},
+            {"id": "custom.pointSize.fixed", "value": mark.size or 1},
             {"id": "color", "value": {"mode": "fixed", "fixedColor": str(mark.colour)}},
         ]
         matcher = {"id": "byName", "options": _name_value(number)}
