@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.panels import Colour
 from llm_serving_dashboards.queries import QueryBuilder
@@ -28,6 +29,12 @@ def build_annotations(queries: QueryBuilder) -> tuple[dict[str, Any], ...]:
     version = queries.select_one("target_info", "model_name", "version")
     known = queries.dialect.with_own(queries.dialect.offset(queries.select_scraped("target_info"), _BEFORE_SECONDS))
 
+    began = f"{queries.aggregate('max', firing, *level)} unless {before}"
+    if "target" in queries.variables:
+        # with one replica chosen, alerts of its model only: those of a model have no target that they could be chosen by
+        others = f"{queries.drop_choice('target').select(DOWN)} unless {queries.match_on('model_name')} {queries.select(DOWN)}"
+        began = f"({began}) unless {queries.match_on('model_name')} ({others})"
+
     def write(name: str, colour: Colour, expression: str, text: str, **more: bool) -> dict[str, Any]:
         counted = "node" if about_gpus else "model_name"
         return _write_annotation(name, colour, queries.hide_above(MOST_CHOSEN, counted, expression), text, **more)
@@ -36,7 +43,7 @@ def build_annotations(queries: QueryBuilder) -> tuple[dict[str, Any], ...]:
         write(
             "Alerts",
             Colour.BAD,
-            f"{queries.aggregate('max', firing, *level)} unless {before}",
+            began,
             "{{alertname}} {{model_name}}",
             enabled=True,
         ),

@@ -6,7 +6,20 @@ from llm_serving_alerts.alerting.verdicts import VERDICT
 from llm_serving_alerts.promql import one_of
 from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.rules import Check
-from llm_serving_dashboards.panels import Board, Colour, Column, Panel, Query, Row, Unit, ValueMapping, Visualization
+from llm_serving_dashboards.bands import Worst, find_worst
+from llm_serving_dashboards.panels import (
+    REPLICA_UID,
+    Board,
+    Colour,
+    Column,
+    Draw,
+    Panel,
+    Query,
+    Row,
+    Unit,
+    ValueMapping,
+    Visualization,
+)
 from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import TARGET, make_stat, make_table, make_time_series
 
@@ -31,6 +44,9 @@ RESTS_ON = {
     Check.COST: ("cost_usd_total",),
     Check.GPU: ("gpu_seconds_total",),
 }
+
+
+_SHOWN = " The median of all chosen targets, and by name the three with the highest mean over the time range."
 
 
 def build_board(queries: QueryBuilder) -> Board:
@@ -66,21 +82,30 @@ def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Age of the last good page",
-            "Rises while a target does not answer. After three scrape intervals, the target's serving series are absent.",
+            f"Rises while a target does not answer. After three scrape intervals, the target's serving series are absent.{_SHOWN}",
             Unit.SECONDS,
-            Query(queries.select_one("target_sample_age_seconds", "target"), TARGET),
+            *_name_worst(queries.select_one("target_sample_age_seconds", "target")),
             width=6,
             minimum=0,
         ),
         make_time_series(
             "Failed scrapes by reason",
-            "Failed scrapes in 5m by the stage at which they ended, with the reason of the last one. The exporter's log has the full messages.",
+            "Failed scrapes of all chosen targets in 5m by the stage at which they ended, with the reason of the last one. A target's own dashboard has its own, "
+            "the exporter's log the full messages.",
             Unit.COUNT,
-            Query(failures, f"{TARGET} {{{{stage}}}} {{{{reason}}}}"),
+            Query(queries.aggregate("sum", failures, "stage", "reason"), "{{stage}} {{reason}}"),
             width=6,
             minimum=0,
             may_be_empty="no scrape failed",
         ),
+    )
+
+
+def _name_worst(by_target: str) -> tuple[Query, Query]:
+    """The median of all targets, and the three with the most."""
+    return (
+        Query(f"quantile(0.5, {by_target})", "median", draw=Draw.MAIN),
+        Query(find_worst(by_target, Worst.HIGHEST), TARGET, replica_uid=REPLICA_UID),
     )
 
 
@@ -162,25 +187,25 @@ def _make_process_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_time_series(
             "Scrape duration",
-            "Duration of the last scrape of each target.",
+            f"Duration of the last scrape.{_SHOWN}",
             Unit.SECONDS,
-            Query(queries.select_one("scrape_duration_seconds", "target"), TARGET),
+            *_name_worst(queries.select_one("scrape_duration_seconds", "target")),
             width=6,
             minimum=0,
         ),
         make_time_series(
             "Page size",
-            "Size of each target's metrics page after decompression.",
+            f"Size of a target's metrics page after decompression.{_SHOWN}",
             Unit.BYTES,
-            Query(queries.select_one("scrape_page_bytes", "target"), TARGET),
+            *_name_worst(queries.select_one("scrape_page_bytes", "target")),
             width=6,
             minimum=0,
         ),
         make_time_series(
             "Unknown metric families",
-            "Metric families of the runtime that the exporter does not know. Usually the engine is newer than this version of the exporter.",
+            f"Metric families of the runtime that the exporter does not know. Usually the engine is newer than this version of the exporter.{_SHOWN}",
             Unit.COUNT,
-            Query(queries.select_one("unmapped_families", "target"), TARGET),
+            *_name_worst(queries.select_one("unmapped_families", "target")),
             width=6,
             minimum=0,
         ),

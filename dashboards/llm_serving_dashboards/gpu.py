@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from llm_serving_alerts.alerting.gpu import FATAL_XIDS
+from llm_serving_alerts.records.gpu_bands import BUSY, CLOCK, DRAM, HEAT, MEMORY, POWER, SM, TENSOR
 from llm_serving_alerts.rules import Check
+from llm_serving_dashboards.bands import Worst, find_worst, make_gpu_band
 from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
 from llm_serving_dashboards.queries import RATE, QueryBuilder
 from llm_serving_dashboards.shared_panels import make_stat, make_table, make_time_series
@@ -11,6 +13,8 @@ from llm_serving_dashboards.shared_panels import make_stat, make_table, make_tim
 VARIABLES = ("node", "gpu_name", "gpu")
 GPU = ("gpu", "gpu_name", "node")
 _LEGEND = "{{node}} {{gpu}}"
+# of the GPUs with the most errors so many lines
+_FAULTY = 4
 
 
 def build_board(queries: QueryBuilder) -> Board:
@@ -73,19 +77,19 @@ def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "ECC memory errors",
-            "New errors by kind. An uncorrectable error opens a ticket.",
+            "New errors by kind, of the GPUs with the most. An uncorrectable error opens a ticket.",
             Unit.COUNT,
-            Query(queries.select_gpus(ecc, "kind"), f"{{{{kind}}}} {_LEGEND}"),
+            Query(find_worst(queries.select_gpus(ecc, "kind"), Worst.HIGHEST, _FAULTY), f"{{{{kind}}}} {_LEGEND}"),
             width=8,
             minimum=0,
             may_be_empty="the GPU does not report ECC errors",
         ),
         make_time_series(
             "Remapped rows and pending remaps",
-            "Over the life of the GPU. A remap that is pending until a reset, or that failed, opens a ticket.",
+            "Over the life of the GPU, of those with the most. A remap that is pending until a reset, or that failed, opens a ticket.",
             Unit.COUNT,
-            Query(queries.select_one("gpu_remapped_rows", *GPU, "kind"), f"{{{{kind}}}} {_LEGEND}"),
-            Query(queries.select_one("gpu_remap_pending", *GPU), f"pending {_LEGEND}"),
+            Query(find_worst(queries.select_one("gpu_remapped_rows", *GPU, "kind"), Worst.HIGHEST, _FAULTY), f"{{{{kind}}}} {_LEGEND}"),
+            Query(find_worst(queries.select_one("gpu_remap_pending", *GPU), Worst.HIGHEST, _FAULTY), f"pending {_LEGEND}"),
             width=8,
             minimum=0,
             may_be_empty="the GPU does not report row remapping",
@@ -94,43 +98,54 @@ def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 
 
 def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    modern = {"width": 8, "minimum": 0, "maximum": 1, "may_be_empty": "GPM needs Hopper or newer"}
     return (
-        make_time_series(
+        make_gpu_band(
+            queries,
             "Memory bandwidth",
             "Memory traffic over the theoretical peak (GPM: Hopper and newer). This is the distance to the bandwidth ceiling; the share of busy time is not.",
             Unit.RATIO,
-            Query(queries.select_one("gpu_dram_bandwidth_ratio", *GPU), _LEGEND),
-            width=8,
-            minimum=0,
-            maximum=1,
-            may_be_empty="GPM needs Hopper or newer",
+            DRAM,
+            Worst.LOWEST,
+            **modern,
         ),
-        make_time_series(
-            "Tensor core and SM activity",
-            "Share of time in which the tensor cores and the streaming multiprocessors (SM) were active (GPM: Hopper and newer).",
+        make_gpu_band(
+            queries,
+            "Tensor core activity",
+            "Share of time in which the tensor cores were active (GPM: Hopper and newer).",
             Unit.RATIO,
-            Query(queries.select_one("gpu_tensor_activity_ratio", *GPU), f"tensor {_LEGEND}"),
-            Query(queries.select_one("gpu_sm_activity_ratio", *GPU), f"SM {_LEGEND}"),
-            width=8,
-            minimum=0,
-            maximum=1,
-            may_be_empty="GPM needs Hopper or newer",
+            TENSOR,
+            Worst.LOWEST,
+            **modern,
         ),
-        make_time_series(
+        make_gpu_band(
+            queries,
+            "SM activity",
+            "Share of time in which the streaming multiprocessors (SM) were active (GPM: Hopper and newer).",
+            Unit.RATIO,
+            SM,
+            Worst.LOWEST,
+            **modern,
+        ),
+        make_gpu_band(
+            queries,
             "Share of busy time",
             "Share of time in which any kernel ran. 100 % does not mean that the GPU was fully used.",
             Unit.RATIO,
-            Query(queries.select_one("gpu_busy_ratio", *GPU), _LEGEND),
-            width=8,
+            BUSY,
+            Worst.LOWEST,
+            width=12,
             minimum=0,
             maximum=1,
         ),
-        make_time_series(
+        make_gpu_band(
+            queries,
             "Memory in use",
             "Share of GPU memory in use. Engines allocate their share at start, so a high value is normal. A value that keeps rising is not.",
             Unit.RATIO,
-            Query(queries.select("gpu:llm_serving_gpu_memory_used:ratio"), _LEGEND),
-            width=24,
+            MEMORY,
+            Worst.HIGHEST,
+            width=12,
             minimum=0,
             maximum=1,
         ),
@@ -138,29 +153,35 @@ def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 
 
 def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    now, highest = (queries.select_scraped(name, domain="sm") for name in ("gpu_clock_hertz", "gpu_clock_max_hertz"))
+    limit = queries.aggregate("max", queries.select_one("gpu_power_limit_watts", *GPU), "gpu_name")
     return (
-        make_time_series(
+        make_gpu_band(
+            queries,
             "Power",
-            "Power draw and the power limit.",
+            "Power draw, and the highest power limit of the kind.",
             Unit.WATTS,
-            Query(queries.select_one("gpu_power_watts", *GPU), _LEGEND),
-            Query(queries.select_one("gpu_power_limit_watts", *GPU), f"limit {_LEGEND}"),
+            POWER,
+            Worst.HIGHEST,
+            Query(limit, "limit {{gpu_name}}"),
             width=8,
             minimum=0,
         ),
-        make_time_series(
+        make_gpu_band(
+            queries,
             "Temperature",
-            "By sensor. The limits differ by GPU model. A GPU that gets too hot lowers its clocks: see the panel on lowered clocks.",
+            "Of the hottest sensor. The limits differ by GPU model. A GPU that gets too hot lowers its clocks: see the panel on lowered clocks.",
             Unit.CELSIUS,
-            Query(queries.select_one("gpu_temperature_celsius", *GPU, "sensor"), f"{{{{sensor}}}} {_LEGEND}"),
+            HEAT,
+            Worst.HIGHEST,
             width=8,
         ),
-        make_time_series(
+        make_gpu_band(
+            queries,
             "SM clock over its maximum",
             "Below 100 % under load: the power cap, heat or a fault.",
             Unit.RATIO,
-            Query(queries.select_gpus(f"{now} / {highest}"), _LEGEND),
+            CLOCK,
+            Worst.LOWEST,
             width=8,
             minimum=0,
             maximum=1,
@@ -172,11 +193,15 @@ def _make_link_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return tuple(
         make_time_series(
             f"{name} traffic",
-            f"By direction, from the GPU's view.{' Traffic between the GPUs of one engine comes from tensor parallelism.' if name == 'NVLink' else ''}",
+            f"By direction, from the GPU's view, of the six directions with the most over the time range.{' Traffic between the GPUs of one engine comes from tensor parallelism.' if name == 'NVLink' else ''}",
             Unit.BYTES_PER_SECOND,
             Query(
-                queries.select_gpus(
-                    f"rate({queries.select_scraped(f'gpu_{name.lower()}_bytes_total')}[{RATE}])", "direction"
+                find_worst(
+                    queries.select_gpus(
+                        f"rate({queries.select_scraped(f'gpu_{name.lower()}_bytes_total')}[{RATE}])", "direction"
+                    ),
+                    Worst.HIGHEST,
+                    6,
                 ),
                 f"{{{{direction}}}} {_LEGEND}",
             ),

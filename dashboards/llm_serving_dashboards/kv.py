@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_alerts.records.bands import CONTEXT, KV_USAGE
-from llm_serving_dashboards.bands import Worst, make_band
+from llm_serving_dashboards.bands import Worst, hide_of_many, make_band
 from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import (
@@ -44,9 +44,9 @@ def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_time_series(
             "KV cache usage",
-            "Share of KV cache tokens in use: over all engines of a model, and on its fullest engine. If the two differ widely, the load is uneven.",
+            "Share of KV cache tokens in use: over all engines of a model, and on its fullest engine. If the two differ widely, the load is uneven. With more than three models chosen only the fullest engines.",
             Unit.RATIO,
-            Query(queries.select("model:llm_serving_kv_cache_usage:ratio"), f"all {MODEL}"),
+            Query(hide_of_many(queries, queries.select("model:llm_serving_kv_cache_usage:ratio")), f"all {MODEL}"),
             Query(queries.select("model:llm_serving_kv_cache_usage_ratio:max"), f"fullest {MODEL}"),
             width=8,
             minimum=0,
@@ -104,10 +104,12 @@ def _make_prefix_cache_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_time_series(
             "Prefix cache hit rate",
-            "Share of looked-up tokens that were in the cache. Now: over 5m. Usual: the median of 7 days.",
+            "Share of looked-up tokens that were in the cache. Now: over 5m. Usual: the median of 7 days, of up to three chosen models.",
             Unit.RATIO,
             Query(queries.select("model:llm_serving_prefix_cache_hit:ratio_rate5m"), f"now {MODEL}"),
-            Query(queries.select("model:llm_serving_prefix_cache_hit:median7d"), f"usual {MODEL}"),
+            Query(
+                hide_of_many(queries, queries.select("model:llm_serving_prefix_cache_hit:median7d")), f"usual {MODEL}"
+            ),
             minimum=0,
             maximum=1,
         ),

@@ -7,7 +7,8 @@ from llm_serving_alerts.records.bands import LATENCY
 from llm_serving_alerts.records.slo import BAD, BASE_SECONDS, EVENTS, RATIO
 from llm_serving_alerts.records.traffic import LATENCIES, RANKS
 from llm_serving_alerts.settings import LATENCY_SLOS, Settings
-from llm_serving_dashboards.bands import Worst, make_band
+from llm_serving_dashboards.annotations import MOST_CHOSEN
+from llm_serving_dashboards.bands import Worst, hide_of_many, make_band
 from llm_serving_dashboards.counted_once import count_once, engines_first, name_clock
 from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
@@ -96,11 +97,11 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             ),
             make_time_series(
                 f"{slo} burn rate",
-                f"Share of bad events over the share that the objective allows. At 1, the budget lasts {period}. At {loudest.factor:g} over {seconds_text(loudest.long_seconds)}, the alert pages.{_SAY_CLOCK if slo == 'ttft' else ''}",
+                f"Share of bad events over the share that the objective allows. At 1, the budget lasts {period}. At {loudest.factor:g} over {seconds_text(loudest.long_seconds)}, the alert pages. With more than {MOST_CHOSEN} models chosen only over {seconds_text(loudest.long_seconds)}.{_SAY_CLOCK if slo == 'ttft' else ''}",
                 Unit.TIMES,
                 *(
                     Query(
-                        f"{name_clock(queries, RATIO.format(window=span), slo)} / {objective.budget:.6g}",
+                        _draw_burn(queries, slo, span, seconds_text(loudest.long_seconds)),
                         f"{span} {MODEL}{' by the {{clock}}' if slo == 'ttft' else ''}",
                     )
                     for span in spans
@@ -114,22 +115,32 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return tuple(found)
 
 
+def _draw_burn(queries: QueryBuilder, slo: str, span: str, main: str) -> str:
+    """PromQL of the burn rate over a span; of many models only over the main one."""
+    rate = f"{name_clock(queries, RATIO.format(window=span), slo)} / {queries.settings.slo[slo].budget:.6g}"
+    return rate if span == main else hide_of_many(queries, rate)
+
+
 def _make_latency_panels(queries: QueryBuilder, histogram: str) -> tuple[Panel, ...]:
     _, short = TITLES[histogram]
     objective = queries.settings.slo.get(_OBJECTIVE.get(histogram, ""))
     limit = objective.threshold_seconds if objective is not None else None
-    edges = f"model:llm_serving_{histogram}_bucket:rate5m"
+    edges, quantile = f"model:llm_serving_{histogram}_bucket:rate5m", f"model:llm_serving_{histogram}:quantile_rate5m"
     return (
         make_time_series(
             f"{short}: quantiles",
             "Over 5m, interpolated between the engine's bucket edges. The true p99 can be as high as the edge above it, which the graph shows too. At the top "
-            "edge both are lower bounds: see the share above the top edge.",
+            f"edge both are lower bounds: see the share above the top edge. With more than {MOST_CHOSEN} models chosen only the p99.",
             Unit.SECONDS,
             *(
-                Query(queries.select(f"model:llm_serving_{histogram}:quantile_rate5m", rank=rank), f"{rank} {MODEL}")
-                for rank in ("p50", "p95", "p99")
+                Query(hide_of_many(queries, queries.select(quantile, rank=rank)), f"{rank} {MODEL}")
+                for rank in ("p50", "p95")
             ),
-            Query(_find_edge_above(queries, queries.select(edges), RANKS["p99"]), f"edge above p99 {MODEL}"),
+            Query(queries.select(quantile, rank="p99"), f"p99 {MODEL}"),
+            Query(
+                hide_of_many(queries, _find_edge_above(queries, queries.select(edges), RANKS["p99"])),
+                f"edge above p99 {MODEL}",
+            ),
             width=10,
             logarithmic=True,
             **draw_thresholds(warn_above(limit) if limit is not None else ()),

@@ -17,6 +17,8 @@ from llm_serving_dashboards.shared_panels import (
 
 VARIABLES = ("model_name", "role")
 _NO_REDUNDANCY = 2
+# as many bars as can be read
+_NODES = 10
 SURVIVAL = (
     ValueMapping(1, "survives", Colour.GOOD),
     ValueMapping(0, "overloaded", Colour.BAD),
@@ -119,14 +121,15 @@ def _make_node_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         f"{queries.select('model_node:llm_serving_capacity:sum')} / {queries.match_on('model_name', 'role', 'resource')} group_left () "
         f"{queries.select('model:llm_serving_capacity:sum')}"
     )
+    largest = queries.aggregate("avg", share, "model_name", "node")
     verdicts = queries.select_one("drill_last_verdict", "model_name", "role", "verdict")
     last_run = queries.select_one("drill_last_run_timestamp_seconds", "model_name", "role")
     return (
         Panel(
             "Capacity share of each node",
-            "Averaged over the resources. Losing the node with the longest bar costs the most capacity.",
+            f"Averaged over the resources, of the {_NODES} nodes with the most. Losing the node with the longest bar costs the most capacity.",
             Visualization.BAR_GAUGE,
-            (Query(queries.aggregate("avg", share, "model_name", "node"), "{{node}} {{model_name}}", instant=True),),
+            (Query(f"topk({_NODES}, {largest})", "{{node}} {{model_name}}", instant=True),),
             Unit.RATIO,
             12,
             minimum=0,

@@ -10,6 +10,8 @@ from enum import StrEnum
 COLUMNS = 24
 # the dashboard of one replica, to which the name of a replica leads
 REPLICA_UID = "llm-serving-replica"
+# the label of an XY chart's series that is their place on the horizontal axis
+X = "x"
 
 
 class Visualization(StrEnum):
@@ -67,6 +69,8 @@ class Draw(StrEnum):
     LINE = "line"
     # thick: what the others are compared with
     MAIN = "main"
+    # the same, of the one that a board is about
+    OWN = "own"
     # upper edge of a band: the space down to the edge of the query after it is filled
     TOP_EDGE = "top edge"
     BOTTOM_EDGE = "bottom edge"
@@ -108,6 +112,8 @@ class Query:
     instant: bool = False
     # True: a row for each series
     table: bool = False
+    # the shortest step between values over the range, such as "1h"; "": Grafana chooses
+    step: str = ""
     # of a graph's lines
     draw: Draw = Draw.LINE
     # UID of the dashboard that a click on a series opens, for the replica of its label `target`; "": none
@@ -134,7 +140,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table, or an axis of an XY chart."""
+    """A column of a table."""
 
     # a label's name, or the number of the query (from 0) whose value is shown
     source: str | int
@@ -158,6 +164,32 @@ class Column:
     least_width: int | None = None
     # False: the words of its mappings stand on no colour
     coloured: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis of an XY chart, which is logarithmic."""
+
+    # beside it
+    title: str
+    # of its values
+    unit: Unit
+    # where it begins, above 0
+    lowest: float
+    # where it ends
+    highest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How an XY chart draws the rows of a query. The horizontal value is the label `x` of its series, the vertical one their value."""
+
+    # in the legend
+    title: str
+    # a Colour, or any colour that Grafana knows
+    colour: str
+    # of a point, in pixels; None: a line through the rows
+    size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +233,14 @@ class Panel:
     sentences: bool = False
     # of a table: the number of the query whose values sort the rows, from the largest, and are not shown; None: the first column does
     sorted_by: int | None = None
-    # of a table; of an XY chart the first is the horizontal axis, the others are its series
+    # of a table
     columns: tuple[Column, ...] = ()
+    # of an XY chart: horizontal, vertical
+    axes: tuple[Axis, Axis] | None = None
+    # of an XY chart, one for each query
+    marks: tuple[Mark, ...] = ()
+    # how far back its range reaches, whatever the dashboard's, such as "24h"; "": as far as the dashboard's
+    time_from: str = ""
     # pairs of the first word of a legend and its colour, where the word means the same everywhere
     series_colours: tuple[tuple[str, str], ...] = ()
     # why there may be no data though everything is well, shown in place of "No data"; "": no data is a fault

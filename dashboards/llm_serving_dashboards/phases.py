@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_alerts.records.bands import BATCH, RUNNING, TOKENS, WAITING
 from llm_serving_alerts.rules import Check
-from llm_serving_dashboards.bands import Worst, make_band
+from llm_serving_dashboards.bands import Worst, hide_of_many, make_band
 from llm_serving_dashboards.limiter import make_limiter
 from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit
 from llm_serving_dashboards.queries import RATE, QueryBuilder
@@ -92,10 +92,12 @@ def _make_baseline_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Tokens/s against the same hour of other days",
-            "Both phases together. Usual: the median of the same hour on the last seven days. A drop without a queue means less traffic, not a slower server.",
+            "Both phases together. Usual: the median of the same hour on the last seven days, of up to three chosen models. A drop without a queue means less traffic, not a slower server.",
             Unit.TOKENS_PER_SECOND,
             Query(queries.select("model:llm_serving_tokens:rate5m"), f"now {MODEL}"),
-            Query(queries.select("model:llm_serving_tokens:same_hour_median7d"), f"usual {MODEL}"),
+            Query(
+                hide_of_many(queries, queries.select("model:llm_serving_tokens:same_hour_median7d")), f"usual {MODEL}"
+            ),
             minimum=0,
         ),
     )

@@ -50,8 +50,7 @@ def build_board(queries: QueryBuilder) -> Board:
         VARIABLES,
         (
             Row("Now", _make_now_panels(queries)),
-            Row("Work, before its peers", _make_work_panels(queries)),
-            Row("Latency and ceilings, before its peers", _make_ceiling_panels(queries)),
+            Row("Before its peers", (*_make_work_panels(queries), *_make_ceiling_panels(queries))),
             Row("Its engines", make_engine_panels(queries)),
             Row("Long contexts and GPUs", make_gpu_panels(queries)),
             Row("Cost and trust", make_trust_panels(queries)),
@@ -99,7 +98,7 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 Column("version", "version"),
             ),
             queries.select_one("target_info", "target", *facts),
-            width=10,
+            width=18,
             height=4,
         ),
         Panel(
@@ -108,8 +107,8 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Visualization.STATE_TIMELINE,
             (Query(limits, "limiter"), Query(_number_after(states), "state")),
             Unit.NONE,
-            8,
-            4,
+            24,
+            5,
             mappings=(
                 *(ValueMapping(code, state.replace("_", " "), colour) for code, (state, colour) in enumerate(LIMITERS)),
                 *(ValueMapping(_AFTER + code, state, colour) for code, (state, colour) in enumerate(STATES)),
@@ -173,7 +172,7 @@ def _compare(
         Query(f"({peers}) unless on () {siblings} > {MOST_PEERS}", f"peer {TARGET}", draw=Draw.BEHIND),
         Query(upper, "p90 of all", draw=Draw.TOP_EDGE),
         Query(lower, "p10 of all", draw=Draw.BOTTOM_EDGE),
-        Query(own, TARGET, draw=Draw.MAIN),
+        Query(own, TARGET, draw=Draw.OWN),
         width=width,
         height=7,
         minimum=0,

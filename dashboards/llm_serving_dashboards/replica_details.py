@@ -96,15 +96,6 @@ def make_engine_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             minimum=0,
             stacked=True,
         ),
-        make_time_series(
-            "Preemptions in 10m",
-            "How often a running request lost its KV cache to others.",
-            Unit.COUNT,
-            Query(queries.select("target:llm_serving_preemptions:increase10m"), TARGET),
-            width=6,
-            minimum=0,
-            may_be_empty="the engine does not count them",
-        ),
     )
 
 
@@ -120,8 +111,8 @@ def make_gpu_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     def of_its_gpus(name: str, *extra: str, **equal: str) -> str:
         return f"{queries.select_gpus(queries.select_scraped(name, **equal), *extra)} and {its}"
 
-    def draw(title: str, about: str, unit: Unit, *drawn: Query) -> Panel:
-        return make_time_series(title, about, unit, *drawn, width=6, height=7, minimum=0, may_be_empty="its GPUs are not known")  # fmt: skip
+    def draw(title: str, about: str, unit: Unit, *drawn: Query, width: int = 8) -> Panel:
+        return make_time_series(title, about, unit, *drawn, width=width, height=7, minimum=0, may_be_empty="its GPUs are not known")  # fmt: skip
 
     fit = queries.select_one("long_context_requests_fit", *_ENGINE, "bound")
     share = queries.select_one("long_context_kv_share_ratio", *_ENGINE, "bound")
@@ -147,11 +138,22 @@ def make_gpu_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             maximum=1,
             may_be_empty="too few requests have ended",
         ),
+        make_time_series(
+            "Preemptions in 10m",
+            "How often a running request lost its KV cache to others.",
+            Unit.COUNT,
+            Query(queries.select("target:llm_serving_preemptions:increase10m"), TARGET),
+            width=6,
+            height=7,
+            minimum=0,
+            may_be_empty="the engine does not count them",
+        ),
         draw(
             "GPU memory bandwidth",
             "Of each of its GPUs, over the theoretical peak (GPM: Hopper and newer).",
             Unit.RATIO,
             Query(of_its_gpus("gpu_dram_bandwidth_ratio"), "{{gpu}}"),
+            width=6,
         ),
         draw(
             "GPU power",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from llm_serving_alerts.records.bands import BANDWIDTH, COMPUTE, DECODE
-from llm_serving_dashboards.bands import Worst, make_band
-from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit, Visualization
+from llm_serving_dashboards.bands import Worst, hide_of_many, make_band
+from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
 from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.roof import ENGINE, MODELS, make_roof
 from llm_serving_dashboards.shared_panels import (
     MODEL,
     draw_thresholds,
@@ -16,8 +17,6 @@ from llm_serving_dashboards.shared_panels import (
 
 UID = "llm-serving-roofline"
 VARIABLES = ("model_name", "role", "target")
-ENGINE = ("target", "model_name", "role", "engine")
-MODELS = ("model_name", "role")
 
 
 def build_board(queries: QueryBuilder) -> Board:
@@ -28,6 +27,7 @@ def build_board(queries: QueryBuilder) -> Board:
         "How close is decode to the memory bandwidth ceiling, and all work to the compute ceiling, according to each source?",
         VARIABLES,
         (
+            Row("Models under the roof", _make_roof_panels(queries)),
             Row("Ceiling ratios", _make_ceiling_panels(queries)),
             Row("Memory traffic and tokens", _make_traffic_panels(queries)),
             Row("Batch and intensity", _make_batch_panels(queries)),
@@ -36,27 +36,31 @@ def build_board(queries: QueryBuilder) -> Board:
     )
 
 
-def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    intensity, ridge, compute = (
-        queries.select_one(name, *ENGINE)
-        for name in ("arithmetic_intensity_flops_per_byte", "ridge_flops_per_byte", "compute_ceiling_ratio")
+def _make_roof_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    compute = queries.select_one("compute_ceiling_ratio", *ENGINE)
+    reached = queries.select("model_gpu:llm_serving_bandwidth_ceiling:ratio")
+    return (
+        make_roof(queries, 12, 12),
+        make_time_series(
+            "MBU and MFU by model",
+            "MBU: memory traffic over the peak bandwidth, from the best source that is not suspect. MFU: FLOPs over the dense tensor peak, averaged over the "
+            "engines. Good kernels reach an MBU of 90 %. If both are low while requests run, overhead is the limit. With more than three models chosen only MBU.",
+            Unit.RATIO,
+            Query(reached, "MBU ({{source}}) {{model_name}} {{gpu_name}}"),
+            Query(hide_of_many(queries, queries.aggregate("avg", compute, *MODELS)), f"MFU {MODEL}"),
+            width=12,
+            height=12,
+            minimum=0,
+        ),
     )
-    on = queries.match_on(*ENGINE)
+
+
+def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     reached, usual = (
         queries.select(f"model_gpu:llm_serving_bandwidth_ceiling:{what}") for what in ("ratio", "median7d")
     )
     of_kind = queries.match_on("model_name", "role", "gpu_name", "source")
     return (
-        make_time_series(
-            "MBU and MFU by model",
-            "MBU: memory traffic over the peak bandwidth, from the best source that is not suspect. MFU: FLOPs over the dense tensor peak, averaged over the "
-            "engines. Good kernels reach an MBU of 90 %. If both are low while requests run, overhead is the limit.",
-            Unit.RATIO,
-            Query(reached, "MBU ({{source}}) {{model_name}} {{gpu_name}}"),
-            Query(queries.aggregate("avg", compute, "model_name", "role"), f"MFU {MODEL}"),
-            width=8,
-            minimum=0,
-        ),
         make_band(
             queries,
             "Bandwidth ceiling ratio (MBU) by replica",
@@ -65,26 +69,7 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Unit.RATIO,
             BANDWIDTH,
             Worst.LOWEST,
-            width=8,
-        ),
-        Panel(
-            "Roofline",
-            "Each engine is a point: horizontal its arithmetic intensity over the ridge, vertical its MFU. The roof is the highest possible MFU. Left of 1, bandwidth "
-            "is the limit; right of 1, compute. Far below the roof, something else is.",
-            Visualization.XY_CHART,
-            (
-                Query(f"{intensity} / {on} {ridge}", instant=True, table=True),
-                Query(compute, instant=True, table=True),
-                Query(f"clamp_max({intensity} / {on} {ridge}, 1)", instant=True, table=True),
-            ),
-            Unit.RATIO,
-            8,
-            logarithmic=True,
-            columns=(
-                Column(0, "intensity over ridge", Unit.TIMES),
-                Column(1, "MFU", Unit.RATIO),
-                Column(2, "roof", Unit.RATIO),
-            ),
+            width=6,
         ),
         make_band(
             queries,
@@ -93,7 +78,7 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Unit.RATIO,
             DECODE,
             Worst.LOWEST,
-            width=8,
+            width=6,
         ),
         make_band(
             queries,
@@ -102,7 +87,7 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Unit.RATIO,
             COMPUTE,
             Worst.LOWEST,
-            width=8,
+            width=6,
         ),
         make_time_series(
             "MBU against the baseline, by GPU model",
@@ -110,7 +95,7 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "low, something else slows the steps down: compare clocks of the GPUs, then the host's CPU.",
             Unit.RATIO,
             Query(f"{reached} / {of_kind} {usual}", "{{model_name}} {{gpu_name}} {{source}}"),
-            width=8,
+            width=6,
             minimum=0,
             may_be_empty="the history is too short",
             **draw_thresholds(warn_below(queries.settings.panels.bandwidth_below)),
@@ -140,7 +125,7 @@ def _make_traffic_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "can exceed it.",
             Unit.TOKENS_PER_SECOND,
             Query(decode, f"decode {MODEL}"),
-            Query(ceiling, f"ceiling {MODEL}"),
+            Query(hide_of_many(queries, ceiling), f"ceiling {MODEL}"),
             minimum=0,
         ),
     )
@@ -157,7 +142,7 @@ def _make_batch_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "absent if KV cache reads alone keep decode bandwidth-bound. Ridge (weights): without context. Below the ridge a larger batch costs little.",
             Unit.COUNT,
             Query(average("batch_size_mean"), f"batch {MODEL}"),
-            Query(average("batch_ridge_size", "part"), f"ridge ({{{{part}}}}) {MODEL}"),
+            Query(hide_of_many(queries, average("batch_ridge_size", "part")), f"ridge ({{{{part}}}}) {MODEL}"),
             width=8,
             minimum=0,
             logarithmic=True,
@@ -167,7 +152,7 @@ def _make_batch_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "FLOPs per byte of memory traffic, and the ridge above which compute is the limit, averaged over the engines of a model.",
             Unit.FLOPS_PER_BYTE,
             Query(average("arithmetic_intensity_flops_per_byte"), f"intensity {MODEL}"),
-            Query(average("ridge_flops_per_byte"), f"ridge {MODEL}"),
+            Query(hide_of_many(queries, average("ridge_flops_per_byte")), f"ridge {MODEL}"),
             width=8,
             minimum=0,
         ),

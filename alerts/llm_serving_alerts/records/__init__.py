@@ -11,6 +11,7 @@ from llm_serving_alerts.records.cost import hours
 from llm_serving_alerts.records.cost_ratios import per_token, replicas, shares
 from llm_serving_alerts.records.first_tokens import first_tokens
 from llm_serving_alerts.records.gpu import gpu
+from llm_serving_alerts.records.gpu_bands import gpu_bands
 from llm_serving_alerts.records.history import history, seen
 from llm_serving_alerts.records.identity import claims, identity
 from llm_serving_alerts.records.kv import kv, tail
@@ -31,7 +32,7 @@ from llm_serving_alerts.settings import Settings
 _GROUPS = (
     identity, claims, exporters, seen, parts, targets, workloads, signals, traffic, stalled, history, presence, latency, slo,
     first_tokens, kv, tail, gpu, work, outliers, bandwidth, tokens, baselines, rates, capacity, node_loss, rollouts, autoscaling, missing,
-    hours, per_token, shares, replicas, views, bands,
+    hours, per_token, shares, replicas, views, bands, gpu_bands,
 )  # fmt: skip
 
 

@@ -74,8 +74,11 @@ def bands(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """What is not by target yet, then the median and the edges of each figure. Once a minute: only people look at them."""
     every = MINUTELY_SECONDS / dialect.time_scale
     return (
-        Group("llm-serving.bands", tuple(_list_by_target(dialect)), every),
-        Group("llm-serving.bands.medians", tuple(_take_median(dialect, figure) for figure in FIGURES), every),
+        Group(
+            "llm-serving.bands",
+            (*_list_by_target(dialect), *(_take_median(dialect, figure) for figure in FIGURES)),
+            every,
+        ),
         Group(
             "llm-serving.bands.edges", tuple(rule for figure in FIGURES for rule in _take_edges(dialect, figure)), every
         ),

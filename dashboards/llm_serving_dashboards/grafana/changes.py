@@ -16,9 +16,9 @@ from llm_serving_dashboards.grafana.fields import (
     write_detail_links,
     write_scale,
     write_value_mappings,
-    write_xy_series,
 )
 from llm_serving_dashboards.grafana.patch import Changes
+from llm_serving_dashboards.grafana.xy import write_xy_series
 from llm_serving_dashboards.panels import Panel, Query, Unit, Visualization
 
 # options belong to the plugin of this version: Grafana migrates those of a panel that names none
@@ -179,11 +179,10 @@ _XY_CHART: Changes[Panel] = Changes(
         **_EVERY_PANEL_ADDED,
         **_OUR_FIELD,
         "type": Visualization.XY_CHART.value,
-        _CUSTOM: lambda panel: {
-            "show": "points", "pointSize": {"fixed": 8}, "fillOpacity": 60, "scaleDistribution": write_scale(panel),
-        },
-        "options": lambda panel: {
-            "mapping": "manual", "series": write_xy_series(panel.columns),
+        _CUSTOM: {"show": "points", "pointSize": {"fixed": 8}, "fillOpacity": 60, "scaleDistribution": {"type": "log", "log": 10}},
+        "timeFrom": _read_if_set("time_from"),
+        "options": {
+            "mapping": "auto", "series": write_xy_series(),
             "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
             "tooltip": {"mode": "single", "sort": "none", "hideZeros": False},
         },
@@ -205,6 +204,8 @@ PANEL_CHANGES: Mapping[Visualization, Changes[Panel]] = {
 
 QUERY_CHANGES: Changes[Query] = Changes(
     added={"editorMode": "code", "range": lambda query: not query.instant},
+    # the class writes an empty one
+    replaced={"interval": lambda query: query.step or None},
     removed=(
         # of other data sources
         "metric",
@@ -215,7 +216,6 @@ QUERY_CHANGES: Changes[Query] = Changes(
         "step",
         # Grafana saves them only where they are set
         "hide",
-        "interval",
     ),
 )
 

@@ -80,30 +80,13 @@ def write_detail_links(panel: Panel) -> list[Json] | None:
     return [{"title": "Details", "url": url, "targetBlank": False}]
 
 
-def write_xy_series(columns: tuple[Column, ...]) -> list[Json]:
-    """A series for each column after the first, which is the horizontal axis."""
-
-    def match_name(column: Column) -> Json:
-        return {"matcher": {"id": "byName", "options": column.title}}
-
-    return [
-        {
-            "frame": {"matcher": {"id": "byIndex", "options": 0}},
-            "name": {"fixed": column.title},
-            "x": match_name(columns[0]),
-            "y": match_name(column),
-        }
-        for column in columns[1:]
-    ]
-
-
 def name_query(number: int) -> str:
     """A, B, C …"""
     return chr(ord("A") + number)
 
 
 def write_transformations(panel: Panel) -> list[Json]:
-    """A table and an XY chart have a row for each set of labels, and only the columns that are named."""
+    """A table has a row for each set of labels, and only the columns that are named."""
     if any("{{gpu}}" in query.legend for query in panel.queries):
         # the beginning of a UUID is enough to tell cards apart
         shortened = {"regex": r"(.*)((?:GPU|MIG)-\w{8})[-\w]*(.*)", "renamePattern": "$1$2$3"}
@@ -171,7 +154,7 @@ def write_overrides(panel: Panel) -> list[Json]:
         properties = [*blank, *_write_cell(column)]
         if isinstance(column.source, str):
             if column.source == "target":
-                properties.append({"id": "links", "value": [write_replica_link(REPLICA_UID, _CELL)]})
+                properties.append(write_replica_link(REPLICA_UID, _CELL))
             if properties:
                 found.append({"matcher": {"id": "byName", "options": column.title}, "properties": properties})
             continue

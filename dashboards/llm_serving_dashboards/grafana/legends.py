@@ -35,7 +35,9 @@ def list_varying(legend: str, identity: tuple[str, ...]) -> tuple[str, ...]:
     )
     model = ("model_name",) if "model_name" in said and rest.strip() else ()
     node = ("node",) if {"node", "gpu"} <= {*said} else ()
-    return (*model, *node, *minor, *added)
+    # of a model's GPUs the kinds are not counted
+    kind = ("gpu_name",) if "gpu_name" in said and "model_name" not in said and rest.strip() != "{{gpu_name}}" else ()
+    return (*model, *node, *kind, *minor, *added)
 
 
 def write_legend(legend: str, identity: tuple[str, ...]) -> str:

@@ -26,8 +26,11 @@ def _write_drawing(panel: Panel, number: int, identity: tuple[str, ...]) -> list
     draw = panel.queries[number].draw
     if draw is Draw.LINE:
         return []
+    thick: Json = {"id": "custom.lineWidth", "value": 2}
     if draw is Draw.MAIN:
-        return [{"id": "custom.lineWidth", "value": 2}]
+        return [thick]
+    if draw is Draw.OWN:
+        return [thick, {"id": "color", "value": {"mode": "fixed", "fixedColor": str(Colour.PLAIN)}}]
     thin = [_GREY, {"id": "custom.lineWidth", "value": 0.5}]
     if draw is Draw.BEHIND:
         return [*thin, {"id": "custom.hideFrom", "value": {"legend": True, "tooltip": True, "viz": False}}]

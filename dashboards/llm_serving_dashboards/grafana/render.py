@@ -22,6 +22,7 @@ from llm_serving_dashboards.grafana.fields import (
 from llm_serving_dashboards.grafana.legends import write_legend
 from llm_serving_dashboards.grafana.lines import write_line_overrides
 from llm_serving_dashboards.grafana.patch import apply_changes
+from llm_serving_dashboards.grafana.xy import write_xy_overrides, write_xy_transformations
 from llm_serving_dashboards.panels import Panel, Query, Visualization
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -51,9 +52,9 @@ def render_panel(panel: Panel, number: int, place: Mapping[str, int], identity: 
             _write_query(query, index, panel.visualization, identity) for index, query in enumerate(panel.queries)
         ],
         "thresholds": write_threshold_steps(panel.thresholds),
-        "transformations": write_transformations(panel),
+        "transformations": write_xy_transformations() if panel.marks else write_transformations(panel),
     }
-    overrides = [*write_overrides(panel), *write_line_overrides(panel, identity)]
+    overrides = [*write_overrides(panel), *write_xy_overrides(panel), *write_line_overrides(panel, identity)]
     written = encode(_WRITERS[panel.visualization](panel, common, overrides))
     return apply_changes(written, PANEL_CHANGES[panel.visualization], panel)
 

@@ -91,7 +91,7 @@ def test_a_band_is_filled_between_the_names_that_its_edges_have() -> None:
                     continue
                 upper = override["matcher"]["options"]
                 lower = targets[chr(ord(upper) + 1)]
-                for variable in ("$legend_model_name", "$legend_role"):
+                for variable in ("$legend_model_name", "$legend_role", "$legend_gpu_name"):
                     lower = lower.replace(variable, "")
                 assert properties["custom.fillBelowTo"] == lower
                 assert lower.startswith("p10")
@@ -118,7 +118,7 @@ def test_a_replica_stands_before_its_peers_and_no_others(tmp_path: Path) -> None
     panel = PANELS["replica", "Waiting requests"]
     series = [*queues(0, 1, 2, 3, 4, model="chat"), *queues(7, 7, 7, 7, 7, model="code")]
     asked = {
-        chosen(panel, Draw.MAIN, "chat-4"): {of_target(4): 4.0},
+        chosen(panel, Draw.OWN, "chat-4"): {of_target(4): 4.0},
         chosen(panel, Draw.BEHIND, "chat-4"): {of_target(number): float(number) for number in range(4)},
         f"round({chosen(panel, Draw.TOP_EDGE, 'chat-4')}, 0.1)": {of_model("chat", rank="p90"): 3.6},
     }
@@ -128,7 +128,7 @@ def test_a_replica_stands_before_its_peers_and_no_others(tmp_path: Path) -> None
 def test_more_than_fifty_peers_are_a_band_only(tmp_path: Path) -> None:
     panel = PANELS["replica", "Waiting requests"]
     asked = {
-        chosen(panel, Draw.MAIN, "chat-4"): {of_target(4): 4.0},
+        chosen(panel, Draw.OWN, "chat-4"): {of_target(4): 4.0},
         chosen(panel, Draw.BEHIND, "chat-4"): {},
         chosen(panel, Draw.BOTTOM_EDGE, "chat-4"): {of_model("chat", rank="p10"): 5.0},
     }
@@ -152,3 +152,44 @@ def test_names_of_replicas_lead_to_their_board() -> None:
         assert all(query.replica_uid for query in by_replica), (board, title)
     assert tables > 2
     assert links > 10
+    uids = {made.board.uid for made in build_dashboards(default_settings())}
+    for made in build_dashboards(default_settings()):
+        for panel in made.document["panels"]:
+            for override in panel.get("fieldConfig", {}).get("overrides", ()):
+                for one in override["properties"]:
+                    if one["id"] == "links":
+                        (link,) = one["value"]
+                        assert link["url"].removeprefix("/d/").partition("?")[0] in uids
+                        assert "${__url_time_range}" in link["url"]
+
+
+def cards(*watts: int) -> Iterator[dict[str, str]]:
+    """A GPU for each power draw, each on a node of its own."""
+    for number, power in enumerate(watts):
+        of = {"gpu": f"GPU-{number}", "gpu_name": "H100", "node": f"n{number}"}
+        yield write_series("llm_serving_gpu_up", "1x20", **of)
+        yield write_series("llm_serving_gpu_info", "1x20", index="0", driver_version="1", mig_profile="", **of)
+        yield write_series("llm_serving_gpu_power_watts", f"{power}x20", **of)
+
+
+def of_card(number: int) -> str:
+    return f'{{gpu="GPU-{number}", gpu_name="H100", node="n{number}"}}'
+
+
+def test_gpus_have_a_line_each_up_to_eight_and_above_only_the_worst_three(tmp_path: Path) -> None:
+    panel = PANELS["gpu", "Power"]
+    each, three = (
+        f"({filled(query.expr)}) * 1"
+        for query in panel.queries
+        if query.draw is Draw.LINE and "{{gpu}}" in query.legend
+    )
+    kind = '{gpu_name="H100", rank="p90"}'
+    few = {each: {of_card(number): 100.0 * number for number in range(8)}, three: {}}
+    ask_promtool(tmp_path, cards(*range(0, 800, 100)), few, settings=default_settings())
+    many = {
+        each: {},
+        three: {of_card(number): 100.0 * number for number in (8, 9, 10)},
+        drawn(panel, Draw.TOP_EDGE): {kind: 900.0},
+        drawn(panel, Draw.MAIN): {'{gpu_name="H100"}': 500.0},
+    }
+    ask_promtool(tmp_path, cards(*range(0, 1100, 100)), many, settings=default_settings())

@@ -144,3 +144,12 @@ def test_only_alerts_are_marked_until_a_viewer_switches_on_more() -> None:
         every = made.document["annotations"]["list"]
         assert {one["name"] for one in every if one["enable"]} == {"Alerts"}
         assert not any(one["hide"] for one in every)
+
+
+def test_with_one_replica_chosen_only_alerts_of_its_model_are_marked(tmp_path: Path) -> None:
+    (expression,) = (
+        one["expr"] for one in BOARDS["llm-serving-replica"].document["annotations"]["list"] if one["name"] == "Alerts"
+    )
+    asked = filled(expression.replace("$target", "m1-unified-a"))
+    found = {f'{{alertname="{name}", check="kv", model_name="m1"}}': 1.0 for name in ("Page", "Ticket")}
+    ask_promtool(tmp_path, [*fleet(16, ("unified",)), *firing(16)], {asked: found})
