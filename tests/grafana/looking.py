@@ -24,7 +24,13 @@ _PROBE = """
 }))
 """
 _FAILURES = ("An unexpected error happened", "Failed to load", "parse error", "Err")
-_SETTLED_MILLISECONDS, _LONGEST_MILLISECONDS = 1500, 30_000
+_SETTLED_MILLISECONDS, _LONGEST_MILLISECONDS = 2000, 30_000
+_LOOK_MILLISECONDS, _LONGEST_SETTLING_MILLISECONDS = 250, 120_000
+# a panel that asks, or a dashboard whose refresh button can be cancelled
+_LOADS = """
+() => !!document.querySelector('[aria-label="Panel loading bar"]')
+  || [...document.querySelectorAll('button')].some(one => one.innerText.trim() === 'Cancel')
+"""
 
 
 @dataclass(frozen=True)
@@ -55,10 +61,13 @@ class Looked:
     complaints: list[str] = field(default_factory=list)
 
     def settle(self) -> None:
-        """Until no query is under way."""
-        self.page.wait_for_timeout(_SETTLED_MILLISECONDS)
-        self.page.wait_for_load_state("networkidle", timeout=_LONGEST_MILLISECONDS)
-        self.page.wait_for_timeout(_SETTLED_MILLISECONDS)
+        """Until nothing has loaded for a while: between two panels' queries the network of a slow machine is quiet, too."""
+        still = waited = 0
+        while still < _SETTLED_MILLISECONDS:
+            self.page.wait_for_timeout(_LOOK_MILLISECONDS)
+            waited += _LOOK_MILLISECONDS
+            assert waited < _LONGEST_SETTLING_MILLISECONDS, "panels still load"
+            still = 0 if self.page.evaluate(_LOADS) else still + _LOOK_MILLISECONDS
 
     def panels(self) -> dict[str, Seen]:
         """By title."""
