@@ -21,7 +21,8 @@ def with_review(config: Config, environ: Mapping[str, str]) -> Config:
     assert path is not None
     problems: list[Problem] = []
     place = Place(path, "", problems)
-    context = Context(Host("", ""), environ, (), os.path.dirname(path))
+    # a relative path of the file is of its folder, however the file was named
+    context = Context(Host("", ""), environ, (), os.path.dirname(os.path.abspath(path)))
     settings = read_settings(read_document(path, place), place, context)
     if not problems:
         if not settings.server.url:

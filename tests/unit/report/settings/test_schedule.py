@@ -32,6 +32,15 @@ def test_the_schedule_of_the_settings(tmp_path: Path) -> None:
     assert loaded(tmp_path, GOOD.replace("7", "8")).config_hash != found.config_hash
 
 
+def test_a_file_that_is_named_by_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "report.yml").write_text(GOOD)
+    config = load_flags("--target", "a:1", "--report.settings-file", "report.yml")
+    review = with_review(config, {}).review
+    assert review is not None
+    assert review.folder == str(tmp_path / "reviews")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
