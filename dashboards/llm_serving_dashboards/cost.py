@@ -11,6 +11,7 @@ from llm_serving_dashboards.panels import REPLICA_UID, Board, Column, Panel, Que
 from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import (
     MODEL,
+    NO_PRICE,
     REPLICA,
     SPENT_ON,
     draw_thresholds,
@@ -21,7 +22,6 @@ from llm_serving_dashboards.shared_panels import (
 )
 
 VARIABLES = ("model_name", "role", "target")
-NO_PRICE = "no price is configured"
 SPENT = "model:llm_serving_cost_usd:increase1h"
 PER_MILLION = "model:llm_serving_cost_usd_per_million_tokens:ratio6h"
 
@@ -121,7 +121,7 @@ def _make_token_cost_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Query(f"{now} / {queries.match_on('model_name', 'role')} {usual}", MODEL),
             width=8,
             minimum=0,
-            may_be_empty="no price is configured, or the history is too short",
+            may_be_empty=NO_PRICE,
             **draw_thresholds(warn_above(own["above"])),
         ),
     )

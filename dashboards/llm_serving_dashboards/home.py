@@ -157,6 +157,7 @@ def _make_ttft_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             maximum=1,
             thresholds=warn_below(objective.objective),
             draw_thresholds=True,
+            may_be_empty=f"no first token is known in {span}",
         ),
     )
 
@@ -246,6 +247,7 @@ def _make_node_loss_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             logarithmic=True,
             thresholds=warn_above(1),
             draw_thresholds=True,
+            may_be_empty="no demand or no capacity is known yet",
         ),
         Panel(
             "Replicas: ready, required, required with reserve",

@@ -30,6 +30,8 @@ TITLES = {
     "request_queue_time_seconds": ("Queue time", "Queue"),
 }
 _SAY_CLOCK = " The legend says whose clock is gone by: the front door's where it is the client's and has covered half of the engines' requests for long enough."
+# of objectives whose records need minutes of requests
+_NO_EVENTS = "no events yet"
 _OBJECTIVE = {
     "time_to_first_token_seconds": "ttft",
     "inter_token_latency_seconds": "itl",
@@ -85,6 +87,7 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 thresholds=warn_below(objective.objective),
                 decimals=3,
                 height=6,
+                may_be_empty=_NO_EVENTS,
             ),
             make_stat(
                 f"{slo} budget left",
@@ -94,6 +97,7 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 thresholds=warn_below(0.25, 0.0),
                 decimals=1,
                 height=6,
+                may_be_empty=_NO_EVENTS,
             ),
             make_time_series(
                 f"{slo} burn rate",
@@ -109,6 +113,7 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 width=16,
                 height=6,
                 minimum=0,
+                may_be_empty=_NO_EVENTS,
                 **draw_thresholds(warn_above(1, loudest.factor)),
             ),
         ]

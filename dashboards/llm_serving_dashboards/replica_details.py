@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_dashboards.panels import Column, Panel, Query, Unit
 from llm_serving_dashboards.queries import QueryBuilder
-from llm_serving_dashboards.shared_panels import SPENT_ON, TARGET, make_table, make_time_series
+from llm_serving_dashboards.shared_panels import NO_PRICE, SPENT_ON, TARGET, make_table, make_time_series
 
 _ENGINE = ("target", "model_name", "role", "engine")
 _OF_ENGINE = "engine {{engine}}"
@@ -193,7 +193,7 @@ def make_trust_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             minimum=0,
             stacked=True,
             series_colours=SPENT_ON,
-            may_be_empty="no price is configured",
+            may_be_empty=NO_PRICE,
         ),
         make_time_series(
             "Pace against its peers",

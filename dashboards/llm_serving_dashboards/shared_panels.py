@@ -63,6 +63,9 @@ REASONS = (("stop", Colour.GOOD), ("length", Colour.PLAIN), ("error", Colour.BAD
 PHASES = (("prefill", "super-light-orange"), ("decode", Colour.PLAIN))
 SPENT_ON = (*PHASES, ("idle", Colour.UNKNOWN), ("down", Colour.BAD), ("unattributed", Colour.DEAD))
 
+# in place of "No data" where money is meant
+NO_PRICE = "no price is configured, or it is too early"
+
 MODEL = "{{model_name}} {{role}}"
 TARGET = "{{target}}"
 REPLICA = f"{{{{model_name}}}} {TARGET}"
