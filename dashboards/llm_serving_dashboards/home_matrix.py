@@ -178,7 +178,7 @@ def _describe(queries: QueryBuilder, boards: _Boards) -> list[tuple[str, Column]
     of = f'label_join({counted} * {queries.match_on(*MODEL)} group_left (wanted) {stated}, "{_REPLICAS}", " of ", "ready", "wanted")'
     alone = f'label_replace({counted} unless {queries.match_on(*MODEL)} {wanted}, "{_REPLICAS}", "$1", "ready", "(.*)")'
     figures = (
-        ("model:llm_serving_phase_tokens_per_gpu:rate5m", {"phase": "decode"}, "tok/s/GPU", Unit.TOKENS_PER_SECOND, (), (phases, "Tokens/s per GPU")),
+        ("model:llm_serving_phase_tokens_per_gpu:rate5m", {"phase": "decode"}, "tok/s/GPU", Unit.COUNT, (), (phases, "Tokens/s per GPU")),
         ("model:llm_serving_time_to_first_token_seconds:quantile_rate5m", {"rank": "p99"}, "p99 TTFT", Unit.SECONDS,
          warn_above(objective) if objective is not None else (), (latency, "TTFT: quantiles")),
         (cost.PER_MILLION, {"basis": "allocated", "phase": "blended"}, "$/M", Unit.USD, (), (cost, "By phase, allocated")),
