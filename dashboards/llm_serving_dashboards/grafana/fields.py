@@ -6,7 +6,18 @@ from typing import Any
 
 from grafanalib import core
 
-from llm_serving_dashboards.panels import REPLICA_UID, Column, Link, Panel, Query, ThresholdStep, Unit, ValueMapping
+from llm_serving_dashboards.panels import (
+    REPLICA_UID,
+    Colour,
+    Column,
+    Link,
+    Panel,
+    Query,
+    ThresholdStep,
+    Unit,
+    ValueMapping,
+    Visualization,
+)
 
 Json = dict[str, Any]
 
@@ -25,7 +36,9 @@ def write_threshold_steps(steps: tuple[ThresholdStep, ...]) -> list[Json]:
 
 
 def write_value_mappings(panel: Panel) -> list[Json]:
-    """A panel's values in words."""
+    """A panel's values in words; of a single value also its absence, which else has the colour of the lowest threshold."""
+    if panel.visualization is Visualization.STAT and panel.may_be_empty and not panel.mappings:
+        return _write_mappings((ValueMapping(None, panel.may_be_empty, Colour.UNKNOWN),))
     return _write_mappings(panel.mappings)
 
 
