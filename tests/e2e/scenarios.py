@@ -22,6 +22,8 @@ ALWAYS = "LLMServingWatchdog"
 MADE_BY_THE_MACHINE = "LLMServingReplicaOutlier"
 # where the machine, and with it everything but the simulated time, stood still for that long, nothing can be said of when an alert comes
 STOOD_STILL_SECONDS = 2 * EVALUATE_SECONDS
+# and where rules were not evaluated when they were due: records age, and what waits for one does not come
+MOST_MISSED = 3
 ATTEMPTS = 3
 
 
@@ -33,10 +35,15 @@ def play(name: str, folder: Path, *, servers: int = 1, runtime: str | None = Non
     """
     for attempt in range(ATTEMPTS):
         found = _played(name, folder / f"attempt-{attempt}", servers, runtime)
-        gap = found[1].longest_gap_seconds
-        if gap <= STOOD_STILL_SECONDS:
+        gap, missed = found[1].longest_gap_seconds, found[1].missed_evaluations
+        print(f"{name}: longest gap {gap / SPEED:.1f} s, {missed:g} evaluations missed")
+        if gap <= STOOD_STILL_SECONDS and missed <= MOST_MISSED:
             break
-        warnings.warn(f"{name}: the machine stood still for {gap / SPEED:.1f} s", MachineStoodStill, stacklevel=2)
+        warnings.warn(
+            f"{name}: the machine stood still for {gap / SPEED:.1f} s, {missed:g} evaluations were missed",
+            MachineStoodStill,
+            stacklevel=2,
+        )
     return found
 
 

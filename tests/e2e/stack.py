@@ -31,12 +31,13 @@ SCRAPE_SECONDS, EVALUATE_SECONDS = 30.0, 60.0
 @dataclass
 class Watched:
     """What happened: `fired` has the simulated second of the scenario at which each alert first fired, `labels` the alerts as they did.
-    `longest_gap_seconds`: simulated, between two looks."""
+    `longest_gap_seconds`: simulated, between two looks. `missed_evaluations`: of the group of rules that missed most."""
 
     fired: dict[str, float] = field(default_factory=dict)
     labels: dict[str, list[dict[str, str]]] = field(default_factory=dict)
     last: set[str] = field(default_factory=set)
     longest_gap_seconds: float = 0.0
+    missed_evaluations: float = 0.0
 
 
 @dataclass
@@ -72,6 +73,7 @@ class Stack:
                     found.labels[name].append(alert["labels"])
             found.last = {alert["labels"]["alertname"] for alert in firing}
             time.sleep(0.25)
+        found.missed_evaluations = max(one.count_missed_evaluations() for one in self.prometheus)
         return found
 
 

@@ -15,6 +15,8 @@ from llm_serving_exporter.sim.fleet.spec import SGLANG
 from tests.e2e.scenarios import ALWAYS, MADE_BY_THE_MACHINE, assert_as_listed, assert_pages, play
 from tests.e2e.test_simulated_scenarios import BY_THE_CLOCK
 
+pytestmark = pytest.mark.paced
+
 PAGES = "engine-hang"
 
 

@@ -17,6 +17,8 @@ from tests.e2e.scenarios import assert_as_listed, assert_pages
 from tests.e2e.stack import EVALUATE_SECONDS, SCRAPE_SECONDS, Stack, Watched, milliseconds, settings_of, stack
 from tests.support.servers.victoriametrics import VictoriaMetrics, VmAlert
 
+pytestmark = pytest.mark.paced
+
 # half of the pace on Prometheus: what VictoriaMetrics has taken in can be asked for after a second only
 SPEED = 30.0
 WARM_SECONDS = 1800.0

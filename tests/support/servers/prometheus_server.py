@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from tests.support.servers.server_process import ServerProcess, program
+
+_MISSED = re.compile(r"^prometheus_rule_group_iterations_missed_total\{.*\} (\S+)$", re.MULTILINE)
 
 
 class PrometheusServer(ServerProcess):
@@ -40,6 +43,11 @@ class PrometheusServer(ServerProcess):
     def rules(self) -> list[dict[str, Any]]:
         """Every rule with its health."""
         return [rule for group in self._data("rules")["groups"] for rule in group["rules"]]
+
+    def count_missed_evaluations(self) -> float:
+        """Of the group of rules that was most often not evaluated when it was due, how often: the evaluation before had not ended."""
+        page = self.get("/metrics").text
+        return max((float(number) for number in _MISSED.findall(page)), default=0.0)
 
     def _data(self, what: str, **parameters: str) -> Any:
         return self.get(f"/api/v1/{what}", **parameters).json()["data"]
