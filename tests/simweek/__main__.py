@@ -49,4 +49,6 @@ if __name__ == "__main__":
     parser.add_argument("--models", type=int, default=0, help="instead of all scenarios a fleet of so many models")
     parser.add_argument("--replicas", type=int, default=1, help="of each of these models")
     given = parser.parse_args()
+    if given.models < 0 or given.replicas < 1:
+        parser.error("--models is a number from 1 on, --replicas too")
     main(given.folder, given.hours, given.models, given.replicas)

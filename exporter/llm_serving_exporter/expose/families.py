@@ -10,7 +10,7 @@ from typing import TypeVar
 from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Metric
 from llm_serving_exporter.expose.identity import LabelBook, label_fleet, label_gpu, label_written
 from llm_serving_exporter.expose.labels import SharedLabels
-from llm_serving_exporter.expose.lines import Keys, LineFamily, fill_in, write_lines, write_number
+from llm_serving_exporter.expose.lines import NUMBER, Keys, LineFamily, fill_in, write_lines, write_number
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Target
@@ -89,7 +89,7 @@ class Families:
             write_lines(metric.full_name, labels, tuple(own), (tuple(own.values()),))
             if own
             # half of a target's series are such: no call that can be saved
-            else f"{metric.full_name}{labels.text}%s\n"
+            else f"{metric.full_name}{labels.text}{NUMBER}\n"
         )
         family.numbers.append(float(value))
 
@@ -148,7 +148,7 @@ class Families:
         family.lines.append(write_lines(f"{name}_bucket", labels, _LE, _le(edges)))
         family.numbers += counts
         if total is not None:  # OpenMetrics has count and sum both or neither; the +Inf bucket says the count too
-            family.lines.append(f"{name}_count{labels.text}%s\n{name}_sum{labels.text}%s\n")
+            family.lines.append(f"{name}_count{labels.text}{NUMBER}\n{name}_sum{labels.text}{NUMBER}\n")
             family.numbers += (count, total)
 
     def add_unchanged(self, labels: SharedLabels, facts: T, add: Callable[[Families, SharedLabels, T], None]) -> None:

@@ -28,11 +28,11 @@ PYTHON = next((one for one in ("3.11", "3.12", "3.13") if Path(f"/usr/bin/python
 # lays a writable file system over this machine's, and runs $1 there as on a machine of its own
 _OVERLAY = """set -e
 mount -t tmpfs tmpfs "$2"
-mkdir "$2/upper" "$2/work" "$2/root"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$2/upper,workdir=$2/work" "$2/root"
-mount -t proc proc "$2/root/proc"
-if [ -n "$3" ]; then cp "$3" "$2/root/package.deb"; fi
-exec chroot "$2/root" sh -ec "$1"
+mkdir "$2/upper" "$2/work" "$2/tree"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$2/upper,workdir=$2/work" "$2/tree"
+mount -t proc proc "$2/tree/proc"
+if [ -n "$3" ]; then cp "$3" "$2/tree/package.deb"; fi
+exec chroot "$2/tree" sh -ec "$1"
 """
 _LIFE = f"""
 dpkg --force-depends --install /package.deb
