@@ -80,7 +80,7 @@ def dcgm_warnings(config: Config, settings: Settings, file: ConfigFile, host_nam
     """What is odd about how dcgm-exporter is read, and what is set for one that is not read."""
     dcgm = config.dcgm
     if dcgm is None:
-        yield from unused_warnings(file, "dcgm")
+        yield from unused_warnings(file, settings, "dcgm")
         return
     where = settings["dcgm.url"].place
     if not config.gpu.enabled:
@@ -93,7 +93,7 @@ def device_exporter_warnings(config: Config, settings: Settings, file: ConfigFil
     """What is odd about how the exporter of other GPUs is read, and what is set for one that is not read."""
     found = config.device_exporter
     if found is None:
-        yield from unused_warnings(file, "device_exporter")
+        yield from unused_warnings(file, settings, "device_exporter")
         return
     where = settings["device-exporter.url"].place
     if config.dcgm is not None:

@@ -55,7 +55,7 @@ def otlp_warnings(config: Config, settings: Settings, file: ConfigFile, host_nam
     """What is odd about how series are sent, and what is set where none is."""
     otlp = config.otlp
     if otlp is None:
-        yield from unused_warnings(file, "otlp")
+        yield from unused_warnings(file, settings, "otlp")
         return
     server = Target("otlp", otlp.url, interval_seconds=otlp.interval_seconds, http=otlp.http)
     yield from target_warnings([Placed(server, settings["otlp.url"].place)], host_name)

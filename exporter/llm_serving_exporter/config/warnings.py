@@ -9,6 +9,7 @@ from math import isclose
 from llm_serving_exporter.config.checks import Placed
 from llm_serving_exporter.config.discovery_types import DiscoverySection
 from llm_serving_exporter.config.file import ConfigFile
+from llm_serving_exporter.config.options import Settings
 from llm_serving_exporter.config.types import SloConfig
 from llm_serving_exporter.model.target import HttpSettings, Secret, Target
 from llm_serving_exporter.normalise.mapping import Runtime
@@ -50,11 +51,18 @@ def _seconds(seconds: float) -> str:
     return f"{seconds:g} s"
 
 
-def unused_warnings(file: ConfigFile, section: str) -> Iterator[str]:
-    """What a section of the file says in vain, because the address that it is about is not set."""
+def unused_warnings(file: ConfigFile, settings: Settings, section: str) -> Iterator[str]:
+    """What a section of the file, flags and the environment say in vain, because the address that it is about is not set."""
     node, place = file.find_key(section)
     if isinstance(node, dict) and node:
         yield f"{place}: not used, because {section}.url is not set"
+    for name, setting in settings.items():
+        if (
+            name.startswith(section.replace("_", "-") + ".")
+            and not setting.from_file
+            and setting.place.file != "default"
+        ):
+            yield f"{setting.place}: not used, because {section}.url is not set"
 
 
 def target_warnings(targets: Sequence[Placed], host_name: str) -> Iterator[str]:

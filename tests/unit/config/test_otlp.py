@@ -21,6 +21,14 @@ def test_nothing_is_sent_unless_a_receiver_is_named() -> None:
     assert load_flags(*TARGET).otlp is None
 
 
+def test_a_flag_that_says_how_without_where_is_warned_of() -> None:
+    said = load_flags(*TARGET, "--otlp.gen-ai.operation", "chat").warnings
+    assert [one for one in said if "otlp" in one] == [
+        "flag --otlp.gen-ai.operation: not used, because otlp.url is not set"
+    ]
+    assert not any("not used" in one for one in load_flags(*TARGET).warnings)
+
+
 def test_a_url_is_enough() -> None:
     assert load_flags(*TARGET, *URL).otlp == OtlpConfig(
         "http://collector:4318", http=HttpSettings(timeout_seconds=10.0, max_body_bytes=65536)
