@@ -130,7 +130,8 @@ _LARGEST: dict[Unit, tuple[float, float]] = {
 _COLDEST = -100.0
 
 
-@dataclass(frozen=True, slots=True)
+# each is declared once, so that it is the key of what is kept by metric
+@dataclass(frozen=True, slots=True, eq=False)
 class Metric:
     """One exported metric. Raises ValueError where a rule is broken."""
 

@@ -158,10 +158,13 @@ def _target(
     serving.add_target_health(
         families, reading, fresh=fresh, now_monotonic_seconds=now_monotonic_seconds, stated=stated
     )
+    families.write_section()
     if fresh:
         serving.add_serving(families, reading)
+        families.write_section()
         tenants.add_tenants(families, reading)
     cost.add_cost(families, reading, fresh=fresh)
+    families.write_section()
 
 
 def _exporter(families: Families, view: View, setup: Setup) -> None:

@@ -16,14 +16,12 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from llm_serving_exporter.catalogue.spec import Metric
-from llm_serving_exporter.expose.lines import LineFamily, fill_in, write_number
+from llm_serving_exporter.expose.lines import LineFamily, write_number
 from llm_serving_exporter.expose.spool import Spool, join_text
 from llm_serving_exporter.model.text import escape_label_value
 
 # a page of at most so many bytes goes out as it is: that of four targets
 LARGEST_WHOLE = 256 * 1024
-# whose digits are made at once: the text of them and their lines is not large
-_MOST_NUMBERS = 512
 _OPENMETRICS = "application/openmetrics-text"
 _SUFFIX = {"counter": "_total", "info": "_info"}
 _TEXT_TYPES = {"info": "gauge", "stateset": "gauge", "gaugehistogram": "histogram", "unknown": "untyped"}
@@ -33,7 +31,7 @@ def write_page(registry: Collector, accept: str) -> tuple[bytes | Spool, str]:
     """The page and its content type, as the Accept header asks for. A large page is compressed part by part."""
     theirs, content_type = _choose_encoder(accept)
     families = list(registry.collect())
-    if not all(map(_plain, families)):
+    if not all(type(family) is LineFamily or _plain(family) for family in families):
         return theirs(_Collected(families)), content_type
     write = _list_openmetrics if content_type.startswith(_OPENMETRICS) else _list_text
     return join_text(write(families), LARGEST_WHOLE), content_type
@@ -78,36 +76,21 @@ def _list_openmetrics(families: Iterable[Family]) -> list[str | Spool]:
 def _list_pieces(
     families: Iterable[Family],
     write_header: Callable[[str, str, str], str],
-    known: dict[str, tuple[Metric, str]],
+    known: dict[Metric, str],
 ) -> list[str | Spool]:
     pieces = list[str | Spool]()
-    template, numbers = list[str](), list[float]()
-
-    def fill() -> None:
-        pieces.append(fill_in("".join(template), numbers))
-        template.clear()
-        numbers.clear()
-
     for family in families:
         if isinstance(family, LineFamily):
-            metric = family.metric
-            found = known.get(metric.name)
-            if found is None or found[0] is not metric:
-                header = write_header(family.name, family.documentation, family.type).replace("%", "%%")
-                found = known[metric.name] = metric, header
-            template.append(found[1])
+            header = known.get(family.metric)
+            if header is None:
+                header = known[family.metric] = write_header(family.name, family.documentation, family.type)
+            pieces.append(header)
             if family.spool is not None:
-                fill()
                 pieces.append(family.spool)
-            template += family.lines
-            numbers += family.numbers
-            if len(numbers) >= _MOST_NUMBERS:
-                fill()
+            pieces += family.lines
         else:
-            fill()
             pieces.append(write_header(family.name, family.documentation, family.type))
             pieces += map(_line, family.samples)
-    fill()
     return pieces
 
 
@@ -122,9 +105,9 @@ def _openmetrics_header(family: str, documentation: str, kind: str) -> str:
     return f"# HELP {family} {escape_label_value(documentation)}\n# TYPE {family} {kind}\n"
 
 
-# the catalogue's, by the metric's name, for a template
-_TEXT_HEADERS: dict[str, tuple[Metric, str]] = {}
-_OPENMETRICS_HEADERS: dict[str, tuple[Metric, str]] = {}
+# the catalogue's
+_TEXT_HEADERS: dict[Metric, str] = {}
+_OPENMETRICS_HEADERS: dict[Metric, str] = {}
 
 
 class _Collected(Collector):
@@ -139,7 +122,7 @@ class _Collected(Collector):
 
 def _plain(family: Family) -> bool:
     """Whether nothing in it needs more than a name, labels and a value."""
-    return isinstance(family, LineFamily) or (
+    return (
         not family.unit
         and family.type != "gaugehistogram"
         and all(

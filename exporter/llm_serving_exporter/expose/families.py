@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import TypeVar
 
-from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Metric
+from llm_serving_exporter.catalogue.spec import Metric
 from llm_serving_exporter.expose.identity import LabelBook, label_fleet, label_gpu, label_written
 from llm_serving_exporter.expose.labels import SharedLabels
-from llm_serving_exporter.expose.lines import NUMBER, Keys, LineFamily, fill_in, write_lines, write_number
+from llm_serving_exporter.expose.layouts import LE, Element, find_layout, read_section
+from llm_serving_exporter.expose.lines import LineFamily, write_number
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Target
 
 T = TypeVar("T")
-_LE = ("le",)
+Keys = Collection[tuple[str, ...]]
 
 
 @lru_cache(maxsize=256)
-def _le(edges: tuple[float, ...]) -> tuple[tuple[str], ...]:
+def _write_edges(edges: tuple[float, ...]) -> tuple[str, ...]:
     """Bucket edges as label values, the infinite one last; engines share a handful of layouts."""
-    return (*((write_number(edge),) for edge in edges), ("+Inf",))
+    return (*map(write_number, edges), "+Inf")
 
 
 class Families:
@@ -32,8 +33,10 @@ class Families:
     every series of a target, as `target_labels` of the configuration. `own`: labels that some target has of its own. `book`: labels of
     the pages before. `all_buckets`: as the key of the configuration.
 
-    The last gate stands here: a value outside the range that its metric declares is no sample, whatever it comes from. `left_out` counts
-    such values by target ("" where the series is of none) and metric.
+    What is added is noted first, and its lines are written a section at a time (see layouts.py): whoever adds much calls `write_section`
+    after each part whose make-up seldom changes.
+
+    The last gate stands here: a value outside the range that its metric declares is no sample, whatever it comes from.
     """
 
     def __init__(
@@ -44,13 +47,28 @@ class Families:
         *,
         all_buckets: bool = False,
     ) -> None:
-        self._families: dict[str, LineFamily] = {}
+        # whole lines by metric, each time one or many
+        self._lines: dict[Metric, list[str]] = {}
+        # families that were asked for, with what is compressed of them
+        self._families: dict[Metric, LineFamily] = {}
         self._chosen = chosen
         # a label that one target has is "" on the info series of the others, so that no scrape fills it in there
         self._known = tuple(dict.fromkeys((*chosen, *own)))
         self._book = LabelBook() if book is None else book
         self._all_buckets = all_buckets
-        self.left_out: Counter[tuple[str, str]] = Counter()
+        self._left_out: Counter[tuple[str, str]] = Counter()
+        self._begin_section()
+
+    def _begin_section(self) -> None:
+        # what the section is made up of
+        self._section: list[Element] = []
+        # of its series, but for histograms, and of its histograms
+        self._numbers: list[float] = []
+        self._counts: list[float] = []
+        # that its series share, the place of each by its identity, and those of the last series
+        self._shared: list[SharedLabels] = []
+        self._places: dict[int, int] = {}
+        self._labels: SharedLabels | None = None
 
     def of_target(self, target: Target) -> SharedLabels:
         """The labels that every series of a target has."""
@@ -72,29 +90,41 @@ class Families:
         """The labels of the series that shows what a scrape does to labels."""
         return label_written(self._known)
 
-    def _add_family(self, metric: Metric) -> LineFamily:
-        found = self._families[metric.name] = LineFamily(metric)
-        return found
+    @property
+    def left_out(self) -> Counter[tuple[str, str]]:
+        """How many values the last gate has left out, by target ("" where the series is of none) and metric."""
+        self.write_section()
+        return self._left_out
+
+    def _leave_out(self, metric: Metric, labels: SharedLabels) -> None:
+        self._left_out[labels.get("target", ""), metric.name] += 1
+
+    def _turn_to(self, labels: SharedLabels) -> None:
+        """Has these labels on the series that follow."""
+        place = self._places.get(id(labels))
+        if place is None:
+            place = self._places[id(labels)] = len(self._shared)
+            self._shared.append(labels)
+        self._section.append(place)
+        self._labels = labels
 
     def add_value(self, metric: Metric, labels: SharedLabels, value: float | None, /, **own: str) -> None:
         """One series, with the labels `own` beside shared ones; None adds nothing."""
         if value is None:
             return
-        bounds = metric.bounds
-        if not bounds.least <= value <= bounds.most:  # as NaN
-            self._leave_out(metric, labels)
-            return
-        family = self._families.get(metric.name) or self._add_family(metric)
-        family.lines.append(
-            write_lines(metric.full_name, labels, tuple(own), (tuple(own.values()),))
-            if own
-            # half of a target's series are such: no call that can be saved
-            else f"{metric.full_name}{labels.text}{NUMBER}\n"
-        )
-        family.numbers.append(float(value))
+        if own:
+            labels = labels.with_labels(**own)
+        if labels is not self._labels:
+            self._turn_to(labels)
+        self._section.append(metric)
+        self._numbers.append(value)
 
-    def _leave_out(self, metric: Metric, labels: SharedLabels) -> None:
-        self.left_out[labels.get("target", ""), metric.name] += 1
+    def add_elements(self, labels: SharedLabels, elements: Iterable[Element], numbers: Iterable[float]) -> None:
+        """Series as `layouts.read_section` reads them, but for places of labels: what has a loop of its own needs no call for each."""
+        if labels is not self._labels:
+            self._turn_to(labels)
+        self._section += elements
+        self._numbers += numbers
 
     def add_info(self, metric: Metric, labels: SharedLabels, /, **own: str) -> None:
         """One info series."""
@@ -104,35 +134,21 @@ class Families:
         self, metric: Metric, labels: SharedLabels, own: tuple[str, ...], keys: Keys, values: Collection[float]
     ) -> None:
         """Many series of one metric: for each the values of the labels that `own` names, and its value."""
-        least, most = metric.bounds.least, metric.bounds.most
-        admitted = [float(value) for value in values if least <= value <= most]  # NaN fails every comparison
-        if len(admitted) != len(keys):
-            numbers = list(values)
-            keys = [key for key, value in zip(keys, numbers, strict=True) if least <= value <= most]
-            for _ in range(len(numbers) - len(admitted)):
-                self._leave_out(metric, labels)
-        if admitted:
-            family = self._families.get(metric.name) or self._add_family(metric)
-            family.lines.append(write_lines(metric.full_name, labels, own, keys))
-            family.numbers += admitted
+        if keys:
+            if labels is not self._labels:
+                self._turn_to(labels)
+            self._section += (metric, own, tuple(keys))
+            self._numbers += values
 
     def add_by_label(
         self, metric: Metric, labels: SharedLabels, label: str, values: Mapping[str, float] | None
     ) -> None:
         """One series a key."""
         if values:
-            self.add_values(metric, labels, (label,), tuple(zip(values, strict=True)), values.values())
-
-    def add_engine_samples(self, metric: Metric, labels: SharedLabels, values: Mapping[tuple[str, ...], float]) -> None:
-        """One series a key: the values of the labels that the metric declares beyond those of every serving series."""
-        own = metric.labels[len(SERVING_LABELS) :]
-        for key in values:
-            if len(key) != len(own):
-                raise ValueError(f"{metric.name} has the labels {own}, its values those of {list(values)}")
-        if own:
-            self.add_values(metric, labels, own, list(values), values.values())
-        else:
-            self.add_value(metric, labels, values.get(()))
+            if labels is not self._labels:
+                self._turn_to(labels)
+            self._section += (metric, (label,), tuple(values))
+            self._numbers += values.values()
 
     def add_histogram(self, metric: Metric, labels: SharedLabels, histogram: Histogram | None) -> None:
         """Buckets with the engine's own edges where the metric has them, `+Inf`; count and sum where the sum is sound."""
@@ -141,41 +157,83 @@ class Families:
         if not metric.bounds.admits_histogram(histogram):
             self._leave_out(metric, labels)
             return
-        name, count, total = metric.full_name, histogram.count, histogram.sum
-        finite = metric.finite_buckets or self._all_buckets
-        edges, counts = (histogram.edges, (*histogram.cumulative, count)) if finite else ((), (count,))
-        family = self._families.get(metric.name) or self._add_family(metric)
-        family.lines.append(write_lines(f"{name}_bucket", labels, _LE, _le(edges)))
-        family.numbers += counts
-        if total is not None:  # OpenMetrics has count and sum both or neither; the +Inf bucket says the count too
-            family.lines.append(f"{name}_count{labels.text}{NUMBER}\n{name}_sum{labels.text}{NUMBER}\n")
-            family.numbers += (count, total)
+        if labels is not self._labels:
+            self._turn_to(labels)
+        count, total, counts = histogram.count, histogram.sum, self._counts
+        edges: tuple[float, ...] = ()
+        if metric.finite_buckets or self._all_buckets:
+            edges = histogram.edges
+            counts += histogram.cumulative
+        # OpenMetrics has count and sum both or neither; the +Inf bucket says the count too
+        self._section += (metric, LE, _write_edges(edges), total is not None)
+        counts += (count,) if total is None else (count, count, total)
 
     def add_unchanged(self, labels: SharedLabels, facts: T, add: Callable[[Families, SharedLabels, T], None]) -> None:
         """What `add` adds of facts that are the same object from page to page; kept with their labels, so that it is written once."""
+        self.write_section()
         found = labels.unchanged
         if found is None or found[0] is not facts:
             alone = Families()
             add(alone, labels, facts)
             if alone.left_out:  # to be counted each time
-                self.left_out.update(alone.left_out)
-            # whole lines, and as a template that has no places
-            texts = (
-                (family.metric, fill_in("".join(family.lines), family.numbers)) for family in alone._families.values()
-            )
-            written = tuple((metric, text.replace("%", "%%")) for metric, text in texts)
-            found = facts, written
+                self._left_out.update(alone.left_out)
+            found = facts, tuple((metric, "".join(lines)) for metric, lines in alone._lines.items())
             labels.unchanged = None if alone.left_out else found
-        for metric, lines in found[1]:
-            (self._families.get(metric.name) or self._add_family(metric)).lines.append(lines)
+        for metric, text in found[1]:
+            self._lines.setdefault(metric, []).append(text)
+
+    def write_section(self) -> None:
+        """Writes the lines of what was added since the last call."""
+        if not (self._numbers or self._counts):
+            return
+        layout = find_layout(tuple(self._section))
+        texts = layout.write(self._shared, list(map(float, (*self._numbers, *self._counts))))
+        if texts is None:
+            self._leave_out_wrong()
+            self.write_section()
+            return
+        lines = self._lines
+        if layout.distinct.isdisjoint(lines):  # as of the first target
+            lines.update(zip(layout.metrics, [[text] for text in texts], strict=True))
+        else:
+            for metric, text in zip(layout.metrics, texts, strict=True):
+                lines.setdefault(metric, []).append(text)
+        self._begin_section()
+
+    def _leave_out_wrong(self) -> None:
+        """Takes out of the section what its metrics cannot have."""
+        section, shared, following, counts = self._section, self._shared, iter(self._numbers), self._counts
+        self._begin_section()
+        for one in read_section(section):
+            labels = shared[one.place]
+            self._turn_to(labels)
+            if one.has_sum is not None:
+                self._section += (one.metric, one.own, one.keys, one.has_sum)
+                continue
+            values = dict(zip(one.keys, following, strict=False))
+            admitted = {key: value for key, value in values.items() if one.metric.bounds.admits(value)}
+            for _ in range(len(values) - len(admitted)):
+                self._leave_out(one.metric, labels)
+            if admitted:
+                self._section += (one.metric, one.own, tuple(admitted)) if one.own else (one.metric,)
+                self._numbers += admitted.values()
+        self._counts = counts
 
     def spool_lines(self) -> None:
         """Compresses what has become much: to be called again and again while a large page is made."""
-        for family in self._families.values():
+        for family in self._list_families():
             family.spool_lines()
 
+    def _list_families(self) -> Iterable[LineFamily]:
+        self.write_section()
+        found = self._families
+        for metric, lines in self._lines.items():
+            if metric not in found:
+                found[metric] = LineFamily(metric, lines)
+        return found.values()
+
     def __iter__(self) -> Iterator[LineFamily]:
-        for family in self._families.values():
+        for family in self._list_families():
             yield family
             if (former := family.metric.former) is not None:
                 yield family.under_former_name(former)

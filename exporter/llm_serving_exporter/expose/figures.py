@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -10,55 +11,72 @@ from llm_serving_exporter.catalogue.roofline import ROOFLINE
 from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Metric
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.labels import SharedLabels
+from llm_serving_exporter.expose.layouts import Element
 from llm_serving_exporter.model.derived import EngineDerived, PublishedSeries, Publishes
 
 _PLACES = {metric.name: place for place, metric in enumerate((*DERIVED, *ROOFLINE))}
 
 
 class _Planned(NamedTuple):
-    """A metric, and what its samples come from."""
+    """The series of one metric that one row's value becomes."""
 
     # as the catalogue declares it
     metric: Metric
     # its labels beyond those of every serving series
     own: tuple[str, ...]
-    # rows with those of their series that are the metric's
-    sources: tuple[tuple[Publishes, PublishedSeries], ...]
+    # where the value comes from
+    row: Publishes
+    # as of `PublishedSeries`
+    series: PublishedSeries
+    # the same
+    part: Callable[[Any], Any] | None
+    # what a section has of it where the part is one number; None: one number does not fill its labels
+    of_number: tuple[Element, ...] | None
 
 
 # engines of a fleet have a handful of sets of figures, by role and by what their runtime says
 @lru_cache(maxsize=64)
 def _plan_series(rows: tuple[Publishes, ...]) -> tuple[_Planned, ...]:
-    found: dict[str, list[tuple[Publishes, PublishedSeries]]] = {}
-    for row in rows:
-        for one in row.series:
-            if one.metric.name in _PLACES:
-                found.setdefault(one.metric.name, []).append((row, one))
-    metrics = {name: sources[0][1].metric for name, sources in found.items()}
-    return tuple(
-        _Planned(metrics[name], metrics[name].labels[len(SERVING_LABELS) :], tuple(found[name]))
-        for name in sorted(found, key=_PLACES.__getitem__)
-    )
+    found = [_plan_one(row, one) for row in rows for one in row.series if one.metric.name in _PLACES]
+    return tuple(sorted(found, key=lambda one: _PLACES[one.metric.name]))
+
+
+def _plan_one(row: Publishes, series: PublishedSeries) -> _Planned:
+    metric, labels = series.metric, series.labels
+    own = metric.labels[len(SERVING_LABELS) :]
+    of_number: tuple[Element, ...] | None = (metric, own, (labels,)) if own else (metric,)
+    return _Planned(metric, own, row, series, series.part, of_number if len(labels) == len(own) else None)
+
+
+@lru_cache(maxsize=512)
+def _complete_keys(metric: Metric, labels: tuple[str, ...], keys: tuple[Any, ...]) -> tuple[tuple[str, ...], ...]:
+    """The values of all labels that the metric's series have of their own: those of the whole row, and those that are a key of its value.
+
+    Raises ValueError where the metric declares others.
+    """
+    found = tuple((*labels, *key) if isinstance(key, tuple) else (*labels, key) for key in keys)
+    own = metric.labels[len(SERVING_LABELS) :]
+    if any(len(one) != len(own) for one in found):
+        raise ValueError(f"{metric.name} has the labels {own}, its values those of {found}")
+    return found
 
 
 def add_figures(families: Families, derived: EngineDerived, labels: SharedLabels) -> None:
     """Adds every figure of an engine that there is."""
     figures: Any = derived.figures
-    for metric, own, sources in _plan_series(tuple(figures)):
-        if len(sources) == 1:
-            row, series = sources[0]
-            value = figures[row]
-            part = value if series.part is None else series.part(value)
-            if type(part) is float and not own:  # the most of them
-                families.add_value(metric, labels, part)
-                continue
-            if type(part) is dict and len(own) == 1 and not series.labels:
-                families.add_by_label(metric, labels, own[0], part)
-                continue
-            if type(part) is float and len(series.labels) == len(own):
-                families.add_values(metric, labels, own, (series.labels,), (part,))
-                continue
-        samples: dict[tuple[str, ...], float] = {}
-        for row, series in sources:
-            samples.update(series.samples(figures[row]))
-        families.add_engine_samples(metric, labels, samples)
+    elements, numbers = list[Element](), list[float]()
+    for metric, own, row, series, part_of, of_number in _plan_series(tuple(figures)):
+        value = figures[row]
+        part = value if part_of is None else part_of(value)
+        if type(part) is float and of_number is not None:  # the most of them
+            elements += of_number
+            numbers.append(part)
+            continue
+        given = series.labels
+        if type(part) is not dict:
+            part, given = series.samples(value), ()
+        if part:
+            keys = _complete_keys(metric, given, tuple(part))
+            elements += (metric, own, keys) if own else (metric,)
+            numbers += part.values()
+    families.add_elements(labels, elements, numbers)

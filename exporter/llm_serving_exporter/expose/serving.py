@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 
 from llm_serving_exporter.catalogue import cost, health
 from llm_serving_exporter.catalogue.roofline import SUSPECT
@@ -12,6 +13,7 @@ from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.figures import add_figures
 from llm_serving_exporter.expose.identity import NO_PLACES, find_place, label_place
 from llm_serving_exporter.expose.labels import SharedLabels
+from llm_serving_exporter.expose.layouts import Element
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.numbers import resolution
@@ -32,6 +34,14 @@ from llm_serving_exporter.model.weights import ModelFacts
 TARGET_STAGES = (Stage.SCRAPE, Stage.PARSE, Stage.NORMALISE)
 
 _STATES = tuple((state, state.value) for state in State)
+# what is passed through, each of all engines by one call
+_read_counters = attrgetter(*[metric.name for metric in COUNTERS])
+_read_histograms = attrgetter(*[metric.name for metric in HISTOGRAMS])
+_read_gauges = attrgetter(*[metric.name for metric in GAUGES])
+# the label that a counter's series have of their own; None: it has one series
+_OWN_OF_COUNTERS = tuple(
+    (LABELLED_COUNTER_FIELDS[metric.name],) if metric.name in LABELLED_COUNTER_FIELDS else None for metric in COUNTERS
+)
 
 # nothing at the target's address takes a connection: a dead process refuses it, a dead host cannot
 SILENT = "silent"
@@ -51,10 +61,12 @@ def add_serving(families: Families, reading: TargetReading) -> None:
     shared = {key: of_target.with_labels(model_name=key[0], engine=key[1], role=role) for key in keys}
     for engine in reading.snapshot.engines:
         _passed_through(families, engine, shared[engine.model_name, engine.engine])
+        families.write_section()
     if reading.derived is None:
         return
     for one in derived:
         add_figures(families, one, shared[one.model_name, one.engine])
+        families.write_section()
     roofline.add_limiter(families, reading, reading.derived)
     for name, facts in reading.models.items():
         if isinstance(facts, ModelFacts):
@@ -62,17 +74,21 @@ def add_serving(families: Families, reading: TargetReading) -> None:
 
 
 def _passed_through(families: Families, engine: EngineSnapshot, labels: SharedLabels) -> None:
-    for metric in COUNTERS:
-        value = getattr(engine, metric.name)
-        key = LABELLED_COUNTER_FIELDS.get(metric.name)
-        if key is not None:
-            families.add_by_label(metric, labels, key, value)
-        else:
-            families.add_value(metric, labels, value)
-    for metric in HISTOGRAMS:
-        families.add_histogram(metric, labels, getattr(engine, metric.name))
-    for metric in GAUGES:
-        families.add_value(metric, labels, getattr(engine, metric.name))
+    elements, numbers = list[Element](), list[float]()
+    for metric, own, value in zip(COUNTERS, _OWN_OF_COUNTERS, _read_counters(engine), strict=True):
+        if value is None:
+            continue
+        if own is None:
+            elements.append(metric)
+            numbers.append(value)
+        elif value:
+            elements += (metric, own, tuple(value))
+            numbers += value.values()
+    families.add_elements(labels, elements, numbers)
+    for metric, histogram in zip(HISTOGRAMS, _read_histograms(engine), strict=True):
+        families.add_histogram(metric, labels, histogram)
+    gauges = [(metric, value) for metric, value in zip(GAUGES, _read_gauges(engine), strict=True) if value is not None]
+    families.add_elements(labels, [metric for metric, _ in gauges], [value for _, value in gauges])
 
 
 def add_target_health(

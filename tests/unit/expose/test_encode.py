@@ -17,7 +17,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from llm_serving_exporter.expose.encode import encode, write_openmetrics, write_text
-from llm_serving_exporter.expose.lines import fill_in
 from tests.unit.test_golden import CASES, GOLDEN
 
 # what Prometheus 2.42 and 3 send, curl, and a client that wants a quoted form of names
@@ -82,17 +81,3 @@ def test_the_exporters_own_process_series_are_there() -> None:
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     assert b"\nprocess_resident_memory_bytes " in encode(registry, "")[0]
-
-
-@given(st.lists(st.floats(), max_size=40))
-def test_numbers_of_a_template_are_read_back_as_they_were(numbers: list[float]) -> None:
-    text = fill_in("100 %% of %s\n" * len(numbers), numbers)
-    lines = text.split("\n")[:-1]
-    assert [line.startswith("100 % of ") for line in lines] == [True] * len(numbers)
-    found = [float(line.removeprefix("100 % of ")) for line in lines]
-    # NaN is not itself; -0.0 is 0.0 but reads otherwise
-    assert list(map(repr, found)) == list(map(repr, numbers))
-
-
-def test_a_template_without_places_is_text() -> None:
-    assert fill_in("50 %% off\n", ()) == "50 % off\n"

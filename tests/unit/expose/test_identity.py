@@ -12,15 +12,19 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from llm_serving_exporter.catalogue.derived import CONTEXT_TOKENS_MEAN
 from llm_serving_exporter.catalogue.roofline import BANDWIDTH_RATIO
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, NODE_LABELS, PLACE_LABELS
 from llm_serving_exporter.daemon.store import Store
+from llm_serving_exporter.derive.figures import given as given_figure
+from llm_serving_exporter.derive.signals import Row, Series
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.expose.figures import add_figures
 from llm_serving_exporter.expose.identity import LabelBook
 from llm_serving_exporter.expose.labels import MOST_KEPT, SharedLabels
-from llm_serving_exporter.expose.lines import fill_in, write_lines
+from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.pools import NodePlace
@@ -158,19 +162,23 @@ def test_the_text_of_labels_is_that_of_the_mapping_that_they_are(shared: dict[st
         }
         return ",".join(f'{name}="{text}"' for name, text in sorted(escaped.items()))
 
-    common = SharedLabels(shared)
-    start = fill_in(write_lines("n", common, (), ((),)), (0.5,))
-    line = fill_in(write_lines("n", common, tuple(own), (tuple(own.values()),)), (0.5,))
-    assert fill_in(f"n{common.text}%s\n", (0.5,)) == start
-    assert start == (f"n{{{written(shared)}}} 0.5\n" if shared else "n 0.5\n")
+    common, gauge = SharedLabels(shared), CONTEXT_TOKENS_MEAN
+    families = Families()
+    families.add_value(gauge, common, 0.5)
+    families.add_values(gauge, common, tuple(own), [tuple(own.values())], [0.5])
+    name = gauge.full_name
+    (family,) = families
+    start, line = family.read_text().splitlines(keepends=True)
+    assert start == (f"{name}{{{written(shared)}}} 0.5\n" if shared else f"{name} 0.5\n")
     whole = {**shared, **own}
-    assert line == (f"n{{{written(whole)}}} 0.5\n" if whole else "n 0.5\n")
+    assert line == (f"{name}{{{written(whole)}}} 0.5\n" if whole else f"{name} 0.5\n")
     assert common.with_labels(**own) == whole
 
 
 def test_a_row_whose_values_do_not_fit_its_labels_is_refused() -> None:
+    row: Row[float] = Row(given_figure("too much"), series=(Series(BANDWIDTH_RATIO, ("gpm", "extra")),))
     with pytest.raises(ValueError, match="bandwidth_ceiling_ratio has the labels"):
-        Families().add_engine_samples(BANDWIDTH_RATIO, SharedLabels({}), {("gpm", "extra"): 0.5})
+        add_figures(Families(), EngineDerived("m", "0", figures={row: 0.5}), SharedLabels({}))
 
 
 def test_what_is_kept_of_labels_is_forgotten_with_its_target_and_bounded() -> None:

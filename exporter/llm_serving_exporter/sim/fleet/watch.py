@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from itertools import islice
 
 from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.catalogue.spec import Kind, Metric
 from llm_serving_exporter.config.types import Config, SloConfig
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose import cost, gpu, serving
-from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.expose.families import Families, Keys
 from llm_serving_exporter.expose.identity import list_identity
 from llm_serving_exporter.expose.labels import SharedLabels
-from llm_serving_exporter.expose.lines import Keys
+from llm_serving_exporter.expose.layouts import Element, read_section
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.identity import Identity
@@ -203,6 +204,19 @@ class _Wanted(Families):
     ) -> None:
         if self._keeps(metric):
             super().add_values(metric, labels, own, keys, values)
+
+    def add_by_label(
+        self, metric: Metric, labels: SharedLabels, label: str, values: Mapping[str, float] | None
+    ) -> None:
+        if self._keeps(metric):
+            super().add_by_label(metric, labels, label, values)
+
+    def add_elements(self, labels: SharedLabels, elements: Iterable[Element], numbers: Iterable[float]) -> None:
+        following = iter(numbers)
+        for one in read_section(tuple(elements)):
+            values = list(islice(following, len(one.keys)))
+            if self._keeps(one.metric):
+                super().add_elements(labels, (one.metric, one.own, one.keys), values)
 
     def add_histogram(self, metric: Metric, labels: SharedLabels, histogram: Histogram | None) -> None:
         if self._keeps(metric):
