@@ -109,8 +109,11 @@ class ViewCollector(Collector):
             for (target, name), number in self._left_out.items():
                 counted.setdefault(target, {})[name] = number
         for reading in view.targets:
+            of_page = counted.get(reading.target.name)
+            if not of_page and not reading.implausible_total:  # as usual
+                continue
             found = Counter(reading.implausible_total)
-            found.update(counted.get(reading.target.name, {}))
+            found.update(of_page or {})
             families.add_by_label(health.IMPLAUSIBLE_VALUES, families.of_target(reading.target), "signal", found)
 
     def _count_asked(self, view: View) -> None:

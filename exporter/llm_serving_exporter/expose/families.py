@@ -193,11 +193,12 @@ class Families:
             self.write_section()
             return
         lines = self._lines
-        if layout.distinct.isdisjoint(lines):  # as of the first target
-            lines.update(zip(layout.metrics, [[text] for text in texts], strict=True))
-        else:
-            for metric, text in zip(layout.metrics, texts, strict=True):
-                lines.setdefault(metric, []).append(text)
+        try:
+            known = list(map(lines.__getitem__, layout.metrics))
+        except KeyError:  # as at the first target
+            known = [lines.setdefault(metric, []) for metric in layout.metrics]
+        for of_metric, text in zip(known, texts, strict=True):
+            of_metric.append(text)
         self._begin_section()
 
     def _leave_out_wrong(self) -> None:

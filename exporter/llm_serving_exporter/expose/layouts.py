@@ -91,7 +91,7 @@ def _list_lines(added: Added) -> Iterator[_Line]:
 class Layout:
     """How the lines of one make-up of a section are written."""
 
-    __slots__ = ("_owns", "_pick", "_ranges", "_texts", "distinct", "metrics")
+    __slots__ = ("_owns", "_pick", "_ranges", "_texts", "metrics")
 
     def __init__(self, section: tuple[Element, ...]) -> None:
         calls = list(read_section(section))
@@ -108,7 +108,7 @@ class Layout:
         metrics: dict[Metric, list[tuple[int, _Line]]] = {one.metric: [] for one in calls}
         for number, (metric, line) in enumerate(lines):
             metrics[metric].append((number, line))
-        self.metrics, self.distinct = tuple(metrics), frozenset(metrics)
+        self.metrics = tuple(metrics)
         combined = dict.fromkeys((line.place, line.own) for _, line in lines)
         # by place, the names of own labels around which its text is cut
         self._owns = tuple(
