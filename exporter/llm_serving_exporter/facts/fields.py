@@ -45,6 +45,10 @@ class Fields:
         """The same fields, with an architecture's class defaults for keys that are absent; a key that is null stays null."""
         return Fields(self.values, self._outer, {**self._defaults, **defaults})
 
+    def with_values(self, values: Mapping[str, Any]) -> Fields:
+        """The same fields, with other values for these keys."""
+        return Fields({**self.values, **values}, self._outer, self._defaults)
+
     @property
     def nested(self) -> bool:
         """Whether these are the language part of a larger config."""

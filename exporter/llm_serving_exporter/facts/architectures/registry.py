@@ -7,6 +7,7 @@ from typing import Any
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.architectures import dense, embedder, encoder, flagships, hybrid, moe
+from llm_serving_exporter.facts.architectures.layer_overrides import restore_keys
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.snapshot import Absence
@@ -53,7 +54,7 @@ def geometry(config: Mapping[str, Any]) -> Geometry:
             else "it has no model_type, by which a formula is chosen; copy the config.json that lies beside the model's weights"
         )
         raise FactsError(Absence.ARCHITECTURE_UNKNOWN.value, f"config.json: {what}")
-    built = builder(fields)
+    built = builder(restore_keys(fields))
     return embedder.without_lm_head(built) if embedder.embeds(fields.architecture) else built
 
 
