@@ -23,6 +23,8 @@ LONGEST = 4096  # as a path; a name alone is far shorter
 _LONGEST_NAME = 256
 _NAME = re.compile(r"[a-z0-9._:\- ]+")
 _ALPHANUMERIC = re.compile(r"[A-Za-z0-9]")
+# as `key` writes it: "-7b", "-1-5b"
+_SIZE = r"-\d+(?:-\d+)?[bm]"
 _HUB_FOLDER = re.compile(r"models--(?:[^/]+--)?([^/]+)")
 
 _ROLES = (
@@ -137,17 +139,25 @@ def _initial(name: str) -> str:
 
 def _find(rest: str, known: Mapping[str, Row]) -> Match[Row] | None:
     words = list[str]()
+    newest = False
     while rest:
         entry = known.get(key(rest) or "")
         if entry is not None:
-            return _match(entry, words)
+            return None if newest and _has_other_sizes(entry, key(rest) or "", known) else _match(entry, words)
         suffix = _suffix().fullmatch(rest)
         if suffix is None:
             return None
         rest = suffix["rest"]
+        newest = newest or suffix["word"] == "latest"
         if not re.fullmatch("|".join(_ROLES), suffix["word"]):
             words.append(suffix["word"])
     return None
+
+
+def _has_other_sizes(entry: Row, name: str, known: Mapping[str, Row]) -> bool:
+    """Whether a name with a size behind it is another row: "deepseek-r1:latest" is Ollama's usual size of it, not DeepSeek-R1's own."""
+    sized = re.compile(re.escape(name) + _SIZE)
+    return any(other is not entry and sized.fullmatch(spelled) is not None for spelled, other in known.items())
 
 
 def _forms(text: str) -> Iterator[str]:

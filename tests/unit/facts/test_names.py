@@ -41,13 +41,15 @@ MEANT = [
     ("ai21labs/AI21-Jamba-1.5-Mini", "Jamba-v0.1"), ("nvidia/Nemotron-H-56B-Base-8K", "Nemotron-H-56B"),
     ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "Nemotron-3-Nano-30B-A3B"), ("EleutherAI/gpt-j-6b", "GPT-J-6B"),
     ("BAAI/bge-m3", "bge-m3"), ("BAAI/bge-large-en-v1.5", "bge-large"), ("intfloat/e5-mistral-7b-instruct", "e5-mistral-7b"),
-    ("nvidia/NV-Embed-v2", "NV-Embed-v2"),
+    ("nvidia/NV-Embed-v2", "NV-Embed-v2"), ("phi4:latest", "Phi-4"), ("bge-m3:latest", "bge-m3"), ("deepseek-v3:latest", "DeepSeek-V3"),
+    ("deepseek-r1:70b", "Llama-3.1-70B"), ("gpt-oss-20b:latest", "gpt-oss-20b"),
 ]  # fmt: skip
 OTHERS = [
     "Llama-3.1-8B-Nemotron-Tulu", "Llama-3.1-8B-sql-lora", "sql-lora", "my-Llama-3.1-8B", "Llama-3.1-8B-Instruct-abliterated",
     "nvidia/Llama-3.1-Nemotron-51B-Instruct",
     "Llama-3.18B", "Llama-3.1", "llama3.1:latest", "8B", "Mistral-7B-Instruct", "mistral:7b", "Mistral-Small-Instruct-2409",
-    "Mistral-Large-3", "deepseek-r1:8b",
+    # Ollama's "deepseek-r1" is its 8B, https://ollama.com/library/deepseek-r1
+    "Mistral-Large-3", "deepseek-r1:8b", "deepseek-r1:latest",
     "Llama-3.1-8B-日本語", "Llama-3.1-8B-Instruct.bak", "Llama-3.1-8B-Instruct-EAGLE",
     "RedHatAI/Sparse-Llama-3.1-8B-2of4", "model", "models", "", "/", "///", "..", "-", "instruct", "fp8", "a" * 5000, "Llama-3.1-8B\x00",
     "models--", "snapshots",
