@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.errors import FactsError
@@ -54,8 +55,18 @@ def geometry(config: Mapping[str, Any]) -> Geometry:
             else "it has no model_type, by which a formula is chosen; copy the config.json that lies beside the model's weights"
         )
         raise FactsError(Absence.ARCHITECTURE_UNKNOWN.value, f"config.json: {what}")
-    built = builder(restore_keys(fields))
+    built = _drop_kinds_of_no_layer(builder(restore_keys(fields)))
     return embedder.without_lm_head(built) if embedder.embeds(fields.architecture) else built
+
+
+def _drop_kinds_of_no_layer(built: Geometry) -> Geometry:
+    """A kind of layer that a config leaves without any: a module of no layer would count once, as one outside of the layers does."""
+    return replace(
+        built,
+        modules=tuple(module for module in built.modules if module.layers or "{}" not in module.path),
+        attention=tuple(group for group in built.attention if group.layers),
+        recurrent=tuple(group for group in built.recurrent if group.layers),
+    )
 
 
 def family(fields: Fields) -> str:
