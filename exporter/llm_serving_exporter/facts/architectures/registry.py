@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -36,6 +37,8 @@ _BY_CLASS: Mapping[str, str] = {
     # subclasses of Llama's and Ling's that change no size
     "TeleChat3ForCausalLM": "llama", "TeleFLMForCausalLM": "llama", "SarvamMoEForCausalLM": "bailing_moe",
 }  # fmt: skip
+# classes of what drafts for another model, whose configs have that one's model_type: "LlamaForCausalLMEagle3", "DFlashDraftModel"
+_DRAFTS = re.compile(r"eagle|medusa|draft|nextn|mtp", re.IGNORECASE)
 # keys under which multimodal configs keep the language part
 _LANGUAGE_KEYS = ("text_config", "language_config", "llm_config", "thinker_config")
 _MOST_LEVELS = 4  # two are usual: thinker_config.text_config
@@ -47,6 +50,12 @@ def geometry(config: Mapping[str, Any]) -> Geometry:
     `architectures` with a bare stack ("MistralModel") means an embedder: no lm_head, no decode.
     """
     fields = language(config)
+    if _DRAFTS.search(fields.architecture):
+        said = fields.architecture[:64]
+        raise fields.refused(
+            "architectures",
+            f"is {said!r}, which drafts for another model; give the config.json of the model that it drafts for",
+        )
     builder = BUILDERS.get(family(fields))
     if builder is None:
         what = (
