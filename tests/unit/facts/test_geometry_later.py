@@ -292,3 +292,24 @@ def test_a_kind_of_layer_that_no_layer_is_of_has_no_modules() -> None:
         assert all(module.layers for module in shape.modules if "{}" in module.path)
         assert all(group.layers for group in shape.attention)
         assert all(group.layers for group in shape.recurrent)
+
+
+@pytest.mark.parametrize(
+    ("config", "total"),
+    [
+        # transformers 5.24.0's Qwen3VLMoeForConditionalGeneration and Qwen2_5OmniThinkerForConditionalGeneration without their towers, as
+        # their config classes are saved: the language part's class default says tied, and the outer one is what counts
+        ({"model_type": "qwen3_vl_moe", "text_config": {"model_type": "qwen3_vl_moe_text", "tie_word_embeddings": True}}, 13_485_121_536),
+        ({"model_type": "qwen2_5_omni_thinker", "text_config": {"model_type": "qwen2_5_omni_text", "tie_word_embeddings": True}},
+         7_615_616_512),
+    ],
+)  # fmt: skip
+def test_transformers_5_unties_a_language_part_from_outside(config: dict[str, Any], total: int) -> None:
+    outside = {"tie_word_embeddings": False, "transformers_version": "5.24.0"}
+    assert geometry({**config, **outside}).parameters_total == total
+    # of version 4 the language part's own word counts, as does version 5's that it is not tied
+    tied = geometry({**config, **outside, "transformers_version": "4.57.1"})
+    assert tied.tied
+    assert tied.parameters_total < total
+    own = {**config["text_config"], "tie_word_embeddings": False}
+    assert geometry({**config, "text_config": own, "tie_word_embeddings": True}).parameters_total == total

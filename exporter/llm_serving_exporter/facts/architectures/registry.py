@@ -41,6 +41,8 @@ _BY_CLASS: Mapping[str, str] = {
 _DRAFTS = re.compile(r"eagle|medusa|draft|nextn|mtp", re.IGNORECASE)
 # keys under which multimodal configs keep the language part
 _LANGUAGE_KEYS = ("text_config", "language_config", "llm_config", "thinker_config")
+_TIED = "tie_word_embeddings"
+_OUTER_TIES = 5  # from this version of transformers on
 _MOST_LEVELS = 4  # two are usual: thinker_config.text_config
 
 
@@ -64,8 +66,18 @@ def geometry(config: Mapping[str, Any]) -> Geometry:
             else "it has no model_type, by which a formula is chosen; copy the config.json that lies beside the model's weights"
         )
         raise FactsError(Absence.ARCHITECTURE_UNKNOWN.value, f"config.json: {what}")
-    built = _drop_kinds_of_no_layer(builder(restore_keys(fields)))
+    built = _drop_kinds_of_no_layer(builder(restore_keys(_untie_language(fields))))
     return embedder.without_lm_head(built) if embedder.embeds(fields.architecture) else built
+
+
+def _untie_language(fields: Fields) -> Fields:
+    """Transformers 5 ties tables where the outer config says so, whatever the language part says, and saves that part's class default
+    beside it (modeling_utils.py, get_expanded_tied_weights_keys). Its true there is a class default too, and no news."""
+    version = fields.find_around("transformers_version")
+    major = version.partition(".")[0] if isinstance(version, str) else ""
+    if not (fields.nested and major.isdecimal() and int(major) >= _OUTER_TIES):
+        return fields
+    return fields.with_values({_TIED: False}) if fields.outer.get(_TIED) is False else fields
 
 
 def _drop_kinds_of_no_layer(built: Geometry) -> Geometry:
