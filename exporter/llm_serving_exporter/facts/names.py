@@ -138,20 +138,28 @@ def _initial(name: str) -> str:
 
 
 def _find(rest: str, known: Mapping[str, Row]) -> Match[Row] | None:
+    """The row with the longest name of which the words that are left make a format; of none do they, the longest: "X-FP8-dynamic" is X in
+    FP8 also where X-FP8 is a row of its own."""
     words = list[str]()
     newest = False
+    longest: Match[Row] | None = None
     while rest:
         entry = known.get(key(rest) or "")
         if entry is not None:
-            return None if newest and _has_other_sizes(entry, key(rest) or "", known) else _match(entry, words)
+            if newest and _has_other_sizes(entry, key(rest) or "", known):
+                return None
+            match = _match(entry, words)
+            if match.unclear is None:
+                return match
+            longest = longest or match
         suffix = _suffix().fullmatch(rest)
         if suffix is None:
-            return None
+            return longest
         rest = suffix["rest"]
         newest = newest or suffix["word"] == "latest"
         if not re.fullmatch("|".join(_ROLES), suffix["word"]):
             words.append(suffix["word"])
-    return None
+    return longest
 
 
 def _has_other_sizes(entry: Row, name: str, known: Mapping[str, Row]) -> bool:

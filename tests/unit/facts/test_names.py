@@ -135,6 +135,19 @@ def test_formats_that_a_name_says(name: str, said: str) -> None:
     assert formats.named(said).bits > 0
 
 
+@pytest.mark.parametrize(
+    ("name", "row", "said"),
+    [
+        # Qwen's own FP8, in blocks, is a row, which leaves a word that says nothing
+        ("RedHatAI/Qwen3-8B-FP8-dynamic", "Qwen3-8B", "fp8"), ("RedHatAI/Qwen3-8B-FP8-block", "Qwen3-8B", "fp8_block"),
+        ("Qwen/Qwen3-8B-FP8", "Qwen3-8B-FP8", None), ("someone/GLM-5-FP8-dynamic", "GLM-5", "fp8"),
+    ],
+)  # fmt: skip
+def test_a_format_that_a_shorter_name_makes_whole(name: str, row: str, said: str | None) -> None:
+    match = find(name, whole_catalogue())
+    assert (match.entry.name, match.weight_format, match.unclear) == (row, said, None)
+
+
 @pytest.mark.parametrize("name", UNCLEAR)
 def test_formats_that_a_name_hints_at_without_saying_them(name: str) -> None:
     match = find(name, whole_catalogue())
