@@ -213,6 +213,12 @@ def _in_kubernetes(idle: dict[str, str]) -> dict[str, str]:
     return {key.replace("{", place, 1) if "target_info" in key else key: text for key, text in idle.items()}
 
 
+def _owned_by(model: str, kind: str, pod: str) -> dict[str, str]:
+    """A model whose pod something else owns than what kube-state-metrics tells of."""
+    place = f'{{namespace="llm",workload="{model}",workload_kind="{kind}",pod="{pod}",'
+    return {key.replace("{", place, 1) if "target_info" in key else key: text for key, text in _vanishes(model).items()}
+
+
 def _gone(model: str) -> Firing:
     return firing(
         "TargetsDown",
@@ -277,6 +283,50 @@ _VANISHED = (
         doubled=False,
         rules="retired",
     ),
+    # KServe on Knative, KServe with KEDA, Argo Rollouts, LeaderWorkerSet: names of pods as their controllers make them
+    *(
+        Case(
+            "TargetsDown",
+            f"an {kind} that is scaled to zero, as kube-state-metrics says of what it made",
+            _LONG
+            | _owned_by("busy", kind, pod)
+            | _tokens("busy", 29)
+            | {f'{wanted}{{namespace="llm",{label}="{name}"}}': held((29, 1), (40, 0))},
+            "45m",
+        )
+        for kind, pod, wanted, label, name in (
+            (
+                "InferenceService",
+                "busy-predictor-00001-deployment-6f9a1c7d4-x2k4q",
+                "kube_deployment_spec_replicas",
+                "deployment",
+                "busy-predictor-00001-deployment",
+            ),
+            (
+                "LLMInferenceService",
+                "busy-kserve-59f5d6c8bb-7mjqz",
+                "kube_deployment_spec_replicas",
+                "deployment",
+                "busy-kserve",
+            ),
+            ("Rollout", "busy-687d76d795-zlwzv", "kube_replicaset_spec_replicas", "replicaset", "busy-687d76d795"),
+            ("LeaderWorkerSet", "busy-0", "kube_statefulset_replicas", "statefulset", "busy"),
+        )
+    ),
+    Case(
+        "TargetsDown",
+        "an InferenceService is gone, and kube-state-metrics says that what it made is wanted",
+        _LONG
+        | _owned_by("busy", "InferenceService", "busy-predictor-59f5d6c8bb-7mjqz")
+        | _tokens("busy", 29)
+        | {'kube_deployment_spec_replicas{namespace="llm",deployment="busy-predictor"}': held((70, 1))},
+        "45m",
+        (_gone("busy"),),
+        doubled=False,
+    ),
+    Case(
+        "TargetsDown", "a Job that is done", _LONG | _owned_by("busy", "Job", "busy-x2k4q") | _tokens("busy", 29), "45m"
+    ),
     Case(
         "TargetsDown",
         "no exporter is left: nobody knows",
@@ -295,6 +345,7 @@ _TICKETS = (
         doubled=False,
     ),
     Case("ReplicaLost", "one that served: TargetsDown pages", _SERVED, "45m"),
+    Case("ReplicaLost", "a Job that is done", _LONG | _owned_by("idle", "Job", "idle-x2k4q"), "45m"),
     Case(
         "ReplicaLost",
         "a Deployment that is scaled to zero, or removed, as kube-state-metrics says",

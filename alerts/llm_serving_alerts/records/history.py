@@ -39,6 +39,15 @@ _KUBE_REPLICAS = "kube:llm_serving_wanted_replicas:max"
 # two moments of the history, and the time until the next
 _TOGETHER_SECONDS = 2 * MOMENT_SECONDS
 _PLACE = ("namespace", "workload", "workload_kind")
+# kind -> names of its pods, of which the first group is its own: of a Deployment "NAME-HASH-abcde", https://kubernetes.io/docs/concepts/
+# workloads/controllers/deployment/; a name that was cut to fit says nothing
+_POD_NAMES = {
+    "Deployment": "(.+)-[0-9a-z]+-[0-9a-z]{5}",
+    "ReplicaSet": "(.+-[0-9a-z]+)-[0-9a-z]{5}",
+    "StatefulSet": "(.+)-[0-9]+",
+}
+# workloads that come to an end without anybody's doing
+_ENDING = "Job|Workflow|TaskRun"
 _WANTED = tuple(wanted.name for wanted, _ in KUBE_REPLICAS.values())
 
 
@@ -87,7 +96,7 @@ def _said(dialect: Dialect) -> Iterator[Record]:
 
 
 def _moments(dialect: Dialect) -> Iterator[Record]:
-    of_target, by_model = dialect.key("target"), dialect.labels(*MODEL)
+    by_model = dialect.labels(*MODEL)
     yield Record(_ALIVE_SEEN, f"{ALIVE} > 0", "targets of a model that are not down, at a moment")
     # only while they are there: what a model did in its last hour is not forgotten in the hour after
     tokens = dialect.apply_over_time("max_over_time", "model:llm_serving_phase_tokens:rate5m", HOUR)
@@ -110,12 +119,27 @@ def _moments(dialect: Dialect) -> Iterator[Record]:
         f"{ready} * 0 + time() and on ({dialect.key('node')}) {ours}",
         "when Kubernetes last called a node of ours ready, at a moment",
     )
-    placed = f"target:llm_serving_ready:max * on ({of_target}) group_left ({', '.join(_PLACE)}) {TARGETS}"
     yield Record(
         _WORKLOADS,
-        f"max by ({', '.join(dict.fromkeys((*dialect.identity_of(MODEL), *MODEL, *_PLACE)))}) ({placed}) >= bool 0",
-        "the workloads of a model, at a moment",
+        f"max by ({', '.join(dict.fromkeys((*dialect.identity_of(MODEL), *MODEL, *_PLACE)))}) ({_placed(dialect)}) >= bool 0",
+        "the workloads of a model, at a moment: those that kube-state-metrics knows, where it knows what the pods are of",
     )
+
+
+def _placed(dialect: Dialect) -> str:
+    """Targets with their workloads. What owns a pod may be nothing that kube-state-metrics tells of (an InferenceService, a Rollout, a
+    LeaderWorkerSet) while what that makes is: the Deployment, ReplicaSet or StatefulSet whose name the pod's begins with."""
+    of_target, of_name = dialect.key("target"), dialect.key("namespace", "workload")
+    added = f"target:llm_serving_ready:max * on ({of_target}) group_left ({', '.join(_PLACE)})"
+    known = "|".join(KUBE_REPLICAS)
+    found = []
+    for kind, behind in _POD_NAMES.items():
+        wanted, name = KUBE_REPLICAS[kind]
+        pods = f'{TARGETS}{{workload_kind!~"{known}",pod=~"{behind}"}}'
+        named = f'label_replace(label_replace({pods}, "workload", "$1", "pod", "{behind}"), "workload_kind", "{kind}", "", "")'
+        there = f'label_replace({take_exported(wanted.name, "namespace")}, "workload", "$1", "{name}", "(.+)")'
+        found.append(f"{added} ({named} and on ({of_name}) {there})")
+    return f" or on ({of_target}) ".join((*found, f"{added} {TARGETS}"))
 
 
 def _condition() -> str:
@@ -153,7 +177,7 @@ def _memory(dialect: Dialect, settings: Settings) -> Iterator[Record]:
     yield Record(
         UNWANTED,
         _unwanted(dialect, settings),
-        "1 for a model of whose workloads kube-state-metrics knows none that wants replicas",
+        "1 for a model of whose workloads kube-state-metrics knows none that wants replicas, or that are Jobs",
     )
     serving = f"max by ({of_node}) ({last(_SERVING)})"
     together = dialect.length(_TOGETHER_SECONDS)
@@ -168,7 +192,8 @@ def _memory(dialect: Dialect, settings: Settings) -> Iterator[Record]:
 
 
 def _unwanted(dialect: Dialect, settings: Settings) -> str:
-    """Of models whose workloads kube-state-metrics spoke of, and is still there: gone, or to have no replica."""
+    """Of models whose workloads kube-state-metrics spoke of, and is still there: gone, or to have no replica. Of models of Jobs too,
+    whoever is there: a Job that is gone is done, and one that failed is its controller's to tell."""
     by_model, of_object = dialect.labels(*MODEL), dialect.key(*_PLACE)
     ours, spoken = (
         dialect.apply_over_time("last_over_time", name, settings.memory_seconds)
@@ -177,7 +202,11 @@ def _unwanted(dialect: Dialect, settings: Settings) -> str:
     lately = dialect.apply_over_time("last_over_time", _WORKLOADS, DAY)
     # the workload may have been the only one that was: nodes are there always
     there = " or ".join(f"group by ({dialect.key()}) ({name})" for name in (NODE_CONDITION.name, *_WANTED))
-    return clauses(
+    jobs, others = (
+        dialect.apply_over_time("last_over_time", f'{_WORKLOADS}{{workload_kind{sign}"{_ENDING}"}}', seconds)
+        for sign, seconds in (("=~", settings.memory_seconds), ("!~", DAY))
+    )
+    told = clauses(
         (
             "models of which kube-state-metrics spoke, and it is there",
             f"max by ({by_model}) ({ours} and on ({of_object}) {spoken} and on ({dialect.key()}) ({there}))",
@@ -185,6 +214,8 @@ def _unwanted(dialect: Dialect, settings: Settings) -> str:
         ("one that is wanted", f"unless on ({by_model}) ({ours} and on ({of_object}) {_KUBE_REPLICAS} > 0)"),
         ("of another workload it did not speak", f"unless on ({by_model}) ({lately} unless on ({of_object}) {spoken})"),
     )
+    return f"""({told}
+) or on ({by_model}) max by ({by_model}) ({jobs} unless on ({by_model}) {others})"""
 
 
 def _kube_replicas(dialect: Dialect, settings: Settings) -> str:

@@ -38,28 +38,33 @@ class Fields:
         defaults: Mapping[str, Any] | None = None,
     ) -> None:
         self.values = values
-        self._outer = outer if outer is not None else {}
+        # of the levels around the language part, the nearer first
+        self.outer = outer if outer is not None else {}
         self._defaults = defaults if defaults is not None else {}
 
     def with_defaults(self, defaults: Mapping[str, Any]) -> Fields:
         """The same fields, with an architecture's class defaults for keys that are absent; a key that is null stays null."""
-        return Fields(self.values, self._outer, {**self._defaults, **defaults})
+        return Fields(self.values, self.outer, {**self._defaults, **defaults})
+
+    def with_values(self, values: Mapping[str, Any]) -> Fields:
+        """The same fields, with other values for these keys."""
+        return Fields({**self.values, **values}, self.outer, self._defaults)
 
     @property
     def nested(self) -> bool:
         """Whether these are the language part of a larger config."""
-        return bool(self._outer)
+        return bool(self.outer)
 
     @property
     def left_out(self) -> tuple[str, ...]:
         """Parts of the checkpoint that are not its language part, in words, each once."""
-        found = (word for key, word in _OTHER_PARTS.items() if self.values.get(key) or self._outer.get(key))
+        found = (word for key, word in _OTHER_PARTS.items() if self.values.get(key) or self.outer.get(key))
         return tuple(dict.fromkeys(found))
 
     def find_around(self, key: str) -> Any:
         """The key's value here or on the level above, as it stands; None where there is none."""
         value = self.values.get(key)
-        return self._outer.get(key) if value is None else value
+        return self.outer.get(key) if value is None else value
 
     @property
     def architecture(self) -> str:
@@ -75,7 +80,7 @@ class Fields:
     @property
     def model_type(self) -> str:
         """`model_type` in lower case, the outer config's where the language part has none; "" where there is none."""
-        found = self.values.get("model_type") or self._outer.get("model_type")
+        found = self.values.get("model_type") or self.outer.get("model_type")
         return found.lower() if isinstance(found, str) else ""
 
     def has(self, key: str) -> bool:
@@ -108,7 +113,7 @@ class Fields:
         """A boolean; also from the level above for keys such as `tie_word_embeddings` that stand on either."""
         value = self.values.get(key)
         if value is None:
-            value = self._outer.get(key)
+            value = self.outer.get(key)
         if value is None:
             value = self._defaults.get(key)
         if value is None:

@@ -23,6 +23,8 @@ LONGEST = 4096  # as a path; a name alone is far shorter
 _LONGEST_NAME = 256
 _NAME = re.compile(r"[a-z0-9._:\- ]+")
 _ALPHANUMERIC = re.compile(r"[A-Za-z0-9]")
+# as `key` writes it: "-7b", "-1-5b"
+_SIZE = r"-\d+(?:-\d+)?[bm]"
 _HUB_FOLDER = re.compile(r"models--(?:[^/]+--)?([^/]+)")
 
 _ROLES = (
@@ -136,18 +138,34 @@ def _initial(name: str) -> str:
 
 
 def _find(rest: str, known: Mapping[str, Row]) -> Match[Row] | None:
+    """The row with the longest name of which the words that are left make a format; of none do they, the longest: "X-FP8-dynamic" is X in
+    FP8 also where X-FP8 is a row of its own."""
     words = list[str]()
+    newest = False
+    longest: Match[Row] | None = None
     while rest:
         entry = known.get(key(rest) or "")
         if entry is not None:
-            return _match(entry, words)
+            if newest and _has_other_sizes(entry, key(rest) or "", known):
+                return None
+            match = _match(entry, words)
+            if match.unclear is None:
+                return match
+            longest = longest or match
         suffix = _suffix().fullmatch(rest)
         if suffix is None:
-            return None
+            return longest
         rest = suffix["rest"]
+        newest = newest or suffix["word"] == "latest"
         if not re.fullmatch("|".join(_ROLES), suffix["word"]):
             words.append(suffix["word"])
-    return None
+    return longest
+
+
+def _has_other_sizes(entry: Row, name: str, known: Mapping[str, Row]) -> bool:
+    """Whether a name with a size behind it is another row: "deepseek-r1:latest" is Ollama's usual size of it, not DeepSeek-R1's own."""
+    sized = re.compile(re.escape(name) + _SIZE)
+    return any(other is not entry and sized.fullmatch(spelled) is not None for spelled, other in known.items())
 
 
 def _forms(text: str) -> Iterator[str]:

@@ -26,14 +26,17 @@ class _Group:
         return self.named.match(called) or any(matches(self.expressions, name) for name in called)
 
 
-def compressed_tensors(settings: Settings) -> Scheme:
-    """`config_groups` and `ignore`. A group that names a module goes before one that takes every Linear."""
+def compressed_tensors(settings: Settings) -> Scheme | None:
+    """`config_groups` and `ignore`. A group that names a module goes before one that takes every Linear. None where only the KV cache is
+    quantised."""
     sparsity = settings.section("sparsity_config")
     if sparsity is not None and sparsity.text("format", default="dense") != "dense":
         raise settings.refused(
             "sparsity_config", f"has format {sparsity.text('format')!r}, of which no layout is known here"
         )
     groups = [_group(group, settings.text("format")) for group in settings.entries("config_groups").values()]
+    if not groups and settings.has("kv_cache_scheme"):
+        return None
     if not groups:
         raise settings.refused("config_groups", "is missing or empty")
     kept = Patterns(settings.listed("ignore"))

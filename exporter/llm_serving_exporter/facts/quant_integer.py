@@ -9,12 +9,14 @@ import re
 from collections.abc import Iterable
 
 from llm_serving_exporter.facts import formats
-from llm_serving_exporter.facts.quant_names import Patterns, compiled, matches, plain, runs
+from llm_serving_exporter.facts.quant_names import Patterns, compiled, found_in, matches, plain, runs
 from llm_serving_exporter.facts.quant_settings import Scheme, Settings
 from llm_serving_exporter.model.geometry import Module
 from llm_serving_exporter.model.weights import WeightFormat
 
 _WIDTHS = range(2, 9)
+# what makes a key of AutoRound's overrides an expression: vLLM model_executor/layers/quantization/auto_round.py get_layer_config
+_OF_EXPRESSIONS = frozenset(r"*+?^$()[]{}|\\")
 
 
 def _integer(settings: Settings, base: Settings, *, zero_point: bool) -> WeightFormat:
@@ -71,22 +73,30 @@ def awq(settings: Settings) -> Scheme:
 
 
 def auto_round(settings: Settings) -> Scheme:
-    """`bits`, `group_size`, `sym`, and `extra_config` by module; 16 bits there leave a module alone."""
+    """`bits`, `group_size`, `sym`, and `extra_config` by module or expression, a module's own first; 16 bits there leave it alone."""
     kind = settings.text("data_type", default="int")
     if kind != "int":
         raise settings.refused("data_type", f"is {kind!r}, of which no layout is known here")
     zero_point = not settings.flag("sym", default=True)
     usual = _integer(settings, settings, zero_point=zero_point)
     named: dict[str, WeightFormat | None] = {}
+    expressions: list[tuple[re.Pattern[str], WeightFormat | None]] = []
     for name, override in settings.entries("extra_config").items():
         left_out = override.whole("bits", default=0, least=0) >= 16
-        named[plain(name)] = None if left_out else _integer(override, settings, zero_point=zero_point)
+        chosen = None if left_out else _integer(override, settings, zero_point=zero_point)
+        if _OF_EXPRESSIONS.isdisjoint(name):
+            named[plain(name)] = chosen
+        else:
+            expressions.append((compiled(name), chosen))
 
     def choose(module: Module, called: tuple[str, ...]) -> WeightFormat | None:
         for name in called:
             for run in runs(name):
                 if run in named:
                     return named[run]
+        for expression, chosen in expressions:
+            if any(found_in(expression, name) for name in called):
+                return chosen
         return usual
 
     return Scheme("auto-round", choose, lm_head="lm_head" in named)

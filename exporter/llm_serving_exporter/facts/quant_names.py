@@ -125,3 +125,8 @@ def compiled(expression: str) -> re.Pattern[str]:
 def matches(expressions: Iterable[re.Pattern[str]], name: str) -> bool:
     """Whether an expression matches a name with any lead, from its start."""
     return any(expression.match(lead + name) for expression in expressions for lead in _REGEX_LEADS)
+
+
+def found_in(expression: re.Pattern[str], name: str) -> bool:
+    """Whether an expression matches anywhere in a name with any lead."""
+    return any(expression.search(lead + name) for lead in _REGEX_LEADS)

@@ -140,13 +140,20 @@ def scheme(config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | None)
     """What the quantisation of these two does; None for none. Raises FactsError for a dialect or layout that is not known."""
     found = settings(config, hf_quant_config)
     if found is None:
+        said = config.get("quantization_config")
+        if said and not isinstance(said, Mapping):
+            raise FactsError(
+                Absence.MODEL_UNKNOWN.value,
+                f"config.json: quantization_config is {str(said)[:64]!r}, not a mapping; name the format that is served instead",
+            )
         return None
     reader = _READERS.get(found.method)
     if reader is None:
         said = found.values.get("quant_method")
+        what = "is missing" if said is None else f"is {str(said)[:64]!r}, which is not supported"
         raise FactsError(
             Absence.MODEL_UNKNOWN.value,
-            f"quantization_config: quant_method is {str(said)[:64]!r}, which is not supported; name the format that is served instead",
+            f"quantization_config: quant_method {what}; name the format that is served instead",
         )
     chosen = reader(found)
     experts = found.values.get("expert_dtype") or language(config).find_around("expert_dtype")
@@ -156,15 +163,23 @@ def scheme(config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | None)
 
 
 def _assigned(geometry: Geometry, base: WeightFormat, chosen: Scheme | None) -> Assignment:
+    """Raises FactsError where a quantisation takes none of the matrices: its names are those of another model, or are spelled in a way
+    that is not known here, and the weights are not what the dtype says."""
     shares: list[Share] = []
+    taken = False
     for module in geometry.modules:
         if chosen is None or not _subject(module, chosen):
             shares.append(Share(module, base, module.places))
             continue
-        places: Counter[WeightFormat] = Counter(
-            chosen.choose(module, names(module, layer)) or base for layer in (module.layers or (None,))
-        )
+        given = [chosen.choose(module, names(module, layer)) for layer in (module.layers or (None,))]
+        taken = taken or any(weight_format is not None for weight_format in given)
+        places = Counter(weight_format or base for weight_format in given)
         shares += [Share(module, weight_format, count) for weight_format, count in places.items()]
+    if chosen is not None and not taken:
+        raise FactsError(
+            Absence.MODEL_UNKNOWN.value,
+            f"quantization_config ({chosen.method}) names no matrix of a {geometry.family}; name the format that is served instead",
+        )
     return Assignment(tuple(shares), base, chosen.method if chosen is not None else "")
 
 

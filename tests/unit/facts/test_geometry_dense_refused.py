@@ -205,3 +205,14 @@ def test_counts_add_up_and_reads_grow_with_context(
     short, long = sorted(contexts)
     assert 0 <= shape.kv_elements_read(short) <= shape.kv_elements_read(long)
     assert shape.kv_elements_read(long) <= shape.kv_elements_stored() * long * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    # as SpecForge, AngelSlim, vLLM and z-lab name them; the model_type is that of the model that is drafted for
+    "named",
+    ["LlamaForCausalLMEagle3", "EagleLlamaForCausalLM", "MedusaModel", "DeepSeekMTPModel", "DFlashDraftModel"],
+)
+def test_what_drafts_for_another_model_is_no_model_of_its_type(named: str) -> None:
+    """An EAGLE-3 head of 2560 with one layer has 202,700,416 parameters, which no formula of Llama gives."""
+    message = refusal({**LLAMA_8B, "num_hidden_layers": 1, "draft_vocab_size": 32000, "architectures": [named]})
+    assert f"architectures is '{named}', which drafts for another model" in message

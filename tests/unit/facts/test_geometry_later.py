@@ -10,7 +10,7 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import kv_dtype
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.geometry import Part, Span
-from tests.support.models.flagship_models import DEEPSEEK_V4_FLASH
+from tests.support.models.flagship_models import DEEPSEEK_V3_2, DEEPSEEK_V4_FLASH
 from tests.support.models.hybrid_models import QWEN3_5_27B
 from tests.support.models.later_models import BASE, LATER
 
@@ -262,3 +262,54 @@ def test_full_layers_of_muse_are_counted_from_the_last() -> None:
 def test_qwen3_6_is_a_qwen3_5() -> None:
     """nvidia/Qwen3.6-27B-NVFP4 and Qwen/Qwen3.5-27B have the same fields."""
     assert geometry(QWEN3_5_27B).parameters_total == 26_895_998_464
+
+
+@pytest.mark.parametrize(
+    ("config", "total"),
+    [
+        # transformers 5.24.0's BailingHybridForCausalLM with three layers, of which none is MLA's; the same and seven layers with eight
+        # experts as it saves them, `head_dim` being MLA's rotary part by then
+        ({"num_hidden_layers": 3}, 4_115_429_344),
+        ({"num_hidden_layers": 3, "head_dim": 64, "linear_head_dim": 128}, 4_115_429_344),
+        ({"num_hidden_layers": 7, "head_dim": 64, "linear_head_dim": 128, "num_local_experts": 8, "num_experts": None}, 1_574_980_544),
+    ],
+)  # fmt: skip
+def test_ling_3_without_a_layer_of_a_kind_and_saved_again(config: dict[str, Any], total: int) -> None:
+    sizes = {"hidden_size": 2560, "intermediate_size": 6144, "num_attention_heads": 32, "vocab_size": 157184}
+    shape = geometry({"model_type": "bailing_hybrid", **sizes, **config})
+    assert shape.parameters_total == total
+    assert len(shape.attention) == (config["num_hidden_layers"] >= 6)
+
+
+def test_a_kind_of_layer_that_no_layer_is_of_has_no_modules() -> None:
+    """Whatever the family: a mixture of which every layer is dense, an indexer that no layer has."""
+    for config in (QWEN3_5_27B, DEEPSEEK_V3_2):
+        shape = geometry(config)
+        assert all(module.layers for module in shape.modules if "{}" in module.path)
+    listed = QWEN3_5_27B.get("text_config", QWEN3_5_27B)
+    for kind in ("full_attention", "linear_attention"):
+        shape = geometry({**listed, "layer_types": [kind] * listed["num_hidden_layers"]})
+        assert all(module.layers for module in shape.modules if "{}" in module.path)
+        assert all(group.layers for group in shape.attention)
+        assert all(group.layers for group in shape.recurrent)
+
+
+@pytest.mark.parametrize(
+    ("config", "total"),
+    [
+        # transformers 5.24.0's Qwen3VLMoeForConditionalGeneration and Qwen2_5OmniThinkerForConditionalGeneration without their towers, as
+        # their config classes are saved: the language part's class default says tied, and the outer one is what counts
+        ({"model_type": "qwen3_vl_moe", "text_config": {"model_type": "qwen3_vl_moe_text", "tie_word_embeddings": True}}, 13_485_121_536),
+        ({"model_type": "qwen2_5_omni_thinker", "text_config": {"model_type": "qwen2_5_omni_text", "tie_word_embeddings": True}},
+         7_615_616_512),
+    ],
+)  # fmt: skip
+def test_transformers_5_unties_a_language_part_from_outside(config: dict[str, Any], total: int) -> None:
+    outside = {"tie_word_embeddings": False, "transformers_version": "5.24.0"}
+    assert geometry({**config, **outside}).parameters_total == total
+    # of version 4 the language part's own word counts, as does version 5's that it is not tied
+    tied = geometry({**config, **outside, "transformers_version": "4.57.1"})
+    assert tied.tied
+    assert tied.parameters_total < total
+    own = {**config["text_config"], "tie_word_embeddings": False}
+    assert geometry({**config, "text_config": own, "tie_word_embeddings": True}).parameters_total == total

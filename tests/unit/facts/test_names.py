@@ -41,13 +41,15 @@ MEANT = [
     ("ai21labs/AI21-Jamba-1.5-Mini", "Jamba-v0.1"), ("nvidia/Nemotron-H-56B-Base-8K", "Nemotron-H-56B"),
     ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "Nemotron-3-Nano-30B-A3B"), ("EleutherAI/gpt-j-6b", "GPT-J-6B"),
     ("BAAI/bge-m3", "bge-m3"), ("BAAI/bge-large-en-v1.5", "bge-large"), ("intfloat/e5-mistral-7b-instruct", "e5-mistral-7b"),
-    ("nvidia/NV-Embed-v2", "NV-Embed-v2"),
+    ("nvidia/NV-Embed-v2", "NV-Embed-v2"), ("phi4:latest", "Phi-4"), ("bge-m3:latest", "bge-m3"), ("deepseek-v3:latest", "DeepSeek-V3"),
+    ("deepseek-r1:70b", "Llama-3.1-70B"), ("gpt-oss-20b:latest", "gpt-oss-20b"),
 ]  # fmt: skip
 OTHERS = [
     "Llama-3.1-8B-Nemotron-Tulu", "Llama-3.1-8B-sql-lora", "sql-lora", "my-Llama-3.1-8B", "Llama-3.1-8B-Instruct-abliterated",
     "nvidia/Llama-3.1-Nemotron-51B-Instruct",
     "Llama-3.18B", "Llama-3.1", "llama3.1:latest", "8B", "Mistral-7B-Instruct", "mistral:7b", "Mistral-Small-Instruct-2409",
-    "Mistral-Large-3", "deepseek-r1:8b",
+    # Ollama's "deepseek-r1" is its 8B, https://ollama.com/library/deepseek-r1
+    "Mistral-Large-3", "deepseek-r1:8b", "deepseek-r1:latest",
     "Llama-3.1-8B-日本語", "Llama-3.1-8B-Instruct.bak", "Llama-3.1-8B-Instruct-EAGLE",
     "RedHatAI/Sparse-Llama-3.1-8B-2of4", "model", "models", "", "/", "///", "..", "-", "instruct", "fp8", "a" * 5000, "Llama-3.1-8B\x00",
     "models--", "snapshots",
@@ -131,6 +133,19 @@ def test_formats_that_a_name_says(name: str, said: str) -> None:
     match = find(name, whole_catalogue())
     assert (match.entry.name, match.weight_format, match.unclear) == (LLAMA, said, None)
     assert formats.named(said).bits > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "said"),
+    [
+        # Qwen's own FP8, in blocks, is a row, which leaves a word that says nothing
+        ("RedHatAI/Qwen3-8B-FP8-dynamic", "Qwen3-8B", "fp8"), ("RedHatAI/Qwen3-8B-FP8-block", "Qwen3-8B", "fp8_block"),
+        ("Qwen/Qwen3-8B-FP8", "Qwen3-8B-FP8", None), ("someone/GLM-5-FP8-dynamic", "GLM-5", "fp8"),
+    ],
+)  # fmt: skip
+def test_a_format_that_a_shorter_name_makes_whole(name: str, row: str, said: str | None) -> None:
+    match = find(name, whole_catalogue())
+    assert (match.entry.name, match.weight_format, match.unclear) == (row, said, None)
 
 
 @pytest.mark.parametrize("name", UNCLEAR)

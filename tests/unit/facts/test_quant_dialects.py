@@ -149,6 +149,19 @@ def test_auto_round_overrides_by_module() -> None:
     assert given_to(assignment, "lm_head") == {"int8_g128_w8a16": 1}
 
 
+def test_auto_round_overrides_by_expression_behind_a_module_s_own() -> None:
+    """Any of these signs makes an expression, which may match anywhere (vLLM, quantization/auto_round.py get_layer_config)."""
+    extra = {
+        ".*self_attn.*": {"bits": 16, "data_type": "fp"},
+        r"layers\.[01]\.mlp": {"bits": 8},
+        "model.layers.0.mlp.down_proj": {"bits": 2, "group_size": 32},
+    }
+    assignment = quantised(LLAMA_8B, quant_method="auto-round", bits=4, group_size=128, extra_config=extra)
+    assert given_to(assignment, "q_proj") == {"bf16": 32}
+    assert given_to(assignment, "gate_proj") == {"int8_g128_w8a16": 2, "int4_g128": 30}
+    assert given_to(assignment, "down_proj") == {"int2_g32": 1, "int8_g128_w8a16": 1, "int4_g128": 30}
+
+
 def test_a_tied_table_is_no_linear() -> None:
     assignment = quantised(LLAMA_1B, quant_method="gptq", bits=4, group_size=128, lm_head=True)
     assert given_to(assignment, "embed_tokens") == {"bf16": 1}

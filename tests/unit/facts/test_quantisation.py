@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts import formats
+from llm_serving_exporter.facts import formats, kv_dtype
 from llm_serving_exporter.facts.quantisation import assign, dtype, uniform
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.models.quantising import given_to, group, quantised
@@ -123,7 +123,7 @@ def test_fused_names_mean_their_parts() -> None:
     [
         ({"quant_method": "aqlm", "in_group_size": 8}, "quant_method is 'aqlm'"),
         ({"quant_method": "torchao"}, "quant_method is 'torchao'"),
-        ({"bits": 4}, "quant_method is 'None'"),
+        ({"bits": 4}, "quant_method is missing"),
         ({"quant_method": "gptq", "group_size": 128}, r"\(gptq\): bits is missing"),
         ({"quant_method": "gptq", "bits": 1}, "bits is 1, not 2 to 8"),
         ({"quant_method": "gptq", "bits": "4"}, "bits is '4', not a whole number"),
@@ -206,3 +206,37 @@ def test_any_config_is_read_or_refused(method: Any, settings: Mapping[str, Any])
     except FactsError:
         return
     assert sum(share.places for share in assignment.shares) == sum(module.places for module in LLAMA_1B.modules)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        # a checkpoint of Mixtral's names, with Llama's sizes; targets that are classes of modules; MoE's experts in a dense model
+        {"quant_method": "compressed-tensors", "config_groups": {"a": {**group(num_bits=4), "targets": ["re:.*block_sparse_moe.*"]}}},
+        {"quant_method": "compressed-tensors", "config_groups": {"a": {**group(num_bits=4), "targets": ["LlamaMLP"]}}},
+        {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": {"model.layers.77.fc1": {"quant_algo": "FP8"}}},
+        {"quant_method": "mxfp4"},
+    ],
+)  # fmt: skip
+def test_a_quantisation_that_takes_nothing_is_not_served_as_unquantised(settings: dict[str, Any]) -> None:
+    with pytest.raises(FactsError, match="names no matrix of a llama; name the format"):
+        quantised(LLAMA_8B, **settings)
+
+
+def test_a_quantisation_that_is_no_mapping_is_refused_unless_the_format_is_stated() -> None:
+    config = {"torch_dtype": "bfloat16", "quantization_config": "awq"}
+    with pytest.raises(FactsError, match="quantization_config is 'awq', not a mapping"):
+        assign(config, None, LLAMA_8B)
+    assert assign(config, None, LLAMA_8B, override=formats.named("awq")).method == "int4_g128_zp"
+
+
+def test_only_the_kv_cache_is_quantised() -> None:
+    """As llm-compressor writes it, with no groups of weights (RedHatAI's ...-FP8-KV checkpoints)."""
+    settings = {
+        "quant_method": "compressed-tensors",
+        "config_groups": {},
+        "kv_cache_scheme": {"num_bits": 8, "type": "float"},
+    }
+    found = quantised(LLAMA_8B, **settings)
+    assert {share.format.name for share in found.shares} == {"bf16"}
+    assert kv_dtype.hint({"quantization_config": settings}, None) == "fp8_e4m3"

@@ -132,8 +132,9 @@ def _lightning(fields: Fields, shape: Frame, layers: Layers) -> tuple[tuple[Modu
 
 
 def _delta(fields: Fields, shape: Frame, layers: Layers) -> tuple[tuple[Module, ...], RecurrentLayers]:
-    """Kimi Delta Attention whose gates are one matrix each."""
-    heads, size = fields.whole("num_attention_heads"), fields.whole("head_dim")
+    """Kimi Delta Attention whose gates are one matrix each. Saved by transformers 5, `head_dim` is MLA's rotary part, and the size of these
+    heads stands in a key of its own."""
+    heads, size = fields.whole("num_attention_heads"), fields.whole("linear_head_dim", "head_dim")
     kernel = fields.whole("short_conv_kernel_size", default=4)
     width, hidden, prefix = heads * size, shape.hidden, f"{shape.layer}self_attn."
     rows = {"q_proj": width, "k_proj": width, "v_proj": width, "b_proj": heads, "f_proj": width, "g_proj": width}

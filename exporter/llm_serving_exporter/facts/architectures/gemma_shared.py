@@ -29,6 +29,8 @@ _GEMMA4: Mapping[str, Any] = {
     "num_key_value_heads": 4, "head_dim": 256, "global_head_dim": 512, "sliding_window": 512, "vocab_size_per_layer_input": 262144,
     "hidden_size_per_layer_input": 256, "num_kv_shared_layers": 0,
 }  # fmt: skip
+# an embedding of a token for each layer is not among its keys
+_GEMMA4_UNIFIED: Mapping[str, Any] = {**_GEMMA4, "sliding_window": 1024, "hidden_size_per_layer_input": 0}
 _NORMS = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
 
 
@@ -44,7 +46,15 @@ def gemma3n(fields: Fields) -> Geometry:
 
 def gemma4(fields: Fields) -> Geometry:
     """Gemma 4's language part, dense or with experts beside each layer's MLP."""
-    fields = fields.with_defaults(_GEMMA4)
+    return _gemma4(fields.with_defaults(_GEMMA4))
+
+
+def gemma4_unified(fields: Fields) -> Geometry:
+    """Gemma 4 12B's language part, which takes pictures and sound without towers."""
+    return _gemma4(fields.with_defaults(_GEMMA4_UNIFIED))
+
+
+def _gemma4(fields: Fields) -> Geometry:
     shape = _frame(fields)
     heads, kv_heads, size, _ = _heads(fields)
     alike = fields.flag("attention_k_eq_v", default=False)
@@ -219,5 +229,6 @@ def _geometry(
 
 BUILDERS: Mapping[str, Callable[[Fields], Geometry]] = {
     "gemma3n": gemma3n, "gemma3n_text": gemma3n,
-    "gemma4": gemma4, "gemma4_text": gemma4, "gemma4_unified": gemma4, "gemma4_unified_text": gemma4,
+    "gemma4": gemma4, "gemma4_text": gemma4, "gemma4_unified": gemma4_unified,
+    "gemma4_unified_text": gemma4_unified,
 }  # fmt: skip

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.architectures import dense, embedder, encoder, flagships, hybrid, moe
+from llm_serving_exporter.facts.architectures.layer_overrides import restore_keys
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.snapshot import Absence
@@ -34,8 +37,12 @@ _BY_CLASS: Mapping[str, str] = {
     # subclasses of Llama's and Ling's that change no size
     "TeleChat3ForCausalLM": "llama", "TeleFLMForCausalLM": "llama", "SarvamMoEForCausalLM": "bailing_moe",
 }  # fmt: skip
+# classes of what drafts for another model, whose configs have that one's model_type: "LlamaForCausalLMEagle3", "DFlashDraftModel"
+_DRAFTS = re.compile(r"eagle|medusa|draft|nextn|mtp", re.IGNORECASE)
 # keys under which multimodal configs keep the language part
 _LANGUAGE_KEYS = ("text_config", "language_config", "llm_config", "thinker_config")
+_TIED = "tie_word_embeddings"
+_OUTER_TIES = 5  # from this version of transformers on
 _MOST_LEVELS = 4  # two are usual: thinker_config.text_config
 
 
@@ -45,6 +52,12 @@ def geometry(config: Mapping[str, Any]) -> Geometry:
     `architectures` with a bare stack ("MistralModel") means an embedder: no lm_head, no decode.
     """
     fields = language(config)
+    if _DRAFTS.search(fields.architecture):
+        said = fields.architecture[:64]
+        raise fields.refused(
+            "architectures",
+            f"is {said!r}, which drafts for another model; give the config.json of the model that it drafts for",
+        )
     builder = BUILDERS.get(family(fields))
     if builder is None:
         what = (
@@ -53,8 +66,28 @@ def geometry(config: Mapping[str, Any]) -> Geometry:
             else "it has no model_type, by which a formula is chosen; copy the config.json that lies beside the model's weights"
         )
         raise FactsError(Absence.ARCHITECTURE_UNKNOWN.value, f"config.json: {what}")
-    built = builder(fields)
+    built = _drop_kinds_of_no_layer(builder(restore_keys(_untie_language(fields))))
     return embedder.without_lm_head(built) if embedder.embeds(fields.architecture) else built
+
+
+def _untie_language(fields: Fields) -> Fields:
+    """Transformers 5 ties tables where the outer config says so, whatever the language part says, and saves that part's class default
+    beside it (modeling_utils.py, get_expanded_tied_weights_keys). Its true there is a class default too, and no news."""
+    version = fields.find_around("transformers_version")
+    major = version.partition(".")[0] if isinstance(version, str) else ""
+    if not (fields.nested and major.isdecimal() and int(major) >= _OUTER_TIES):
+        return fields
+    return fields.with_values({_TIED: False}) if fields.outer.get(_TIED) is False else fields
+
+
+def _drop_kinds_of_no_layer(built: Geometry) -> Geometry:
+    """A kind of layer that a config leaves without any: a module of no layer would count once, as one outside of the layers does."""
+    return replace(
+        built,
+        modules=tuple(module for module in built.modules if module.layers or "{}" not in module.path),
+        attention=tuple(group for group in built.attention if group.layers),
+        recurrent=tuple(group for group in built.recurrent if group.layers),
+    )
 
 
 def family(fields: Fields) -> str:
