@@ -129,20 +129,20 @@ class Engine:
             self._book(self._work, until_seconds)
 
     def settle(self, until_seconds: float) -> None:
-        """What ends by then ends, and what can begin begins. The steps of a run that goes on are not booked yet: nothing follows from
-        them."""
+        """What ends by then ends, and what can begin begins; steps of a run that goes on are not booked yet: nothing follows from them."""
         while not self.hung:
-            work = self._work
-            if work is None:
+            if self._work is None:
                 if not self.waiting and not self.running:
                     return
-                work = self._work = self._schedule(self._free_at)
-            if work.over_seconds > until_seconds:
+                self._work = self._schedule(self._free_at)
+            if self._work.over_seconds > until_seconds:
                 return
-            if isinstance(work, DecodeRun):
-                self._complete_run(work)
+            if isinstance(self._work, DecodeRun):
+                self._book(self._work, until_seconds)
+                self._work = None
+                self._end_those_that_are_done()
             else:
-                self._complete(work)
+                self._complete(self._work)
 
     def crash(self) -> list[Record]:
         """The engine is gone; the records of the requests that it had, in order of their arrival here."""
@@ -296,12 +296,6 @@ class Engine:
         counts.decode_pass_tokens += steps * self._batch.size
 
     # --- steps that end -------------------------------------------------------------------------------------------
-
-    def _complete_run(self, run: DecodeRun) -> None:
-        """Books what is left of a run."""
-        self._book(run, run.over_seconds)
-        self._work = None
-        self._end_those_that_are_done()
 
     def _book(self, run: DecodeRun, until: float) -> None:
         """Books the steps of a run that are over by then."""

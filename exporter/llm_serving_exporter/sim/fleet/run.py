@@ -18,17 +18,8 @@ class DecodeRun:
     `slowdown` stretches every step."""
 
     __slots__ = (
-        "_early",
-        "_late",
-        "_ramp",
-        "_switch",
-        "batch",
-        "done",
-        "limit",
-        "over_seconds",
-        "slowdown",
-        "start_seconds",
-    )
+        "_early", "_late", "_ramp", "_switch", "batch", "done", "limit", "over_seconds", "slowdown", "start_seconds",
+    )  # fmt: skip
 
     def __init__(self, start_seconds: float, batch: int, limit: int, ramp: Ramp, slowdown: float) -> None:
         self.start_seconds, self.batch, self.limit, self.slowdown = start_seconds, batch, limit, slowdown
