@@ -6,12 +6,16 @@ and loses the comments.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from llm_serving_alerts.promql_tree import BINDS, Binary, Call, Leaf, Node, Noted, Unary, parse, write_flat
 
 WIDTH = 100  # of a line: rule files indent it by eight, and pages show some 110 characters
 _INDENT = "  "
 
 
+# most expressions are the same whatever the settings
+@lru_cache(maxsize=4096)
 def lay_out(expression: str, width: int = WIDTH) -> str:
     """An expression over as many lines as it needs; its comments stay. Raises ValueError as `parse` does."""
     return write_lines(parse(expression), width)

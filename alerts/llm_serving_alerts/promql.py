@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import Kind
@@ -90,6 +91,7 @@ def _select(name: str, matchers: str) -> str:
     return f"{name}{{{matchers}}}" if matchers else name
 
 
+@lru_cache(maxsize=1024)
 def seconds_text(seconds: float) -> str:
     """A duration as PromQL takes it and settings write it: "5m", "1h30m", "28d", "500ms". Below a millisecond there is none: it is rounded
     up to one."""

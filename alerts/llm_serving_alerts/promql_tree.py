@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`"""
 _TOKEN = re.compile(
@@ -72,6 +73,8 @@ class Noted:
 Node = Leaf | Call | Unary | Binary | Noted
 
 
+# a text is asked for again wherever another dashboard or other settings have it too
+@lru_cache(maxsize=4096)
 def strip_comments(expression: str) -> str:
     """An expression on one line without its comments."""
     return write_flat(parse(expression))

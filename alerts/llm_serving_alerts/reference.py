@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from importlib import resources
 from typing import Any
 
@@ -152,6 +153,7 @@ def _listed(text: str) -> tuple[str, ...]:
     return tuple(label for label in text.split(", ") if label)
 
 
+@lru_cache(maxsize=4096)
 def _outside(expr: str) -> str:
     """What stands outside of the parentheses of operands: those of on (…), by (…) and group_left (…) are kept."""
     kept, depth, start = [], 0, 0

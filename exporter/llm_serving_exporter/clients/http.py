@@ -114,7 +114,8 @@ class HttpSession:
             overdue = threading.Event()
             timer = threading.Timer(limits.answer_seconds, overdue.set)
             timer.daemon = True
-            timer.start()
+            if limits.cut:
+                timer.start()
             try:
                 # byte by byte where an answer that drips is to be cut: a larger piece would be waited for
                 for chunk in response.iter_content(1 if limits.cut else _CHUNK_BYTES):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -37,17 +38,28 @@ def nearest(said: str, catalogue: Sequence[_Named]) -> list[str]:
     family, size = _family(said), _size(said)
     if not family:
         return []
+    letters = Counter(said)
     scored: list[tuple[float, str]] = []
     for row in catalogue:
         name = row.name.rpartition("/")[2].lower()
-        if _family(name) != family and difflib.SequenceMatcher(None, said, name).ratio() < _ALIKE_WITH_A_SLIP:
-            continue
         own = _size(name)
         same = size is not None and own is not None and max(size, own) <= _SIZE_RATIO * min(size, own)
-        alike = difflib.SequenceMatcher(None, said, name).ratio()
-        if (size is None or own is None or same) and alike >= (_ALIKE_OF_A_SIZE if same else _ALIKE):
-            scored.append((alike, row.name))
+        if not same and size is not None and own is not None:
+            continue
+        least = _ALIKE_OF_A_SIZE if same else _ALIKE
+        if _family(name) != family:
+            least = max(least, _ALIKE_WITH_A_SLIP)
+        # of most names the letters alone tell: comparing their order is most of the work
+        if _share_of_letters(letters, len(said), name) >= least:
+            alike = difflib.SequenceMatcher(None, said, name).ratio()
+            if alike >= least:
+                scored.append((alike, row.name))
     return [name for _, name in sorted(scored, key=lambda one: (-one[0], one[1]))[:_MOST]]
+
+
+def _share_of_letters(letters: Counter[str], length: int, name: str) -> float:
+    """The ratio as difflib counts it if the common letters stood in the same order: never below it."""
+    return 2.0 * sum(min(count, name.count(letter)) for letter, count in letters.items()) / (length + len(name))
 
 
 def _family(name: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -41,6 +42,7 @@ def render_page(review: Review) -> str:
     )
 
 
+@cache
 def make_environment() -> Environment:
     """The templates of this package: text is bounded and escaped, a name that is not given is an error."""
     environment = Environment(

@@ -40,7 +40,7 @@ class PromptStep:
     """A step with prompts in it, under way."""
 
     start_seconds: float  # simulated time
-    end_seconds: float  # simulated time
+    over_seconds: float  # simulated time
     work: Work  # of the whole step
     chunks: tuple[tuple[Sequence, int], ...]  # the tokens of each prompt that it computes
 
@@ -102,6 +102,8 @@ class DecodeBatch:
 
     def blocks_needed(self, steps: int = 1) -> int:
         """New blocks of the next `steps` decode steps."""
+        if steps == 1:
+            return self._block_steps[self.step % self._block_tokens]
         rounds, rest = divmod(steps, self._block_tokens)
         return rounds * self.size + sum(
             self._block_steps[step % self._block_tokens] for step in range(self.step, self.step + rest)

@@ -99,7 +99,7 @@ class Engine:
 
         `held_seconds`: how long the server's front end has had it by now, which times of arrival count from.
         """
-        self.advance(at_seconds)
+        self.settle(at_seconds)
         if record is None:
             record = Record(request, at_seconds - held_seconds)
         else:
@@ -119,23 +119,30 @@ class Engine:
         self.waiting.append(Sequence(record, request.prompt_tokens))
         # behind others that could not be admitted it cannot either
         if isinstance(self._work, DecodeRun) and len(self.waiting) == 1 and len(self.running) < self.spec.max_num_seqs:
-            self._work.limit = min(self._work.limit, self._work.steps_by(at_seconds) + 1)
+            self._work.shorten(self._work.steps_by(at_seconds) + 1)
         return record
 
     def advance(self, until_seconds: float) -> None:
         """Books every step that ends by then."""
+        self.settle(until_seconds)
+        if isinstance(self._work, DecodeRun):
+            self._book(self._work, until_seconds)
+
+    def settle(self, until_seconds: float) -> None:
+        """What ends by then ends, and what can begin begins; steps of a run that goes on are not booked yet: nothing follows from them."""
         while not self.hung:
             if self._work is None:
                 if not self.waiting and not self.running:
                     return
                 self._work = self._schedule(self._free_at)
-            if isinstance(self._work, DecodeRun):
-                if not self._run_on(self._work, until_seconds):
-                    return
-            elif self._work.end_seconds <= until_seconds:
-                self._complete(self._work)
-            else:
+            if self._work.over_seconds > until_seconds:
                 return
+            if isinstance(self._work, DecodeRun):
+                self._book(self._work, until_seconds)
+                self._work = None
+                self._end_those_that_are_done()
+            else:
+                self._complete(self._work)
 
     def crash(self) -> list[Record]:
         """The engine is gone; the records of the requests that it had, in order of their arrival here."""
@@ -290,19 +297,14 @@ class Engine:
 
     # --- steps that end -------------------------------------------------------------------------------------------
 
-    def _run_on(self, run: DecodeRun, until: float) -> bool:
-        """Books the steps of a run that are over by then; whether the run is."""
+    def _book(self, run: DecodeRun, until: float) -> None:
+        """Books the steps of a run that are over by then."""
         steps = run.steps_by(until)
         if steps > run.done:
             self._decoded(steps - run.done)
             self._book_run(run, steps)
             run.done = steps
             self._last_end = self._free_at = run.end_seconds(steps)
-        if run.done < run.limit:
-            return False
-        self._work = None
-        self._end_those_that_are_done()
-        return True
 
     def _book_run(self, run: DecodeRun, steps: int) -> None:
         counts, itl = self.books.counts, self.books.itl
@@ -328,7 +330,7 @@ class Engine:
 
     def _complete(self, step: PromptStep) -> None:
         """Books a step with prompts in it."""
-        counts, at = self.books.counts, step.end_seconds
+        counts, at = self.books.counts, step.over_seconds
         self._work, self._free_at = None, at
         counts.busy_seconds += at - step.start_seconds
         counts.moved_bytes += step.work.moved_bytes

@@ -98,7 +98,8 @@ class Fleet:
             nearest = min(event, arrival, mark)
             if nearest > until_seconds:
                 break
-            self._move(nearest)
+            # a router asks who has how much to do, and no more
+            self._move(nearest, book=nearest in (event, mark))
             if event == nearest:
                 heapq.heappop(self._events)[2]()
             elif mark == nearest:
@@ -110,10 +111,11 @@ class Fleet:
                     self._arrive(request)
         self._move(until_seconds)
 
-    def _move(self, to: float) -> None:
+    def _move(self, to: float, *, book: bool = True) -> None:
         self.now_seconds = max(self.now_seconds, to)
         for replica in self.replicas.values():
-            replica.advance(self.now_seconds)
+            if replica.engine is not None:
+                (replica.engine.advance if book else replica.engine.settle)(self.now_seconds)
 
     def _mark(self) -> None:
         self.ledger.waiting(self.waiting)

@@ -102,11 +102,6 @@ class Replica:
         self.engine = None
         return lost
 
-    def advance(self, until_seconds: float) -> None:
-        """Serves until then."""
-        if self.engine is not None:
-            self.engine.advance(until_seconds)
-
     def page(self, started_unix_seconds: float, now_seconds: float) -> bytes | None:
         """Its metrics page at `now_seconds` of simulated time, of a process that started then by the wall; None while it does not serve."""
         if self.engine is None:

@@ -14,9 +14,12 @@ from llm_serving_exporter.sim.fleet.cost import Ramp
 
 
 class DecodeRun:
-    """`limit` steps of `batch` sequences from `start_seconds` on, of which `done` are booked. `slowdown` stretches every step."""
+    """`limit` steps of `batch` sequences from `start_seconds` on, the last of which ends at `over_seconds`; `done` of them are booked.
+    `slowdown` stretches every step."""
 
-    __slots__ = ("_early", "_late", "_ramp", "_switch", "batch", "done", "limit", "slowdown", "start_seconds")
+    __slots__ = (
+        "_early", "_late", "_ramp", "_switch", "batch", "done", "limit", "over_seconds", "slowdown", "start_seconds",
+    )  # fmt: skip
 
     def __init__(self, start_seconds: float, batch: int, limit: int, ramp: Ramp, slowdown: float) -> None:
         self.start_seconds, self.batch, self.limit, self.slowdown = start_seconds, batch, limit, slowdown
@@ -32,6 +35,12 @@ class DecodeRun:
                 crossing = math.floor((self._early[0] - arm[0]) / steeper) + 1
                 if crossing < limit:
                     self._late, self._switch = arm, crossing
+        self.over_seconds = self.end_seconds(limit)
+
+    def shorten(self, limit: int) -> None:
+        """It ends after so many steps, if not before."""
+        if limit < self.limit:
+            self.limit, self.over_seconds = limit, self.end_seconds(limit)
 
     def step_seconds(self, number: int) -> float:
         """How long step `number` takes, the first being 0."""
@@ -52,7 +61,7 @@ class DecodeRun:
 
     def steps_by(self, at_seconds: float) -> int:
         """Steps that are over at a time."""
-        if at_seconds >= self.end_seconds(self.limit):
+        if at_seconds >= self.over_seconds:
             return self.limit
         if at_seconds < self.end_seconds(self.done + 1):
             return self.done
