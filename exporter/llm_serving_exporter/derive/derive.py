@@ -163,10 +163,10 @@ class Tick:
         engines: list[EngineDerived] = []
         causes: dict[str, Cause] = {}
         left_out: list[LeftOut] = []
-        for one in self._engines:
+        for one, kept in zip(self._engines, self.kept, strict=True):
             if one.contradicted:
                 reasons.quality[RUNNING], causes[RUNNING] = Quality.SUSPECT, Cause.COUNTERS
-            engine = _derive_engine(one.computed, role, reasons, left_out, an_engine=one.is_one)
+            engine = _derive_engine(one.computed, role, reasons, left_out, kept.figures, an_engine=one.is_one)
             causes.update(engine.roofline.causes)
             engines.append(engine)
         if role is Role.FRONTEND or not any(one.is_one for one in self._engines):
@@ -270,9 +270,18 @@ def _keep_engine(model_name: str, engine: str, shown: Shown) -> EngineDerived:
 
 
 def _derive_engine(
-    computed: Computed, role: Role, reasons: Reasons, left_out: list[LeftOut], *, an_engine: bool
+    computed: Computed,
+    role: Role,
+    reasons: Reasons,
+    left_out: list[LeftOut],
+    kept: Mapping[Row[Any], Any],
+    *,
+    an_engine: bool,
 ) -> EngineDerived:
-    """The figures of one engine; what comes out of its range is in `left_out` instead, and in no later figure, limiter or bill."""
+    """The figures of one engine; what comes out of its range is in `left_out` instead, and in no later figure, limiter or bill.
+
+    `kept`: those that were looked at when they were worked out, at the tick, and are within their range.
+    """
     shown, causes = Shown(), dict[str, Cause]()
     figures, value_of = shown.figures, computed.value
     values = computed.compute(_order_rows(role, an_engine=an_engine))
@@ -287,7 +296,7 @@ def _derive_engine(
             if name:
                 reasons.record_absent(name, value or Absence.INPUT_MISSING, row.fields, of_gpus=row.of_gpus)
             continue
-        wrong = row.find_implausible(value)
+        wrong = row.find_implausible(value) if row not in kept else None
         if wrong is not None:
             left_out.append(_leave_out(computed, wrong))
             if name:
