@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import lru_cache
 
 from llm_serving_alerts.layout import write_lines
 from llm_serving_alerts.promql import seconds_text
@@ -17,6 +18,7 @@ _OFFSET = re.compile(r" offset (\S+)")
 _RECORDED = re.compile(r"[a-z_]+:")
 
 
+@lru_cache(maxsize=4096)
 def delay_expression(expression: str, seconds: float) -> str:
     """The expression as it was so many seconds ago, laid out, with its comments."""
     return write_lines(_delay(parse(expression), seconds))

@@ -53,6 +53,7 @@ def own_names(outcome: Outcome) -> dict[str, dict[str, str]]:
 
 
 ANSWER = "model:llm_serving_n1_sufficient:bool"
+MEASURED = 'max by (model_name) (model_gpu:llm_serving_replica_capacity:basis{basis="measured"})'
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +61,18 @@ def happened() -> tuple[list[Outcome], list[Outcome]]:
     return outcomes()
 
 
+@pytest.fixture(scope="module")
+def told(happened: tuple[list[Outcome], list[Outcome]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What the rules say of the fleets with their loads."""
+    return ask(tmp_path_factory.mktemp("loaded"), happened[0])
+
+
 def test_the_forecast_is_right_for_nine_of_ten_fleets(
-    happened: tuple[list[Outcome], list[Outcome]], tmp_path: Path
+    happened: tuple[list[Outcome], list[Outcome]], told: dict[str, str]
 ) -> None:
     loaded, _ = happened
     assert len(loaded) >= 30
-    answers = forecast(tmp_path, loaded)
+    answers = forecast(told)
     right = [outcome for outcome in loaded if answers.get(outcome.name) == outcome.survived]
     table = "\n".join(row(outcome, answers.get(outcome.name)) for outcome in loaded if outcome not in right)
     assert len(right) >= LEAST_AGREEMENT * len(loaded), f"{len(right)} of {len(loaded)} agree; not these:\n{table}"
@@ -74,11 +81,10 @@ def test_the_forecast_is_right_for_nine_of_ten_fleets(
 
 
 def test_what_was_seen_under_a_queue_is_known_as_measured_and_nothing_else(
-    happened: tuple[list[Outcome], list[Outcome]], tmp_path: Path
+    happened: tuple[list[Outcome], list[Outcome]], told: dict[str, str]
 ) -> None:
     loaded, _ = happened
-    measured = 'max by (model_name) (model_gpu:llm_serving_replica_capacity:basis{basis="measured"})'
-    known = set(re.findall(r'model_name="(fleet-\d+)"', evaluate(tmp_path, loaded, [(measured, [])])))
+    known = set(re.findall(r'model_name="(fleet-\d+)"', told[MEASURED]))
     assert {outcome.name for outcome in loaded if outcome.measured} <= known
     # the others' own load made a queue before the loss, or none
     queued = {outcome.name: outcome.load for outcome in loaded if outcome.name in known and not outcome.measured}
@@ -96,10 +102,16 @@ def test_a_fleet_that_idles_never_alerts(happened: tuple[list[Outcome], list[Out
     assert not said
 
 
-def forecast(folder: Path, found: list[Outcome]) -> dict[str, bool]:
-    """The rule's answer by fleet; no entry where it does not know. promtool shows what it got where something else is expected."""
-    said = evaluate(folder, found, [(ANSWER, [])])
-    return {name: value == "1" for name, value in re.findall(r'model_name="(fleet-\d+)"[^}]*\} (\d)', said)}
+def ask(folder: Path, found: list[Outcome]) -> dict[str, str]:
+    """What both expressions yield, from one run: promtool shows what it got where something else is expected."""
+    asked = (ANSWER, MEASURED)
+    _, *said = re.split(r"^ *expr: ", evaluate(folder, found, [(text, []) for text in asked]), flags=re.MULTILINE)
+    return dict(zip(asked, said, strict=True))
+
+
+def forecast(told: dict[str, str]) -> dict[str, bool]:
+    """The rule's answer by fleet; no entry where it does not know."""
+    return {name: value == "1" for name, value in re.findall(r'model_name="(fleet-\d+)"[^}]*\} (\d)', told[ANSWER])}
 
 
 def row(outcome: Outcome, answer: bool | None) -> str:
@@ -117,9 +129,9 @@ if __name__ == "__main__":
 
     with tempfile.TemporaryDirectory() as where:
         fleets, _ = outcomes()
-        told = forecast(Path(where), fleets)
-        agree = sum(told.get(one.name) == one.survived for one in fleets)
+        answers = forecast(ask(Path(where), fleets))
+        agree = sum(answers.get(one.name) == one.survived for one in fleets)
         sys.stdout.write(f"{agree} of {len(fleets)} agree\n")
         for one in fleets:
-            mark = "  " if told.get(one.name) == one.survived else "! "
-            sys.stdout.write(f"{mark}{row(one, told.get(one.name))}\n")
+            mark = "  " if answers.get(one.name) == one.survived else "! "
+            sys.stdout.write(f"{mark}{row(one, answers.get(one.name))}\n")

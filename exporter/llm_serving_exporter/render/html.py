@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from math import isfinite
 from typing import LiteralString
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 LONGEST_TEXT = 600
 NO_MARKUP = Markup("")
@@ -17,7 +18,15 @@ NO_MARKUP = Markup("")
 
 def fill(template: LiteralString, *values: object) -> Markup:
     """A constant piece of HTML with each {} replaced by a value: text escaped and bounded, Markup as it is."""
-    return Markup(template).format(*map(_bounded, values))  # noqa: S704  constants of our own, by the type
+    first, *others = _pieces(template)
+    # Markup.format() takes four times as long
+    filled = [piece for value, other in zip(values, others, strict=True) for piece in (escape(_bounded(value)), other)]
+    return Markup("".join((first, *filled)))  # noqa: S704  constants of our own, by the type
+
+
+@lru_cache(maxsize=512)
+def _pieces(template: str) -> tuple[str, ...]:
+    return tuple(template.split("{}"))
 
 
 def join(pieces: Iterable[object], separator: LiteralString = "") -> Markup:

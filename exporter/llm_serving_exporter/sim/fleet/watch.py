@@ -78,6 +78,8 @@ class Watch:
         self._interval_seconds, self._gpus = interval_seconds, gpus
         self._names = tuple(fleet.replicas if replicas is None else replicas)
         self._identities, self._discovers = identities or {}, discovers
+        # by the text that a sample's line begins with, None for one that is not wanted: reading labels is most of what a sample costs
+        self._series: dict[str, tuple[str, Mapping[str, str]] | None] = {}
         self._find_targets()
 
     def _find_targets(self) -> None:
@@ -135,9 +137,16 @@ class Watch:
 
     def _chosen(self, families: Families) -> Iterator[Sample]:
         for family in families:
-            for sample in family.samples:
-                if self._wanted is None or sample.name in self._wanted or family.name in self._wanted:
-                    yield sample.name, sample.labels, sample.value
+            lines = family.read_text().split("\n")[:-1]
+            starts = [line.rpartition(" ") for line in lines]
+            if not self._series.keys() >= {start for start, _, _ in starts}:
+                for (start, _, _), sample in zip(starts, family.samples, strict=True):
+                    kept = self._wanted is None or sample.name in self._wanted or family.name in self._wanted
+                    self._series[start] = (sample.name, sample.labels) if kept else None
+            for start, _, number in starts:
+                series = self._series[start]
+                if series is not None:
+                    yield *series, float(number)
 
     def read(self) -> Store:
         """One tick of every target; the store that holds the readings."""
