@@ -27,6 +27,7 @@ DEFAULT_SHARE = 0.9
 _FIXES = {
     resolve.SET_MODEL: "Give --model the path of its config.json, or the catalogue's name of a model of the same sizes.",
     resolve.SET_FORMAT: "Say the format with --dtype, or give --model the path of its config.json.",
+    resolve.SET_KV_DTYPE: "Say it with --kv-dtype.",
 }
 
 

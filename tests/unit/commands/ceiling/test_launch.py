@@ -125,3 +125,9 @@ def test_what_the_command_line_itself_says_goes_before_the_start_command() -> No
     launched = "vllm serve Qwen/Qwen3-32B --kv-cache-dtype fp8 --gpu-memory-utilization 0.95"
     own = ("--kv-dtype", "bf16", "--memory-utilization", "0.5", "--gpu", "H200")
     assert document("--launch", launched, *own)["fit"] == document("--model", "Qwen3-32B", *own)["fit"]
+
+
+def test_a_kv_dtype_that_is_none_says_which_flag_to_write() -> None:
+    (told,) = refused("--launch", "vllm serve Qwen/Qwen3-32B --kv-cache-dtype $KV", "--gpu", "H200")
+    assert told.startswith("flag --model: the start command's KV cache dtype '$KV' is not known")
+    assert told.endswith("Say it with --kv-dtype.")
