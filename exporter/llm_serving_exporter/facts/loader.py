@@ -40,6 +40,8 @@ LARGEST_CONFIG_BYTES = 16 << 20
 # 9 MB for DeepSeek-V3; read piece by piece for one number
 LARGEST_INDEX_BYTES = 64 << 20
 _LONGEST_PATH = 4096
+# names of files of weights
+_WEIGHTS = (".gguf", ".safetensors")
 _CHUNK_BYTES = 1 << 16
 _TOTAL_SIZE = re.compile(rb'"total_size"\s*:\s*(\d{1,18})(?=[\s,.}])')
 # as the hub allows them: one slash at most, no two dashes or dots in a row, so that the folder's name says it without doubt
@@ -86,7 +88,10 @@ def hub_cache(environment: Mapping[str, str]) -> str | None:
 
 
 def given(text: str) -> ModelSettings:
-    """What a person writes for a model: a path where it looks like one or something of that name is there, else a name."""
+    """What a person writes for a model: a path where it looks like one or something of that name is there, else a name. A file of weights
+    states no sizes that are read here, while its name may be known."""
+    if text.lower().endswith(_WEIGHTS):
+        return ModelSettings(name=text)
     looks = text.startswith(("/", "./", "../", "~")) or text.endswith(".json")
     path = os.path.expanduser(text)
     return ModelSettings(config=path) if looks or _is(path, stat.S_ISDIR) else ModelSettings(name=text)

@@ -25,6 +25,8 @@ _NAME = re.compile(r"[a-z0-9._:\- ]+")
 _ALPHANUMERIC = re.compile(r"[A-Za-z0-9]")
 # as `key` writes it: "-7b", "-1-5b"
 _SIZE = r"-\d+(?:-\d+)?[bm]"
+# of a file that is split: llama.cpp's llama-gguf-split, which servers are given the first part of
+_PART = re.compile(r"-\d{5}-of-\d{5}(?=\.gguf$|$)")
 _HUB_FOLDER = re.compile(r"models--(?:[^/]+--)?([^/]+)")
 
 _ROLES = (
@@ -195,7 +197,7 @@ def _last(text: str) -> str:
     """The part of a path or id that names the model, separators as dashes; "" where there is none."""
     text = text.strip()[:LONGEST]
     hub = _HUB_FOLDER.findall(text)
-    name = (hub[-1] if hub else text.rstrip("/").rpartition("/")[2]).lower()
+    name = _PART.sub("", (hub[-1] if hub else text.rstrip("/").rpartition("/")[2]).lower())
     if key(name) is None:
         return ""
     name = re.sub(r"[^a-z0-9]+", "-", name).strip("-")

@@ -175,7 +175,7 @@ def _weights(settings: ModelSettings, served: ServedModel | None, source: _Sourc
         return _Chosen(_or_own(formats.named(settings.weight_format), own), "as configured")
     quantization = served.quantization if served is not None else None
     if quantization:
-        return _quantised(quantization, source, own, stated)
+        return _quantised(quantization, source, own, stated, served.said_by if served is not None else "")
     if quantization is None and source.unclear is not None:
         raise FactsError(
             Absence.MODEL_UNKNOWN.value,
@@ -187,18 +187,18 @@ def _weights(settings: ModelSettings, served: ServedModel | None, source: _Sourc
         return _Chosen(meant, "as its name says", assumed=_is_quantisation(meant))
     said = _plain(served.dtype) if served is not None and own is None else None
     if said is not None:
-        return _Chosen(said, "as the server says")
+        return _Chosen(said, f"as {served.said_by if served is not None else ''} says")
     if source.read:
         return _Chosen(None, "as the file says")
     return _Chosen(None, "as it is published", assumed=quantization is None)
 
 
-def _quantised(word: str, source: _Source, own: Settings | None, stated: float | None) -> _Chosen:
-    """The engine names a quantisation. A checkpoint that has one of its own says more about it than the word does."""
+def _quantised(word: str, source: _Source, own: Settings | None, stated: float | None, who: str) -> _Chosen:
+    """The engine, or who starts it, names a quantisation. A checkpoint that has one of its own says more about it than the word does."""
     if own is not None:
         return _Chosen(None, "as the file says" if source.read else "as it is published")
     if stated is not None and (mix := _mix(word, stated)) is not None:
-        return _Chosen(mix, "as the server says, its size over the parameters")
+        return _Chosen(mix, f"as {who} says, its size over the parameters")
     try:
         meant: WeightFormat | None = formats.named(word)
     except FactsError:
@@ -208,10 +208,10 @@ def _quantised(word: str, source: _Source, own: Settings | None, stated: float |
         # "gptq" and "compressed-tensors" leave the bits open, the name says them
         return _Chosen(said, "as its name says")
     if meant is not None:
-        return _Chosen(meant, "as the server says")
+        return _Chosen(meant, f"as {who} says")
     raise FactsError(
         Absence.MODEL_UNKNOWN.value,
-        f"the server says that the weights of {source.name} are {word[:64]!r}, which leaves their bits open",
+        f"{who} says that the weights of {source.name} are {word[:64]!r}, which leaves their bits open",
         SET_FORMAT,
     )
 
@@ -264,9 +264,11 @@ def _kv(
     said = served.kv_cache_dtype if served is not None else None
     if said:
         try:
-            return named(said), "as the server says", False
+            return named(said), f"as {served.said_by if served is not None else ''} says", False
         except FactsError as error:
-            raise FactsError(error.reason, f"the server's {error.what}", SET_KV_DTYPE) from error
+            raise FactsError(
+                error.reason, f"{served.said_by if served is not None else ''}'s {error.what}", SET_KV_DTYPE
+            ) from error
     hint = kv_dtype.hint(source.config, source.hf_quant_config)
     if hint is not None:
         return named(hint), "as the checkpoint is calibrated", True

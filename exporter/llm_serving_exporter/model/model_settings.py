@@ -29,3 +29,4 @@ class ServedModel:
     kv_cache_dtype: str | None = None  # as the engine writes it ("auto": the model's)
     state_dtype: str | None = None  # of recurrent state, as the engine writes it
     weight_bytes: int | None = None  # of all weights as they are stored
+    said_by: str = "the server"  # who says it, in words

@@ -355,6 +355,9 @@ def test_what_a_person_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert loader.given("~/x") == ModelSettings(config="/home/somebody/x")
     for name in ("llama3.1:8b", "meta-llama/Llama-3.1-8B", "not-there", "a\0b", ""):
         assert loader.given(name) == ModelSettings(name=name)
+    # what a file of weights is called may be known
+    for file in ("/m/Llama-3.1-8B-Instruct-Q4_K_M.gguf", "./x.safetensors"):
+        assert loader.given(file) == ModelSettings(name=file)
 
 
 def test_the_gpu_catalogue() -> None:

@@ -65,7 +65,7 @@ FORMATS = [
     ("llama3.1:8b-instruct-q4_K_M", "q4_k_m"),
     ("hf.co/bartowski/Llama-3.1-8B-Instruct-GGUF:Q8_0", "q8_0"), ("/m/Llama-3.1-8B-Instruct-Q4_K_M.gguf", "q4_k_m"),
     ("Llama-3.1-8B-Instruct-IQ4_XS.gguf", "iq4_xs"), ("Llama-3.1-8B-it-qat-q4_0-gguf", "q4_0"), ("llama3.1:8b-instruct-fp16", "fp16"),
-    ("Llama-3.1-8B-FP8-Instruct-2507", "fp8"),
+    ("Llama-3.1-8B-FP8-Instruct-2507", "fp8"), ("/m/Llama-3.1-8B-Instruct-Q4_K_M-00001-of-00002.gguf", "q4_k_m"),
 ]  # fmt: skip
 UNCLEAR = [
     "Llama-3.1-8B-quantized", "bartowski/Llama-3.1-8B-Instruct-GGUF", "unsloth/Llama-3.1-8B-Instruct-GGUF:UD-Q4_K_XL", "Llama-3.1-8B-exl2",

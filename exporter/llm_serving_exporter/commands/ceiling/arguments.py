@@ -146,9 +146,7 @@ def parser() -> CommandParser:
     )
     say("--gpus", metavar="N", help="GPUs of the replica, where --tp is left away (default: tp x pp x dp)")
     say("--memory", metavar="SIZE", help="memory of one GPU, as in 80GB (default: the catalogue's or NVML's)")
-    say(
-        "--memory-utilization", metavar="SHARE", default="0.9", help="share of it that the engine may use (default 0.9)"
-    )
+    say("--memory-utilization", metavar="SHARE", help="share of it that the engine may use (default 0.9)")
     say(
         "--overhead",
         metavar="SIZE",

@@ -10,19 +10,24 @@ from dataclasses import replace
 from llm_serving_exporter.commands.ceiling import arguments as kinds
 from llm_serving_exporter.commands.ceiling.answer import DEFAULT_BATCHES, Load, Question
 from llm_serving_exporter.commands.ceiling.gpus import find_peaks
+from llm_serving_exporter.commands.ceiling.launch import Launch
 from llm_serving_exporter.commands.ceiling.layout import read_layout, read_speculation, read_start_command
 from llm_serving_exporter.config.facts import KV_CACHE_DTYPE, STATE_DTYPE, WEIGHT_FORMAT
 from llm_serving_exporter.errors import ConfigError, FactsError
 from llm_serving_exporter.facts import loader, resolve
+from llm_serving_exporter.model.model_settings import ServedModel
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.schema.flags import FlagReader
 from llm_serving_exporter.schema.problems import shown
 
 DEFAULT_CONTEXT_TOKENS = 4096
+# of the memory, vLLM's
+DEFAULT_SHARE = 0.9
 # what the daemon's configuration would be told -> what to write here
 _FIXES = {
     resolve.SET_MODEL: "Give --model the path of its config.json, or the catalogue's name of a model of the same sizes.",
     resolve.SET_FORMAT: "Say the format with --dtype, or give --model the path of its config.json.",
+    resolve.SET_KV_DTYPE: "Say it with --kv-dtype.",
 }
 
 
@@ -30,7 +35,7 @@ def question(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Quest
     """What was asked. `environ` says where this user's Hugging Face cache is. Raises ConfigError with every refusal."""
     flags = FlagReader(arguments)
     launch = read_start_command(flags)
-    model = _model(flags, environ, launch.model if launch is not None else None)
+    model = _model(flags, environ, launch)
     peaks = find_peaks(flags)
     parallel = read_layout(flags, model, launch)
     speculation = read_speculation(flags)
@@ -44,6 +49,8 @@ def question(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Quest
             )
         memory = peaks.memory_bytes
     share = flags.value("--memory-utilization", kinds.SHARE)
+    if share is None and flags.text("--memory-utilization") is None:
+        share = (launch.memory_share if launch is not None else None) or DEFAULT_SHARE
     overhead = flags.value("--overhead", kinds.MEMORY)
     if memory and share is not None and overhead is not None and overhead >= memory * share:
         flags.refuse("--overhead", "it takes all memory that the engine may use", "Write less.")
@@ -66,8 +73,8 @@ def question(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Quest
     )
 
 
-def _model(flags: FlagReader, environ: Mapping[str, str], launched: str | None) -> ModelFacts | None:
-    """`launched`: the model of a start command, where --model says none."""
+def _model(flags: FlagReader, environ: Mapping[str, str], launch: Launch | None) -> ModelFacts | None:
+    """`launch`: what a start command says of the model and its formats, where these flags do not."""
     weight_format = flags.value("--dtype", WEIGHT_FORMAT)
     kv, state = flags.value("--kv-dtype", KV_CACHE_DTYPE), flags.value("--state-dtype", STATE_DTYPE)
     folder = flags.text("--hf-cache")
@@ -76,16 +83,29 @@ def _model(flags: FlagReader, environ: Mapping[str, str], launched: str | None) 
     own = flags.text("--model-catalogue")
     if own is not None and not _are_models(flags, own):
         return None
-    asked = flags.text("--model") or launched
+    asked = flags.text("--model") or (launch.model if launch is not None else None)
     if not asked or not asked.strip():
         flags.refuse("--model", "it is missing", "Write a name such as Llama-3.1-8B, or the path of a config.json.")
         return None
     settings = replace(loader.given(asked.strip()), weight_format=weight_format, kv_cache_dtype=kv, state_dtype=state)
     try:
-        return loader.model_facts(settings, None, folder or loader.hub_cache(environ), own)
+        return loader.model_facts(settings, _started(launch), folder or loader.hub_cache(environ), own)
     except FactsError as error:
         flags.refuse("--model", error.what.rstrip("."), _FIXES.get(error.fix, error.fix))
         return None
+
+
+def _started(launch: Launch | None) -> ServedModel | None:
+    """What a start command says of formats, as a server that was started so would; None where it says nothing."""
+    if launch is None or not (launch.dtype or launch.quantization or launch.kv_cache_dtype):
+        return None
+    return ServedModel(
+        "",
+        dtype=launch.dtype,
+        quantization=launch.quantization,
+        kv_cache_dtype=launch.kv_cache_dtype,
+        said_by="the start command",
+    )
 
 
 def _are_models(flags: FlagReader, path: str) -> bool:

@@ -87,6 +87,8 @@ def test_dense_data_parallelism_is_whole_copies() -> None:
         (("--launch", "sglang --model-path --tp 2"), "flag --launch: --model-path has no name behind it."),
         (("--launch", "vllm serve x --tp"), "flag --launch: --tp is a flag of SGLang; vLLM has --tensor-parallel-size or -tp."),
         (("--launch", "trtllm-serve x --dp=2"), "flag --launch: --dp is a flag of SGLang."),
+        (("--launch", "vllm serve x --quantization"), "flag --launch: --quantization has no format behind it."),
+        (("--launch", "vllm serve x --gpu-memory-utilization 90"), "flag --launch: --gpu-memory-utilization has '90', which is no share"),
         (("--launch", "vllm serve 'x"), "flag --launch: No closing quotation."),
         (("--launch", "sglang --tp 8 --dp 3 --enable-dp-attention"), "flag --launch: data-parallel attention of 3 does not divide"),
         (("--launch", "vllm serve x", "--tp", "2"), "flag --launch: it says the layout, and so does --tp. Leave --tp away."),
@@ -94,3 +96,38 @@ def test_dense_data_parallelism_is_whole_copies() -> None:
 )  # fmt: skip
 def test_a_start_command_that_cannot_be_read(words: tuple[str, ...], told: str) -> None:
     assert refused("--model", "Llama-3.1-8B", "--gpu", "H100", *words)[0].startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("launched", "own"),
+    [
+        # flags of vLLM 0.10 (engine/arg_utils.py), SGLang 0.5 (server_args.py) and trtllm-serve (commands/serve.py), and ours for the same
+        ("vllm serve Qwen/Qwen3-32B -tp 2 --quantization fp8 --kv-cache-dtype fp8_e4m3 --gpu-memory-utilization 0.95",
+         ("--dtype", "fp8", "--kv-dtype", "fp8_e4m3", "--memory-utilization", "0.95")),
+        ("vllm serve Qwen/Qwen3-32B -tp 2 --dtype half --kv_cache_dtype=auto -q none", ("--dtype", "fp16")),
+        ("python -m sglang.launch_server --model-path Qwen/Qwen3-32B --tp 2 --kv-cache-dtype fp8_e5m2 --mem-fraction-static 0.8",
+         ("--kv-dtype", "fp8_e5m2", "--memory-utilization", "0.8")),
+        ("trtllm-serve Qwen/Qwen3-32B --tp_size 2 --kv_cache_dtype fp8", ("--kv-dtype", "fp8")),
+        # a checkpoint says more of itself than the word of the flag
+        ("vllm serve Qwen/Qwen3-32B-FP8 -tp 2 --quantization fp8 --dtype bfloat16", ("--model", "Qwen3-32B-FP8")),
+    ],
+)  # fmt: skip
+def test_formats_and_memory_share_of_a_start_command_count(launched: str, own: tuple[str, ...]) -> None:
+    flags = ("--gpu", "H200", "--batches", "1,64")
+    model = () if "--model" in own else ("--model", "Qwen3-32B")
+    found, expected = document("--launch", launched, *flags), document(*model, *own, "--tp", "2", *flags)
+    assert found["model"].pop("origin")
+    assert expected["model"].pop("origin")
+    assert found == expected
+
+
+def test_what_the_command_line_itself_says_goes_before_the_start_command() -> None:
+    launched = "vllm serve Qwen/Qwen3-32B --kv-cache-dtype fp8 --gpu-memory-utilization 0.95"
+    own = ("--kv-dtype", "bf16", "--memory-utilization", "0.5", "--gpu", "H200")
+    assert document("--launch", launched, *own)["fit"] == document("--model", "Qwen3-32B", *own)["fit"]
+
+
+def test_a_kv_dtype_that_is_none_says_which_flag_to_write() -> None:
+    (told,) = refused("--launch", "vllm serve Qwen/Qwen3-32B --kv-cache-dtype $KV", "--gpu", "H200")
+    assert told.startswith("flag --model: the start command's KV cache dtype '$KV' is not known")
+    assert told.endswith("Say it with --kv-dtype.")
