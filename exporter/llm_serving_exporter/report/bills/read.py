@@ -98,6 +98,9 @@ def _read_file(path: str, settings: BillSettings, bill: Bill, said: _Progress) -
             said.say(bill.lines)
         if rows.faults:
             _take_faults(rows, bill)
+        if row == first[1]:
+            # of a file that was put behind another one
+            continue
         if len(row) != width:
             bill.note(Fault(path, number, "", f"the line has {len(row)} cells, the header {width}", _SHORT))
             continue
