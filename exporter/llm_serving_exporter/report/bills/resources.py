@@ -44,9 +44,12 @@ def find_cloud(machine: str) -> str:
     return next((cloud for cloud, begin, _ in _CLOUDS if machine.startswith(begin)), "")
 
 
-def find_cloud_of_provider(name: str) -> str:
-    """The cloud of a provider as bills name it; "" for any other."""
+def _parse_provider(name: str) -> str:
     return next((cloud for cloud, _, begins in _CLOUDS if name.strip().lower().startswith(begins)), "")
+
+
+# the cloud of a provider as bills name it; "" for any other
+find_cloud_of_provider = Remembered(_parse_provider)
 
 
 def name_gcp_instance(resource: str, name: str) -> str:
