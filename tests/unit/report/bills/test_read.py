@@ -390,6 +390,7 @@ def test_files_are_found_once_and_what_is_missing_is_said(tmp_path: Path) -> Non
             "azure:///subscriptions/ab/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/s/virtualMachines/12",
             "/subscriptions/ab/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/s",
         ),
+        ("oci://ocid1.instance.oc1.iad.anuwcljtabc", "ocid1.instance.oc1.iad.anuwcljtabc"),
     ],
 )  # fmt: skip
 def test_names_of_machines_on_both_sides(here: str, there: str) -> None:

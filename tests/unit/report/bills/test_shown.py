@@ -202,9 +202,10 @@ def test_what_the_mapping_file_names_and_nobody_metered_is_said(tmp_path: Path) 
     assert not any("mapping file" in note for note in named.notes)
 
 
-def test_other_clouds_are_left_out_and_lines_without_a_machine_are_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("provider", ["Google Cloud", "Oracle", "Alibaba Cloud", "Nebius"])
+def test_other_clouds_are_left_out_and_lines_without_a_machine_are_named(tmp_path: Path, provider: str) -> None:
     path = tmp_path / "bill.csv"
-    rows = [{**row, "ProviderName": "Google Cloud", "ResourceId": ""} for row in made.list_focus_rows((made.SAME,))]
+    rows = [{**row, "ProviderName": provider, "ResourceId": ""} for row in made.list_focus_rows((made.SAME,))]
     path.write_text(made.write_csv(rows))
     found = review(path).bills
     assert found is not None
