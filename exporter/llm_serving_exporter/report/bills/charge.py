@@ -42,6 +42,7 @@ class Charge(NamedTuple):
     gpus: float | None  # of one instance; None where the line does not say
     is_compute: bool  # False for network, storage and the like
     identity: str  # tells a line from all others of the bill; "" for a format without
+    cloud: str = ""  # whose bill it is, as `find_cloud_of_provider` names it
 
 
 @dataclass(frozen=True, slots=True)

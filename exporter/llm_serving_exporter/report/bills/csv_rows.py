@@ -1,19 +1,20 @@
-"""A CSV file, plain or packed with gzip -> its rows, one at a time. What is damaged is named by line; what stands before it is kept."""
+"""A CSV file, plain or packed -> its rows, one at a time. What is damaged is named by line; what stands before it is kept."""
 
 from __future__ import annotations
 
 import csv
-import gzip
 import io
-import zlib
 from collections.abc import Iterator
+from itertools import chain
 
 from llm_serving_exporter.report.bills.charge import BillError, Fault
+from llm_serving_exporter.report.bills.packing import DAMAGE, PackingError, open_text
 
 # a line of a bill has some kilobytes: a longer one is a file without line ends, or a quote that is never closed
 LONGEST_LINE = 2**20
 _LONGEST_CELL = 2**17
-_GZIP = b"\x1f\x8b"
+# between cells, where a program of another country or another kind wrote the file; no column's name has one of them
+_DELIMITERS = ",;\t|"
 Numbered = tuple[int, list[str]]
 
 
@@ -29,30 +30,40 @@ class CsvRows:
         """Raises BillError where the file cannot be opened."""
         try:
             with open(self._path, "rb") as file:
-                yield from self._read(_unpack(file))
+                yield from self._read(file)
         except OSError as error:
             raise BillError(
                 Fault(self._path, 0, "", f"the file cannot be read: {error.strerror or error}", "Check its path and permissions.")
             ) from None  # fmt: skip
+        except PackingError as error:
+            raise BillError(Fault(self._path, 0, "", error.what, error.fix)) from None
 
-    def _read(self, raw: io.BufferedReader) -> Iterator[Numbered]:
-        # with a byte order mark or without; what is no UTF-8 is in names, which no sum needs
-        with io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace", newline="") as text:
-            csv.field_size_limit(_LONGEST_CELL)
-            rows = csv.reader(self._bounded(text))
-            while True:
-                try:
-                    row = next(rows)
-                except StopIteration:
-                    return
-                except csv.Error:
-                    self._note(rows.line_num, "a cell is not closed, or longer than 128 KiB", "Export the file again.")
-                    continue
-                except (EOFError, zlib.error, gzip.BadGzipFile):
-                    self._note(rows.line_num + 1, "the packed file ends in the middle or is damaged", "Fetch it again.")
-                    return
-                if row:
-                    yield rows.line_num, row
+    def _read(self, file: io.BufferedReader) -> Iterator[Numbered]:
+        at = 0
+        try:
+            with open_text(file) as text:
+                csv.field_size_limit(_LONGEST_CELL)
+                lines = self._bounded(text)
+                head = next(lines, "")
+                rows = csv.reader(chain([head], lines), delimiter=max(_DELIMITERS, key=head.count))
+                while True:
+                    at = rows.line_num
+                    try:
+                        row = next(rows)
+                    except StopIteration:
+                        return
+                    except csv.Error:
+                        self._note(
+                            rows.line_num, "a cell is not closed, or longer than 128 KiB", "Export the file again."
+                        )
+                        continue
+                    if row:
+                        yield rows.line_num, row
+        except (*DAMAGE, OSError) as error:
+            # of bzip2, damage is an OSError too, without a number
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            self._note(at + 1, "the packed file ends in the middle or is damaged", "Fetch it again.")
 
     def _bounded(self, text: io.TextIOWrapper) -> Iterator[str]:
         number = 0
@@ -65,9 +76,3 @@ class CsvRows:
 
     def _note(self, line: int, what: str, fix: str) -> None:
         self.faults.append(Fault(self._path, line, "", what, fix))
-
-
-def _unpack(file: io.BufferedReader) -> io.BufferedReader:
-    packed = file.peek(2)[:2] == _GZIP
-    # of the interface of raw streams it has what a reader needs
-    return io.BufferedReader(gzip.GzipFile(fileobj=file), 2**18) if packed else file

@@ -57,6 +57,7 @@ _TYPES: dict[str, tuple[Kind, tuple[tuple[str, float], ...]]] = {
 }
 _DISCOUNT = (Kind.DISCOUNT, ((_COST, 1.0),))
 _PRODUCT = "product"
+_CLOUD = "aws"
 
 
 class CurReader:
@@ -65,8 +66,8 @@ class CurReader:
     def __init__(self, columns: Columns) -> None:
         columns.need(_NEEDED)
         self._columns = columns
-        # names of the clouds that the lines are of
-        self.providers = {"AWS"}
+        # the clouds that the lines are of
+        self.clouds = {_CLOUD}
         find = columns.find
         # the costs that were found net, by their usual columns; a part of them alone would mix both
         net = {usual: find(name) for usual, name in _NET.items()}
@@ -108,6 +109,7 @@ class CurReader:
             # network and storage of an instance say no type of it
             False,
             f"{row[self._id]} {self._cell(row, self._interval)}" if self._id != ABSENT and row[self._id] else "",
+            _CLOUD,
         )  # fmt: skip
 
     def _find_costs(self, row: Row) -> tuple[Kind, float, float]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from llm_serving_exporter.report.bills.charge import BillError, Fault
 
 MOST_FILES = 10_000
-_BILLS = (".csv", ".csv.gz", ".parquet")
+_BILLS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".csv.zst", ".zip", ".tsv", ".parquet")
 _PERIOD = re.compile(r"(?:billing_period=\d{4}-\d{2}|\d{8}-\d{8})", re.IGNORECASE)
 # a version's name that says when it was written
 _TIMED = re.compile(r"\d{8}")

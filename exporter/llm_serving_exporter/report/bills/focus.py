@@ -27,7 +27,7 @@ from llm_serving_exporter.report.bills.cells import (
 from llm_serving_exporter.report.bills.charge import Charge, CurrencyError, Kind, LineError
 from llm_serving_exporter.report.bills.columns import ABSENT, Columns
 from llm_serving_exporter.report.bills.instances import read_usage_type
-from llm_serving_exporter.report.bills.resources import name_gcp_instance
+from llm_serving_exporter.report.bills.resources import find_cloud_of_provider, name_gcp_instance
 from llm_serving_exporter.schema.problems import shown
 
 _NEEDED = {
@@ -63,8 +63,8 @@ class FocusReader:
         self._service, self._resource_name = find("servicecategory"), find("resourcename")
         self._details, self._type = find("skupricedetails", "xskudetails"), find("xinstancetype", "xmachinetype")
         self._provider = find("providername", "serviceprovidername")
-        # names of the clouds that the lines are of
-        self.providers: set[str] = set()
+        # the clouds that the lines are of
+        self.clouds: set[str] = set()
         # the first is of AWS alone, and says of every line what it is about
         self._usage_type, self._meter = find("xusagetype"), find("skumeter")
         self._quantities = [
@@ -85,8 +85,8 @@ class FocusReader:
         effective = read_usd(row, self._effective, "EffectiveCost")
         billed = read_usd(row, self._billed, "BilledCost")
         kind = self._find_kind(row, effective, billed)
-        if self._provider != ABSENT:
-            self.providers.add(row[self._provider])
+        cloud = find_cloud_of_provider(self._cell(row, self._provider))
+        self.clouds.add(cloud)
         details = self._cell(row, self._details)
         instance_type = self._cell(row, self._type) or (self._remember_type(details) if details else "")
         if usage_type := self._cell(row, self._usage_type):
@@ -101,6 +101,7 @@ class FocusReader:
             _find_count(read_map(details)) if details else None,
             not usage_type and self._is_compute(row),
             "",
+            cloud,
         )  # fmt: skip
 
     def _find_kind(self, row: Row, effective: float, billed: float) -> Kind:

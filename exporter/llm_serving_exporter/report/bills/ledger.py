@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from math import ceil, floor
 
 from llm_serving_exporter.report.bills.charge import Charge, Kind
+from llm_serving_exporter.report.bills.coverage import Coverage, Span, find_common
 from llm_serving_exporter.report.bills.resources import normalise_resource
 from llm_serving_exporter.report.bills.scope import Scope
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
@@ -23,8 +24,6 @@ MOST_IDENTITIES = 1_000_000
 REST = "(all further machines)"
 # up to a day is compared by days; at a clock change some bills have a day of 25 hours
 _LONGEST_DAY = 25 * HOUR_SECONDS
-# an account's bill without a line of anything for longer than that lacks a file
-_LONGEST_SILENCE = 72 * HOUR_SECONDS
 
 
 @dataclass(slots=True)
@@ -117,10 +116,10 @@ class Ledger:
         self.longer = Sum()
         # Unix seconds: the last moment that any line of usage covers
         self.covers_to: float | None = None
-        # the first and the last moment of lines that lie in the week, and of those beside it the nearest
-        self._inside: tuple[float, float] | None = None
-        self._before: float | None = None
-        self._after: float | None = None
+        # what the lines cover, by cloud
+        self._coverages: dict[str, Coverage] = {}
+        # clouds of which lines are compared
+        self._compared_clouds: set[str] = set()
         self._seen: set[int] = set()
 
     def add(self, charge: Charge) -> Machine | None:
@@ -128,7 +127,7 @@ class Ledger:
         begin, end = charge.begin, charge.end
         is_long = end - begin > _LONGEST_DAY
         if charge.kind is Kind.USAGE and not is_long:
-            self._note_time(begin, end)
+            self._note_time(charge)
         if end <= self._begin or begin >= self._end:
             self.outside_lines += 1
             return None
@@ -145,33 +144,31 @@ class Ledger:
                 into.add(charge.effective_usd * share, charge.billed_usd * share)
         return None
 
-    def find_covered(self) -> tuple[float, float] | None:
-        """What the bill covers of the week, by the times of its lines, Unix seconds; None for nothing. Lines on both sides of a long time
-        without any do not cover it: a file is missing there."""
-        before, after = self._before, self._after
-        if self._inside is None:
-            is_near = before is not None and after is not None and after - before <= _LONGEST_SILENCE
-            return (self._begin, self._end) if is_near else None
-        first, last = self._inside
-        if before is not None and first - before <= _LONGEST_SILENCE:
-            first = self._begin
-        if after is not None and after - last <= _LONGEST_SILENCE:
-            last = self._end
-        return max(first, self._begin), min(last, self._end)
+    def find_covered(self) -> Span | None:
+        """What the bill covers of the week, by the times of its lines, Unix seconds; None for nothing. Of several clouds whose lines are
+        compared it is what all of them cover."""
+        return find_common(span for one in self._list_coverages() if (span := one.find()) is not None)
 
-    def _note_time(self, begin: float, end: float) -> None:
-        if self.covers_to is None or end > self.covers_to:
-            self.covers_to = end
-        if end <= self._begin:
-            if self._before is None or end > self._before:
-                self._before = end
-        elif begin >= self._end:
-            if self._after is None or begin < self._after:
-                self._after = begin
-        elif self._inside is None:
-            self._inside = begin, end
-        elif begin < self._inside[0] or end > self._inside[1]:
-            self._inside = min(begin, self._inside[0]), max(end, self._inside[1])
+    def find_holes(self) -> list[Span]:
+        """A day and more within the week of which a cloud's bill has no line of any usage, Unix seconds."""
+        return sorted({hole for one in self._list_coverages() for hole in one.find_holes()})
+
+    @property
+    def has_several_clouds(self) -> bool:
+        """Whether lines of more than one cloud are compared."""
+        return len(self._compared_clouds) > 1
+
+    def _list_coverages(self) -> list[Coverage]:
+        clouds = self._compared_clouds or self._coverages.keys()
+        return [one for cloud, one in self._coverages.items() if cloud in clouds]
+
+    def _note_time(self, charge: Charge) -> None:
+        if self.covers_to is None or charge.end > self.covers_to:
+            self.covers_to = charge.end
+        found = self._coverages.get(charge.cloud)
+        if found is None:
+            found = self._coverages[charge.cloud] = Coverage(self._begin, self._end)
+        found.note(charge.begin, charge.end)
 
     def _add_usage(self, charge: Charge, share: float) -> Machine | None:
         is_compared = self._scope.cover_usage(charge)
@@ -189,6 +186,7 @@ class Ledger:
             self.longer.add(charge.effective_usd * share, charge.billed_usd * share)
         elif length > HOUR_SECONDS:
             self.daily_lines += 1
+        self._compared_clouds.add(charge.cloud)
         self.unnamed_lines += not charge.resource
         machine = self._find_machine(charge)
         hours = charge.instance_hours

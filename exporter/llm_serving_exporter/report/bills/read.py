@@ -16,7 +16,6 @@ from llm_serving_exporter.report.bills.focus import FocusReader
 from llm_serving_exporter.report.bills.instances import GPU_FAMILIES, InstanceTypes
 from llm_serving_exporter.report.bills.ledger import Ledger
 from llm_serving_exporter.report.bills.parquet_rows import ParquetRows
-from llm_serving_exporter.report.bills.resources import find_cloud_of_provider
 from llm_serving_exporter.report.bills.scope import Scope
 from llm_serving_exporter.report.bills.tags import TagReader
 from llm_serving_exporter.report.evidence.week import Week
@@ -48,7 +47,7 @@ class Bill:
     cur_files: int = 0
     # those of them that were read after discounts, by their net columns
     net_files: int = 0
-    # clouds whose lines they have, as `find_cloud` names them
+    # clouds whose lines they have, as `find_cloud_of_provider` names them
     clouds: frozenset[str] = frozenset()
     # the first faults
     faults: tuple[Fault, ...] = ()
@@ -98,6 +97,9 @@ def _read_file(path: str, settings: BillSettings, bill: Bill, said: _Progress) -
             said.say(bill.lines)
         if rows.faults:
             _take_faults(rows, bill)
+        if row == first[1]:
+            # of a file that was put behind another one
+            continue
         if len(row) != width:
             bill.note(Fault(path, number, "", f"the line has {len(row)} cells, the header {width}", _SHORT))
             continue
@@ -112,7 +114,7 @@ def _read_file(path: str, settings: BillSettings, bill: Bill, said: _Progress) -
         if machine is not None and not machine.tags:
             machine.tags = tags.read(row)
     _take_faults(rows, bill)
-    bill.clouds |= {cloud for name in reader.providers if (cloud := find_cloud_of_provider(name))}
+    bill.clouds |= reader.clouds - {""}
 
 
 def _take_faults(rows: CsvRows | ParquetRows, bill: Bill) -> None:

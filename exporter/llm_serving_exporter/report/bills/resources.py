@@ -1,7 +1,7 @@
 """Names of machines, so that a cloud's bill and a node's provider id say the same.
 
 Nodes name themselves by `spec.providerID`: aws:///us-east-1a/i-0abc, gce://project/zone/name, azure:///subscriptions/…. Bills name an
-instance by its id, an ARN, a full resource name or a URL of the cloud's API.
+instance by its id, an ARN, an OCID, a full resource name or a URL of the cloud's API.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ _GCP = re.compile(r"(?:^|/)projects/[^/]+/zones/([^/]+)/instances/([^/]+)$")
 _GCP_PROVIDER = re.compile(r"^gce://[^/]+/([^/]+)/([^/]+)$")
 # ids of Azure's Resource Manager go by upper and lower case alike; a scale set is billed as one, its machines are numbered below it
 _AZURE = re.compile(r"(/subscriptions/.+?)(?:(?<=/)virtualmachines/[0-9]+)?/?$")
+# https://docs.oracle.com/iaas/Content/General/Concepts/identifiers.htm; nodes have it alone or behind oci://
+_OCI = re.compile(r"^(?:oci://)?(ocid1\.instance\..+)$")
 
 
 def _normalise(text: str) -> str:
@@ -28,6 +30,8 @@ def _normalise(text: str) -> str:
         return f"gce/{match[1]}/{match[2]}"
     if (match := _AZURE.search(lowered)) is not None:
         return match[1].rstrip("/")
+    if (match := _OCI.match(lowered)) is not None:
+        return match[1]
     return lowered
 
 
@@ -36,7 +40,10 @@ _CLOUDS = (
     ("aws", "i-", ("aws", "amazon")),
     ("gcp", "gce/", ("google", "gcp")),
     ("azure", "/subscriptions/", ("microsoft", "azure")),
+    ("oci", "ocid1.instance.", ("oracle", "oci")),
 )
+# a provider that is none of these
+_OTHER = "other"
 
 
 def find_cloud(machine: str) -> str:
@@ -44,9 +51,13 @@ def find_cloud(machine: str) -> str:
     return next((cloud for cloud, begin, _ in _CLOUDS if machine.startswith(begin)), "")
 
 
-def find_cloud_of_provider(name: str) -> str:
-    """The cloud of a provider as bills name it; "" for any other."""
-    return next((cloud for cloud, _, begins in _CLOUDS if name.strip().lower().startswith(begins)), "")
+def _parse_provider(name: str) -> str:
+    lowered = name.strip().lower()
+    return next((cloud for cloud, _, begins in _CLOUDS if lowered.startswith(begins)), _OTHER if lowered else "")
+
+
+# the cloud of a provider as bills name it, one name for all that are not listed; "" where the bill does not say
+find_cloud_of_provider = Remembered(_parse_provider)
 
 
 def name_gcp_instance(resource: str, name: str) -> str:

@@ -73,6 +73,12 @@ def _say_why_not(ledger: Ledger, evidence: Evidence) -> str:
     week = evidence.week
     if ledger.daily_lines:
         return f"the bill has lines of whole days in UTC, and covers none that lies within {week.name}"
+    if ledger.longer.lines:
+        return f"the lines of the bill in {week.name} cover more than a day each, which says nothing of a week: export it by hours or days"
+    if ledger.has_several_clouds:
+        return (
+            f"the bills of several clouds cover no time of {week.name} together: give one review the bills of one cloud"
+        )
     return f"no line of the bill lies in {week.name}"
 
 
@@ -130,10 +136,16 @@ def _list_notes(bill: Bill, comparison: Comparison, evidence: Evidence, *, preli
     if period.by_days:
         yield (
             "The bill has lines of whole days, which end at midnight UTC: "
-            f"compared are {period.hours / 24:.0f} days in UTC, {_span(period)}."
+            f"compared are {period.hours / 24:.0f} days in UTC, {_write_span(period.begin, period.end)}."
         )
     elif (period.begin, period.end) != (evidence.week.begin, evidence.week.end):
-        yield f"The bill covers a part of the week, and only that is compared: {_span(period)}."
+        yield f"The bill covers a part of the week, and only that is compared: {_write_span(period.begin, period.end)}."
+    for begin, end in ledger.find_holes():
+        if begin < period.end and end > period.begin:
+            yield (
+                f"The bill has no line of any usage from {_write_span(begin, end)}: is a file missing? "
+                "What was metered then counts as hours that are not billed."
+            )
     if bill.net_files:
         yield (
             f"After discounts, by the net columns of AWS CUR: {bill.net_files} of {_count(bill.cur_files, 'file')}. "
@@ -195,9 +207,9 @@ def _count(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
-def _span(period: Period) -> str:
-    begin, end = (datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") for at in (period.begin, period.end))
-    return f"{begin} to {end} UTC"
+def _write_span(begin: float, end: float) -> str:
+    first, last = (datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") for at in (begin, end))
+    return f"{first} to {last} UTC"
 
 
 def _measure_double(ledger: Ledger, period: Period) -> float:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
 import json
+import lzma
 import random
 import re
 import sys
+import zipfile
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -111,6 +116,59 @@ def test_a_file_that_is_cut_in_the_middle(tmp_path: Path) -> None:
     bill = read(write(tmp_path, packed[: len(packed) // 2], "bill.csv.gz"))
     assert "the packed file ends in the middle or is damaged. Fetch it again." in str(bill.faults[-1])
     assert bill.lines > 100
+
+
+def zipped(files: Mapping[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, content in files.items():
+            packed.writestr(name, content)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [
+        # of older AWS reports, one file in each
+        ("report-00001.csv.zip", lambda text: zipped({"report-00001.csv": text.encode()})),
+        ("bill.csv.bz2", lambda text: bz2.compress(text.encode())),
+        ("bill.csv.xz", lambda text: lzma.compress(text.encode())),
+        # as a spreadsheet saves it
+        ("bill.csv", lambda text: text.replace(",", "\t").encode("utf-16")),
+        ("bill.tsv", lambda text: text.replace(",", "\t").encode()),
+        ("bill.csv", lambda text: text.replace(",", ";").encode("utf-8-sig")),
+        # two files of an export, one behind the other
+        ("bill.csv", lambda text: (text + text.split("\r\n")[0] + "\r\n").encode()),
+    ],
+)  # fmt: skip
+def test_however_it_is_packed_and_written(tmp_path: Path, name: str, pack: Callable[[str], bytes]) -> None:
+    every = [
+        {**row, "ChargeDescription": "", "Tags": "", "SkuPriceDetails": "", "x_InstanceType": made.P5} for row in rows()
+    ]
+    write(tmp_path, pack(made.write_csv(every)), name)
+    bill = read(tmp_path)
+    assert bill.fault_count == 0
+    assert spent(bill) == pytest.approx(5 * 31.44)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (zipped({"a.csv": b"x", "b.csv": b"y"}), "bill.csv: the zip file has 2 files in it, not one. Unpack it, and give the folder."),
+        (zipped({"[Content_Types].xml": b"x", "xl/workbook.xml": b"y"}), "bill.csv: the file is a workbook of a spreadsheet program. Save"),
+        (b"\x28\xb5\x2f\xfd" + bytes(9), "bill.csv: the file is packed with zstd. Unpack it, or pack it with gzip."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_unpacked_says_why(tmp_path: Path, content: bytes, said: str) -> None:
+    with pytest.raises(BillError, match=re.escape(said)):
+        read(write(tmp_path, content))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, lambda data: zipped({"a.csv": data})])
+def test_a_packed_file_that_is_cut_is_named(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    packed = pack(made.write_csv(made.list_focus_rows()).encode())
+    bill = read(write(tmp_path, packed[: len(packed) // 2]))
+    assert "the packed file ends in the middle or is damaged. Fetch it again." in str(bill.faults[0])
 
 
 @pytest.mark.parametrize(
@@ -332,6 +390,7 @@ def test_files_are_found_once_and_what_is_missing_is_said(tmp_path: Path) -> Non
             "azure:///subscriptions/ab/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/s/virtualMachines/12",
             "/subscriptions/ab/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/s",
         ),
+        ("oci://ocid1.instance.oc1.iad.anuwcljtabc", "ocid1.instance.oc1.iad.anuwcljtabc"),
     ],
 )  # fmt: skip
 def test_names_of_machines_on_both_sides(here: str, there: str) -> None:

@@ -135,6 +135,60 @@ def test_a_bill_by_days_says_that_no_day_lies_within(tmp_path: Path) -> None:
     )
 
 
+def test_lines_of_a_month_each_are_not_said_to_be_missing(tmp_path: Path) -> None:
+    path = tmp_path / "bill.csv"
+    (row,) = list(made.list_focus_rows((made.SAME,)))[:1]
+    month = {"ChargePeriodStart": "2026-11-01T00:00:00Z", "ChargePeriodEnd": "2026-12-01T00:00:00Z"}
+    path.write_text(made.write_csv([{**row, **month}]))
+    (said,) = review(path).missing_parts
+    assert said == (
+        "The bill is not compared: the lines of the bill in 2026-W46 cover more than a day each, which says nothing of a week: "
+        "export it by hours or days."
+    )
+
+
+def test_days_without_a_line_in_the_middle_of_a_bill_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "bill.csv"
+    rows = list(made.list_focus_rows((made.SAME,)))
+    path.write_text(
+        made.write_csv([row for row in rows if not "2026-11-11" <= row["ChargePeriodStart"] < "2026-11-13"])
+    )
+    found = review(path).bills
+    assert found is not None
+    assert found.notes[0] == (
+        "The bill has no line of any usage from 2026-11-11 00:00 to 2026-11-13 00:00 UTC: is a file missing? "
+        "What was metered then counts as hours that are not billed."
+    )
+    path.write_text(made.write_csv(rows))
+    whole = review(path).bills
+    assert whole is not None
+    assert not any("no line" in note for note in whole.notes)
+
+
+def test_of_two_clouds_only_what_both_bills_cover_is_compared(tmp_path: Path) -> None:
+    """The bill of AWS goes to the end of the week, that of Google Cloud is two days behind."""
+    rows = list(made.list_focus_rows((made.SAME,)))
+    other = {"ProviderName": "Google Cloud", "ResourceId": "//compute.googleapis.com/projects/p/zones/z/instances/n"}
+    late = [
+        {**row, **other}
+        for row in rows
+        if row["ChargePeriodStart"] < "2026-11-14" and row["ResourceId"].startswith("arn:")
+    ]
+    (tmp_path / "aws.csv").write_text(made.write_csv(rows))
+    (tmp_path / "google.csv").write_text(made.write_csv(late))
+    found = review(tmp_path).bills
+    assert found is not None
+    assert found.comparison is not None
+    assert found.comparison.period.hours == 5 * 24
+    assert found.notes[0] == (
+        "The bill covers a part of the week, and only that is compared: 2026-11-09 00:00 to 2026-11-14 00:00 UTC."
+    )
+    (tmp_path / "aws.csv").write_text(made.write_csv([row for row in rows if row["ChargePeriodStart"] >= "2026-11-14"]))
+    assert review(tmp_path).missing_parts == (
+        "The bill is not compared: the bills of several clouds cover no time of 2026-W46 together: give one review the bills of one cloud.",
+    )
+
+
 def test_what_the_mapping_file_names_and_nobody_metered_is_said(tmp_path: Path) -> None:
     mapping = {
         "i-00000000000000001": (Found("target", "a:8000"),),
@@ -148,9 +202,10 @@ def test_what_the_mapping_file_names_and_nobody_metered_is_said(tmp_path: Path) 
     assert not any("mapping file" in note for note in named.notes)
 
 
-def test_other_clouds_are_left_out_and_lines_without_a_machine_are_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("provider", ["Google Cloud", "Oracle", "Alibaba Cloud", "Nebius"])
+def test_other_clouds_are_left_out_and_lines_without_a_machine_are_named(tmp_path: Path, provider: str) -> None:
     path = tmp_path / "bill.csv"
-    rows = [{**row, "ProviderName": "Google Cloud", "ResourceId": ""} for row in made.list_focus_rows((made.SAME,))]
+    rows = [{**row, "ProviderName": provider, "ResourceId": ""} for row in made.list_focus_rows((made.SAME,))]
     path.write_text(made.write_csv(rows))
     found = review(path).bills
     assert found is not None
