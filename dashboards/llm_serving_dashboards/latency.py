@@ -30,8 +30,8 @@ TITLES = {
     "request_queue_time_seconds": ("Queue time", "Queue"),
 }
 _SAY_CLOCK = " The legend says whose clock is gone by: the front door's where it is the client's and has covered half of the engines' requests for long enough."
-# of objectives whose records need minutes of requests
-_NO_EVENTS = "no events yet"
+# of objectives whose records need minutes of requests, and exporters that count for them
+_NO_EVENTS = "no events counted"
 _OBJECTIVE = {
     "time_to_first_token_seconds": "ttft",
     "inter_token_latency_seconds": "itl",
@@ -78,10 +78,11 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         )
         attained = f"1 - sum({bad}) / (sum({events}) > 0)"
         when = "" if objective.threshold_seconds is None else f" (threshold {objective.threshold_seconds:g} s)"
+        none = f" No events are counted without some minutes of requests, or where the exporter has `slo.{slo}` off."
         found += [
             make_stat(
                 f"{slo} attained",
-                f"Share of good events in {period} over the selection{when}. The objective is {objective.objective:.4g}.",
+                f"Share of good events in {period} over the selection{when}. The objective is {objective.objective:.4g}.{none}",
                 Unit.RATIO,
                 Query(attained, slo),
                 thresholds=warn_below(objective.objective),
@@ -91,7 +92,7 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             ),
             make_stat(
                 f"{slo} budget left",
-                f"Share of the error budget of {period} that is left. Below 0, the objective is missed.",
+                f"Share of the error budget of {period} that is left. Below 0, the objective is missed.{none}",
                 Unit.RATIO,
                 Query(f"1 - (sum({bad}) / (sum({events}) > 0)) / {objective.budget:.6g}", slo),
                 thresholds=warn_below(0.25, 0.0),
@@ -101,7 +102,7 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             ),
             make_time_series(
                 f"{slo} burn rate",
-                f"Share of bad events over the share that the objective allows. At 1, the budget lasts {period}. At {loudest.factor:g} over {seconds_text(loudest.long_seconds)}, the alert pages. With more than {MOST_CHOSEN} models chosen only over {seconds_text(loudest.long_seconds)}.{_SAY_CLOCK if slo == 'ttft' else ''}",
+                f"Share of bad events over the share that the objective allows. At 1, the budget lasts {period}. At {loudest.factor:g} over {seconds_text(loudest.long_seconds)}, the alert pages. With more than {MOST_CHOSEN} models chosen only over {seconds_text(loudest.long_seconds)}.{_SAY_CLOCK if slo == 'ttft' else ''}{none}",
                 Unit.TIMES,
                 *(
                     Query(
