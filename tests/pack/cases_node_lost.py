@@ -313,6 +313,22 @@ _VANISHED = (
             ("LeaderWorkerSet", "busy-0", "kube_statefulset_replicas", "statefulset", "busy"),
         )
     ),
+    # 63 characters are the most of a pod's name, so that the generated end stands where the hash was
+    Case(
+        "TargetsDown",
+        "an InferenceService that is scaled to zero, of a pod whose name was cut to fit",
+        _LONG
+        | _owned_by("busy", "InferenceService", "busy-instruct-8b-predictor-00001-deployment-6f9a1c7d4x2k4q")
+        | _tokens("busy", 29)
+        | {
+            'kube_pod_owner{namespace="llm",pod="busy-instruct-8b-predictor-00001-deployment-6f9a1c7d4x2k4q",owner_kind="ReplicaSet",'
+            'owner_name="busy-instruct-8b-predictor-00001-deployment-6f9a1c7d4"}': held((29, 1), (1, "stale")),
+            'kube_deployment_spec_replicas{namespace="llm",deployment="busy-instruct-8b-predictor-00001-deployment"}': held(
+                (29, 1), (40, 0)
+            ),
+        },
+        "45m",
+    ),
     Case(
         "TargetsDown",
         "an InferenceService is gone, and kube-state-metrics says that what it made is wanted",

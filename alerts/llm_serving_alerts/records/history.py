@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llm_serving_alerts.external import KUBE_REPLICAS, NODE_CONDITION
+from llm_serving_alerts.external import KUBE_REPLICAS, NODE_CONDITION, POD_OWNER
 from llm_serving_alerts.promql import DAY, HOUR, MINUTE, MODEL, REPLICA, TARGET, TARGETS, Dialect, clauses, series
 from llm_serving_alerts.records.replicas import REPLICA_NODES, WHOLE
 from llm_serving_alerts.rules import Group, Record
@@ -39,12 +39,12 @@ _KUBE_REPLICAS = "kube:llm_serving_wanted_replicas:max"
 # two moments of the history, and the time until the next
 _TOGETHER_SECONDS = 2 * MOMENT_SECONDS
 _PLACE = ("namespace", "workload", "workload_kind")
-# kind -> names of its pods, of which the first group is its own: of a Deployment "NAME-HASH-abcde", https://kubernetes.io/docs/concepts/
-# workloads/controllers/deployment/; a name that was cut to fit says nothing
-_POD_NAMES = {
-    "Deployment": "(.+)-[0-9a-z]+-[0-9a-z]{5}",
-    "ReplicaSet": "(.+-[0-9a-z]+)-[0-9a-z]{5}",
-    "StatefulSet": "(.+)-[0-9]+",
+# kind -> the kind of what controls its pods, and names of that and of pods, of which the first group is its own: of a Deployment
+# "NAME-HASH" and "NAME-HASH-abcde", https://kubernetes.io/docs/concepts/workloads/controllers/deployment/. A pod's name is cut to fit
+_MADE = {
+    "Deployment": ("ReplicaSet", "(.+)-[0-9a-z]+", "(.+)-[0-9a-z]+-[0-9a-z]{5}"),
+    "ReplicaSet": ("ReplicaSet", "(.+)", "(.+-[0-9a-z]+)-[0-9a-z]{5}"),
+    "StatefulSet": ("StatefulSet", "(.+)", "(.+)-[0-9]+"),
 }
 # workloads that come to an end without anybody's doing
 _ENDING = "Job|Workflow|TaskRun"
@@ -128,17 +128,29 @@ def _moments(dialect: Dialect) -> Iterator[Record]:
 
 def _placed(dialect: Dialect) -> str:
     """Targets with their workloads. What owns a pod may be nothing that kube-state-metrics tells of (an InferenceService, a Rollout, a
-    LeaderWorkerSet) while what that makes is: the Deployment, ReplicaSet or StatefulSet whose name the pod's begins with."""
-    of_target, of_name = dialect.key("target"), dialect.key("namespace", "workload")
+    LeaderWorkerSet) while what that makes is: the Deployment, ReplicaSet or StatefulSet that its controller's name begins with, which
+    kube-state-metrics says, or the pod's own."""
+    of_target, of_name, of_pod = dialect.key("target"), dialect.key("namespace", "workload"), ("namespace", "pod")
     added = f"target:llm_serving_ready:max * on ({of_target}) group_left ({', '.join(_PLACE)})"
-    known = "|".join(KUBE_REPLICAS)
+    others = f'workload_kind!~"{"|".join(KUBE_REPLICAS)}"'
+
+    def lately(selector: str) -> str:
+        # what is removed is gone for kube-state-metrics some seconds before the last of its targets
+        return dialect.apply_over_time("last_over_time", selector, _TOGETHER_SECONDS)
+
     found = []
-    for kind, behind in _POD_NAMES.items():
+    for kind, (controller, of_controller, of_its_pod) in _MADE.items():
         wanted, name = KUBE_REPLICAS[kind]
-        pods = f'{TARGETS}{{workload_kind!~"{known}",pod=~"{behind}"}}'
-        named = f'label_replace(label_replace({pods}, "workload", "$1", "pod", "{behind}"), "workload_kind", "{kind}", "", "")'
-        there = f'label_replace({take_exported(wanted.name, "namespace")}, "workload", "$1", "{name}", "(.+)")'
-        found.append(f"{added} ({named} and on ({of_name}) {there})")
+        owners = take_exported(lately(f'{POD_OWNER.name}{{owner_kind="{controller}"}}'), *of_pod)
+        owned = f"max by ({dialect.key(*of_pod, 'owner_name')}) ({owners})"
+        pods = f"{TARGETS}{{{others}}} * on ({dialect.key(*of_pod)}) group_left (owner_name) {owned}"
+        there = f'label_replace({take_exported(lately(wanted.name), "namespace")}, "workload", "$1", "{name}", "(.+)")'
+        for shown, label, begins in (
+            (pods, "owner_name", of_controller),
+            (f'{TARGETS}{{{others},pod=~"{of_its_pod}"}}', "pod", of_its_pod),
+        ):
+            named = f'label_replace(label_replace({shown}, "workload", "$1", "{label}", "{begins}"), "workload_kind", "{kind}", "", "")'
+            found.append(f"{added} ({named} and on ({of_name}) {there})")
     return f" or on ({of_target}) ".join((*found, f"{added} {TARGETS}"))
 
 
