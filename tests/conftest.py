@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,16 @@ from tests.nvml_stub.stub import build_stub
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
 
-# all that is collected stays to the end: each full collection of garbage would walk over it once more, a fifth of the suite's time
-gc.disable()
 
-
-def pytest_collection_finish() -> None:
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """All that is collected stays to the end: each search for garbage would walk over it once more, a fifth of the suite's time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 # under nohup SIGHUP is ignored, in the background of a shell SIGINT: every program that a test starts would ignore them too

@@ -64,7 +64,8 @@ def parse_url(text: str) -> Address:
             "the URL holds a query (?) or a fragment (#)",
             "Remove it; a token belongs in auth: {bearer_token_file: …} or headers.",
         )
-    if not url or any(character.isspace() or not character.isprintable() for character in url):
+    # of all that is white space only this one counts as printable
+    if not url or " " in url or not url.isprintable():
         raise InvalidValueError(f"{shown(text)} is not a URL", _EXAMPLE)
     scheme, separator, _ = url.partition("://")
     if not separator:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -10,7 +9,9 @@ import yaml
 
 from llm_serving_alerts.render import RECORDS, rule_files
 from llm_serving_alerts.settings import Settings
-from tests.support.servers.server_process import program
+from tests.pack.judging import verdict
+from tests.pack.narrowing import write_narrowed
+from tests.pack.rulesets import LOADER
 
 
 def write_series(name: str, values: str, **labels: str) -> dict[str, str]:
@@ -29,12 +30,9 @@ def ask_promtool(
 ) -> None:
     """Fails where a query at that time has other values than those expected, by their labels as PromQL writes them.
 
-    `settings`: their recording rules are evaluated too.
+    `settings`: those of their recording rules that the queries rest on are evaluated too.
     """
-    files = []
-    if settings is not None:
-        (tmp_path / "records.yml").write_text(rule_files(settings)[f"{RECORDS}.yml"], encoding="utf-8")
-        files.append("records.yml")
+    groups = yaml.load(rule_files(settings)[f"{RECORDS}.yml"], LOADER)["groups"] if settings is not None else []
     questions = [
         {
             "expr": expression,
@@ -44,12 +42,9 @@ def ask_promtool(
         for expression, found in asked.items()
     ]
     document = {
-        "rule_files": files,
         "evaluation_interval": "1m",
+        "group_eval_order": [group["name"] for group in groups],
         "tests": [{"interval": "1m", "input_series": [dict(one) for one in series], "promql_expr_test": questions}],
     }
-    (tmp_path / "tests.yml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    done = subprocess.run(
-        [program("promtool"), "test", "rules", "tests.yml"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    write_narrowed(tmp_path, "tests.yml", document, {"records.yml": groups})
+    assert not verdict(tmp_path, "tests.yml")
