@@ -1,4 +1,4 @@
-"""FOCUS 1.0 to 1.2: a line -> a charge.
+"""FOCUS 1.0-preview to 1.2: a line -> a charge.
 
 Columns and what they mean: https://focus.finops.org/focus-specification/ and, column by column,
 https://github.com/FinOps-Open-Cost-and-Usage-Spec/FOCUS_Spec/tree/v1.2/specification/columns.
@@ -7,6 +7,8 @@ https://github.com/FinOps-Open-Cost-and-Usage-Spec/FOCUS_Spec/tree/v1.2/specific
 - ChargeCategory says what a line is about; ChargeClass "Correction" marks what corrects a bill of an earlier period. Usage and purchases
   include refunds, which are negative.
 - CommitmentDiscountStatus "Unused" marks what of a commitment nothing used.
+- 1.0-preview, which Azure still exports, has ChargeSubcategory ("Unused Commitment") and UsageQuantity instead:
+  https://github.com/FinOps-Open-Cost-and-Usage-Spec/FOCUS_Spec/blob/v1.0-preview/specification/columns/chargesubcategory.md
 - The type of an instance stands in SkuPriceDetails (F_InstanceType, from 1.1 on) or in columns of the cloud's own, which begin with x_.
 """
 
@@ -58,7 +60,8 @@ class FocusReader:
             find("chargeclass"),
         )
         self._effective, self._billed = find("effectivecost"), find("billedcost")
-        self._commitment, self._status = find("commitmentdiscountid"), find("commitmentdiscountstatus")
+        self._commitment = find("commitmentdiscountid")
+        self._status = find("commitmentdiscountstatus", "chargesubcategory")
         self._resource, self._account = find("resourceid"), find("subaccountid")
         self._service, self._resource_name = find("servicecategory"), find("resourcename")
         self._details, self._type = find("skupricedetails", "xskudetails"), find("xinstancetype", "xmachinetype")
@@ -70,7 +73,7 @@ class FocusReader:
         self._quantities = [
             pair
             for pair in (
-                (find("consumedquantity"), find("consumedunit")),
+                (find("consumedquantity", "usagequantity"), find("consumedunit", "usageunit")),
                 (find("pricingquantity"), find("pricingunit")),
             )
             if ABSENT not in pair
@@ -113,7 +116,7 @@ class FocusReader:
             raise LineError(
                 "ChargeCategory", f"{shown(category)} is no category of FOCUS", "It is Usage, Purchase, Tax, Credit or Adjustment."
             )  # fmt: skip
-        if kind is Kind.USAGE and self._cell(row, self._status).lower() == "unused":
+        if kind is Kind.USAGE and self._cell(row, self._status).lower().startswith("unused"):
             return Kind.UNUSED
         if kind is Kind.USAGE and (effective < 0 or (effective == 0 and billed < 0)):
             return Kind.REFUND

@@ -223,6 +223,26 @@ def test_a_covered_line_without_the_columns_of_its_plan_says_which(tmp_path: Pat
     )
 
 
+def test_the_preview_of_focus_has_other_names_for_the_same(tmp_path: Path) -> None:
+    """Columns and values as FOCUS 1.0-preview has them, in which Azure exports too."""
+    names = {
+        "CommitmentDiscountStatus": "ChargeSubcategory",
+        "ConsumedQuantity": "UsageQuantity",
+        "ConsumedUnit": "UsageUnit",
+    }
+    values = {"Used": "Used Commitment", "Unused": "Unused Commitment"}
+    every = [row for row in made.list_focus_rows((made.SAME, made.COVERED)) if not row["ChargeClass"]]
+    earlier = [
+        {names.get(name, name): values.get(value, value) for name, value in row.items() if name != "ChargeClass"}
+        for row in every
+    ]
+    now, then = (read(write(tmp_path, made.write_csv(one))).ledger for one in (every, earlier))
+    assert sum(sum(one.unused) for one in then.commitments.values()) == pytest.approx(168.0)
+    assert then.commitments == now.commitments
+    assert then.machines == now.machines
+    assert then.beside == now.beside
+
+
 def test_reservations_of_cur(tmp_path: Path) -> None:
     used, fee = list(made.list_cur_rows(ONE))[:2]
     used |= {"line_item_line_item_type": "DiscountedUsage", "reservation_effective_cost": "18.5", "line_item_unblended_cost": "0",
