@@ -9,6 +9,8 @@ https://github.com/FinOps-Open-Cost-and-Usage-Spec/FOCUS_Spec/tree/v1.2/specific
 - CommitmentDiscountStatus "Unused" marks what of a commitment nothing used.
 - 1.0-preview, which Azure still exports, has ChargeSubcategory ("Unused Commitment") and UsageQuantity instead:
   https://github.com/FinOps-Open-Cost-and-Usage-Spec/FOCUS_Spec/blob/v1.0-preview/specification/columns/chargesubcategory.md
+- A bill in another currency is read by x_EffectiveCostInUsd and x_BilledCostInUsd, which Azure's have:
+  https://learn.microsoft.com/azure/cost-management-billing/dataset-schema/cost-usage-details-focus
 - The type of an instance stands in SkuPriceDetails (F_InstanceType, from 1.1 on) or in columns of the cloud's own, which begin with x_.
 """
 
@@ -52,6 +54,7 @@ class FocusReader:
 
     def __init__(self, columns: Columns) -> None:
         columns.need(_NEEDED)
+        self._columns = columns
         find = columns.find
         self._begin, self._end = find("chargeperiodstart"), find("chargeperiodend")
         self._currency, self._category, self._class = (
@@ -60,6 +63,10 @@ class FocusReader:
             find("chargeclass"),
         )
         self._effective, self._billed = find("effectivecost"), find("billedcost")
+        # the same in USD where the bill is in another currency: columns of Azure's own
+        self._in_usd = find("xeffectivecostinusd"), find("xbilledcostinusd")
+        # lines that were read in USD by them
+        self.converted_lines = 0
         self._commitment = find("commitmentdiscountid")
         self._status = find("commitmentdiscountstatus", "chargesubcategory")
         self._resource, self._account = find("resourceid"), find("subaccountid")
@@ -82,11 +89,15 @@ class FocusReader:
 
     def read(self, row: Row) -> Charge:
         """The charge of a line that has as many cells as the header. Raises LineError."""
+        effective_at, billed_at = self._effective, self._billed
         if (currency := row[self._currency].strip()) != "USD":
-            _refuse_currency(currency)
+            if not currency or ABSENT in self._in_usd:
+                _refuse_currency(currency)
+            effective_at, billed_at = self._in_usd
         begin, end = read_period(row, self._begin, self._end, ("ChargePeriodStart", "ChargePeriodEnd"))
-        effective = read_usd(row, self._effective, "EffectiveCost")
-        billed = read_usd(row, self._billed, "BilledCost")
+        effective = read_usd(row, effective_at, self._columns.name(effective_at, "EffectiveCost"))
+        billed = read_usd(row, billed_at, self._columns.name(billed_at, "BilledCost"))
+        self.converted_lines += effective_at != self._effective
         kind = self._find_kind(row, effective, billed)
         cloud = find_cloud_of_provider(self._cell(row, self._provider))
         self.clouds.add(cloud)
@@ -150,8 +161,10 @@ def _refuse_currency(currency: str) -> None:
     if not currency:
         raise LineError("BillingCurrency", "the currency is empty", "Export the bill again, with this column filled.")
     raise CurrencyError(
-        "BillingCurrency", f"the bill is in {shown(currency)}, not in USD", "Only bills in USD can be compared: leave this one out."
-    )  # fmt: skip
+        "BillingCurrency",
+        f"the bill is in {shown(currency)}, not in USD",
+        "Only bills in USD can be compared, and Azure's with x_EffectiveCostInUsd and x_BilledCostInUsd: leave this one out.",
+    )
 
 
 def _find_type(details: str) -> str:
