@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from llm_serving_alerts.output import name_value, written
+from llm_serving_alerts.output import name_value, namespace_name, written
 from llm_serving_alerts.render import prometheus_rules, rule_document, rule_files
 from llm_serving_alerts.routes import alertmanager_files
 from llm_serving_alerts.rulers import BY_NAME, PORTABLE, Ruler
@@ -82,7 +82,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         metavar="NAME=VALUE",
         help="on the objects, for the operator's rule selector",
     )
-    parser.add_argument("--namespace", metavar="NAME", help="of the objects")
+    parser.add_argument("--namespace", type=namespace_name, metavar="NAME", help="of the objects")
     parser.add_argument(
         "--print-settings", action="store_true", help="print the settings file with all defaults and their reasons"
     )

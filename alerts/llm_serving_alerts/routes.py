@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from importlib import resources
 from string import Template
 
+import yaml
+
 from llm_serving_alerts.promql import MODEL
 from llm_serving_alerts.rules import ALERT_PREFIX, Check
 from llm_serving_alerts.settings import Settings
@@ -104,8 +106,8 @@ def alertmanager_config(settings: Settings) -> str:
         one_ticket="|".join(ONE_TICKET),
         one_page="|".join(ONE_PAGE),
         group=group or "llm-serving",
-        page=settings.receivers.critical,
-        ticket=settings.receivers.warning,
+        page=_text(settings.receivers.critical),
+        ticket=_text(settings.receivers.warning),
         inhibitions="\n".join(_inhibition(one, settings) for one in INHIBITIONS),
     )
 
@@ -129,6 +131,11 @@ def _inhibition(one: Inhibition, settings: Settings) -> str:
         f"    target_matchers: {_quoted(target)}\n"
         f"    equal: {_list(equal)}"
     )
+
+
+def _text(name: str) -> str:
+    """A name as YAML reads it back: null, true and the like are no text there without quotes."""
+    return name if yaml.safe_load(name) == name else f'"{name}"'
 
 
 def _list(names: tuple[str, ...]) -> str:

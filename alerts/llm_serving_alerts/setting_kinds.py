@@ -19,6 +19,20 @@ _HTTP = re.compile(r"https?://[^/\s]")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 _RECEIVER = re.compile(r"[A-Za-z](?:[\w ./-]{0,98}[\w./-])?\Z", re.ASCII)
 RATIO = kinds.decimal("a ratio above 0, up to 1", 0.0, 1.0)
+# of a share that can be 1: an alert that asks for more never fires
+_WHOLE = 1.0
+
+
+def _exceeded(text: str) -> float:
+    ratio = RATIO.parse(text)
+    if ratio == _WHOLE:
+        raise InvalidValueError(
+            f"nothing is more than {shown(text)} of the whole: the alert could never fire", "Write less, such as 0.99."
+        )
+    return ratio
+
+
+EXCEEDED_RATIO = Kind(RATIO.expects, _exceeded)
 NUMBER = kinds.decimal("a number above 0", 0.0, 1e12)
 # a time that is not the range of a rule, or longer than any scrape interval
 SPAN = kinds.DURATION
@@ -75,10 +89,13 @@ EVALUATION_DELAY = Kind("a duration such as 30s, or off", _delay)
 MEMORY = Kind("a duration such as 7d", _memory)
 LABEL_NAME = Kind("a label's name", parse_label_name, is_text=True)
 LABEL_VALUE = kinds.text("label value")
-# it stands unquoted in alertmanager.yml, and in a legend of Grafana
+# it stands in a legend of Grafana
 RECEIVER = Kind("the name of a receiver", _receiver, is_text=True)
 MOMENT = Kind("a time such as 2026-01-31T08:00:00Z", _moment)
 _LONG_TEXT = kinds.text("URL", 2000)
+# {alert}, but none of Prometheus' own, which have two braces
+_PLACE = re.compile(r"(?<!\{)\{(\w+)\}(?!\})")
+_PLACES = frozenset({"alert", "uid", "queries"})
 
 
 def _url_template(text: str) -> str:
@@ -86,6 +103,11 @@ def _url_template(text: str) -> str:
     if not _HTTP.match(url):
         raise InvalidValueError(
             f"{shown(text)} is no URL", "Begin it with https:// or http://; null leaves the link away."
+        )
+    if unknown := [name for name in _PLACE.findall(url) if name not in _PLACES]:
+        raise InvalidValueError(
+            f"nothing fills in {shown(f'{{{unknown[0]}}}')}",
+            "Write {alert} for the alert's name, {uid} for the dashboard's, {queries} for the runbook's queries.",
         )
     return url
 

@@ -240,6 +240,10 @@ class _Reader:
         ]
         known = tuple(Workload(**read) for read in workloads if read is not None)
         for number, workload in enumerate(known if len(known) == len(workloads) else ()):
+            # their replicas are added up; two models of one workload are two entries
+            if workload in known[:number]:
+                at = section._place.key("workloads").item(number)
+                at.refuse(f"the same entry stands at [{known.index(workload)}], and would count twice", "Keep one.")
             asked = [name for name in own if name not in STATED_BY_WORKLOAD]
             at = section._place.key("workloads").item(number).key("labels")
             for name in asked:

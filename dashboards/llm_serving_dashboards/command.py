@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from llm_serving_alerts.output import name_value, written
+from llm_serving_alerts.output import name_value, namespace_name, written
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import read_settings
 from llm_serving_dashboards.boards import build_dashboards
@@ -112,7 +112,7 @@ def _parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
         metavar="NAME=VALUE",
         help="on the ConfigMaps, beside the sidecar's grafana_dashboard",
     )
-    parser.add_argument("--namespace", metavar="NAME", help="of the ConfigMaps")
+    parser.add_argument("--namespace", type=namespace_name, metavar="NAME", help="of the ConfigMaps")
     parser.add_argument(
         "--datasource-url",
         metavar="URL",

@@ -12,7 +12,7 @@ from llm_serving_alerts.records.presence import DOWN_ALONE, DOWN_RATIO, OF_TARGE
 from llm_serving_alerts.records.rollouts import EXCUSED
 from llm_serving_alerts.records.targets import WANTED_NOW
 from llm_serving_alerts.rules import Check, Severity
-from llm_serving_alerts.setting_kinds import RATIO
+from llm_serving_alerts.setting_kinds import EXCEEDED_RATIO
 from llm_serving_alerts.settings import AlertSettings, Settings
 
 _DESIRED = "model:llm_serving_desired_replicas:max"
@@ -95,9 +95,9 @@ def _watchdog_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
 
 EXPORTER = (
     Alert("TargetDown", Check.EXPORTER, (*TARGET, "node"), {Severity.WARNING: ""}, _target_down, _target_down_text, halves=True),
-    Alert("TargetsDown", Check.EXPORTER, (*MODEL, "node"), {Severity.CRITICAL: ""}, _targets_down, _targets_down_text, {"above": RATIO}),
+    Alert("TargetsDown", Check.EXPORTER, (*MODEL, "node"), {Severity.CRITICAL: ""}, _targets_down, _targets_down_text, {"above": EXCEEDED_RATIO}),
     Alert("ConfigReloadFailed", Check.EXPORTER, ("instance",), {Severity.WARNING: ""}, _reload, _reload_text),
-    Alert("NotificationsFailing", Check.EXPORTER, ("instance", "integration"), {Severity.WARNING: ""}, _notifications, _notifications_text, {"above": RATIO}),
+    Alert("NotificationsFailing", Check.EXPORTER, ("instance", "integration"), {Severity.WARNING: ""}, _notifications, _notifications_text, {"above": EXCEEDED_RATIO}),
     RESTART_LOOP,
     Alert("Watchdog", Check.EXPORTER, (), {Severity.NONE: ""}, _watchdog, _watchdog_text, bare=True),
 )  # fmt: skip

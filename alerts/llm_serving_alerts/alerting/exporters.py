@@ -18,7 +18,7 @@ from llm_serving_alerts.records.presence import (
     known_exporters,
 )
 from llm_serving_alerts.rules import Check, Severity
-from llm_serving_alerts.setting_kinds import FOR, RATIO
+from llm_serving_alerts.setting_kinds import EXCEEDED_RATIO, FOR
 from llm_serving_alerts.settings import AlertSettings, Settings
 
 _NONE, _SOME = "none", "some"
@@ -135,6 +135,6 @@ def _unreachable_text(dialect: Dialect, settings: Settings, own: AlertSettings) 
 
 
 EXPORTERS_ALERTS = (
-    Alert("FleetUnreachable", Check.EXPORTER, (), {Severity.CRITICAL: ""}, _unreachable, _unreachable_text, {"above": RATIO}),
+    Alert("FleetUnreachable", Check.EXPORTER, (), {Severity.CRITICAL: ""}, _unreachable, _unreachable_text, {"above": EXCEEDED_RATIO}),
     Alert("ExporterAbsent", Check.EXPORTER, ("job", "shard"), {Severity.WARNING: _SOME, Severity.CRITICAL: _NONE}, _absent, _absent_text, {"warning_for": FOR}, separate=True),
 )  # fmt: skip

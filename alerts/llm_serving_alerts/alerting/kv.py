@@ -16,7 +16,7 @@ from llm_serving_alerts.declare import (
 from llm_serving_alerts.promql import ENGINE, MINUTE, MODEL, TARGET, Dialect, clauses, seconds_text, series
 from llm_serving_alerts.records.baselines import HIT_RATE
 from llm_serving_alerts.rules import Check, Severity
-from llm_serving_alerts.setting_kinds import NUMBER, RATIO, SPAN
+from llm_serving_alerts.setting_kinds import EXCEEDED_RATIO, NUMBER, RATIO, SPAN
 from llm_serving_alerts.settings import AlertSettings, Settings
 
 _USAGE = "engine:llm_serving_kv_cache_usage_ratio:max"
@@ -134,7 +134,7 @@ def _few_fit_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
 
 
 KV = (
-    Alert("KVSaturated", Check.KV, ENGINE, {Severity.WARNING: ""}, _saturated, _saturated_text, halves=True, values={"above": RATIO, "filling_above": RATIO, "within": SPAN}),
+    Alert("KVSaturated", Check.KV, ENGINE, {Severity.WARNING: ""}, _saturated, _saturated_text, halves=True, values={"above": EXCEEDED_RATIO, "filling_above": RATIO, "within": SPAN}),
     Alert("PreemptionStorm", Check.KV, TARGET, {Severity.WARNING: ""}, _preempting, _preempting_text, {"above": NUMBER, "events": NUMBER}),
     Alert("HitRateDropped", Check.KV, MODEL, {Severity.WARNING: ""}, _hit_rate, _hit_rate_text, {"below": RATIO, "least_median": RATIO, "tokens": NUMBER}),
 )  # fmt: skip

@@ -6,7 +6,7 @@ from llm_serving_alerts.declare import DIGITS, Alert, Text, lookup, of_model, va
 from llm_serving_alerts.promql import DAY, ENGINE, MODEL, Dialect, series
 from llm_serving_alerts.records.baselines import WORK, WORK_QUEUED
 from llm_serving_alerts.rules import Check, Severity
-from llm_serving_alerts.setting_kinds import NUMBER, RATIO, SPAN
+from llm_serving_alerts.setting_kinds import EXCEEDED_RATIO, NUMBER, RATIO, SPAN
 from llm_serving_alerts.settings import AlertSettings, Settings
 from llm_serving_exporter.schema.kinds import integer
 
@@ -99,6 +99,6 @@ PHASES = (
     ),
     Alert(
         "PrefillStarvesDecode", Check.PHASES, MODEL, {Severity.WARNING: ""}, _starved, _starved_text,
-        {"itl_above": SPAN, "prefill_above": RATIO, "events": NUMBER},
+        {"itl_above": SPAN, "prefill_above": EXCEEDED_RATIO, "events": NUMBER},
     ),
 )  # fmt: skip

@@ -18,7 +18,7 @@ from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.document import read_bounded, read_document
 from llm_serving_exporter.schema.keys import Key, Reader, names_of, read_complete, read_keys, table
 from llm_serving_exporter.schema.kinds import Kind
-from llm_serving_exporter.schema.problems import InvalidValueError, Place, shown
+from llm_serving_exporter.schema.problems import InvalidValueError, Place, nearest, shown
 from llm_serving_exporter.schema.reading import elements, is_empty, mapping, type_name, value
 from llm_serving_exporter.schema.tree import Node
 
@@ -205,12 +205,13 @@ def _rates(node: Node | None, place: Place) -> dict[str, Rate]:
                 "pool is the rate of the section pools, and what it is stands there", "Give this one another name."
             )
             continue
-        given = read_keys(_RATE, mapping(own, at, names_of(_RATE)), at)
+        section = mapping(own, at, names_of(_RATE))
+        given = read_keys(_RATE, section, at)
         if "kind" not in given and name in set(RateKind):
             given["kind"] = RateKind(name)
-        if "kind" not in given:
+        if "kind" not in section and "kind" not in given:
             at.refuse("kind is missing", f"Write kind: one of {', '.join(_OWN_KINDS)}.")
-        elif _named(name, at):
+        elif "kind" in given and _named(name, at):
             found[name] = Rate(name, **given)
     return found
 
@@ -253,7 +254,9 @@ def _statements(
     if rate is None and name in set(RateKind):
         rate = Rate(name, RateKind(name))
     if rate is None:
-        place.key("rate").refuse(f"there is no rate {shown(name)}", f"Write rates: {{{name}: {{kind: reserved}}}}.")
+        near = nearest(name, (*rates, *RateKind))
+        fix = f"Did you mean {near}?" if near else f"Write rates: {{{name}: {{kind: reserved}}}}."
+        place.key("rate").refuse(f"there is no rate {shown(name)}", fix)
     if rate is None or len(place.problems) > before:
         return
     used.setdefault(rate.name, rate)

@@ -75,6 +75,8 @@ class Daemon:
         self._discovery_problems: tuple[str, ...] = ()
         # whether the configuration could be loaded last, whatever its price file says
         self._config_good = True
+        # what the web server was started with
+        self._web_in_force = config.web
         # whether the configuration in force has been started
         self._config_applied = False
         # of the last target that was added, in its interval: a share of that; exporters that start together do not begin at the same place
@@ -143,7 +145,7 @@ class Daemon:
                 self.store.put_config("", False, self._wall())
                 log.error("the configuration was not reloaded, the running one stays: %s", error)
                 return error
-            if config.web != self.config.web:
+            if config.web != self._web_in_force:
                 log.warning("web settings changed: they take effect at the next start only")
             self._discovery.replace(config.discovery, config.shard)
             self._apply(config)

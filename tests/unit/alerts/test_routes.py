@@ -45,6 +45,12 @@ def test_the_committed_files_are_those_of_the_default_settings() -> None:
     assert [path.name for path in stray] == ["prometheus.example.yml"]
 
 
+@pytest.mark.parametrize("name", ["null", "true", "No", "y"])
+def test_a_receiver_may_be_called_what_yaml_takes_for_something_else(tmp_path: Path, name: str) -> None:
+    write_config(alertmanager_files(settings_of(f'receivers: {{critical: "{name}"}}\n', tmp_path)), tmp_path)
+    assert receivers(tmp_path / "alertmanager.yml", {"severity": "critical"}) == [name]
+
+
 def test_receivers_are_called_as_the_settings_say(tmp_path: Path) -> None:
     settings = settings_of("receivers: {critical: on-call, warning: slack/llm}\n", tmp_path)
     write_config(alertmanager_files(settings), tmp_path)

@@ -204,6 +204,15 @@ retired:
         ("node_loss: {efficiency: nan}", 'node_loss.efficiency: "nan" is not a ratio above 0, up to 1. Write a ratio above 0, up to 1.'),
         ("alerts: {KVSaturated: {above: 0}}",
          'alerts.KVSaturated.above: "0" is not a ratio above 0, up to 1. Write a ratio above 0, up to 1.'),
+        *((f"alerts: {{{alert}: {{{name}: 1}}}}",
+           f'alerts.{alert}.{name}: nothing is more than "1" of the whole: the alert could never fire. Write less, such as 0.99.')
+          for alert, name in (("TargetsDown", "above"), ("FleetUnreachable", "above"), ("KVSaturated", "above"),
+                              ("NotificationsFailing", "above"), ("PrefillStarvesDecode", "prefill_above"))),
+        ("node_loss: {workloads: [{model_name: a, namespace: b, kind: deployment, name: c}, "
+         "{model_name: a, namespace: b, kind: deployment, name: c}]}",
+         "node_loss.workloads[1]: the same entry stands at [0], and would count twice. Keep one."),
+        ("runbook_url: https://wiki.example.com/{alrt}", 'runbook_url: nothing fills in "{alrt}". Write {alert} for the alert\'s name, '
+         "{uid} for the dashboard's, {queries} for the runbook's queries."),
         ("alerts: {PreemptionStorm: {events: -1}}", 'alerts.PreemptionStorm.events: "-1" is not a number above 0. Write a number above 0.'),
         ("alerts: {TrafficVanished: {days: 8}}", "alerts.TrafficVanished.days: 8 is out of range. Write a whole number from 1 to 7."),
         ("alerts: {PreemptionStorm: {for: -5m}}", 'alerts.PreemptionStorm.for: the duration "-5m" is negative. Write one such as 5s.'),

@@ -373,6 +373,18 @@ def test_a_reload_reads_the_file_of_thresholds_again_and_a_bad_one_changes_nothi
             assert configured() == 2.5
 
 
+def test_web_settings_that_are_in_force_again_are_not_said_to_have_changed(caplog: pytest.LogCaptureFixture) -> None:
+    first = config_for()
+    other = replace(first, web=replace(first.web, enable_lifecycle=not first.web.enable_lifecycle))
+    configs = [other]
+    with Driven(first, lambda: configs[-1]) as driven:
+        daemon = driven.after(0.1)
+        for config, said in ((other, 1), (other, 2), (first, 2)):
+            configs.append(config)
+            assert daemon.reload() is None
+            assert caplog.text.count("web settings changed: they take effect at the next start only") == said
+
+
 def test_a_bad_reload_changes_nothing() -> None:
     problem = Problem("exporter.yml", "targets", "is not a list", "Start each target with a dash.")
 

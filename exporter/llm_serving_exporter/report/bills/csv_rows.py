@@ -18,6 +18,11 @@ _DELIMITERS = ",;\t|"
 Numbered = tuple[int, list[str]]
 
 
+def find_delimiter(header: str) -> str:
+    """What stands between the cells of a file, by its first line."""
+    return max(_DELIMITERS, key=header.count)
+
+
 class CsvRows:
     """Rows with the number of the line that each ends on, the header first. Damage goes to `faults` and ends the file, or the row alone."""
 
@@ -45,7 +50,7 @@ class CsvRows:
                 csv.field_size_limit(_LONGEST_CELL)
                 lines = self._bounded(text)
                 head = next(lines, "")
-                rows = csv.reader(chain([head], lines), delimiter=max(_DELIMITERS, key=head.count))
+                rows = csv.reader(chain([head], lines), delimiter=find_delimiter(head))
                 while True:
                     at = rows.line_num
                     try:
@@ -57,7 +62,8 @@ class CsvRows:
                             rows.line_num, "a cell is not closed, or longer than 128 KiB", "Export the file again."
                         )
                         continue
-                    if row:
+                    # a spreadsheet writes empty lines with all of their commas
+                    if any(row):
                         yield rows.line_num, row
         except (*DAMAGE, OSError) as error:
             # of bzip2, damage is an OSError too, without a number

@@ -1,4 +1,4 @@
-"""FOCUS 1.0 to 1.2: a line -> a charge.
+"""FOCUS 1.0-preview to 1.2: a line -> a charge.
 
 Columns and what they mean: https://focus.finops.org/focus-specification/ and, column by column,
 https://github.com/FinOps-Open-Cost-and-Usage-Spec/FOCUS_Spec/tree/v1.2/specification/columns.
@@ -7,6 +7,10 @@ https://github.com/FinOps-Open-Cost-and-Usage-Spec/FOCUS_Spec/tree/v1.2/specific
 - ChargeCategory says what a line is about; ChargeClass "Correction" marks what corrects a bill of an earlier period. Usage and purchases
   include refunds, which are negative.
 - CommitmentDiscountStatus "Unused" marks what of a commitment nothing used.
+- 1.0-preview, which Azure still exports, has ChargeSubcategory ("Unused Commitment") and UsageQuantity instead:
+  https://github.com/FinOps-Open-Cost-and-Usage-Spec/FOCUS_Spec/blob/v1.0-preview/specification/columns/chargesubcategory.md
+- A bill in another currency is read by x_EffectiveCostInUsd and x_BilledCostInUsd, which Azure's have:
+  https://learn.microsoft.com/azure/cost-management-billing/dataset-schema/cost-usage-details-focus
 - The type of an instance stands in SkuPriceDetails (F_InstanceType, from 1.1 on) or in columns of the cloud's own, which begin with x_.
 """
 
@@ -50,6 +54,7 @@ class FocusReader:
 
     def __init__(self, columns: Columns) -> None:
         columns.need(_NEEDED)
+        self._columns = columns
         find = columns.find
         self._begin, self._end = find("chargeperiodstart"), find("chargeperiodend")
         self._currency, self._category, self._class = (
@@ -58,7 +63,12 @@ class FocusReader:
             find("chargeclass"),
         )
         self._effective, self._billed = find("effectivecost"), find("billedcost")
-        self._commitment, self._status = find("commitmentdiscountid"), find("commitmentdiscountstatus")
+        # the same in USD where the bill is in another currency: columns of Azure's own
+        self._in_usd = find("xeffectivecostinusd"), find("xbilledcostinusd")
+        # lines that were read in USD by them
+        self.converted_lines = 0
+        self._commitment = find("commitmentdiscountid")
+        self._status = find("commitmentdiscountstatus", "chargesubcategory")
         self._resource, self._account = find("resourceid"), find("subaccountid")
         self._service, self._resource_name = find("servicecategory"), find("resourcename")
         self._details, self._type = find("skupricedetails", "xskudetails"), find("xinstancetype", "xmachinetype")
@@ -70,7 +80,7 @@ class FocusReader:
         self._quantities = [
             pair
             for pair in (
-                (find("consumedquantity"), find("consumedunit")),
+                (find("consumedquantity", "usagequantity"), find("consumedunit", "usageunit")),
                 (find("pricingquantity"), find("pricingunit")),
             )
             if ABSENT not in pair
@@ -79,11 +89,15 @@ class FocusReader:
 
     def read(self, row: Row) -> Charge:
         """The charge of a line that has as many cells as the header. Raises LineError."""
+        effective_at, billed_at = self._effective, self._billed
         if (currency := row[self._currency].strip()) != "USD":
-            _refuse_currency(currency)
+            if not currency or ABSENT in self._in_usd:
+                _refuse_currency(currency)
+            effective_at, billed_at = self._in_usd
         begin, end = read_period(row, self._begin, self._end, ("ChargePeriodStart", "ChargePeriodEnd"))
-        effective = read_usd(row, self._effective, "EffectiveCost")
-        billed = read_usd(row, self._billed, "BilledCost")
+        effective = read_usd(row, effective_at, self._columns.name(effective_at, "EffectiveCost"))
+        billed = read_usd(row, billed_at, self._columns.name(billed_at, "BilledCost"))
+        self.converted_lines += effective_at != self._effective
         kind = self._find_kind(row, effective, billed)
         cloud = find_cloud_of_provider(self._cell(row, self._provider))
         self.clouds.add(cloud)
@@ -113,7 +127,7 @@ class FocusReader:
             raise LineError(
                 "ChargeCategory", f"{shown(category)} is no category of FOCUS", "It is Usage, Purchase, Tax, Credit or Adjustment."
             )  # fmt: skip
-        if kind is Kind.USAGE and self._cell(row, self._status).lower() == "unused":
+        if kind is Kind.USAGE and self._cell(row, self._status).lower().startswith("unused"):
             return Kind.UNUSED
         if kind is Kind.USAGE and (effective < 0 or (effective == 0 and billed < 0)):
             return Kind.REFUND
@@ -147,8 +161,10 @@ def _refuse_currency(currency: str) -> None:
     if not currency:
         raise LineError("BillingCurrency", "the currency is empty", "Export the bill again, with this column filled.")
     raise CurrencyError(
-        "BillingCurrency", f"the bill is in {shown(currency)}, not in USD", "Only bills in USD can be compared: leave this one out."
-    )  # fmt: skip
+        "BillingCurrency",
+        f"the bill is in {shown(currency)}, not in USD",
+        "Only bills in USD can be compared, and Azure's with x_EffectiveCostInUsd and x_BilledCostInUsd: leave this one out.",
+    )
 
 
 def _find_type(details: str) -> str:

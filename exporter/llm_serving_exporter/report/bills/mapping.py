@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from llm_serving_exporter.report.bills.csv_rows import find_delimiter
 from llm_serving_exporter.report.bills.resources import normalise_resource
 from llm_serving_exporter.schema.document import LARGEST_FILE_BYTES, read_bounded, read_document
 from llm_serving_exporter.schema.problems import Place, listed
@@ -50,7 +51,8 @@ def _read_csv(path: str, at: Place) -> Iterator[tuple[str, Found]]:
         if len(text) > LARGEST_FILE_BYTES:
             at.refuse("the file is larger than 1 MiB", "Map nodes by tags instead.")
             return
-        rows = csv.reader(text.splitlines(keepends=True))
+        lines = text.splitlines(keepends=True)
+        rows = csv.reader(lines, delimiter=find_delimiter(lines[0] if lines else ""))
         header = [name.strip().lower() for name in next(rows, [])]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         cause = error.strerror if isinstance(error, OSError) and error.strerror else "it is not CSV in UTF-8"
@@ -63,7 +65,7 @@ def _read_csv(path: str, at: Place) -> Iterator[tuple[str, Found]]:
     position = header.index(_RESOURCE)
     try:
         for row in rows:
-            if not row:
+            if not any(row):
                 continue
             cells = [cell.strip() for cell in row] + [""] * (len(header) - len(row))
             one = next((Found(label, cells[index]) for index, label in labels if cells[index]), None)

@@ -47,6 +47,8 @@ class Bill:
     cur_files: int = 0
     # those of them that were read after discounts, by their net columns
     net_files: int = 0
+    # lines in another currency that the bill has in USD too
+    converted_lines: int = 0
     # clouds whose lines they have, as `find_cloud_of_provider` names them
     clouds: frozenset[str] = frozenset()
     # the first faults
@@ -115,6 +117,8 @@ def _read_file(path: str, settings: BillSettings, bill: Bill, said: _Progress) -
             machine.tags = tags.read(row)
     _take_faults(rows, bill)
     bill.clouds |= reader.clouds - {""}
+    if isinstance(reader, FocusReader):
+        bill.converted_lines += reader.converted_lines
 
 
 def _take_faults(rows: CsvRows | ParquetRows, bill: Bill) -> None:

@@ -146,6 +146,11 @@ def _list_notes(bill: Bill, comparison: Comparison, evidence: Evidence, *, preli
                 f"The bill has no line of any usage from {_write_span(begin, end)}: is a file missing? "
                 "What was metered then counts as hours that are not billed."
             )
+    if bill.converted_lines:
+        yield (
+            f"In another currency, and read in USD by the bill's own columns x_EffectiveCostInUsd and x_BilledCostInUsd: "
+            f"{_count(bill.converted_lines, 'line')}."
+        )
     if bill.net_files:
         yield (
             f"After discounts, by the net columns of AWS CUR: {bill.net_files} of {_count(bill.cur_files, 'file')}. "

@@ -98,7 +98,7 @@ def test_cells_that_are_odd_and_right(tmp_path: Path) -> None:
     every[3]["ChargeClass"] = "NULL"
     every[4]["ConsumedQuantity"] = "lots"
     every[4]["ChargeDescription"] = 'a "quote", a comma\r\nand a line'
-    bill = read(write(tmp_path, made.write_csv(every) + "\r\n\r\n"))
+    bill = read(write(tmp_path, made.write_csv(every) + "\r\n\r\n" + "," * (len(every[0]) - 1) + "\r\n"))
     assert bill.fault_count == 0
     assert spent(bill) == pytest.approx(5 * 31.44)
     assert bill.ledger.machines[made.SAME.id].counts_hours is False
@@ -221,6 +221,26 @@ def test_a_covered_line_without_the_columns_of_its_plan_says_which(tmp_path: Pat
         "column savings_plan_savings_plan_effective_cost: a line of the type SavingsPlanCoveredUsage needs this column. "
         "Add it to the export." in str(bill.faults[0])
     )
+
+
+def test_the_preview_of_focus_has_other_names_for_the_same(tmp_path: Path) -> None:
+    """Columns and values as FOCUS 1.0-preview has them, in which Azure exports too."""
+    names = {
+        "CommitmentDiscountStatus": "ChargeSubcategory",
+        "ConsumedQuantity": "UsageQuantity",
+        "ConsumedUnit": "UsageUnit",
+    }
+    values = {"Used": "Used Commitment", "Unused": "Unused Commitment"}
+    every = [row for row in made.list_focus_rows((made.SAME, made.COVERED)) if not row["ChargeClass"]]
+    earlier = [
+        {names.get(name, name): values.get(value, value) for name, value in row.items() if name != "ChargeClass"}
+        for row in every
+    ]
+    now, then = (read(write(tmp_path, made.write_csv(one))).ledger for one in (every, earlier))
+    assert sum(sum(one.unused) for one in then.commitments.values()) == pytest.approx(168.0)
+    assert then.commitments == now.commitments
+    assert then.machines == now.machines
+    assert then.beside == now.beside
 
 
 def test_reservations_of_cur(tmp_path: Path) -> None:

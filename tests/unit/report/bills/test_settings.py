@@ -75,6 +75,17 @@ def test_a_mapping_file_may_be_yaml(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_a_mapping_file_may_come_from_a_spreadsheet(tmp_path: Path, delimiter: str) -> None:
+    (tmp_path / "b.csv").write_text("")
+    lines = ("resource,target", "i-0abcdef0,a:8000", ",")
+    text = "\r\n".join(lines).replace(",", delimiter)
+    (tmp_path / "map.csv").write_bytes(text.encode("utf-8-sig"))
+    found = read("bills: {paths: [b.csv], mapping_file: map.csv}", tmp_path)
+    assert found is not None
+    assert found.mapping == {"i-0abcdef0": (Found("target", "a:8000"),)}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -135,6 +135,31 @@ def test_a_bill_by_days_says_that_no_day_lies_within(tmp_path: Path) -> None:
     )
 
 
+def test_a_bill_in_another_currency_is_read_in_usd_where_it_has_that(tmp_path: Path) -> None:
+    """Azure's columns for whoever pays in EUR."""
+    path = tmp_path / "bill.csv"
+    rows = list(made.list_focus_rows((made.SAME,)))
+    euro = [
+        {**row, "BillingCurrency": "EUR", **{name: str(float(row[name]) / 1.1) for name in ("EffectiveCost", "BilledCost")},
+         "x_EffectiveCostInUsd": row["EffectiveCost"], "x_BilledCostInUsd": row["BilledCost"]} for row in rows
+    ]  # fmt: skip
+    path.write_text(made.write_csv(euro))
+    found = review(path).bills
+    assert found is not None
+    assert found.comparison is not None
+    assert found.comparison.total.billed_usd == found.comparison.total.metered_usd == round(168 * 8 * made.PRICE, 2)
+    assert (
+        "In another currency, and read in USD by the bill's own columns x_EffectiveCostInUsd and x_BilledCostInUsd: "
+        f"{len(rows)} lines." in found.notes
+    )
+    # in USD its own columns are read, whatever stands beside them
+    path.write_text(made.write_csv([{**row, "BillingCurrency": "USD"} for row in euro]))
+    plain = review(path).bills
+    assert plain is not None
+    assert plain.comparison is not None
+    assert plain.comparison.total.billed_usd == round(168 * 8 * made.PRICE / 1.1, 2)
+
+
 def test_lines_of_a_month_each_are_not_said_to_be_missing(tmp_path: Path) -> None:
     path = tmp_path / "bill.csv"
     (row,) = list(made.list_focus_rows((made.SAME,)))[:1]
