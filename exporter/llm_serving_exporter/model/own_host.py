@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 
 # what /etc/hosts of Debian and of Red Hat call the loopback addresses, beside localhost itself
 _LOOPBACK_NAMES = frozenset(
@@ -11,6 +12,8 @@ _LOOPBACK_NAMES = frozenset(
 )
 
 
+# every look at a fleet asks again of each of its targets
+@lru_cache(maxsize=4096)
 def is_own_host(host: str, own_name: str) -> bool:
     """Whether `host`, as a URL names it (no brackets), is the host whose name is `own_name`.
 

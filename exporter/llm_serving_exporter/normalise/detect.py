@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from llm_serving_exporter.model.samples import Layout, SeriesKey
@@ -15,6 +15,7 @@ from llm_serving_exporter.normalise.routers import ROUTERS, Router
 # families of every Python or Go process, which say nothing about what it serves
 _OF_THE_PROCESS = ("python_", "process_", "go_", "promhttp_")
 FAMILIES_SHOWN = 12
+_SUFFIXES = ("_total", "_bucket", "_count", "_sum")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +45,26 @@ def labels_needed(runtimes: Mapping[str, Runtime] = RUNTIMES) -> Callable[[str],
             for form in spellings(mark.name, respelt)
         }
     )
-    return lambda name: any(_is_called(name, wanted) for wanted in names)
+    exact = frozenset(name for name in names if not name.endswith("*"))
+    prefixes = tuple(name[:-1] for name in names if name.endswith("*"))
+    return lambda name: name.startswith(prefixes) or not exact.isdisjoint(_list_families(name))
 
 
-def _is_called(name: str, wanted: str) -> bool:
-    """Whether a name is the one of a mark; suffixes of counters and histograms are the family's."""
-    if wanted.endswith("*"):
-        return name.startswith(wanted[:-1])
-    return name == wanted or any(name == wanted + suffix for suffix in ("_total", "_bucket", "_count", "_sum"))
+def _list_families(name: str) -> list[str]:
+    """A sample's name, and what its family may be called: suffixes of counters and histograms are the family's."""
+    return [name, *(name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix))]
 
 
 class _Seen:
     def __init__(self, layout: Layout) -> None:
         self._names = layout.names | set(layout.types)
-        self._keys: Mapping[str, list[SeriesKey]] = {}
-        keys: dict[str, list[SeriesKey]] = {}
+        # a page has thousands of names, and the runtimes hundreds of marks
+        self._families = {family for name in self._names for family in _list_families(name)}
+        # samples by what their family may be called
+        self._keys: dict[str, list[SeriesKey]] = {}
         for key in layout.keys:
-            keys.setdefault(key.name, []).append(key)
-        self._keys = keys
+            for family in _list_families(key.name):
+                self._keys.setdefault(family, []).append(key)
 
     def matches(self, fingerprints: Iterable[Fingerprint], respelt: tuple[tuple[str, str], ...] = ()) -> bool:
         return any(
@@ -71,15 +74,23 @@ class _Seen:
         )
 
     def _has(self, mark: Mark, respelt: tuple[tuple[str, str], ...]) -> bool:
-        forms = spellings(mark.name, respelt)
-        if mark.label is None:
-            return any(_is_called(name, form) for name in self._names for form in forms)
-        return any(
-            key.label(mark.label) is not None
-            for name, keys in self._keys.items()
-            if any(_is_called(name, form) for form in forms)
-            for key in keys
-        )
+        forms, label = spellings(mark.name, respelt), mark.label
+        if label is None:
+            return any(self._has_name(form) for form in forms)
+        return any(key.label(label) is not None for form in forms for key in self._list_samples(form))
+
+    def _has_name(self, wanted: str) -> bool:
+        if wanted.endswith("*"):
+            return any(name.startswith(wanted[:-1]) for name in self._names)
+        return wanted in self._families
+
+    def _list_samples(self, wanted: str) -> Iterator[SeriesKey]:
+        if not wanted.endswith("*"):
+            yield from self._keys.get(wanted, ())
+            return
+        for family, keys in self._keys.items():
+            if family.startswith(wanted[:-1]):
+                yield from keys
 
 
 def detect(layout: Layout, runtimes: Mapping[str, Runtime] = RUNTIMES) -> Detection:
