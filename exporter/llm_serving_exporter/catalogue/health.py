@@ -349,7 +349,7 @@ INSTALLED_TIME = _exporter(
     Kind.GAUGE,
     Unit.TIMESTAMP,
     "When this exporter first ran with its state file.",
-    absent="no state file is configured",
+    absent="no state file is configured, or the clock was not set at the start",
 )
 COST_STORAGE = _exporter(
     "exporter_cost_storage", Kind.GAUGE, Unit.BOOLEAN,

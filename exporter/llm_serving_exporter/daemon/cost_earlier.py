@@ -59,7 +59,14 @@ def read_believed(folder: CostFolder, path: str, clocks: Clocks) -> CostSnapshot
     # on another boot only the wall clock can tell; where it was set back meanwhile, the age is below 0
     same = clocks.is_own_boot(snapshot.boot)
     age = clocks.boot_clock() - snapshot.boot_seconds if same else clocks.wall() - snapshot.unix_seconds
-    if not 0 <= age < BELIEVED_SECONDS:
+    if age < 0:
+        log.warning(
+            "the snapshot in %s was written %.0f s from now by this clock, so that its age is not known: cost begins at 0",
+            path,
+            -age,
+        )
+        return None
+    if age >= BELIEVED_SECONDS:
         log.warning("the snapshot in %s is %.0f s old: cost may have been published since, and begins at 0", path, age)
         return None
     return snapshot

@@ -116,7 +116,13 @@ class _Exchange(BaseHTTPRequestHandler):
         if len(self.raw_requestline.split()) != 3:  # the parser would take two words for HTTP/0.9
             self._refuse(400, "This is not an HTTP/1.1 request.")
             return
-        if not self.parse_request() or not self._is_body_taken():
+        if not self.parse_request():
+            return
+        # what stands in front may read either: RFC 9112, section 3.2, and RFC 9110, section 5.5
+        if len(self.headers.get_all("host", [])) > 1 or b"\0" in self._raw.head:
+            self._refuse(400, "A request has one Host, and no zero byte.")
+            return
+        if not self._is_body_taken():
             return
         target = self.path if self.path.startswith("/") else _read_absolute(self.path)
         path, _, query = target.partition("?")

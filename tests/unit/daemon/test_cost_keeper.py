@@ -274,13 +274,22 @@ def test_after_a_boot_counting_goes_on_and_the_gap_is_left_out(machine: Machine)
     assert after.spent() == 50.0
 
 
-@pytest.mark.parametrize("step", [-3600.0, BELIEVED_SECONDS])
-def test_after_a_boot_with_a_clock_that_was_set_counting_begins_at_0(machine: Machine, step: float) -> None:
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (-3600.0, " s from now by this clock, so that its age is not known"),
+        (BELIEVED_SECONDS, " s old: cost may have been published"),
+    ],
+)
+def test_after_a_boot_with_a_clock_that_was_set_counting_begins_at_0(
+    machine: Machine, step: float, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     lived(machine)
     machine.boot, machine.boot_seconds, machine.unix = "boot-2", 20.0, machine.unix + step
     after = Process(machine).tick(0).tick()
     after.keeper.write()
     assert after.spent() == 10.0
+    assert said in caplog.text
 
 
 @pytest.mark.parametrize("step", [-6e8, -3600.0, 3600.0, 6e8])

@@ -23,7 +23,7 @@ from pathlib import Path
 from llm_serving_exporter.report.bills.charge import BillError, Fault
 
 MOST_FILES = 10_000
-_BILLS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".csv.zst", ".zip", ".tsv", ".parquet")
+_BILLS = (".csv", ".csv.gz", ".csv.bz2", ".csv.xz", ".csv.zip", ".csv.zst", ".tsv", ".parquet")
 _PERIOD = re.compile(r"(?:billing_period=\d{4}-\d{2}|\d{8}-\d{8})", re.IGNORECASE)
 # a version's name that says when it was written
 _TIMED = re.compile(r"\d{8}")
@@ -50,7 +50,13 @@ def find_bill_files(patterns: Iterable[str]) -> BillFiles:
                 else "no file fits this pattern"
             )  # fmt: skip
             raise BillError(
-                Fault(pattern, 0, "", what, "Give a .csv, .csv.gz or .parquet file, a folder of them, or a pattern.")
+                Fault(
+                    pattern,
+                    0,
+                    "",
+                    what,
+                    "Give a .csv, .csv.gz, .csv.zip or .parquet file, a folder of them, or a pattern.",
+                )
             )
         found.update(dict.fromkeys(os.path.realpath(path) for path in here))
         if len(found) > MOST_FILES:

@@ -47,28 +47,32 @@ def _open_zip(file: io.BufferedReader) -> Any:
 
 # by their first bytes; of the formats' own definitions
 _PACKINGS: tuple[tuple[bytes, Callable[[io.BufferedReader], Any]], ...] = (
-    (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
+    (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file, mode="rb")),
     (b"PK\x03\x04", _open_zip),
     (b"BZh", bz2.BZ2File),
     (b"\xfd7zXZ\x00", lzma.LZMAFile),
 )
 # that no library which is here can unpack
 _NOT_READ = ((b"\x28\xb5\x2f\xfd", "zstd"), (b"\x04\x22\x4d\x18", "lz4"), (b"7z\xbc\xaf\x27\x1c", "7-Zip"))
+# what a store packs for sending, some programs leave packed once more
+_MOST_LAYERS = 2
 # what is no UTF-8 is in names, which no sum needs
 _ENCODINGS = ((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
 def open_text(file: io.BufferedReader) -> io.TextIOWrapper:
     """The text of a file, unpacked as it is read, with a byte order mark or without. Raises PackingError and what DAMAGE lists."""
-    begin = file.peek(8)[:8]
     raw = file
-    for magic, unpack in _PACKINGS:
-        if begin.startswith(magic):
-            # of the interface of raw streams it has what a reader needs; a larger buffer loses more before a damage
-            raw = io.BufferedReader(unpack(file))
-    for magic, name in _NOT_READ:
-        if begin.startswith(magic):
-            raise PackingError(f"the file is packed with {name}", "Unpack it, or pack it with gzip.")
+    for _ in range(_MOST_LAYERS):
+        begin = raw.peek(8)[:8]
+        for magic, name in _NOT_READ:
+            if begin.startswith(magic):
+                raise PackingError(f"the file is packed with {name}", "Unpack it, or pack it with gzip.")
+        unpack = next((one for magic, one in _PACKINGS if begin.startswith(magic)), None)
+        if unpack is None:
+            break
+        # of the interface of raw streams it has what a reader needs; a larger buffer loses more before a damage
+        raw = io.BufferedReader(unpack(raw))
     start = raw.peek(2)[:2]
     encoding = next((name for mark, name in _ENCODINGS if start == mark), "utf-8-sig")
     return io.TextIOWrapper(raw, encoding=encoding, errors="replace", newline="")

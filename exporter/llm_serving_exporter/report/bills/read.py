@@ -112,6 +112,9 @@ def _read_file(path: str, settings: BillSettings, bill: Bill, said: _Progress) -
         except LineError as error:
             bill.note(Fault(path, number, error.column, error.what, error.fix))
             continue
+        if not charge.resource and charge.instance_type and (own := tags.read(row)):
+            # exported without ids of machines: what has other tags is another machine
+            charge = charge._replace(resource=", ".join(f"{name}={value}" for name, value in own.items()))
         machine = add(charge)
         if machine is not None and not machine.tags:
             machine.tags = tags.read(row)

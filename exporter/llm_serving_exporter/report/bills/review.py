@@ -52,7 +52,8 @@ def add_bills(
     if period is None:
         first = f"; could not be used: {bill.fault_count:,}, the first: {bill.faults[0]}" if bill.faults else ""
         return _refuse(review, f"{_say_why_not(bill.ledger, evidence)}{first}")
-    here = [piece for piece in metered if not _is_elsewhere(piece, bill)]
+    clouds = _find_clouds(bill)
+    here = [piece for piece in metered if not _is_elsewhere(piece, clouds)]
     workloads = {one.labels.get("target", ""): one.labels.get("workload", "") for one in evidence.book.workloads}
     comparison = compare(
         bill.ledger, here, period, Scope(InstanceTypes(bills.instance_types or GPU_FAMILIES), bills.accounts, known),
@@ -111,10 +112,18 @@ def _list_metered(review: Review, evidence: Evidence, settings: Settings) -> tup
     return measure_metered_hours(count_once(evidence.usage, identity), evidence.book, evidence.week, identity, places)
 
 
-def _is_elsewhere(piece: MeteredHour, bill: Bill) -> bool:
-    """Whether it is of a cloud of which the bill has no line."""
+def _find_clouds(bill: Bill) -> frozenset[str]:
+    """The clouds that the bill has lines of; none where it does not say. Who resells one may be called otherwise, but its machines say
+    whose they are."""
+    if not bill.clouds:
+        return frozenset()
+    return bill.clouds | {find_cloud(machine) for machine in bill.ledger.machines}
+
+
+def _is_elsewhere(piece: MeteredHour, clouds: frozenset[str]) -> bool:
+    """Whether it is of a cloud that is none of these."""
     cloud = find_cloud(normalise_resource(piece.provider_id))
-    return bool(cloud and bill.clouds) and cloud not in bill.clouds
+    return bool(cloud and clouds) and cloud not in clouds
 
 
 def _sum_unused(review: Review, period: Period) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -183,6 +183,30 @@ def test_without_provider_ids_a_file_or_tags_join(tmp_path: Path, by: str) -> No
     assert found.reasons.not_billed == found.reasons.not_metered == 0.0
     # one target over two machines is one row, tags tell them apart
     assert len(found.machines) == (1 if by == "mapping" else 2)
+
+
+@pytest.mark.parametrize("list_rows", [made.list_focus_rows, made.list_cur_rows])
+def test_without_ids_of_machines_tags_tell_them_apart(
+    tmp_path: Path, list_rows: Callable[..., Iterator[dict[str, str]]]
+) -> None:
+    """AWS leaves ids out unless an export asks for them; tags for cost allocation are there all the same."""
+    nodes = (made.SAME, made.DEARER)
+    pieces = tuple(
+        replace(piece, provider_id="", target=f"{piece.node}:8000", node=f"team-{piece.node[5:]}")
+        for piece in made.meter(nodes)
+    )
+    rows = [
+        {**row, **{name: "" for name in ("ResourceId", "line_item_resource_id") if name in row}}
+        for row in list_rows(nodes)
+    ]
+    tags = {"Team": "node"}
+    bill = read(write(tmp_path, made.write_csv(rows)), pieces=pieces, tags=tags)
+    found = against(bill, pieces, tags=tags)
+    assert {row.name: row.pair.difference_usd for row in found.machines if row.targets} == {
+        "Team=team-3": made.DIFFERENCES["price"], "Team=team-1": 0.0,
+    }  # fmt: skip
+    assert found.reasons.not_billed == found.reasons.hours == 0.0
+    assert bill.ledger.unnamed_lines == 0
 
 
 def test_the_same_export_twice(tmp_path: Path) -> None:

@@ -132,6 +132,7 @@ def zipped(files: Mapping[str, bytes]) -> bytes:
         # of older AWS reports, one file in each
         ("report-00001.csv.zip", lambda text: zipped({"report-00001.csv": text.encode()})),
         ("bill.csv.bz2", lambda text: bz2.compress(text.encode())),
+        ("bill.csv.gz", lambda text: gzip.compress(gzip.compress(text.encode()))),
         ("bill.csv.xz", lambda text: lzma.compress(text.encode())),
         # as a spreadsheet saves it
         ("bill.csv", lambda text: text.replace(",", "\t").encode("utf-16")),

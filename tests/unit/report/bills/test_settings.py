@@ -118,7 +118,8 @@ def test_faults_are_said_with_their_place(tmp_path: Path, text: str, said: str) 
 
 def test_a_flags_path_without_a_bill(tmp_path: Path) -> None:
     assert problems("title: x", tmp_path, "--bill", "/none/x.csv") == [
-        'flag --bill: no file has this name: "/none/x.csv". Give a .csv, .csv.gz or .parquet file, a folder of them, or a pattern.'
+        'flag --bill: no file has this name: "/none/x.csv". '
+        "Give a .csv, .csv.gz, .csv.zip or .parquet file, a folder of them, or a pattern."
     ]
 
 

@@ -240,6 +240,17 @@ def test_other_clouds_are_left_out_and_lines_without_a_machine_are_named(tmp_pat
     assert "Name no machine, so that nothing finds them: 168 lines. Export the bill with resource ids." in found.notes
 
 
+def test_a_reseller_of_a_cloud_is_known_by_its_machines(tmp_path: Path) -> None:
+    path = tmp_path / "bill.csv"
+    path.write_text(
+        made.write_csv([{**row, "ProviderName": "Contoso Hosting"} for row in made.list_focus_rows((made.SAME,))])
+    )
+    found = review(path).bills
+    assert found is not None
+    assert found.comparison is not None
+    assert found.comparison.total.metered_usd == found.comparison.total.billed_usd > 0
+
+
 def test_what_was_read_after_discounts_is_said(tmp_path: Path) -> None:
     path = tmp_path / "bill.csv"
     rows = list(made.list_cur_rows((made.SAME,)))
