@@ -7,6 +7,7 @@ when the catalogue is made. What it is asked for (the Accept header) is still th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
@@ -23,6 +24,7 @@ from llm_serving_exporter.model.text import escape_label_value
 # a page of at most so many bytes goes out as it is: that of four targets
 LARGEST_WHOLE = 256 * 1024
 _OPENMETRICS = "application/openmetrics-text"
+_WEIGHT = re.compile(r";\s*q=([01](?:\.\d{0,3})?)\s*(?:;|$)", re.IGNORECASE)
 _SUFFIX = {"counter": "_total", "info": "_info"}
 _TEXT_TYPES = {"info": "gauge", "stateset": "gauge", "gaugehistogram": "histogram", "unknown": "untyped"}
 
@@ -46,9 +48,26 @@ def encode(registry: Collector, accept: str) -> tuple[bytes, str]:
 @lru_cache(maxsize=64)
 def _choose_encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
     try:
-        return choose_encoder(accept)
+        return choose_encoder(_leave_out_less_wanted(accept))
     except Exception:  # noqa: BLE001  # the library raises TypeError for a version such as 1.0/x; who asks like that gets what everybody reads
         return choose_encoder("")
+
+
+def _leave_out_less_wanted(accept: str) -> str:
+    """The header without OpenMetrics where plain text is wanted more, or OpenMetrics not at all (RFC 9110, 12.4.2): the library takes
+    OpenMetrics wherever it stands, and reads no weights."""
+    ranges = [one.strip() for one in accept.split(",")]
+    of_openmetrics = [one for one in ranges if one.lower().startswith(_OPENMETRICS)]
+    weight = max(map(_read_weight, of_openmetrics), default=0.0)
+    others = [one for one in ranges if one not in of_openmetrics]
+    plain = max((_read_weight(one) for one in others if one.lower().startswith("text/plain")), default=0.0)
+    return accept if weight > 0 and weight >= plain else ",".join(others)
+
+
+def _read_weight(media_range: str) -> float:
+    """How much it is wanted, 0 to 1; 1 where that is not said, or not in numbers."""
+    found = _WEIGHT.search(media_range)
+    return float(found[1]) if found else 1.0
 
 
 def write_text(families: Iterable[Family]) -> bytes:

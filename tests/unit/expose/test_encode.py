@@ -68,6 +68,27 @@ def test_what_is_asked_for_is_what_the_library_would_send(accept: str) -> None:
     assert encode(registry, accept) == (theirs(registry), content_type)
 
 
+@pytest.mark.parametrize(
+    ("accept", "is_openmetrics"),
+    [
+        ("application/openmetrics-text;version=1.0.0;q=0, text/plain", False),
+        ("application/openmetrics-text;q=0", False),
+        ("text/plain;version=0.0.4;q=0.9,application/openmetrics-text;version=1.0.0;q=0.1", False),
+        ("application/openmetrics-text;version=1.0.0;q=0.5;escaping=underscores,text/plain;q=0.5", True),
+        ("text/plain;q=0.3,application/openmetrics-text;version=1.0.0", True),
+        ("text/plain;q=0.3,application/openmetrics-text;version=1.0.0;q=many", True),
+        ("*/*,application/openmetrics-text;version=1.0.0;q=0.1", True),
+    ],
+)
+def test_weights_count(accept: str, is_openmetrics: bool) -> None:  # a row of the table
+    """RFC 9110, 12.4.2: what has the weight 0 is not acceptable."""
+    registry = CollectorRegistry()
+    registry.register(Fixed(GaugeMetricFamily("g", "a gauge", 1.5)))
+    body, content_type = encode(registry, accept)
+    assert content_type.startswith("application/openmetrics-text" if is_openmetrics else "text/plain")
+    assert body.endswith(b"# EOF\n") is is_openmetrics
+
+
 @pytest.mark.parametrize("accept", ACCEPTS[:3])
 def test_what_is_not_plain_is_left_to_the_library(accept: str) -> None:
     """A `_created` sample and a unit, neither of which the exporter makes."""
