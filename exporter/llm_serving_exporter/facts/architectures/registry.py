@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts.architectures import dense, embedder, encoder, flagships, hybrid, moe
+from llm_serving_exporter.facts.architectures import embedder
 from llm_serving_exporter.facts.architectures.layer_overrides import restore_keys
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.model.geometry import Geometry
@@ -16,14 +18,9 @@ from llm_serving_exporter.model.snapshot import Absence
 
 Builder = Callable[[Fields], Geometry]
 
-# by model_type; a family's own module says which formulas hold
-BUILDERS: Mapping[str, Builder] = {
-    **dense.BUILDERS,
-    **moe.BUILDERS,
-    **hybrid.BUILDERS,
-    **encoder.BUILDERS,
-    **flagships.BUILDERS,
-}
+# modules beside this one that have `BUILDERS` by model_type: a family's own module says which formulas hold. They are imported one by one
+# until one has the type: all of them stay resident with some 2 MB, of which a server needs little
+_MODULES = ("dense", "moe", "hybrid", "encoder", "flagships")
 # what engines load by the class that a config names, whatever its model_type (vLLM's and SGLang's registries)
 _BY_CLASS: Mapping[str, str] = {
     "LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "MixtralForCausalLM": "mixtral", "Phi3ForCausalLM": "phi3",
@@ -46,6 +43,16 @@ _OUTER_TIES = 5  # from this version of transformers on
 _MOST_LEVELS = 4  # two are usual: thinker_config.text_config
 
 
+@lru_cache(maxsize=256)
+def find_builder(model_type: str) -> Builder | None:
+    """The formulas of a model type; None for one that no formula here covers."""
+    for name in _MODULES:
+        builders: Mapping[str, Builder] = import_module(f"{__package__}.{name}").BUILDERS
+        if model_type in builders:
+            return builders[model_type]
+    return None
+
+
 def geometry(config: Mapping[str, Any]) -> Geometry:
     """The geometry of a parsed config.json. Raises FactsError (architecture_unknown) that names the key and what is missing.
 
@@ -58,7 +65,7 @@ def geometry(config: Mapping[str, Any]) -> Geometry:
             "architectures",
             f"is {said!r}, which drafts for another model; give the config.json of the model that it drafts for",
         )
-    builder = BUILDERS.get(family(fields))
+    builder = find_builder(family(fields))
     if builder is None:
         what = (
             f"model_type is {fields.model_type!r}, which no formula here covers; without one no ceiling is shown"
@@ -92,7 +99,7 @@ def _drop_kinds_of_no_layer(built: Geometry) -> Geometry:
 
 def family(fields: Fields) -> str:
     """The key of the builder: `model_type`, or where none has it what engines take a model of that class for; "" for neither."""
-    if fields.model_type in BUILDERS:
+    if find_builder(fields.model_type) is not None:
         return fields.model_type
     return _BY_CLASS.get(fields.architecture, "")
 
