@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from llm_serving_exporter.errors import FactsError
@@ -29,6 +29,8 @@ from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
 
+# what is shipped beside this module; importlib.resources would have half a megabyte of modules stay for it
+_HERE = Path(__file__).parent
 CONFIG = "config.json"
 # of the built-in catalogue: where its rows were published
 SOURCES = "sources.toml"
@@ -58,10 +60,7 @@ def gpu_catalogue() -> tuple[GpuSpec, ...]:
 
 def model_catalogue() -> models.Catalogue:
     """The built-in catalogue of models, by name. Nothing of it stays in memory: a model is asked for once."""
-    folder = files("llm_serving_exporter.facts").joinpath("catalogue")
-    texts = {
-        place.name: place.read_text(encoding="utf-8") for place in folder.iterdir() if place.name.endswith(".toml")
-    }
+    texts = {place.name: place.read_text(encoding="utf-8") for place in _HERE.joinpath("catalogue").glob("*.toml")}
     sources = tomllib.loads(texts.pop(SOURCES))["sources"]
     return models.Catalogue(list(texts.values()), sources, tomllib.loads)
 
@@ -75,7 +74,7 @@ def own_models(path: str) -> tuple[ModelEntry, ...]:
 
 
 def _shipped(name: str) -> Mapping[str, Any]:
-    return tomllib.loads(files("llm_serving_exporter.facts").joinpath(name).read_text(encoding="utf-8"))
+    return tomllib.loads(_HERE.joinpath(name).read_text(encoding="utf-8"))
 
 
 def hub_cache(environment: Mapping[str, str]) -> str | None:
