@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from importlib import import_module
 from typing import Any
 
 from llm_serving_exporter.errors import FactsError
@@ -18,9 +17,6 @@ from llm_serving_exporter.model.snapshot import Absence
 
 Builder = Callable[[Fields], Geometry]
 
-# modules beside this one that have `BUILDERS` by model_type: a family's own module says which formulas hold. They are imported one by one
-# until one has the type: all of them stay resident with some 2 MB, of which a server needs little
-_MODULES = ("dense", "moe", "hybrid", "encoder", "flagships")
 # what engines load by the class that a config names, whatever its model_type (vLLM's and SGLang's registries)
 _BY_CLASS: Mapping[str, str] = {
     "LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "MixtralForCausalLM": "mixtral", "Phi3ForCausalLM": "phi3",
@@ -43,14 +39,30 @@ _OUTER_TIES = 5  # from this version of transformers on
 _MOST_LEVELS = 4  # two are usual: thinker_config.text_config
 
 
+def _list_builders() -> Iterator[Mapping[str, Builder]]:
+    """Builders by model_type; a family's own module says which formulas hold. A module is imported when none before it has the type: all
+    of them stay resident with some 2 MB, of which a server needs little."""
+    from llm_serving_exporter.facts.architectures import dense
+
+    yield dense.BUILDERS
+    from llm_serving_exporter.facts.architectures import moe
+
+    yield moe.BUILDERS
+    from llm_serving_exporter.facts.architectures import hybrid
+
+    yield hybrid.BUILDERS
+    from llm_serving_exporter.facts.architectures import encoder
+
+    yield encoder.BUILDERS
+    from llm_serving_exporter.facts.architectures import flagships
+
+    yield flagships.BUILDERS
+
+
 @lru_cache(maxsize=256)
 def find_builder(model_type: str) -> Builder | None:
     """The formulas of a model type; None for one that no formula here covers."""
-    for name in _MODULES:
-        builders: Mapping[str, Builder] = import_module(f"{__package__}.{name}").BUILDERS
-        if model_type in builders:
-            return builders[model_type]
-    return None
+    return next((builders[model_type] for builders in _list_builders() if model_type in builders), None)
 
 
 def geometry(config: Mapping[str, Any]) -> Geometry:
