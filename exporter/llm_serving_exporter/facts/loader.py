@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
-from pathlib import Path
+from importlib.resources import files
 from typing import Any, BinaryIO
 
 from llm_serving_exporter.errors import FactsError
@@ -29,8 +29,6 @@ from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
 
-# what is shipped beside this module; importlib.resources would have half a megabyte of modules stay for it
-_HERE = Path(__file__).parent
 CONFIG = "config.json"
 # of the built-in catalogue: where its rows were published
 SOURCES = "sources.toml"
@@ -60,7 +58,10 @@ def gpu_catalogue() -> tuple[GpuSpec, ...]:
 
 def model_catalogue() -> models.Catalogue:
     """The built-in catalogue of models, by name. Nothing of it stays in memory: a model is asked for once."""
-    texts = {place.name: place.read_text(encoding="utf-8") for place in _HERE.joinpath("catalogue").glob("*.toml")}
+    folder = files("llm_serving_exporter.facts").joinpath("catalogue")
+    texts = {
+        place.name: place.read_text(encoding="utf-8") for place in folder.iterdir() if place.name.endswith(".toml")
+    }
     sources = tomllib.loads(texts.pop(SOURCES))["sources"]
     return models.Catalogue(list(texts.values()), sources, tomllib.loads)
 
@@ -74,7 +75,7 @@ def own_models(path: str) -> tuple[ModelEntry, ...]:
 
 
 def _shipped(name: str) -> Mapping[str, Any]:
-    return tomllib.loads(_HERE.joinpath(name).read_text(encoding="utf-8"))
+    return tomllib.loads(files("llm_serving_exporter.facts").joinpath(name).read_text(encoding="utf-8"))
 
 
 def hub_cache(environment: Mapping[str, str]) -> str | None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from importlib.util import find_spec
-from pathlib import Path
+from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 PREFIX = "LLMServing"
@@ -47,9 +47,5 @@ def read_runbook(name: str) -> str:
     return _folder().joinpath(f"{name}.md").read_text(encoding="utf-8")
 
 
-def _folder() -> Path:
-    """Where they are; importlib.resources would have half a megabyte of modules stay for them. A folder that is not there: no such
-    package."""
-    found = find_spec("llm_serving_alerts")
-    places = found.submodule_search_locations if found is not None else None
-    return Path(places[0] if places else "llm_serving_alerts is not installed", "runbooks")
+def _folder() -> Traversable:
+    return resources.files("llm_serving_alerts").joinpath("runbooks")
