@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ParamSpec
+from typing import Concatenate, ParamSpec
 
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
@@ -136,10 +136,20 @@ class ViewCollector(Collector):
 P = ParamSpec("P")
 
 
-def _guarded(part: str, render: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-    """One part's fault must not take the page down."""
+def _guarded(
+    part: str,
+    render: Callable[Concatenate[Families, P], None],
+    families: Families,
+    /,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> None:
+    """One part's fault must not take the page down, and what it added must not be written with the next one's."""
     try:
-        render(*args, **kwargs)
+        try:
+            render(families, *args, **kwargs)
+        finally:
+            families.write_section()
     except Exception:
         log.exception("series of %s could not be rendered; this is a bug, please report it", part)
 
@@ -167,7 +177,6 @@ def _target(
         families.write_section()
         tenants.add_tenants(families, reading)
     cost.add_cost(families, reading, fresh=fresh)
-    families.write_section()
 
 
 def _exporter(families: Families, view: View, setup: Setup) -> None:

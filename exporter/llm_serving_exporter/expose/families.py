@@ -183,13 +183,16 @@ class Families:
             self._lines.setdefault(metric, []).append(text)
 
     def write_section(self) -> None:
-        """Writes the lines of what was added since the last call."""
+        """Writes the lines of what was added since the last call. What cannot be written is gone, and the next section not concerned."""
         if not (self._numbers or self._counts):
             return
-        layout = find_layout(tuple(self._section))
-        texts = layout.write(self._shared, list(map(float, (*self._numbers, *self._counts))))
+        section, shared, numbers, counts = self._section, self._shared, self._numbers, self._counts
+        self._begin_section()
+        layout = find_layout(tuple(section))
+        texts = layout.write(shared, list(map(float, (*numbers, *counts))))
         if texts is None:
-            self._leave_out_wrong()
+            self._leave_out_wrong(section, shared, numbers)
+            self._counts = counts
             self.write_section()
             return
         lines = self._lines
@@ -199,12 +202,10 @@ class Families:
             known = [lines.setdefault(metric, []) for metric in layout.metrics]
         for of_metric, text in zip(known, texts, strict=True):
             of_metric.append(text)
-        self._begin_section()
 
-    def _leave_out_wrong(self) -> None:
-        """Takes out of the section what its metrics cannot have."""
-        section, shared, following, counts = self._section, self._shared, iter(self._numbers), self._counts
-        self._begin_section()
+    def _leave_out_wrong(self, section: list[Element], shared: list[SharedLabels], numbers: list[float]) -> None:
+        """Adds again what its metrics can have. `numbers`: without those of histograms."""
+        following = iter(numbers)
         for one in read_section(section):
             labels = shared[one.place]
             self._turn_to(labels)
@@ -218,7 +219,6 @@ class Families:
             if admitted:
                 self._section += (one.metric, one.own, tuple(admitted)) if one.own else (one.metric,)
                 self._numbers += admitted.values()
-        self._counts = counts
 
     def spool_lines(self) -> None:
         """Compresses what has become much: to be called again and again while a large page is made."""

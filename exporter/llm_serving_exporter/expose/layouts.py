@@ -88,10 +88,10 @@ def _list_lines(added: Added) -> Iterator[_Line]:
         yield _Line(f"{name}_sum", place, (), ())
 
 
-class Layout:
+class SectionLayout:
     """How the lines of one make-up of a section are written."""
 
-    __slots__ = ("_owns", "_pick", "_ranges", "_texts", "metrics")
+    __slots__ = ("_count", "_owns", "_pick", "_ranges", "_texts", "metrics")
 
     def __init__(self, section: tuple[Element, ...]) -> None:
         calls = list(read_section(section))
@@ -104,6 +104,7 @@ class Layout:
         self._ranges = tuple((itemgetter(*places, places[0]), *bounds) for bounds, places in by_range.items())
         lines = [(one.metric, line) for one in calls if one.has_sum is None for line in _list_lines(one)]
         lines += [(one.metric, line) for one in calls if one.has_sum is not None for line in _list_lines(one)]
+        self._count = len(lines)
         # in the order of first use
         metrics: dict[Metric, list[tuple[int, _Line]]] = {one.metric: [] for one in calls}
         for number, (metric, line) in enumerate(lines):
@@ -141,8 +142,11 @@ class Layout:
     def write(self, shared: Sequence[SharedLabels], numbers: Sequence[float]) -> list[str] | None:
         """The lines of each metric; None where one of the numbers is none that its metric can have.
 
-        `shared`: labels by place; `numbers`: floats, those of histograms behind the others.
+        `shared`: labels by place; `numbers`: floats, those of histograms behind the others. Raises ValueError where they are not as many
+        as there are series: each would stand behind another's name.
         """
+        if len(numbers) != self._count:
+            raise ValueError(f"{len(numbers)} numbers for {self._count} series")
         digits = orjson.dumps(numbers)
         if _NOT_FINITE in digits:  # JSON has neither NaN nor infinities
             return None
@@ -162,4 +166,4 @@ class Layout:
 
 
 # threads share it
-find_layout = lru_cache(maxsize=_MOST_KEPT)(Layout)
+find_layout = lru_cache(maxsize=_MOST_KEPT)(SectionLayout)

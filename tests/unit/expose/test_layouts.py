@@ -159,3 +159,14 @@ def test_nothing_added_is_no_page() -> None:
     families.add_by_label(derived.SLO_EVENTS, SharedLabels({}), "slo", {})
     families.write_section()
     assert read(families) == {}
+
+
+@pytest.mark.parametrize("values", [(1.0,), (1.0, 2.0, 3.0)])
+def test_numbers_that_are_not_as_many_as_their_series_stand_behind_no_name(values: tuple[float, ...]) -> None:
+    families, shared = Families(), SharedLabels({"target": "a"})
+    families.add_values(FINISHED, shared, ("reason",), [("stop",), ("length",)], values)
+    families.add_value(RUNNING, shared, 7.0)
+    with pytest.raises(ValueError, match="numbers for 3 series"):
+        families.write_section()
+    families.add_value(RUNNING, shared, 8.0)
+    assert read(families) == {name(RUNNING, target="a"): 8.0}

@@ -41,7 +41,7 @@ _MOST_LEVELS = 4  # two are usual: thinker_config.text_config
 
 def _list_builders() -> Iterator[Mapping[str, Builder]]:
     """Builders by model_type; a family's own module says which formulas hold. A module is imported when none before it has the type: all
-    of them stay resident with some 2 MB, of which a server needs little."""
+    of them stay resident with 1.3 MB, of which a server needs little."""
     from llm_serving_exporter.facts.architectures import dense
 
     yield dense.BUILDERS
