@@ -26,6 +26,7 @@ from tests.pack import (
     cases_tail,
     cases_targets,
     cases_ttft,
+    cases_vanished,
     fleets_node_loss,
     fleets_required,
     records,
@@ -41,7 +42,13 @@ CHECKS: dict[str, tuple[Case, ...]] = {
     "slo": cases_slo.CASES,
     "kv": cases_kv.CASES,
     "tail": cases_tail.CASES,
-    "node_loss": (*cases_n1.CASES, *cases_redundancy.CASES, *cases_rollouts.CASES, *cases_node_lost.CASES),
+    "node_loss": (
+        *cases_n1.CASES,
+        *cases_redundancy.CASES,
+        *cases_rollouts.CASES,
+        *cases_node_lost.CASES,
+        *cases_vanished.CASES,
+    ),
     "cost": (*cases_cost_tokens.CASES, *cases_cost_spend.CASES, *cases_cost_review.CASES),
     "gpu": cases_gpu.CASES,
     "exporter": (
@@ -52,6 +59,7 @@ CHECKS: dict[str, tuple[Case, ...]] = {
         *cases_signals.CASES,
         *cases_exporters.CASES,
         *cases_node_lost.EXPORTER_CASES,
+        *cases_vanished.EXPORTER_CASES,
     ),
 }
 # with how often the rules are evaluated: a baseline of a week is looked at four times a day
