@@ -27,6 +27,8 @@ from tests.support.servers.victoriametrics import VictoriaMetrics, replay
 pytestmark = pytest.mark.e2e
 
 MINUTE, MINUTES = 60.0, 40
+# Prometheus evaluates a group for the first time at some moment within its first interval
+NEVER = "50y"
 SETTINGS = "identity_labels: [cluster, namespace]\n"
 # two say how a scrape treats labels, one that there is an exporter at all
 OWN = ("LLMServingLabelsRenamed", "LLMServingWatchdog", "LLMServingExporterAbsent")
@@ -110,9 +112,12 @@ def test_a_drills_plan_is_the_same(stored: tuple[VictoriaMetrics, float, Path], 
         out.write("# EOF\n")
     make_blocks(source, tmp_path / "data")
     files = rule_files(read_settings(str(folder / "settings.yml"))[0])
-    (tmp_path / "alerts.yml").write_text(files["alerts.yml"])
-    # the rules are there to be asked about; what they make of this history is in it
-    config = {"global": {"evaluation_interval": "1h"}, "rule_files": [str(tmp_path / "alerts.yml")]}
+    # the rules are there to be asked about; what they make of this history is in it. An evaluation between two plans would tell them apart
+    alerts = yaml.safe_load(files["alerts.yml"])
+    for group in alerts["groups"]:
+        group["interval"] = NEVER
+    (tmp_path / "alerts.yml").write_text(yaml.safe_dump(alerts))
+    config = {"rule_files": [str(tmp_path / "alerts.yml")]}
     plans = {}
     with PrometheusServer(tmp_path, yaml.safe_dump(config)) as prometheus:
         for one in CONVENTIONS:
