@@ -63,6 +63,19 @@ def test_one_product_file_makes_the_pipeline_of_a_target() -> None:
     assert makers == ["exporter/llm_serving_exporter/targets/host.py"]
 
 
+def test_frozen_dataclasses_of_the_exporter_share_their_methods() -> None:
+    """`model.frozen` says what they cost else. Errors stand below it; of a simulation's defaults ruff asks for the library's."""
+    librarys = re.compile(r"^from dataclasses import .*\bdataclass\b", re.MULTILINE)
+    found = {
+        path
+        for path in PACKAGE.rglob("*.py")
+        if "@dataclass(frozen=True, slots=True" in read(path) and librarys.search(read(path))
+    }
+    assert {name_of(path) for path in found} == {
+        f"exporter/llm_serving_exporter/{name}" for name in ("errors.py", "sim/prometheus.py")
+    }
+
+
 def test_each_field_of_a_dataclass_has_a_comment_of_its_own() -> None:
     assert [f"{name_of(path)}: {field}" for path in MODULES for field in fields_without_comment(read(path))] == []
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isfinite
 from operator import le
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.histogram import Histogram
 
 # events of a kind that one engine can have counted: a million a second for thirty years

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from llm_serving_exporter.model.frozen import dataclass
 
 _MINOR = re.compile(r"(\d+)\.(\d+)")
 

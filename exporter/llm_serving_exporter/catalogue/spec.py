@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 
 from llm_serving_exporter.catalogue.bounds import MOST_EVENTS, Bounds
 from llm_serving_exporter.catalogue.renames import Formerly
+from llm_serving_exporter.model.frozen import dataclass
 
 PREFIX = "llm_serving_"
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -15,6 +14,7 @@ import requests
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.schema.duration import format_duration
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from http.client import responses
 from typing import Any
 
 from llm_serving_exporter.clients.http import HttpError, HttpSession, Limits
 from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.secret_text import Masker
 from llm_serving_exporter.model.text import on_one_line
 

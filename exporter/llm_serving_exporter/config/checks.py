@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from llm_serving_exporter.config.options import Settings
 from llm_serving_exporter.model.claims import claim_of, shared
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.own_host import is_own_host
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import Target

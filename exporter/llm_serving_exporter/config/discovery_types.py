@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.target import HttpSettings, Target
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from llm_serving_exporter.config.options import file_keys
 from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.schema.document import read_document
 from llm_serving_exporter.schema.problems import Place
 from llm_serving_exporter.schema.reading import mapping

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context

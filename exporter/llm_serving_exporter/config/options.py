@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from llm_serving_exporter.config.limiter import LimiterConfig
@@ -23,6 +22,7 @@ from llm_serving_exporter.config.types import (
     WebConfig,
 )
 from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.keys import Keys, keys_of
 from llm_serving_exporter.schema.kinds import Kind

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.config import columns
 from llm_serving_exporter.config.columns import CONDITION, LABEL, LABEL_VALUE, NUMBER, PROSE, SAMPLE, texts
 from llm_serving_exporter.config.file import ConfigFile
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.snapshot import SHOWS_AN_ENGINE
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.normalise.check import MOST_DIGITS, faults

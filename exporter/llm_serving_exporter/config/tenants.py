@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from llm_serving_exporter.config.option import option
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.tenants import TenantKind, TenantSettings
 from llm_serving_exporter.schema import kinds
 

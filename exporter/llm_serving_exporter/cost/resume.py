@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from enum import Enum
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.kept_cost import KeptCost
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target

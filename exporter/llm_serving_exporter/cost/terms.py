@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from llm_serving_exporter.cost.window import WindowFigures
 from llm_serving_exporter.derive.price import find_price
 from llm_serving_exporter.model.cost import Attribution, EngineTotals, GpuState, TickWork
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.later import Later
 from llm_serving_exporter.model.prices import Price, PriceBook
 from llm_serving_exporter.model.reading import State, TargetReading

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 from llm_serving_exporter.derive import cost
 from llm_serving_exporter.model.cost import EngineTotals, WindowCost
-from llm_serving_exporter.model.frozen import speed_up
+from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.later import Later
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.cost.resume import Resume
 from llm_serving_exporter.errors import CostSnapshotError
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.kept_cost import CostSnapshot
 from llm_serving_exporter.state.boot import read_boot_id
 from llm_serving_exporter.state.cost_folder import CostFolder

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 from llm_serving_exporter.config.types import Config
@@ -23,6 +23,7 @@ from llm_serving_exporter.cost.held import hold_back
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.cost_earlier import BELIEVED_SECONDS, Clocks, list_resumes, read_believed
 from llm_serving_exporter.errors import CostSnapshotError
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.kept_cost import CostSnapshot, KeptCost, Storage, StorageReport
 from llm_serving_exporter.model.reading import View
 from llm_serving_exporter.state.cost_folder import CostFolder, FolderTakenError

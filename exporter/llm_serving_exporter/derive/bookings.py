@@ -6,11 +6,11 @@ would have its tokens with the time of the last tick only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from llm_serving_exporter.derive.busy import LONGEST_PENDING_SECONDS, was_busy
 from llm_serving_exporter.derive.steps import find_decode_field
-from llm_serving_exporter.model.frozen import speed_up
+from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.snapshot import HISTOGRAM_FIELDS, EngineSnapshot, Quality
 from llm_serving_exporter.model.window import EngineWindow, Window
 

@@ -9,12 +9,13 @@ sequences share and read once (cascade attention): each sequence has a context o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from llm_serving_exporter.derive.flops import attention_flops
 from llm_serving_exporter.derive.planning import speculated_tokens
 from llm_serving_exporter.derive.reads import experts_touched, group_token_bytes, kv_read_bytes
 from llm_serving_exporter.derive.roof import Ceiling, Roof, decode_ceiling, decode_ceiling_at
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import AttentionLayers, Span
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.weights import Precision
@@ -48,6 +49,9 @@ class Speculation:
         return 1.0 if self.acceptance is None else speculated_tokens(self.acceptance, self.drafts) or 1.0
 
 
+NO_SPECULATION = Speculation()
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """Decode of one replica, all ranks together. Rates count tokens, those of accepted drafts included."""
@@ -61,7 +65,7 @@ class Bounds:
 
 
 def bound_decode(
-    roof: Roof, batch: float, context_tokens: float, speculation: Speculation = Speculation()
+    roof: Roof, batch: float, context_tokens: float, speculation: Speculation = NO_SPECULATION
 ) -> Bounds | None:
     """Of `batch` sequences over all ranks, `context_tokens` each. None as for `roof.decode_ceiling`."""
     ranks = roof.parallel.data

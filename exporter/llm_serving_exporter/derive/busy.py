@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from llm_serving_exporter.derive import capacity
 from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.roof import Ceiling, Roof
 from llm_serving_exporter.derive.traffic import Work, prefill_flops
 from llm_serving_exporter.model.cost import Efficiency
-from llm_serving_exporter.model.frozen import replace_fields, speed_up
+from llm_serving_exporter.model.frozen import dataclass, replace_fields, speed_up
 from llm_serving_exporter.model.roofline import BusySeconds
 from llm_serving_exporter.model.window import EngineWindow
 

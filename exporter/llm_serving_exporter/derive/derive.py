@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -32,6 +31,7 @@ from llm_serving_exporter.derive.roofline import REST, gather_limits, gather_res
 from llm_serving_exporter.derive.signals import Row, Shown
 from llm_serving_exporter.derive.table import ENGINE_ROWS
 from llm_serving_exporter.model.derived import Derivation, Derived, EngineDerived
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.roofline import Cause, Roofline, Verdict
 from llm_serving_exporter.model.snapshot import Absence, LeftOut, Quality
 from llm_serving_exporter.model.target import Role

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from llm_serving_exporter.model.device import GPU_UUID, GpuIdentity
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.kubelet import DeviceGrant
 
 _BY_UUID = re.compile(rf"({GPU_UUID.pattern})(?P<part>::\d+)?")

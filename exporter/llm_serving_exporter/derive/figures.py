@@ -7,9 +7,10 @@ a circle of figures cannot be written down, Python refuses it with a NameError o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from typing import Any, Generic, TypeVar, overload
+
+from llm_serving_exporter.model.frozen import dataclass
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from llm_serving_exporter.derive.reads import Roof, kv_stored_bytes, weight_held_bytes
+from llm_serving_exporter.model.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 
 from llm_serving_exporter.derive.grants import Grants, NodeGrants
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.kubelet import Worker, WorkerGpus
 from llm_serving_exporter.model.target import Target
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from llm_serving_exporter.derive.device_ids import Device, count_parts, find_device
 from llm_serving_exporter.model.device import GpuIdentity
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.kubelet import ContainerGrants, KubeletReadings
 
 MOST_NAMED = 3  # devices that a reason names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS
@@ -11,7 +11,7 @@ from llm_serving_exporter.derive.figures import Figure, figure, given
 from llm_serving_exporter.derive.lengths import Histories
 from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.devices import DeviceSample
-from llm_serving_exporter.model.frozen import speed_up
+from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.replica import Siblings
 from llm_serving_exporter.model.snapshot import Absence

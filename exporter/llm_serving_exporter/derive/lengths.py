@@ -6,13 +6,13 @@ Engines count since their start. What a window of one's own needs beside the new
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
 from llm_serving_exporter.derive.tail import FEWEST, measure_tail
 from llm_serving_exporter.model.derived import Tail
-from llm_serving_exporter.model.frozen import speed_up
+from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 

@@ -21,7 +21,6 @@ The first row that holds; docs/internals-limiter.md has the table with its reaso
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS as STALLED_AFTER_SECONDS
@@ -31,7 +30,7 @@ from llm_serving_exporter.derive.inputs import SETTINGS, Settings
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
 from llm_serving_exporter.derive.standstill import Standstill, measure_standstill
 from llm_serving_exporter.derive.steps import ITL, busy_ratio
-from llm_serving_exporter.model.frozen import replace_fields, speed_up
+from llm_serving_exporter.model.frozen import dataclass, replace_fields, speed_up
 from llm_serving_exporter.model.roofline import Limiter, Roofline, Source, Verdict
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from llm_serving_exporter.derive.context import estimate_context
 from llm_serving_exporter.derive.figures import figure
@@ -13,7 +13,7 @@ from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
 from llm_serving_exporter.derive.steps import list_step_fields
 from llm_serving_exporter.derive.traffic import Work, measure_work
 from llm_serving_exporter.model.derived import EngineDerived
-from llm_serving_exporter.model.frozen import speed_up
+from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.replica import Siblings
 from llm_serving_exporter.model.roofline import Range

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from llm_serving_exporter.derive.signals import NEVER_SILENT, NO_SENTENCES, NOT_ON_A_FRONT_END
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     GAUGE_FIELDS,

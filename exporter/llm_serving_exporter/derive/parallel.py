@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.target import Target
 

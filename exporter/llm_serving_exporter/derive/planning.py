@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from llm_serving_exporter.model.frozen import dataclass
 
 _MILLION = 1_000_000
 _SECONDS_PER_HOUR = 3600

@@ -6,9 +6,10 @@ Activations are left out: for decode-sized batches they stay in the GPUs' caches
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from llm_serving_exporter.derive.experts import Band, estimate_touched_experts
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import AttentionLayers, Span
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.weights import ModelFacts, Precision

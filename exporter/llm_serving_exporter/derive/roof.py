@@ -8,7 +8,7 @@ live derivation, command line, cost and simulator ask this one module.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import cast
 
@@ -24,7 +24,7 @@ from llm_serving_exporter.derive.reads import (
     weight_held_bytes,
     weight_read_bytes,
 )
-from llm_serving_exporter.model.frozen import speed_up
+from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from llm_serving_exporter.catalogue.bounds import Bounds
 from llm_serving_exporter.catalogue.spec import Metric
 from llm_serving_exporter.derive.figures import Figure
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.roofline import Cause, Range
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role

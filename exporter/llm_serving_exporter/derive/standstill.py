@@ -6,7 +6,6 @@ A silence alone is none: a prefill of 128 Ki tokens takes tens of seconds in whi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from llm_serving_exporter.catalogue.standstill import (
     GIVEN_UP_FROM,
@@ -20,7 +19,7 @@ from llm_serving_exporter.derive.figures import figure
 from llm_serving_exporter.derive.inputs import EARLIER, TARGET_WINDOW, TICK, WINDOW
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
 from llm_serving_exporter.model.derived import EngineDerived
-from llm_serving_exporter.model.frozen import speed_up
+from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Quality
 from llm_serving_exporter.model.window import EngineWindow, Window
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.roof import Roof
@@ -14,7 +13,7 @@ from llm_serving_exporter.derive.steps import (
     count_steps,
     drafts_per_sequence_step,
 )
-from llm_serving_exporter.model.frozen import speed_up
+from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.roofline import Range, Steps
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.derive import devices
@@ -16,6 +16,7 @@ from llm_serving_exporter.model.dcgm import DcgmReadings
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, TargetGpus
 from llm_serving_exporter.model.later import Unchanged
 from llm_serving_exporter.model.reading import TargetReading

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
 from llm_serving_exporter.config.types import DcgmConfig
 from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.samples import Samples
 from llm_serving_exporter.parse.page import PageParser

@@ -7,10 +7,11 @@ A kubelet that has just started lists no pod at all, then those of its own files
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from llm_serving_exporter.derive.grants import NodeGrants, keep_parts
 from llm_serving_exporter.model.device import GpuIdentity
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.kubelet import ContainerGrants, KubeletReadings, Worker
 from llm_serving_exporter.model.target import Target
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from llm_serving_exporter.config.checks import MOST_TARGETS, SHARE_THEM, holds_target
 from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import Target
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from llm_serving_exporter.clock import LONGEST_WAIT_SECONDS, elapsed_seconds
@@ -19,6 +19,7 @@ from llm_serving_exporter.config.places import FoundBy
 from llm_serving_exporter.discovery.listed import Listed, read_list
 from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.page import Refusal
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.schema.context import Host

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from llm_serving_exporter.config.groups import read_group
 from llm_serving_exporter.config.places import FoundBy, list_places
 from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.schema.context import Host
 from llm_serving_exporter.schema.problems import Place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from llm_serving_exporter.clock import elapsed_seconds
@@ -21,6 +21,7 @@ from llm_serving_exporter.discovery.http_sd import SectionHttp
 from llm_serving_exporter.discovery.merging import merge_targets
 from llm_serving_exporter.discovery.section import Section, SectionReading
 from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import PodState, WaitingPod
 from llm_serving_exporter.model.shard import Shard

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.text import escape_label_value
 
 # a p99 of which more than this share lies above the top finite edge of the histogram is only known to be "at least" that edge

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean, median
 
 from llm_serving_exporter.clients.prometheus import Series
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.drill.course import CLIPPED_ABOVE, Baseline, Course, Reading
+from llm_serving_exporter.model.frozen import dataclass
 
 
 def make_reading(

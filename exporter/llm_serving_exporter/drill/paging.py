@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.drill.course import Course, Reading, Sighting
 from llm_serving_exporter.drill.measures import find_longest_span, readings_since_loss
+from llm_serving_exporter.model.frozen import dataclass
 
 
 class Arrival(StrEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from llm_serving_exporter.clients.json_api import ApiError
@@ -25,6 +25,7 @@ from llm_serving_exporter.drill.paging import hold_is_over
 from llm_serving_exporter.drill.plan import make_plan
 from llm_serving_exporter.drill.progress import find_bound_reached, find_excess_loss, format_progress
 from llm_serving_exporter.drill.verdict import judge
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.render.numbers import span
 
 _PROGRESS_SECONDS = 5.0

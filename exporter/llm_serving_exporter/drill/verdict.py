@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import sqrt
 
 from llm_serving_exporter.drill.course import RESTORE, TRIGGER, Course, Phase
 from llm_serving_exporter.drill.measures import find_recovery
 from llm_serving_exporter.drill.paging import Arrival, Paged, judge_alerts
 from llm_serving_exporter.model.drill import Verdict
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.render.numbers import count, share, span
 
 # below that many events the share of bad ones says little: the alerts on objectives want as many

@@ -7,7 +7,7 @@ import platform
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Concatenate, ParamSpec
 
 from prometheus_client.metrics_core import Metric as Family
@@ -21,6 +21,7 @@ from llm_serving_exporter.expose.identity import NO_PLACES, LabelBook, list_own_
 from llm_serving_exporter.expose.labels import NO_LABELS
 from llm_serving_exporter.model.cost import Attribution
 from llm_serving_exporter.model.drill import Verdict
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kept_cost import StorageReport
 from llm_serving_exporter.model.mode import Mode

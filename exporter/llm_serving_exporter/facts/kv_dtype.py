@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +10,7 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.architectures.registry import family, language
 from llm_serving_exporter.facts.quantisation import settings
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import WeightFormat
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from llm_serving_exporter.model.frozen import dataclass
 
 BUILT_IN = "built-in catalogue"
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Generic, Protocol, TypeVar
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.near_names import nearest
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.snapshot import Absence
 
 LONGEST = 4096  # as a path; a name alone is far shorter

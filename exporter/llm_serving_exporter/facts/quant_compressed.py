@@ -6,11 +6,11 @@ lm_head is a Linear like others here: where "Linear" is a target and `ignore` do
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.quant_names import Patterns, compiled, matches
 from llm_serving_exporter.facts.quant_settings import Scheme, Settings
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import Module
 from llm_serving_exporter.model.weights import Precision, WeightFormat
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.fields import LARGEST
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import Module
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import WeightFormat

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -22,6 +21,7 @@ from llm_serving_exporter.facts.quant_integer import auto_round, awq, gptq
 from llm_serving_exporter.facts.quant_names import names
 from llm_serving_exporter.facts.quant_quark import quark
 from llm_serving_exporter.facts.quant_settings import Scheme, Settings
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import Geometry, Module, Part
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import WeightFormat

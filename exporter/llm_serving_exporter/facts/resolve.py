@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from llm_serving_exporter.errors import FactsError
@@ -23,6 +23,7 @@ from llm_serving_exporter.facts.architectures.registry import geometry, language
 from llm_serving_exporter.facts.fields import LARGEST
 from llm_serving_exporter.facts.model_files import ModelEntry, ModelFiles
 from llm_serving_exporter.facts.quant_settings import Settings
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.snapshot import Absence

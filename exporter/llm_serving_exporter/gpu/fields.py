@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from llm_serving_exporter.gpu.calls import INVALID_ARGUMENT, NOT_SUPPORTED, Device, classify_refusal
 from llm_serving_exporter.gpu.counters import Totals
+from llm_serving_exporter.model.frozen import dataclass
 
 MEMORY_TEMPERATURE = (82, 0)  # degrees Celsius, unsigned
 PCIE_BYTES = {"tx": (197, 0), "rx": (198, 0)}  # bytes since the driver loaded, protocol overhead included; may wrap

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from llm_serving_exporter.gpu.calls import NO_DATA, NO_WINDOW, NOT_SUPPORTED, Nvml, NvmlCallError, classify_refusal
 from llm_serving_exporter.model.device import BusySource, BusyTime
+from llm_serving_exporter.model.frozen import dataclass
 
 METRICS = {"sm_activity_ratio": 2, "tensor_activity_ratio": 5, "dram_bandwidth_ratio": 10}  # percent
 # share of time in which anything ran, percent

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from llm_serving_exporter.gpu.calls import Device
 from llm_serving_exporter.model.device import GpuIdentity
+from llm_serving_exporter.model.frozen import dataclass
 
 HERTZ_PER_MEGAHERTZ = 1e6
 CLOCK_SM, CLOCK_MEMORY = 1, 2  # nvmlClockType_t

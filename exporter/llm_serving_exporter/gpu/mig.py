@@ -7,12 +7,13 @@ holes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.gpu.calls import Device, Nvml, NvmlCallError
 from llm_serving_exporter.gpu.inventory import read_memory
 from llm_serving_exporter.model.device import GpuIdentity, MigInstance
+from llm_serving_exporter.model.frozen import dataclass
 
 # NVIDIA MIG user guide, supported profiles: a GPU of at most 7 instances (A100, H100, H200, B200) has 8 memory slices,
 # one of at most 4 (A30) has 4. Others are not known here: no share is computed.

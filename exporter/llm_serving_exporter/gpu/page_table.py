@@ -7,10 +7,11 @@ no reading looks like. What is said here of a field holds for all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from math import inf, isfinite, isnan
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.samples import Samples, SeriesKey
 from llm_serving_exporter.model.snapshot import Absence
 

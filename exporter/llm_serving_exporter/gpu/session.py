@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from llm_serving_exporter.errors import GpuError
@@ -27,6 +27,7 @@ from llm_serving_exporter.gpu.fields import FieldReader
 from llm_serving_exporter.gpu.inventory import read_identity
 from llm_serving_exporter.gpu.reading import Processes, complete_reading, read_gpu, read_instance
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading
+from llm_serving_exporter.model.frozen import dataclass
 
 # more than any node has; a count beyond is a broken answer
 GPUS_MAX = 64

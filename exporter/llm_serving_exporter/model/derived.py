@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from llm_serving_exporter.model.cost import TickWork
-from llm_serving_exporter.model.frozen import speed_up
+from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.histogram import Quantile
 from llm_serving_exporter.model.roofline import BusySeconds, Cause, Range, Roofline, Verdict
 from llm_serving_exporter.model.snapshot import Absence, LeftOut, Quality

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from llm_serving_exporter.model.attempt import Attempt
+from llm_serving_exporter.model.frozen import dataclass
 
 # NVIDIA MIG user guide, supported profiles: cards with 8 memory slices have 7 compute slices (A100, H100, H200, B200), those with 4 have 4
 _COMPUTE_SLICES = {8: 7, 4: 4}

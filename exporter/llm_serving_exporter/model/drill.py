@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Role
 

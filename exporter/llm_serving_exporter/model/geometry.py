@@ -6,8 +6,10 @@ Counts only; bytes come with the weight formats (model/weights.py). Formulas: ea
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
+
+from llm_serving_exporter.model.frozen import dataclass
 
 
 class Part(StrEnum):

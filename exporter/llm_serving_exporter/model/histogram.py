@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 from operator import add, sub
 from typing import NamedTuple
 
-from llm_serving_exporter.model.frozen import speed_up
+from llm_serving_exporter.model.frozen import dataclass, speed_up
 
 
 class Quantile(NamedTuple):

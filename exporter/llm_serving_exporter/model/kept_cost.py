@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from llm_serving_exporter.model.cost import EngineTotals
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.identity import Identity
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from llm_serving_exporter.model.attempt import Attempt
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.pools import NOWHERE, NodePlace
 
 

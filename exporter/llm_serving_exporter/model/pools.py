@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from llm_serving_exporter.model.frozen import dataclass
 
 
 class PoolKind(StrEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from llm_serving_exporter.errors import FactsError
@@ -13,7 +13,7 @@ from llm_serving_exporter.model.derived import Derivation, Derived
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.drill import DrillResult
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.frozen import speed_up
+from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.hardware import GpuPeaks, TargetGpus
 from llm_serving_exporter.model.kubelet import WorkerGpus
 from llm_serving_exporter.model.pod import PodState, WaitingPod

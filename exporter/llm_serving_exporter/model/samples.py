@@ -7,7 +7,8 @@ object of its own that consecutive pages share: what is computed from it once se
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from llm_serving_exporter.model.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.identity import Identity, is_same_pod
 from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.pools import NodePlace

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from llm_serving_exporter.model.frozen import dataclass
 
 if TYPE_CHECKING:  # --help knows the kinds of tenants, and needs no snapshot
     from llm_serving_exporter.model.snapshot import Absence

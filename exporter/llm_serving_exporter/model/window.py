@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 
 from llm_serving_exporter.model.devices import DeviceSample
-from llm_serving_exporter.model.frozen import speed_up
+from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.histogram import Grown, Histogram
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 

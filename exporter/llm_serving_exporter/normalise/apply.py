@@ -7,12 +7,12 @@ out once into a Plan and kept while the layout stays the same object; a page the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.samples import Layout, Samples
 from llm_serving_exporter.model.snapshot import (

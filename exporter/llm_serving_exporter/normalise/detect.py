@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.samples import Layout, SeriesKey
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.normalise.index import spellings

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import isfinite
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.samples import Layout, SeriesKey
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.normalise.mapping import Row, Runtime

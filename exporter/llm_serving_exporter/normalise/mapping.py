@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.samples import SeriesKey
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.target import Role

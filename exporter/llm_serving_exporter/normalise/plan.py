@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.samples import Layout
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,

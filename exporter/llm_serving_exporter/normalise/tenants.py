@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.samples import Layout, SeriesKey
 from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.model.tenants import TENANT_FIELDS, TenantKind

@@ -8,9 +8,10 @@ written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from urllib.parse import urlsplit
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality

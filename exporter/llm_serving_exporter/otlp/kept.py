@@ -6,8 +6,8 @@ import json
 import zlib
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.otlp.reading import Buckets, Labels, Value
 
 

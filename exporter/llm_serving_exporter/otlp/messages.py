@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +10,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
 
 from llm_serving_exporter import __version__
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.otlp import gen_ai
 from llm_serving_exporter.otlp.reading import Buckets, Form, Labels, Reading, Value
 from llm_serving_exporter.otlp.units import find_unit

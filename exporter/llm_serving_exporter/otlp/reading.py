@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 from prometheus_client.metrics_core import Metric as Family
+
+from llm_serving_exporter.model.frozen import dataclass
 
 _PAIR = r'\w+="(?:[^"\\]|\\.)*"'
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')

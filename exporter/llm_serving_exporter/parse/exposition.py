@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.samples import SeriesKey
 from llm_serving_exporter.parse.fault import explain_comment, explain_sample
 from llm_serving_exporter.parse.grammar import METRIC_TYPES, OPENMETRICS, TEXT, LabelBody, read_body, unquote_name

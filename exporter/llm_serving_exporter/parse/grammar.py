@@ -11,9 +11,9 @@ wrongly (gh-106052).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.text import has_address
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*+"

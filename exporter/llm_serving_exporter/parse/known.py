@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass
 from itertools import compress
 from threading import Lock
 from weakref import WeakValueDictionary
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.samples import Layout
 from llm_serving_exporter.parse.exposition import ParsedPage
 from llm_serving_exporter.parse.grammar import NUMBER

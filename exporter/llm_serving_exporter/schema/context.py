@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.problems import Place
 from llm_serving_exporter.schema.reading import value

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from enum import Enum
 from math import nan
 from typing import Generic, TypeVar
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.text import has_control_characters
 from llm_serving_exporter.schema.duration import format_duration, parse_duration
 from llm_serving_exporter.schema.problems import InvalidValueError, did_you_mean, listed, shown

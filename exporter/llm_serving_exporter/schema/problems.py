@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from difflib import get_close_matches
 
 from llm_serving_exporter.errors import LLMServingExporterError, Problem
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.secret_text import hide_credentials
 
 SHOWN_CHARACTERS = 60

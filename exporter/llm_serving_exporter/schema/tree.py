@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from llm_serving_exporter.model.frozen import dataclass
 
 # Our deepest setting is 6 levels down. The bound keeps hostile nesting from exhausting the stack.
 DEEPEST_LEVEL = 32

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.own_host import is_own_host
 from llm_serving_exporter.schema.kinds import URL_PATH, Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, shown
@@ -42,6 +42,16 @@ class Address:
         """host:port, with the own host name for a local server: two sidecars never share an identity."""
         host = host_name if self.is_local(host_name) else self.host
         return f"{_bracketed(host)}:{self.port}"
+
+
+def encode_host(host: str) -> str | bytes:
+    """What `getaddrinfo` is to be asked: of text, even of ASCII, it would load Python's tables of Unicode for domain names (0.3 MB).
+
+    A name that needs them, or has an empty or too long label, stays text: then it raises UnicodeError for what is none.
+    """
+    # as its codec takes ASCII for what it is (RFC 3490, 4.1)
+    plain = host.isascii() and all(0 < len(label) < 64 for label in host.removesuffix(".").split("."))
+    return host.encode("ascii") if plain else host
 
 
 def _bracketed(host: str) -> str:

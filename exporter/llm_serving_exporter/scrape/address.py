@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from urllib.parse import quote, urljoin, urlsplit
 
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.scrape.failure import ScrapeError, quote_first_line
 
 _PORTS = {"http": 80, "https": 443}

@@ -6,12 +6,12 @@ import base64
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from stat import S_ISREG
 
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.files.watched import Stamp, Watched, stamp_file
 from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.secret_text import Masker
 from llm_serving_exporter.model.target import HttpSettings, Secret
 from llm_serving_exporter.scrape.failure import ScrapeError

@@ -11,10 +11,9 @@ import io
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
-from llm_serving_exporter.model.frozen import speed_up
+from llm_serving_exporter.model.frozen import dataclass, speed_up
 
 # 200, and lines of visible ASCII, none of which goes on with the next one
 _USUAL = re.compile(rb"HTTP/1\.1 200(?: [\x20-\x7e]*)?\r\n((?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e]*\r\n)*)\r\n")

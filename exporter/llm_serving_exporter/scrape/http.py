@@ -7,12 +7,12 @@ import re
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.target import HttpSettings
 from llm_serving_exporter.scrape.address import encode_request_target, parse_base_url, resolve_redirect

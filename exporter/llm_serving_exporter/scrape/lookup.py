@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from llm_serving_exporter.clock import elapsed_seconds
+from llm_serving_exporter.schema.url import encode_host
 from llm_serving_exporter.scrape.waits import FutureWait
 
 # (family, kind, protocol, canonical name, address), as `getaddrinfo` gives them
@@ -31,7 +32,11 @@ _MOST_KEPT = 4096
 
 def get_addresses(host: str, port: int) -> Found:
     """As the system's resolver says. Raises OSError or UnicodeError."""
-    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return _ask_system(host, port)
+
+
+def _ask_system(host: str, port: int, flags: int = 0) -> Found:
+    return socket.getaddrinfo(encode_host(host), port, type=socket.SOCK_STREAM, flags=flags)
 
 
 class Resolver:
@@ -53,7 +58,7 @@ class Resolver:
         """The addresses of a host; None where nobody answers within so many seconds. Raises OSError or UnicodeError."""
         try:
             # an address needs nobody to ask
-            return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+            return _ask_system(host, port, socket.AI_NUMERICHOST)
         except (OSError, UnicodeError):
             pass
         future = self._submit((host, port))

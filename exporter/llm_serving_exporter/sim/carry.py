@@ -7,10 +7,11 @@ server that never restarted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Context, Decimal
 
 from prometheus_client.utils import floatToGoString
+
+from llm_serving_exporter.model.frozen import dataclass
 
 _COUNTED_TYPES = frozenset({"counter", "histogram", "summary"})
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.sim.recording import Recording
 from llm_serving_exporter.sim.timeline import Position, Timeline
 

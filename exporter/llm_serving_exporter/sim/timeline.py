@@ -6,9 +6,9 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.sim.carry import Carry
 from llm_serving_exporter.sim.recording import Recording
 

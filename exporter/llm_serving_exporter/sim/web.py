@@ -6,10 +6,11 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
+
+from llm_serving_exporter.model.frozen import dataclass
 
 # As vLLM 0.32 answers GET /metrics whatever the Accept header says (recorded in tests/captures).
 METRICS_CONTENT_TYPE = "text/plain; version=1.0.0; charset=utf-8"

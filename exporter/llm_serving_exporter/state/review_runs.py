@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 import logging
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from llm_serving_exporter.errors import ReviewRunsError
 from llm_serving_exporter.files.leftovers import sweep_leftovers
 from llm_serving_exporter.files.written import write_atomically
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.state.json_values import LARGEST_FILE_BYTES, describe_cause, parse_unix_seconds
 
 log = logging.getLogger("llm_serving_exporter.review")

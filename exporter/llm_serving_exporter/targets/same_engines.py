@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from llm_serving_exporter.derive.falls import read_counts
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Snapshot

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Protocol
+
+from llm_serving_exporter.model.frozen import dataclass
 
 PLAIN = "text/plain; charset=utf-8"
 

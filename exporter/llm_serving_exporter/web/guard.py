@@ -12,11 +12,11 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.files.watched import Watched
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.web.auth import PasswordCheck, credentials
 from llm_serving_exporter.web.exchange import Request, plain
 from llm_serving_exporter.web.expiry import read_expiry

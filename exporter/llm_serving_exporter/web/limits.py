@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from llm_serving_exporter.model.frozen import dataclass
 
 # of the descriptors that the process may open, the web server takes this share at most: targets, files and discovery need the rest
 DESCRIPTOR_SHARE = 4

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Sequence
 
 from llm_serving_exporter.errors import ListenError
+from llm_serving_exporter.schema.url import encode_host
 
 FLAG = "--web.listen-address"
 # whoever finds it full tries again one second later, a scraper among a crowd too; the kernel has a bound of its own (net.core.somaxconn)
@@ -80,7 +81,7 @@ def _everywhere(port: int) -> socket.socket:
 
 
 def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    found = socket.getaddrinfo(encode_host(host), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     # a name with both families listens where clients without IPv6 find it, as Go's net.Listen does
     family, _, _, _, where = min(found, key=lambda entry: entry[0] is not socket.AF_INET)
     # a link-local address carries its scope in two more members, which bind needs

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from llm_serving_exporter.errors import ConfigError
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.document import read_document
 from llm_serving_exporter.schema.keys import key, keys_of, list_reader, names_of, read_keys

@@ -1,12 +1,15 @@
-"""Sped-up dataclasses behave as dataclasses do; the reference is the standard library's own."""
+"""Dataclasses with shared methods, and sped-up ones, behave as dataclasses do; the reference is the standard library's own."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 import inspect
+import math
 import pickle
-from dataclasses import FrozenInstanceError, dataclass, field
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, InitVar, dataclass, field
+from typing import Any, ClassVar
 
 import pytest
 
@@ -136,3 +139,196 @@ class Child(Plain):
 def test_other_classes_are_refused(cls: type) -> None:
     with pytest.raises(TypeError, match=cls.__name__):
         speed_up(cls)
+
+
+def define(make: Any) -> dict[str, Any]:
+    """The same classes by another `dataclass`."""
+
+    @make(frozen=True, slots=True)
+    class Point:
+        """Has a docstring."""
+
+        kinds: ClassVar[int] = 3
+        x: float
+        y: float = 2.0
+        many: list[int] = field(default_factory=list)
+        hidden: int = field(default=7, repr=False, compare=False)
+        unhashed: list[int] = field(default_factory=list, hash=False, kw_only=True)
+        made: float = field(init=False, default=0.5)
+
+        @property
+        def length(self) -> float:
+            return math.hypot(self.x, self.y)
+
+    @make(frozen=True, slots=True)
+    class Alone:
+        one: Any = None
+
+    @make(frozen=True, slots=True)
+    class Empty:
+        pass
+
+    @make(frozen=True, slots=True, eq=False)
+    class Same:
+        one: Any = None
+
+    @make(frozen=True, slots=True, kw_only=True, weakref_slot=True)
+    class ByKey:
+        one: Any = None
+        two: int
+
+    @make(frozen=True, slots=True)
+    class Own:
+        one: Any = None
+
+        def __repr__(self) -> str:
+            return "own"
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Own)
+
+    @make(frozen=True, slots=True)
+    class Hashed:
+        one: Any = None
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __hash__(self) -> int:
+            return 5
+
+    @make(frozen=True, slots=True)
+    class Derived(Alone):
+        two: int = 2
+
+    class Open(Alone):
+        """Is no dataclass itself."""
+
+    @make(slots=True)
+    class Thawed:
+        one: Any = None
+
+    @make(frozen=True)
+    class Loose:
+        one: Any = None
+
+    @make(frozen=True, slots=True, order=True)
+    class Ordered:
+        one: Any = None
+
+    @make
+    class Bare:
+        one: Any = None
+
+    found = {name: made for name, made in locals().items() if isinstance(made, type)}
+    for made in found.values():
+        made.__qualname__ = made.__name__
+    return found
+
+
+LIBRARYS, OURS = define(dataclass), define(frozen.dataclass)
+NAN = math.nan
+
+LOOKS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "repr": lambda of: [
+        repr(of["Point"](1.0, unhashed=[2])),
+        repr(of["Own"]()),
+        repr(of["Empty"]()),
+        repr(of["Derived"](1)),
+    ],
+    "repr of what holds itself": lambda of: repr(hold_itself(of["Alone"])),
+    "equal": lambda of: [of["Point"](1.0) == of["Point"](1.0, 2.0), of["Point"](1.0) == of["Point"](1.0, 3.0)],
+    "not compared": lambda of: of["Point"](1.0, hidden=1) == of["Point"](1.0, hidden=2),
+    "unlike": lambda of: [
+        of["Alone"](1) == of["Derived"](1),
+        of["Alone"](1) == 1,
+        of["Alone"](1) != of["Alone"](1),
+        of["Alone"](1) == of["Open"](1),
+    ],
+    "NaN is itself": lambda of: [of["Alone"](NAN) == of["Alone"](NAN), of["Point"](NAN) == of["Point"](NAN)],
+    "another NaN": lambda of: of["Alone"](NAN) == of["Alone"](float("nan")),
+    "nothing to compare": lambda of: [of["Empty"]() == of["Empty"](), hash(of["Empty"]()) == hash(of["Empty"]())],
+    "by identity": lambda of: [of["Same"](1) == of["Same"](1), of["Same"].__hash__ is object.__hash__],
+    "of its own": lambda of: [
+        of["Own"](1) == of["Own"](2),
+        hash(of["Own"](1)) == hash(of["Own"](1)),
+        hash(of["Hashed"]()),
+    ],
+    "hash": lambda of: [hash(of["Alone"]("a")) == hash(of["Alone"]("a")), hash(of["Alone"](1)) == hash(of["Alone"](2))],
+    "as keys": lambda of: len({of["ByKey"](two=1), of["ByKey"](two=1), of["ByKey"](two=2)}),
+    "derived": lambda of: [
+        of["Derived"](1) == of["Derived"](1),
+        len({of["Derived"](1), of["Derived"](1)}),
+        dataclasses.astuple(of["Derived"](1)),
+    ],
+    "set": lambda of: [
+        set_and_delete(of[name](*values), "one", 3)
+        for name, values in (("Alone", ()), ("Thawed", ()), ("Loose", ()), ("Derived", ()))
+    ],
+    "set what is no field": lambda of: set_and_delete(of["Loose"](), "three", 3),
+    "fields": lambda of: [(one.name, one.init, one.repr, one.kw_only) for one in dataclasses.fields(of["Point"])],
+    "asdict": lambda of: dataclasses.asdict(of["Point"](1.0, many=[1])),
+    "replace": lambda of: dataclasses.asdict(dataclasses.replace(of["Point"](1.0, unhashed=[1]), y=5.0)),
+    "signature": lambda of: [
+        [*inspect.signature(of[name]).parameters] for name in ("Point", "Alone", "Empty", "ByKey", "Derived")
+    ],
+    "kinds of arguments": lambda of: [one.kind for one in inspect.signature(of["Point"]).parameters.values()],
+    "match": lambda of: [of[name].__match_args__ for name in of if name != "Open"],
+    "slots": lambda of: [getattr(of[name], "__slots__", None) for name in of],
+    "docstring": lambda of: of["Point"].__doc__,
+    "of the class": lambda of: [of["Point"].kinds, of["Point"](3.0, 4.0).length],
+    "order": lambda of: of["Ordered"](1) < of["Ordered"](2),
+    "parameters": lambda of: [of[name].__dataclass_params__.frozen for name in of],
+    "deep copy": lambda of: dataclasses.asdict(copy.deepcopy(of["Point"](1.0, many=[1], unhashed=[2]))),
+    "state": lambda of: of["Point"](1.0).__getstate__(),
+    "defaults are made anew": lambda of: of["Point"](1.0).many is of["Point"](1.0).many,
+}
+FAULTS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "too few": lambda of: of["Point"](),
+    "too many": lambda of: of["Alone"](1, 2),
+    "not known": lambda of: of["Alone"](two=2),
+    "by place": lambda of: of["ByKey"](1),
+    "not hashable": lambda of: hash(of["Point"](1.0)),
+    "not hashable, thawed": lambda of: hash(of["Thawed"]()),
+    "of no order": lambda of: of["Alone"](1) < of["Alone"](2),
+}
+
+
+def hold_itself(cls: Any) -> Any:
+    held: list[Any] = []
+    held.append(cls(held))
+    return held[0]
+
+
+def set_and_delete(one: Any, name: str, value: object) -> list[str]:
+    """What each of them says."""
+    said = []
+    for act in (lambda: setattr(one, name, value), lambda: delattr(one, name)):
+        try:
+            act()  # type: ignore[no-untyped-call]
+            said.append("done")
+        except (AttributeError, FrozenInstanceError) as error:
+            said.append(f"{type(error).__name__}: {error}")
+    return said
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_shared_methods_do_what_the_librarys_do(look: str) -> None:
+    assert LOOKS[look](OURS) == LOOKS[look](LIBRARYS)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_the_library_refuses_is_refused(fault: str) -> None:
+    with pytest.raises(TypeError) as expected:
+        FAULTS[fault](LIBRARYS)
+    with pytest.raises(TypeError) as refused:
+        FAULTS[fault](OURS)
+    assert str(refused.value).replace("define.<locals>.", "") == str(expected.value).replace("define.<locals>.", "")
+
+
+def test_an_initvar_is_refused() -> None:
+    with pytest.raises(TypeError, match="InitVar"):
+
+        @frozen.dataclass(frozen=True, slots=True)
+        class Taking:
+            given: InitVar[int]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.schema.problems import InvalidValueError
-from llm_serving_exporter.schema.url import parse_url
+from llm_serving_exporter.schema.url import encode_host, parse_url
 
 
 @pytest.mark.parametrize(
@@ -113,3 +113,33 @@ def test_local_servers_have_the_own_host_name(text: str, local: bool) -> None:
 
 def test_a_remote_ipv6_name_keeps_its_brackets() -> None:
     assert parse_url("http://[2001:db8::1]:8000").name("pod-7") == "[2001:db8::1]:8000"
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "a",
+        "a.b",
+        "a.b.",
+        "a..b",
+        ".a",
+        "a.",
+        "a..",
+        ".",
+        "",
+        "x" * 63,
+        "x" * 64,
+        f"{'x' * 63}.{'y' * 64}",
+        "::1",
+        "fe80::1%eth0",
+        "127.0.0.1",
+        "a_b-c",
+    ],
+)
+def test_a_host_that_is_encoded_is_what_pythons_codec_makes_of_it(host: str) -> None:
+    try:
+        expected: bytes | str = host.encode("idna")
+    except UnicodeError:
+        expected = host
+    assert encode_host(host) in (expected, host)
+    assert (encode_host(host) == host) == (expected == host or not host)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from llm_serving_exporter.derive import planning
 from llm_serving_exporter.derive import roof as roofs
@@ -14,6 +14,7 @@ from llm_serving_exporter.derive.memory import CHECKPOINT_BELIEVED_WITHIN_RATIO
 from llm_serving_exporter.derive.reads import choose_rate
 from llm_serving_exporter.derive.refusals import list_refusals
 from llm_serving_exporter.derive.roof import Ceiling, Roof
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.weights import ModelFacts, Precision
 from llm_serving_exporter.render.numbers import size

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.hardware import Parallel
 
 _OFF = ("false", "0", "no", "off")

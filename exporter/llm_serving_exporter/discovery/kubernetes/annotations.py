@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from llm_serving_exporter.config.target_kinds import MODEL_NAME, ROLE, runtime_kind
 from llm_serving_exporter.discovery.kubernetes.records import PodRecord
 from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.kinds import Kind

@@ -6,7 +6,6 @@ import json
 import logging
 import socket
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from lightkube.core.exceptions import ConfigError as ClientConfigError
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.secret_text import Masker
 from llm_serving_exporter.model.text import on_one_line
 

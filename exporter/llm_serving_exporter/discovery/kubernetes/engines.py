@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from llm_serving_exporter.discovery.kubernetes.annotations import Wishes
 from llm_serving_exporter.discovery.kubernetes.records import ContainerRecord, PodRecord
 from llm_serving_exporter.discovery.kubernetes.stacks import NO_PAGE_NAME, PAGE_NAME, PORT_NAMES, SIDECARS, Stack
+from llm_serving_exporter.model.frozen import dataclass
 
 # https://kubernetes.io/docs/reference/labels-annotations-taints/#kubectl-kubernetes-io-default-container
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from llm_serving_exporter.discovery.kubernetes.annotations import read_scrape
 from llm_serving_exporter.discovery.kubernetes.records import PodRecord
+from llm_serving_exporter.model.frozen import dataclass
 
 # https://github.com/kubernetes-sigs/lws/blob/060ab4d/api/leaderworkerset/v1/leaderworkerset_types.go
 LWS_NAME = "leaderworkerset.sigs.k8s.io/name"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from llm_serving_exporter.discovery.kubernetes.api import ApiError, describe_error
 from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -19,6 +18,7 @@ from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.discovery.kubernetes.api import Api, ApiError, SilentError, describe_error
 from llm_serving_exporter.discovery.kubernetes.listing import Listing
 from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.frozen import dataclass
 
 log = logging.getLogger("llm_serving_exporter.discovery")
 

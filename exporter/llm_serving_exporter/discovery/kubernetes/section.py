@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -37,6 +37,7 @@ from llm_serving_exporter.discovery.kubernetes.targets import (
 )
 from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import PodState
 from llm_serving_exporter.model.pools import NodePlace

@@ -7,12 +7,12 @@ cmd/gpu-kubelet-plugin/deviceinfo.go.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import msgspec
 
 from llm_serving_exporter.discovery.kubernetes.listing import Listing
 from llm_serving_exporter.discovery.kubernetes.mirror import Connect, Mirror
+from llm_serving_exporter.model.frozen import dataclass
 
 DRIVER = "gpu.nvidia.com"
 UUID = "uuid"

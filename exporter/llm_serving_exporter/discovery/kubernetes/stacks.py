@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.target import Role
 
 # the value of a label may be anything

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from llm_serving_exporter.config.discovery_types import KubernetesDiscovery
@@ -23,6 +23,7 @@ from llm_serving_exporter.discovery.kubernetes.records import ContainerRecord, N
 from llm_serving_exporter.discovery.kubernetes.stacks import STACK_ANNOTATIONS, STACK_LABELS, Stack, find_stack
 from llm_serving_exporter.discovery.kubernetes.workloads import WORKLOAD_LABELS, find_workload
 from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import WaitingPod

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from llm_serving_exporter.discovery.kubernetes.records import PodRecord
+from llm_serving_exporter.model.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,9 @@ values that another layer keeps."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from llm_serving_exporter.facts import parts
 from llm_serving_exporter.facts.parts import Layers
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import AttentionLayers, Module, Part, Span
 
 

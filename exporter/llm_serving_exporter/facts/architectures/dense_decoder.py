@@ -6,13 +6,14 @@ What tells the families apart is a Layout; sizes come from the config (facts mod
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any
 
 from llm_serving_exporter.facts import parts
 from llm_serving_exporter.facts.architectures import dense_windows as windows
 from llm_serving_exporter.facts.fields import Fields
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import Geometry, Module, Part
 
 Switch = bool | str  # held by every model of the family or by none, or as the config's key of that name says

@@ -10,12 +10,12 @@ though servers that pool otherwise may not load it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from llm_serving_exporter.facts import parts
 from llm_serving_exporter.facts.architectures import encoder_parts, modern_encoder, nv_embed
 from llm_serving_exporter.facts.architectures.encoder_parts import layer_norm, side_linear, table
 from llm_serving_exporter.facts.fields import Fields
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import Geometry, Module, Part
 
 

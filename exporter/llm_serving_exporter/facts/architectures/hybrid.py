@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from llm_serving_exporter.facts import parts
 from llm_serving_exporter.facts.architectures import (
@@ -20,6 +19,7 @@ from llm_serving_exporter.facts.architectures import (
 from llm_serving_exporter.facts.architectures.mamba import Mamba1, Mamba2
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.parts import Layers
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Module, Part, RecurrentLayers
 
 _LAYER = "model.layers.{}."

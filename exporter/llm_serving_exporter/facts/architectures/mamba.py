@@ -6,11 +6,11 @@ The state update itself (a few FLOPs per element of state, about 1 % of a hybrid
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from llm_serving_exporter.facts import parts
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.parts import Layers
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import Geometry, Module, Part, RecurrentLayers
 
 

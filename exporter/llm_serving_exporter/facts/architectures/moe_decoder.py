@@ -7,13 +7,13 @@ takes: engines keep them in the model's dtype, whether or not a checkpoint lists
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from llm_serving_exporter.facts import parts
 from llm_serving_exporter.facts.architectures import dense_windows as windows
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.parts import Layers
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Module, Part, RecurrentLayers
 
 # sizes that a config of its own states; one nested in a larger config leaves out what equals its class default

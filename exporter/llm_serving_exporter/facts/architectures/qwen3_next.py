@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from llm_serving_exporter.facts import parts
 from llm_serving_exporter.facts.architectures import layering, sizes
 from llm_serving_exporter.facts.architectures.mamba import convolution
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.parts import Layers
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Module, Part, RecurrentLayers
 
 # of the classes in transformers 5.23.0: the text part of a multimodal config leaves out what equals them

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.model.frozen import dataclass
 
 
 class Kind(Enum):

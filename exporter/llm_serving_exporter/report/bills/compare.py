@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.bills.charge import Fault
 from llm_serving_exporter.report.bills.join import Unit, join_units
 from llm_serving_exporter.report.bills.ledger import Commitment, Ledger, Sum

@@ -17,9 +17,9 @@ import glob
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.bills.charge import BillError, Fault
 
 MOST_FILES = 10_000

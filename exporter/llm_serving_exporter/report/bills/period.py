@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, floor
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.bills.ledger import Ledger
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
 

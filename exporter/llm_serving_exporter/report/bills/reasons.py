@@ -14,8 +14,9 @@ A unit with one side alone is billed and not metered, or metered and not billed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.bills.join import Unit
 
 Fold = Callable[[Sequence[float]], list[float]]

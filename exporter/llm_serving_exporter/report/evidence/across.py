@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, Reader
 from llm_serving_exporter.report.evidence.gaps import LOOKBACK_SECONDS, Growth, Silence, crosses_hour, measure_growth
 from llm_serving_exporter.report.evidence.presence import Part

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from llm_serving_exporter.clients.prometheus import Labels, Sample
 from llm_serving_exporter.clients.stored_labels import read_label
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, add_hours, owner_of
 from llm_serving_exporter.report.evidence.names import Quantity

@@ -8,11 +8,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isfinite
 from pathlib import Path
 
 from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.model.frozen import dataclass
 
 # the largest that was seen had 3 MB: 400 models and as many teams
 MOST_BYTES = 32 * 2**20

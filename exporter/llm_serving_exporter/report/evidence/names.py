@@ -7,11 +7,11 @@ expression pairs of exporters and duplicate scrapes count once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from llm_serving_exporter.catalogue import BY_NAME, cost
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, NODE_LABELS, PLACE_LABELS
 from llm_serving_exporter.clients.stored_labels import escape_regex, loose_matchers, take_exported
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.text import escape_label_value
 
 TARGET = ("target", "model_name", "role")

@@ -6,10 +6,11 @@ Counters are never asked for them: beyond the store's retention they have nothin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.fetch import Reader
 from llm_serving_exporter.report.evidence.kept_files import KeptFileError, KeptWeek, read_kept_week

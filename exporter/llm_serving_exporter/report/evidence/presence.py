@@ -8,11 +8,12 @@ scraped at all, are gaps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import Enum
 from itertools import groupby
 
 from llm_serving_exporter.clients.prometheus import Labels
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, Reader
 from llm_serving_exporter.report.evidence.gaps import LOOKBACK_SECONDS, Silence, Who
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from llm_serving_exporter.catalogue import tenants as series
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.evidence.fetch import Reader
 from llm_serving_exporter.report.evidence.names import Quantity
 from llm_serving_exporter.report.evidence.usage import Line

@@ -6,9 +6,10 @@ Hours run as in `Week.hours`; None: nothing is known.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.pools import NodePlace, PoolBook
 from llm_serving_exporter.report.evidence.week import Week
 

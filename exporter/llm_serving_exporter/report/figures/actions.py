@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.render.numbers import amount, hours, percent, usd
 from llm_serving_exporter.report.figures.formulas import ratio

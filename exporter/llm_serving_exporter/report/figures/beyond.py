@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.evidence.past import Past
 from llm_serving_exporter.report.evidence.usage import Evidence, Hours, Usage
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS

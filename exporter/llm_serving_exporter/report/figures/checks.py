@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.evidence.usage import Fleet
 from llm_serving_exporter.report.evidence.week import Week
 

@@ -7,8 +7,9 @@ would make those of the others look cheap.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.report.evidence.usage import Extra, Line, Owner, Usage
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.evidence.usage import Gap, Usage, sum_by_hour
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
 from llm_serving_exporter.report.figures.totals import Totals

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.render.numbers import amount, hours, percent, usd
 from llm_serving_exporter.report.evidence.usage import Gap
 from llm_serving_exporter.report.figures.causes import write_causes

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.settings.settings import ApiPrice
 
 MILLION = 1e6

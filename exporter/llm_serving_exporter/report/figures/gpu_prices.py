@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeVar
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.evidence.usage import Book, Gauge, Owner, Usage
 from llm_serving_exporter.report.figures.rates import Where, fleet_of_gauge, fleet_of_owner
 from llm_serving_exporter.report.figures.split import Split

@@ -6,9 +6,10 @@ An hour of one week stands beside the same hour of the same day in the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.evidence.usage import Book, Evidence, Gap, Line, Owner, Usage
 from llm_serving_exporter.report.evidence.week import Week
 from llm_serving_exporter.report.figures.rates import fleet_of_gauge

@@ -16,9 +16,9 @@ A target on several nodes is spread evenly over them. What is not known of a nod
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.evidence.places import NodePlaces
 from llm_serving_exporter.report.evidence.usage import Book, Gauge, Line, Owner, Usage, drop_unknown
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week

@@ -7,10 +7,10 @@ and are not known are estimated apart, at the mean of the known ones.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week, find_midnight
 from llm_serving_exporter.report.figures.past_weeks import Known, Source, zone_of
 

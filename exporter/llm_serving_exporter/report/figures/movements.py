@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.render.numbers import hours as hours_text
 from llm_serving_exporter.report.evidence.usage import Evidence, Gauge, Usage
 from llm_serving_exporter.report.evidence.week import Week

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.render.numbers import hours
 from llm_serving_exporter.report.figures.coverage import Seen
 from llm_serving_exporter.report.figures.formulas import (

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.report.evidence.kept_files import KeptWeek
 from llm_serving_exporter.report.evidence.past import Past, RecordedWeek, list_weeks_before

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.pools import Pool, PoolKind, PoolUse
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS
 from llm_serving_exporter.report.figures.metered_hours import MeteredHour

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.pools import Pool
 from llm_serving_exporter.report.figures.metered_hours import MeteredHour
 from llm_serving_exporter.report.figures.pool_hours import OpenUse, find_card

@@ -6,8 +6,9 @@ Use it or lose it, by UTC hour. `pool_hours` says in which order pools apply and
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.pools import Pool, PoolBook, PoolKind
 from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.render.numbers import hours as write_hours

@@ -6,10 +6,11 @@ Targets, rates and commitments belong together only within a fleet, so identity 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil
 from types import MappingProxyType
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.report.evidence.usage import Book, Gap, Line, Owner, Usage, sum_by_hour
 from llm_serving_exporter.report.evidence.week import Week

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.report.bills.compare import BillReview
 from llm_serving_exporter.report.evidence import names

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.evidence.names import PAGE, TICKET
 from llm_serving_exporter.report.evidence.usage import Book, Episode, Fleet, Gauge, Usage, drop_unknown
 from llm_serving_exporter.report.evidence.week import Week

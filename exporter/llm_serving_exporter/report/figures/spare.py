@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.evidence.usage import Fleet, Gauge, Hours, Line, Usage, sum_by_hour
 from llm_serving_exporter.report.figures.pool_cash import PoolCash, Slot
 

@@ -9,8 +9,10 @@ add up to the change.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from math import floor, log, log1p
+
+from llm_serving_exporter.model.frozen import dataclass
 
 Key = tuple[str, ...]
 

@@ -7,8 +7,8 @@ another tokenizer. So a gateway says only how tokens divide among tenants; how m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.report.evidence.tenants import TenantUsage
 from llm_serving_exporter.report.evidence.usage import Hours, Line, Owner, Usage, sum_by_hour

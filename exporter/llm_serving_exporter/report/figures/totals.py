@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.evidence.usage import Line, Owner, Usage
 from llm_serving_exporter.report.figures.formulas import allocated, plus, ratio, usd_per_million
 

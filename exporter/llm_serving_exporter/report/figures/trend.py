@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.evidence.past import WEEKS, list_weeks_before
 from llm_serving_exporter.report.evidence.week import Week
 from llm_serving_exporter.report.figures.past_weeks import Known

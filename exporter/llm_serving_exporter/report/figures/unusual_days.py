@@ -10,10 +10,11 @@ of those a day must be further off.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from statistics import median
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.evidence.usage import Line, Usage
 from llm_serving_exporter.report.evidence.week import Week
 from llm_serving_exporter.report.figures.past_weeks import Known

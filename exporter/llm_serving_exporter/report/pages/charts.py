@@ -6,8 +6,8 @@ Every chart is as wide as `WIDTH`, has its origin at the upper left, and carries
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.render.numbers import amount, signed_usd_to_the_cent, usd
 from llm_serving_exporter.render.numbers import hours as hours_text
 from llm_serving_exporter.report.evidence.usage import Hours

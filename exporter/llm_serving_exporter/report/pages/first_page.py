@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.render.numbers import NOTHING, amount, hours, percent, signed_percent, usd
 from llm_serving_exporter.report.figures.causes import write_causes

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.render.numbers import amount, hours, percent, usd, usd_plain
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.figures.rows import AlertSums

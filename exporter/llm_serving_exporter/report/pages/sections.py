@@ -6,9 +6,9 @@ A section is a function of the review that works out what is shown, and a templa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.pages.bills import build_bills
 from llm_serving_exporter.report.pages.headline import build_notes, list_findings

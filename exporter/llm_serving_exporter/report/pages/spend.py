@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.render.numbers import (
     NOTHING,

@@ -6,9 +6,9 @@ Every sequence of the batch gets a token in every decode step, so that nothing h
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.sim.fleet.cost import Work
 from llm_serving_exporter.sim.fleet.kv import Cached, Holding
 from llm_serving_exporter.sim.fleet.request import Record, Request

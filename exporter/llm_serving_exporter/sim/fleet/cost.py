@@ -9,13 +9,13 @@ KV and FLOPs are spread; a prompt's chunk passes the stages one after the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from llm_serving_exporter.derive.flops import compute_seconds, prefill_flops, token_flops
 from llm_serving_exporter.derive.reads import Roof, kv_read_bytes, kv_token_bytes, weight_read_bytes
 from llm_serving_exporter.derive.roof import lacks
 from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
 

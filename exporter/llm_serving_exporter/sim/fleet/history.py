@@ -6,10 +6,10 @@ Two forms: OpenMetrics for `promtool tsdb create-blocks-from openmetrics`, and t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TextIO
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.sim.fleet.exposition import labels_text
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.watch import Sample, Watch

@@ -6,8 +6,7 @@ data-parallel balance, routing keys, the scheduler's own time. SGLang runs promp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.sim.fleet.engine import Engine
 from llm_serving_exporter.sim.fleet.exposition import Writer
 from llm_serving_exporter.sim.fleet.tally import Tally

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
+
+from llm_serving_exporter.model.frozen import dataclass
 
 DAY_SECONDS = 86_400.0
 

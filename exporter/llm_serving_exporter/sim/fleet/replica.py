@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.sim.fleet import page_sglang, page_vllm
 from llm_serving_exporter.sim.fleet.books import Counts
 from llm_serving_exporter.sim.fleet.engine import Engine

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Profile, Step
 from llm_serving_exporter.sim.fleet.replica import ReplicaSpec

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Profile
 from llm_serving_exporter.sim.fleet.scenario import Scenario

@@ -6,9 +6,10 @@ import math
 import random
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.sim.fleet.rate import Rate
 from llm_serving_exporter.sim.fleet.request import Quiet, Request
 
