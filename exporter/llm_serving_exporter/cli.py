@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from llm_serving_exporter.config.options import add_flags
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.schema.flags import CommandParser, duration_once_bare
 from llm_serving_exporter.schema.problems import listed, nearest, shown
 from llm_serving_exporter.terminal import (
@@ -142,7 +143,9 @@ def _check(config: Config) -> int:
         print_message(f"error: {fault}")
     bad = [*(["the price file"] if config.price_problems else []), *found.broken_files]
     good = f"good, but for {listed(bad, 'and')}" if bad else "good"
-    lines = [f"{config.file or 'flags and environment'}: {good}, {len(found.targets)} targets{_origin(config, found)}"]
+    lines = [
+        f"{config.file or 'flags and environment'}: {good}, {count_nouns(len(found.targets), 'target')}{_origin(config, found)}"
+    ]
     lines += target_lines(found.targets)
     for number, table in enumerate(config.runtimes):
         lines += ["", *table_lines(table, f"{config.file}: runtimes[{number}]", RUNTIMES.values())]

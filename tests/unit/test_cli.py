@@ -122,7 +122,7 @@ def test_check_config_says_good_and_warns(tmp_path: Path, capsys: pytest.Capture
     assert main(["check-config", "--config.file", str(file)]) == 0
     said = capsys.readouterr()
     found, target = said.out.splitlines()
-    assert found == f"{file}: good, 1 targets"
+    assert found == f"{file}: good, 1 target"
     assert target.endswith(":8000  http://localhost:8000  found out from the page")
     # 3 s lies between two edges of vLLM's histogram: the strict one is counted
     assert "2.5" in said.err
@@ -244,7 +244,7 @@ def test_once_and_check_config_read_what_a_server_lists(tmp_path: Path) -> None:
         file.write_text(f"http_sd: [{{url: '{inventory.url}/t', hosts: [127.0.0.1], timeout: 3s}}]\n")
         done = run("once", "--config.file", str(file), "--wait", "100ms", "--json")
         assert json.loads(done.stdout)["runtime"] == "vllm"
-        assert "good, 1 targets, 1 of them from http_sd" in run("check-config", "--config.file", str(file)).stdout
+        assert "good, 1 target, 1 of them from http_sd" in run("check-config", "--config.file", str(file)).stdout
         inventory.behave("/t", silent())
         late = run("check-config", "--config.file", str(file))
         assert late.returncode == 0

@@ -11,6 +11,7 @@ from typing import TextIO
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.targets.host import HostedTarget, TargetHost
 
 log = logging.getLogger("llm_serving_exporter.once")
@@ -79,7 +80,7 @@ def read_all(host: TargetHost, wait_seconds: float, progress: TextIO) -> list[Ta
     for _ in range(min(len(targets), MOST_AT_ONCE)):
         # an interrupted command does not wait for servers that hang
         threading.Thread(target=work, name="once", daemon=True).start()
-    what = targets[0].target.name if len(targets) == 1 else f"{len(targets)} targets"
+    what = targets[0].target.name if len(targets) == 1 else count_nouns(len(targets), "target")
     _await(done, len(targets), what, progress)
     return readings
 

@@ -25,6 +25,7 @@ from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.model.target import Target, is_relabelled
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.normalise.registry import reads_otherwise, together
 from llm_serving_exporter.targets.host import HostedTarget, TargetHost
 from llm_serving_exporter.targets.same_engines import SameEngines
@@ -76,7 +77,7 @@ class Daemon:
         # whether the configuration could be loaded last, whatever its price file says
         self._config_good = True
         # what the web server was started with
-        self._web_in_force = config.web
+        self._web_in_force = self._read_web = config.web
         # whether the configuration in force has been started
         self._config_applied = False
         # of the last target that was added, in its interval: a share of that; exporters that start together do not begin at the same place
@@ -92,6 +93,11 @@ class Daemon:
     def config(self) -> Config:
         """The configuration in force, with the prices that its file states now."""
         return self._host.config
+
+    @property
+    def web_waits(self) -> bool:
+        """Whether the file has other web settings than the server was started with, as far as it was read."""
+        return self._read_web != self._web_in_force
 
     @property
     def costs(self) -> Costs:
@@ -145,11 +151,12 @@ class Daemon:
                 self.store.put_config("", False, self._wall())
                 log.error("the configuration was not reloaded, the running one stays: %s", error)
                 return error
-            if config.web != self._web_in_force:
+            self._read_web = config.web
+            if self.web_waits:
                 log.warning("web settings changed: they take effect at the next start only")
             self._discovery.replace(config.discovery, config.shard)
             self._apply(config)
-            log.info("configuration reloaded, %d targets", len(self._host.targets))
+            log.info("configuration reloaded, %s", count_nouns(len(self._host.targets), "target"))
             return None
 
     def _apply(self, config: Config) -> None:

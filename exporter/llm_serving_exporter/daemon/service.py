@@ -161,7 +161,8 @@ class Service:
         error = self.daemon.reload()
         if error is not None:
             return Response(500, _TEXT, f"configuration not reloaded, the running one stays:\n{error}\n".encode())
-        return Response(200, _TEXT, b"configuration reloaded.\n")
+        waiting = "; the web settings changed and wait for the next start" if self.daemon.web_waits else ""
+        return Response(200, _TEXT, f"configuration reloaded{waiting}.\n".encode())
 
 
 def _runbook_routes() -> Mapping[str, Mapping[str, Handler]]:

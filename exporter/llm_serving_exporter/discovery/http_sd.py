@@ -22,6 +22,7 @@ from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.page import Refusal
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.schema.context import Host
 from llm_serving_exporter.schema.json_tree import parse_json
 from llm_serving_exporter.schema.problems import Place, listed, shown
@@ -207,7 +208,9 @@ class SectionHttp:
             problems.append(Problem(name, "", what, "Add the hosts or their networks to hosts, if they are meant."))
         warnings = list(found.warnings)
         if in_clear:
-            warnings.append(f"{name}: to {in_clear} targets a secret is sent over http; let the list say https")
+            warnings.append(
+                f"{name}: to {count_nouns(in_clear, 'target')} a secret is sent over http; let the list say https"
+            )
         return Listed(tuple(allowed), tuple(warnings), tuple(problems))
 
 

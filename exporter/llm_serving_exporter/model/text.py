@@ -45,6 +45,11 @@ def on_one_line(text: str, longest: int | None = None) -> str:
     return line if longest is None or len(line) <= longest else line[: longest - 1] + "…"
 
 
+def count_nouns(number: int, noun: str, nouns: str = "") -> str:
+    """`1 target`, `1,200 targets`. `nouns`: where more than one is not the noun with an "s"."""
+    return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
+
+
 def escape_label_value(value: str) -> str:
     """A label's value as it stands between double quotes in the exposition format and in PromQL."""
     if "\\" in value or '"' in value or "\n" in value:  # most values need nothing, and a page has thousands

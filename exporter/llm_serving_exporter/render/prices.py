@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.model.cost import CostPhase, TargetCost
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import usd_to_the_cent
 
 BEFORE_COMMITMENTS = ", before commitments"
@@ -16,7 +17,7 @@ def describe_price(reading: TargetReading, found: TargetCost) -> str | None:
         return None
     share = "" if reading.gpu_share in (None, 1.0) else f" x share {reading.gpu_share:.3g}"
     before = BEFORE_COMMITMENTS if price.before_commitments else ""
-    count = f"{gpus.count} GPU{'' if gpus.count == 1 else 's'}{share}"
+    count = f"{count_nouns(gpus.count, 'GPU')}{share}"
     return f"{count} at {usd_to_the_cent(price.usd_per_gpu_hour)} an hour (rate {price.rate.name}{before})"
 
 

@@ -128,7 +128,7 @@ def test_check_config_ends_with_1_where_the_price_file_cannot_be_used(
     assert main(words) == 1
     said = capsys.readouterr()
     assert f"error: {path}: prices[0]: no amount is given" in said.err
-    assert "good, but for the price file, 1 targets" in said.out
+    assert "good, but for the price file, 1 target" in said.out
     # what is wrong with the configuration itself is told first
     assert main([*words, "--window", "soon"]) == 2
 

@@ -383,6 +383,7 @@ def test_web_settings_that_are_in_force_again_are_not_said_to_have_changed(caplo
             configs.append(config)
             assert daemon.reload() is None
             assert caplog.text.count("web settings changed: they take effect at the next start only") == said
+            assert daemon.web_waits == (config is other)
 
 
 def test_a_bad_reload_changes_nothing() -> None:

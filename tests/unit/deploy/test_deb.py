@@ -166,5 +166,5 @@ def test_dpkg_installs_removes_and_purges_it_and_nothing_is_left(package: Path, 
         pytest.skip("no file system can be laid over this machine's")
     said = checked("unshare", "--mount", "sh", "-ec", _OVERLAY, "sh", _LIFE, str(tmp_path), str(package))
     assert f"{NAME} {__version__} (revision " in said
-    assert "good, 1 targets" in said
+    assert "good, 1 target" in said
     assert said.splitlines()[-1] == "left behind:"

@@ -257,7 +257,7 @@ def test_a_secret_over_http_is_warned_about() -> None:
     groups = [{"targets": ["10.0.0.7:1"]}, {"targets": ["10.0.0.8:1"], "labels": {"__scheme__": "https"}}]
     with serving(listing(groups), defaults=defaults) as (_, section):
         found = section.after_asking()
-        assert found.warnings == (f"{found.name}: to 1 targets a secret is sent over http; let the list say https",)
+        assert found.warnings == (f"{found.name}: to 1 target a secret is sent over http; let the list say https",)
 
 
 def test_the_servers_own_credentials_go_to_it_alone(tmp_path: Path) -> None:

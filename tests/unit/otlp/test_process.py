@@ -98,3 +98,6 @@ def test_a_reload_turns_it_on_changes_it_and_turns_it_off(tmp_path: Path) -> Non
             page = exporter.until(lambda page: not page.series("exporter_otlp_exports_total"), "the end of its own")
             assert page.value("requests_running") == 3
             assert not any("next start" in line for line in exporter.log)
+
+            write("web: {telemetry_path: /other}")
+            assert exporter.http.post(f"{exporter.url}/-/reload").text.endswith("wait for the next start.\n")

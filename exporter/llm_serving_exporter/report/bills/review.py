@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from llm_serving_exporter.model.prices import RateKind
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import usd
 from llm_serving_exporter.report.bills.charge import BillError
 from llm_serving_exporter.report.bills.compare import BillReview, Comparison, compare
@@ -158,23 +159,24 @@ def _list_notes(bill: Bill, comparison: Comparison, evidence: Evidence, *, preli
     if bill.converted_lines:
         yield (
             f"In another currency, and read in USD by the bill's own columns x_EffectiveCostInUsd and x_BilledCostInUsd: "
-            f"{_count(bill.converted_lines, 'line')}."
+            f"{count_nouns(bill.converted_lines, 'line')}."
         )
     if bill.net_files:
         yield (
-            f"After discounts, by the net columns of AWS CUR: {bill.net_files} of {_count(bill.cur_files, 'file')}. "
+            f"After discounts, by the net columns of AWS CUR: {bill.net_files} of {count_nouns(bill.cur_files, 'file')}. "
             "What savings plans were not used for has none, and is before discounts."
         )
     if preliminary:
         yield "Preliminary: the bill's last period is younger than 72 h, and clouds still add to it and change it."
     if bill.fault_count:
-        yield f"Could not be used and in no sum: {_count(bill.fault_count, 'line or file', 'lines or files')}."
+        yield f"Could not be used and in no sum: {count_nouns(bill.fault_count, 'line or file', 'lines or files')}."
     if bill.older:
-        yield f"Not read: {_count(len(bill.older), 'older version')} of an export. Only the newest of a month counts."
+        yield f"Not read: {count_nouns(len(bill.older), 'older version')} of an export. Only the newest of a month counts."
     if ledger.repeated_lines:
-        yield f"Came twice by its number and counts once: {_count(ledger.repeated_lines, 'line')}."
+        yield f"Came twice by its number and counts once: {count_nouns(ledger.repeated_lines, 'line')}."
     if ledger.unnamed_lines:
-        yield f"Name no machine, so that nothing finds them: {_count(ledger.unnamed_lines, 'line')}. Export the bill with resource ids."
+        unnamed = count_nouns(ledger.unnamed_lines, "line")
+        yield f"Name no machine, so that nothing finds them: {unnamed}. Export the bill with resource ids."
     if ledger.forgot_identities:
         yield "There are too many lines to tell those that come twice."
     double = _measure_double(ledger, period)
@@ -182,7 +184,7 @@ def _list_notes(bill: Bill, comparison: Comparison, evidence: Evidence, *, preli
         yield f"Machines are billed for {double:,.1f} hours more than there are: the bill may hold two versions of an export."
     if ledger.longer.lines:
         yield (
-            f"Covers more than a day and counts evenly over its time: {_count(ledger.longer.lines, 'line')}, "
+            f"Covers more than a day and counts evenly over its time: {count_nouns(ledger.longer.lines, 'line')}, "
             f"{usd(ledger.longer.effective_usd)}."
         )
     if REST in ledger.machines:
@@ -215,10 +217,6 @@ def _list_left_out(owned_usd: float, elsewhere_usd: float) -> Iterator[str]:
         yield f"{usd(elsewhere_usd)} of GPUs in clouds of which the bill has no line is not compared."
     if owned_usd >= 0.005:
         yield f"{usd(owned_usd)} of GPUs at owned rates is not compared: no cloud bills them."
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def _write_span(begin: float, end: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.render.numbers import (
     NOTHING,
@@ -65,7 +66,7 @@ def build_bills(review: Review) -> Bills | None:
 
 
 def _write_lead(found: BillReview) -> str:
-    files = f"{found.files:,} file{'' if found.files == 1 else 's'}"
+    files = count_nouns(found.files, "file")
     return f"{' and '.join(found.formats)}: {found.lines:,} lines of {files}. Metered is after commitments, with what of them stood unused."
 
 

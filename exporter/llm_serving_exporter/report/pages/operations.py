@@ -7,6 +7,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import amount, hours, percent, usd, usd_plain
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.figures.rows import AlertSums
@@ -195,13 +196,9 @@ def _tabulate_checks(review: Review) -> Table | None:
 
 def _count_alerts(found: AlertSums) -> str:
     return (
-        f"{_count(found.pages, 'page')} ({hours(found.page_minutes / 60)} h firing), "
-        f"{_count(found.tickets, 'ticket')} ({hours(found.ticket_minutes / 60)} h)."
+        f"{count_nouns(found.pages, 'page')} ({hours(found.page_minutes / 60)} h firing), "
+        f"{count_nouns(found.tickets, 'ticket')} ({hours(found.ticket_minutes / 60)} h)."
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _write_evaluated(review: Review) -> str:

@@ -18,6 +18,7 @@ from llm_serving_exporter.model.reading import State, TargetReading, View
 from llm_serving_exporter.model.replica import ReplicaPart
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, join, note, soft
 from llm_serving_exporter.render.identity import describe_identity
 from llm_serving_exporter.render.isolated import render_isolated
@@ -108,12 +109,12 @@ def render_landing(
 def _summary(view: View) -> Markup:
     states = Counter(reading.state for reading in view.targets)
     chips = [badge(f"{states[state]} {state.value}", kind) for state, kind in BADGES.items() if states[state]]
-    targets = f"{len(view.targets)} target{'' if len(view.targets) == 1 else 's'}"
+    targets = count_nouns(len(view.targets), "target")
     chips.insert(0, badge(targets, "plain"))
     if view.gpus is not None:
         if view.gpus.attempt.ok:
             lost = sum(gpu.lost for gpu in view.gpus.gpus)
-            chips.append(badge(f"{len(view.gpus.gpus)} GPU{'' if len(view.gpus.gpus) == 1 else 's'}", "plain"))
+            chips.append(badge(count_nouns(len(view.gpus.gpus), "GPU"), "plain"))
             chips += [badge(f"{lost} GPU lost", "bad")] if lost else []
         else:
             chips.append(badge(f"{'NVML' if view.gpus.source in DRIVER_SOURCES else 'device exporter'} failed", "bad"))
@@ -227,9 +228,7 @@ def _facts(reading: TargetReading, clock: Clock) -> Markup:
             f"engine up for {clock.ago(reading.start_unix_seconds)}"
             if reading.up and reading.start_unix_seconds
             else "",
-            f"{reading.restarts_total} restart{'' if reading.restarts_total == 1 else 's'} seen"
-            if reading.restarts_total
-            else "",
+            f"{count_nouns(reading.restarts_total, 'restart')} seen" if reading.restarts_total else "",
             _describe_window(reading.derived) if reading.derived and clock.fresh(reading) else "",
             _gpus_of(reading),
             _ranks_of(reading.part) if reading.part is not None else "",
@@ -299,7 +298,7 @@ def _gpus_of(reading: TargetReading) -> str:
         unknown = reading.target_gpus is None and reading.role is not Role.FRONTEND
         return f"GPUs not known: {reading.gpu_origin}" if unknown and reading.gpu_origin not in ("", *_ORIGINS) else ""
     found = _ORIGINS.get(reading.gpu_origin, reading.gpu_origin)
-    return f"{len(reading.gpu_uuids)} GPU{'' if len(reading.gpu_uuids) == 1 else 's'}, {found}"
+    return f"{count_nouns(len(reading.gpu_uuids), 'GPU')}, {found}"
 
 
 def _ranks_of(part: ReplicaPart) -> str:
