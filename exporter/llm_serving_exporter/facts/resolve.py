@@ -252,7 +252,8 @@ def _kv(
 ) -> tuple[kv_dtype.KvFormat, str, bool]:
     """Format of the KV cache, where it comes from, whether it is assumed.
 
-    Where nobody says it, what the checkpoint was calibrated for, as engines take it then; "auto" said by a server is the model's dtype.
+    Where nobody says it, what the checkpoint was calibrated for, as engines take it then; "auto" said by a server is the model's dtype,
+    unless it is known to mean the checkpoint's.
     """
     head = next((group.kv_elements // (2 * group.kv_heads) for group in shape.attention if not shape.mla), None)
 
@@ -262,6 +263,15 @@ def _kv(
     if settings.kv_cache_dtype is not None:
         return named(settings.kv_cache_dtype), "as configured", False
     said = served.kv_cache_dtype if served is not None else None
+    hint = kv_dtype.hint(source.config, source.hf_quant_config)
+    if (
+        served is not None
+        and said
+        and said.lower() == "auto"
+        and hint is not None
+        and _keeps_as_calibrated(served, source, shape)
+    ):
+        return named(hint), f"as the checkpoint is calibrated, which {served.said_by} means by auto", False
     if said:
         try:
             return named(said), f"as {served.said_by if served is not None else ''} says", False
@@ -269,10 +279,18 @@ def _kv(
             raise FactsError(
                 error.reason, f"{served.said_by if served is not None else ''}'s {error.what}", SET_KV_DTYPE
             ) from error
-    hint = kv_dtype.hint(source.config, source.hf_quant_config)
     if hint is not None:
         return named(hint), "as the checkpoint is calibrated", True
     return named("auto"), "as the model", True
+
+
+def _keeps_as_calibrated(served: ServedModel, source: _Source, shape: Geometry) -> bool:
+    """Whether the engine takes the KV cache's format from such a checkpoint, whatever it goes on saying."""
+    own = quantisation.settings(source.config, source.hf_quant_config)
+    method = own.method if own is not None else ""
+    # only vLLM's plain attention layers ask a compressed-tensors checkpoint
+    asked = not (shape.mla and method == "compressed-tensors")
+    return asked and any(method == name or method.startswith(f"{name}-") for name in served.kv_as_calibrated)
 
 
 def _state_bytes(settings: ModelSettings, served: ServedModel | None, source: _Source, dtype: WeightFormat) -> float:

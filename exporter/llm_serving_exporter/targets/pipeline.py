@@ -330,7 +330,7 @@ class TargetPipeline:
         if runtime is not None and self.reading.up and await self._side.refresh(runtime, self._source.path or ""):
             self._normaliser = self._make_normaliser(runtime)
         front = self.reading.role is Role.FRONTEND  # it runs no model itself
-        self._models.refresh(self.reading.snapshot if not front else None, self._side.facts)
+        self._models.refresh(self.reading.snapshot if not front else None, self._side.facts, runtime)
 
     def _record_failure(self, failure: FailedTickError, started: float) -> TargetReading:
         before, pod = self.reading, self._pod_state()

@@ -308,6 +308,31 @@ def test_kv_cache_dtype() -> None:
     assert kv("fp8_per_token_head") == ("fp8_per_token_head", 1 + 4 / 32, False)
 
 
+def test_auto_is_what_the_checkpoint_was_calibrated_for_where_the_engine_takes_that() -> None:
+    scheme = {"kv_cache_scheme": {"type": "float", "num_bits": 8, "dynamic": False, "strategy": "tensor"}}
+    compressed = found({"quantization_config": {**FP8, "quant_method": "compressed-tensors", **scheme}})
+
+    def kv(files: ModelFiles, *methods: str, said: str = "auto") -> tuple[str, float, bool]:
+        facts = by_files(files, ServedModel("m", kv_cache_dtype=said, kv_as_calibrated=frozenset(methods)))
+        return facts.kv_format, facts.kv_bytes_per_element, facts.formats_assumed
+
+    assert kv(compressed, "compressed-tensors") == ("fp8_e4m3", 1, False)
+    assert kv(compressed, "modelopt") == ("bf16", 2, False)
+    assert kv(compressed) == ("bf16", 2, False)
+    # what the server says is a format, and a checkpoint that says none
+    assert kv(compressed, "compressed-tensors", said="bfloat16") == ("bf16", 2, False)
+    assert kv(found({"quantization_config": FP8}), "compressed-tensors") == ("bf16", 2, False)
+
+
+@pytest.mark.parametrize("name", ["nvidia/GLM-5.2-NVFP4", "nvidia/Kimi-K2.5-NVFP4"])
+def test_auto_of_nvidias_own_checkpoints(name: str) -> None:
+    # their config.json, as they are published: kv_cache_scheme of 8 bits
+    def kv(*methods: str) -> str:
+        return by_name(ServedModel(name, kv_cache_dtype="auto", kv_as_calibrated=frozenset(methods))).kv_format
+
+    assert (kv(), kv("modelopt"), kv("compressed-tensors")) == ("bf16", "fp8_e4m3", "bf16")
+
+
 def test_a_kv_cache_dtype_that_is_not_known_is_refused_with_what_to_do() -> None:
     with pytest.raises(
         FactsError, match=r"the server's KV cache dtype 'turbo' is not known.*set targets\[\]\.model\.kv_cache_dtype"
