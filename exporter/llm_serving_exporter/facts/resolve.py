@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats, kv_dtype, names, quantisation, weighing
-from llm_serving_exporter.facts.architectures.registry import geometry, language
+from llm_serving_exporter.facts.architectures.registry import family, geometry, language
 from llm_serving_exporter.facts.fields import LARGEST
 from llm_serving_exporter.facts.model_files import ModelEntry, ModelFiles
 from llm_serving_exporter.facts.quant_settings import Settings
@@ -38,6 +38,8 @@ SET_MODEL = (
 SET_FORMAT = "set targets[].model.weight_format, or targets[].model.config to its config.json"
 SET_KV_DTYPE = "set targets[].model.kv_cache_dtype"
 _STATE_BYTES = 4.0
+# words for a KV cache's format that may be a family's own layout
+_WORDS_OF_FAMILIES = ("auto", "fp8", "fp8_e4m3")
 # what a stated size may say of bits per weight; and how far it may be from the mean that a GGUF mix has in another model: further off,
 # it is not of these weights
 _FEWEST_BITS, _MOST_BITS, _SIZE_TOLERANCE = 1.0, 33.0, 1.5
@@ -264,14 +266,8 @@ def _kv(
         return named(settings.kv_cache_dtype), "as configured", False
     said = served.kv_cache_dtype if served is not None else None
     hint = kv_dtype.hint(source.config, source.hf_quant_config)
-    if (
-        served is not None
-        and said
-        and said.lower() == "auto"
-        and hint is not None
-        and _keeps_as_calibrated(served, source, shape)
-    ):
-        return named(hint), f"as the checkpoint is calibrated, which {served.said_by} means by auto", False
+    if served is not None and said and hint is not None and _keeps_as_calibrated(served, said.lower(), source, shape):
+        return named(hint), f"as the checkpoint wants it, which {served.said_by} means by {said[:16]}", False
     if said:
         try:
             return named(said), f"as {served.said_by if served is not None else ''} says", False
@@ -284,12 +280,14 @@ def _kv(
     return named("auto"), "as the model", True
 
 
-def _keeps_as_calibrated(served: ServedModel, source: _Source, shape: Geometry) -> bool:
+def _keeps_as_calibrated(served: ServedModel, said: str, source: _Source, shape: Geometry) -> bool:
     """Whether the engine takes the KV cache's format from such a checkpoint, whatever it goes on saying."""
+    if family(language(source.config)) in served.kv_as_calibrated:
+        return said in _WORDS_OF_FAMILIES
     own = quantisation.settings(source.config, source.hf_quant_config)
     method = own.method if own is not None else ""
-    # only vLLM's plain attention layers ask a compressed-tensors checkpoint
-    asked = not (shape.mla and method == "compressed-tensors")
+    # only vLLM's plain attention layers ask a compressed-tensors checkpoint, those of MLA do not
+    asked = said == "auto" and not (shape.mla and method == "compressed-tensors")
     return asked and any(method == name or method.startswith(f"{name}-") for name in served.kv_as_calibrated)
 
 

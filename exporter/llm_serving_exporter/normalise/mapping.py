@@ -213,7 +213,8 @@ class Runtime:
     tenants: Mapping[TenantKind, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     # values of those labels that name nobody
     no_tenant: frozenset[str] = frozenset({""})
-    # method of a quantised checkpoint -> versions that keep the KV cache as such a checkpoint says, and go on saying "auto"
+    # method of a quantised checkpoint, or family of models -> versions that keep the KV cache as it wants, and go on saying "auto"; of a
+    # family they may go on saying "fp8" too
     kv_as_calibrated: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # bucket edges of an unconfigured server by SLO name; only for warnings about the configuration
     default_edges: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)

@@ -333,6 +333,19 @@ def test_auto_of_nvidias_own_checkpoints(name: str) -> None:
     assert (kv(), kv("modelopt"), kv("compressed-tensors")) == ("bf16", "fp8_e4m3", "bf16")
 
 
+@pytest.mark.parametrize(
+    ("said", "format_bytes"), [("auto", 656 / 576), ("fp8", 656 / 576), ("fp8_e4m3", 656 / 576), ("bfloat16", 2)]
+)
+def test_deepseek_v4_has_a_kv_layout_of_its_own(said: str, format_bytes: float) -> None:
+    # 448 elements in fp8, 64 in bf16 and scales: 584 bytes of 512 (SGLang srt/mem_cache/deepseek_v4_memory_pool.py)
+    served = ServedModel("DeepSeek-V4-Pro", kv_cache_dtype=said, kv_as_calibrated=frozenset({"deepseek_v4"}))
+    found = by_name(served).kv_bytes_per_element
+    assert found == pytest.approx(format_bytes)
+    assert found * 512 == pytest.approx(584, abs=1) or said == "bfloat16"
+    # of an engine that is not known to do so, what it says
+    assert by_name(ServedModel("DeepSeek-V4-Pro", kv_cache_dtype="auto")).kv_bytes_per_element == 2
+
+
 def test_a_kv_cache_dtype_that_is_not_known_is_refused_with_what_to_do() -> None:
     with pytest.raises(
         FactsError, match=r"the server's KV cache dtype 'turbo' is not known.*set targets\[\]\.model\.kv_cache_dtype"

@@ -245,14 +245,14 @@ def test_what_the_server_says_of_a_model() -> None:
     ("runtime", "version", "methods"),
     [
         # looked up in the sources of these releases: vLLM's attention layers, SGLang's model runner
-        (vllm.RUNTIME, "0.14.0", set()),
-        (vllm.RUNTIME, "0.15.0", {"compressed-tensors"}),
-        (vllm.RUNTIME, "0.32.0", {"compressed-tensors"}),
+        (vllm.RUNTIME, "0.14.0", {"deepseek_v4"}),
+        (vllm.RUNTIME, "0.15.0", {"compressed-tensors", "deepseek_v4"}),
+        (vllm.RUNTIME, "0.32.0", {"compressed-tensors", "deepseek_v4"}),
         # of today, where it does not say
-        (vllm.RUNTIME, None, {"compressed-tensors"}),
-        (sglang.RUNTIME, "0.5.2", set()),
-        (sglang.RUNTIME, "0.5.3", {"modelopt"}),
-        (sglang.RUNTIME, "0.5.23", {"modelopt"}),
+        (vllm.RUNTIME, None, {"compressed-tensors", "deepseek_v4"}),
+        (sglang.RUNTIME, "0.5.2", {"deepseek_v4"}),
+        (sglang.RUNTIME, "0.5.3", {"modelopt", "deepseek_v4"}),
+        (sglang.RUNTIME, "0.5.23", {"modelopt", "deepseek_v4"}),
         (trtllm.RUNTIME, None, {"modelopt"}),
         (llamacpp.RUNTIME, None, set()),
     ],
