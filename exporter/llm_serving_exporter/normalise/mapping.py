@@ -80,6 +80,8 @@ class Row:
     # numeric labels to multiply (Reads.LABELS), or the one label to read, renamed by `rename` (Reads.TEXT)
     labels: tuple[str, ...] = ()
     shared_by_engines: bool = False  # divides by the number of engines on the page
+    # multiplies by the parts that decode context parallelism cuts the KV of a sequence into, as far as they are known
+    of_a_context_part: bool = False
     # (series, label): a numeric label that multiplies; in a row with `minus`, only what is subtracted
     times_label: tuple[str, str] | None = None
     aggregate: Aggregate = Aggregate.SUM  # what becomes of several series of one engine

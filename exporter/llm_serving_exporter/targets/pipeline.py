@@ -167,7 +167,12 @@ class TargetPipeline:
 
     def _make_normaliser(self, runtime: Runtime) -> Normaliser:
         target = self.target
-        overrides = Overrides(target.model_name, target.batch_limit_requests, target.context_limit_tokens)
+        overrides = Overrides(
+            target.model_name,
+            target.batch_limit_requests,
+            target.context_limit_tokens,
+            target.decode_context_parallel_size,
+        )
         return Normaliser(runtime, self._side.facts, overrides, self._book.plans)
 
     async def _make_named_normaliser(self, runtime: Runtime, layout: Layout) -> Normaliser:

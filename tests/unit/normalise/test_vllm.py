@@ -319,6 +319,24 @@ def test_limits_from_config_win_over_endpoints() -> None:
     assert snapshot_of(text).engines[0].batch_limit_requests is None
 
 
+def test_a_kv_cache_cut_by_decode_context_parallelism_holds_as_many_times_more() -> None:
+    """vLLM logs it as "Multiplying the GPU KV cache size by the dcp_world_size 2. GPU KV cache size: 1,723,584 tokens"
+    (https://github.com/vllm-project/vllm/pull/24864, a trial of Qwen3-235B with -tp 8 -dcp 2); its page has the blocks before."""
+    info = 'vllm:cache_config_info{{engine="0",block_size="16",num_gpu_blocks="53862"{}}} 1\n'
+    running = f"vllm:num_requests_running{{{L}}} 0\n"
+
+    def read(labels: str = "", parts: int | None = None, configured: int | None = None) -> tuple[object, object]:
+        facts = ServerFacts("0.11.2", decode_context_parallel_size=parts)
+        overrides = Overrides(decode_context_parallel_size=configured)
+        (engine,) = snapshot_of(running + info.format(labels), facts=facts, overrides=overrides).engines
+        return engine.kv_cache_capacity_tokens, engine.kv_block_tokens
+
+    assert read() == (861_792, 16)
+    assert read(parts=2) == read(configured=2) == read(parts=4, configured=2) == (1_723_584, 32)
+    # the label of 0.24 is of all of them (get_kv_cache_capacity)
+    assert read(',kv_cache_size_tokens="1723584"', parts=2) == (1_723_584, 32)
+
+
 def test_endpoints_are_read_from_a_real_server_and_survive_anything() -> None:
     members = recording("vllm-0.32").members
     import json
