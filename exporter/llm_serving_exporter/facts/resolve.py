@@ -111,7 +111,7 @@ def resolve(
         groups=weighing.weigh(shape, assignment),
         kv_bytes_per_element=kv.bytes,
         kv_format=kv.name,
-        state_bytes_per_element=_state_bytes(settings, served, source, dtype),
+        state_bytes_per_element=_state_bytes(settings, served, source, dtype, shape),
         checkpoint_bytes=checkpoint,
         estimate_sound=weighing.estimate_sound(shape, assignment),
         formats_assumed=weights.assumed or (assumed_kv and not shape.encoder),
@@ -291,8 +291,11 @@ def _keeps_as_calibrated(served: ServedModel, said: str, source: _Source, shape:
     return asked and any(method == name or method.startswith(f"{name}-") for name in served.kv_as_calibrated)
 
 
-def _state_bytes(settings: ModelSettings, served: ServedModel | None, source: _Source, dtype: WeightFormat) -> float:
-    """Bytes of an element of recurrent state; an engine's "auto" is what the config says, else the model's dtype (vLLM).
+def _state_bytes(
+    settings: ModelSettings, served: ServedModel | None, source: _Source, dtype: WeightFormat, shape: Geometry
+) -> float:
+    """Bytes of an element of recurrent state; an engine's "auto" is what the config says, else the model's dtype (vLLM), but for layers
+    that are kept in float32 then too.
 
     Where nobody says it, float32.
     """
@@ -306,7 +309,9 @@ def _state_bytes(settings: ModelSettings, served: ServedModel | None, source: _S
         found = _plain(word) if isinstance(word, str) else None
         if found is not None:
             return found.bytes
-    return dtype.bytes if said is not None and said.lower() == "auto" else _STATE_BYTES
+    of_model = said is not None and said.lower() == "auto"
+    of_model = of_model and not any(group.float32_by_default for group in shape.recurrent)
+    return dtype.bytes if of_model else _STATE_BYTES
 
 
 def _longest_context(source: _Source) -> int | None:

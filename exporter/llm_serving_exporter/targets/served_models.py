@@ -96,7 +96,7 @@ class TargetModels:
         for engine in snapshot.engines:
             if not (engine.is_engine or snapshot.rests) or engine.model_name in known or len(known) >= MOST_MODELS:
                 continue
-            served = served_model(engine.model_name, facts, engine.kv_cache_dtype, runtime)
+            served = served_model(engine.model_name, facts, engine.kv_cache_dtype, runtime, engine.state_dtype)
             before = self._known.get(engine.model_name)
             if before is not None and before[0] == served:
                 known[engine.model_name] = before
@@ -117,10 +117,14 @@ class TargetModels:
 
 
 def served_model(
-    name: str, facts: ServerFacts, kv_cache_dtype: str | None, runtime: Runtime | None = None
+    name: str,
+    facts: ServerFacts,
+    kv_cache_dtype: str | None,
+    runtime: Runtime | None = None,
+    state_dtype: str | None = None,
 ) -> ServedModel:
-    """What the server says of a model that it serves, its page before its side endpoints. `kv_cache_dtype` and `runtime`: of the page.
-    A server that does not say its version is taken for one of today."""
+    """What the server says of a model that it serves, its page before its side endpoints. `kv_cache_dtype`, `runtime` and `state_dtype`: of
+    the page. A server that does not say its version is taken for one of today."""
     version = parse_version(facts.version)
     calibrated = runtime.kv_as_calibrated.items() if runtime is not None else ()
     return ServedModel(
@@ -129,7 +133,7 @@ def served_model(
         dtype=facts.dtype,
         quantization=facts.quantization,
         kv_cache_dtype=kv_cache_dtype or facts.kv_cache_dtype,
-        state_dtype=facts.state_dtype,
+        state_dtype=state_dtype or facts.state_dtype,
         weight_bytes=facts.weight_bytes,
         kv_as_calibrated=frozenset(
             method for method, versions in calibrated if version is None or satisfies(version, versions)

@@ -384,6 +384,9 @@ def test_state_dtype() -> None:
     # its config says float32, which an engine takes for "auto"
     assert state("Nemotron-3-Nano-30B-A3B", "auto") == 4
     assert state("Nemotron-3-Nano-30B-A3B", "strange") == 4
+    # vLLM's kda_state_dtype, as its mamba_utils.py has it: auto is float32 there, and may be said otherwise
+    assert state("Kimi-Linear-48B-A3B", "auto") == 4
+    assert state("Kimi-Linear-48B-A3B", "bfloat16") == 2
 
 
 # what the checkpoint holds

@@ -20,7 +20,7 @@ L = 'engine="0",model_name="m"'
 
 def test_every_row_fills_a_field_that_exists_and_says_where_it_comes_from() -> None:
     internal = {
-        "prefix_cache_queries", "prefix_cache_hits", "awake", "kv_cache_dtype", "kv_block_tokens",
+        "prefix_cache_queries", "prefix_cache_hits", "awake", "kv_cache_dtype", "state_dtype", "kv_block_tokens",
         "estimated_read_bytes_per_gpu", "estimated_flops_per_gpu", "requests_deferred", "kv_connector",
     }  # fmt: skip
     for row in VLLM.rows:
@@ -317,6 +317,12 @@ def test_limits_from_config_win_over_endpoints() -> None:
     configured = snapshot_of(text, facts=facts, overrides=Overrides(None, 32, 1024)).engines[0]
     assert (configured.batch_limit_requests, configured.context_limit_tokens) == (32, 1024)
     assert snapshot_of(text).engines[0].batch_limit_requests is None
+
+
+def test_the_dtype_of_recurrent_state_is_on_recorded_pages() -> None:
+    assert engine_of(page("vllm-0.32", 60).decode()).state_dtype == "float32"
+    assert engine_of(page("vllm-logger-0.10.2-v1", 0).decode()).state_dtype == "auto"
+    assert engine_of(page("vllm-logger-0.8.5-v1", 0).decode()).state_dtype is None
 
 
 def test_a_kv_cache_cut_by_decode_context_parallelism_holds_as_many_times_more() -> None:

@@ -239,6 +239,7 @@ def test_what_the_server_says_of_a_model() -> None:
     # the page's own label is of this engine, the endpoint's of the server
     assert served_model("m", facts, "fp8_e4m3").kv_cache_dtype == "fp8_e4m3"
     assert served_model("other", facts, None).root is None
+    assert served_model("m", facts, None, state_dtype="auto").state_dtype == "auto"
 
 
 @pytest.mark.parametrize(

@@ -219,6 +219,15 @@ GAUGES = (
     ),
     Row("kv_cache_dtype", (CACHE_INFO,), reads=Reads.TEXT, labels=("cache_dtype",), versions=">=0.8", source=LOGGERS),
     Row(
+        "state_dtype",
+        (CACHE_INFO,),
+        reads=Reads.TEXT,
+        labels=("mamba_ssm_cache_dtype",),
+        versions=">=0.10",
+        source=LOGGERS,
+        caveat="Of every model; of one without recurrent layers it says nothing.",
+    ),
+    Row(
         "kv_block_tokens",
         (CACHE_INFO,),
         reads=Reads.LABELS,
