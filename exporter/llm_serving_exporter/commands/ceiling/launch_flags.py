@@ -137,6 +137,8 @@ DIALECTS = (
         },
         "trtllm-serve", _spread_trtllm,
         unknown=frozenset({"--cp-size", "--context-parallel-size"}),
+        # a share of what the weights leave, not of the whole memory
+        caveats={"--kv-cache-free-gpu-memory-fraction": _KV_SIZE, "--free-gpu-memory-fraction": _KV_SIZE},
         abbreviates=False,
     ),
 )  # fmt: skip

@@ -192,6 +192,7 @@ def test_drafts_of_a_start_command_count(flags: str, own: int | None) -> None:
         ("trtllm-serve Qwen/Qwen3-32B --extra_llm_api_options x.yml", "x.yml, which --extra_llm_api_options names, is not read"),
         ("vllm serve Qwen/Qwen3-32B --cpu-offload-gb 40", "--cpu-offload-gb of the start command keeps weights in the host's memory"),
         ("vllm serve Qwen/Qwen3-32B --kv-cache-memory-bytes=20G", "--kv-cache-memory-bytes of the start command says how much memory"),
+        ("trtllm-serve Qwen/Qwen3-32B --kv_cache_free_gpu_memory_fraction 0.5", "--kv_cache_free_gpu_memory_fraction of the"),
         ("sglang --model-path Qwen/Qwen3-32B --ep-num-redundant-experts 32", "--ep-num-redundant-experts of the start command keeps"),
     ],
 )  # fmt: skip
