@@ -266,7 +266,12 @@ def _kv(
         return named(settings.kv_cache_dtype), "as configured", False
     said = served.kv_cache_dtype if served is not None else None
     hint = kv_dtype.hint(source.config, source.hf_quant_config)
-    if served is not None and said and hint is not None and _keeps_as_calibrated(served, said.lower(), source, shape):
+    if (
+        served is not None
+        and said
+        and hint is not None
+        and _keeps_as_calibrated(served, said.lower(), hint, source, shape)
+    ):
         return named(hint), f"as the checkpoint wants it, which {served.said_by} means by {said[:16]}", False
     if said:
         try:
@@ -280,15 +285,17 @@ def _kv(
     return named("auto"), "as the model", True
 
 
-def _keeps_as_calibrated(served: ServedModel, said: str, source: _Source, shape: Geometry) -> bool:
-    """Whether the engine takes the KV cache's format from such a checkpoint, whatever it goes on saying."""
+def _keeps_as_calibrated(served: ServedModel, said: str, hint: str, source: _Source, shape: Geometry) -> bool:
+    """Whether the engine takes the KV cache's format, `hint`, from such a checkpoint, whatever it goes on saying."""
     if family(language(source.config)) in served.kv_as_calibrated:
         return said in _WORDS_OF_FAMILIES
     own = quantisation.settings(source.config, source.hf_quant_config)
     method = own.method if own is not None else ""
     # only vLLM's plain attention layers ask a compressed-tensors checkpoint, those of MLA do not
-    asked = said == "auto" and not (shape.mla and method == "compressed-tensors")
-    return asked and any(method == name or method.startswith(f"{name}-") for name in served.kv_as_calibrated)
+    if said != "auto" or (shape.mla and method == "compressed-tensors"):
+        return False
+    asked = (name.partition("/") for name in served.kv_as_calibrated)
+    return any(only in ("", hint) and (method == name or method.startswith(f"{name}-")) for name, _, only in asked)
 
 
 def _state_bytes(

@@ -216,7 +216,7 @@ class Runtime:
     # values of those labels that name nobody
     no_tenant: frozenset[str] = frozenset({""})
     # method of a quantised checkpoint, or family of models -> versions that keep the KV cache as it wants, and go on saying "auto"; of a
-    # family they may go on saying "fp8" too
+    # family they may go on saying "fp8" too. "modelopt/fp8_e4m3": of such a checkpoint this format alone
     kv_as_calibrated: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # bucket edges of an unconfigured server by SLO name; only for warnings about the configuration
     default_edges: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)

@@ -331,6 +331,8 @@ def test_auto_of_nvidias_own_checkpoints(name: str) -> None:
         return by_name(ServedModel(name, kv_cache_dtype="auto", kv_as_calibrated=frozenset(methods))).kv_format
 
     assert (kv(), kv("modelopt"), kv("compressed-tensors")) == ("bf16", "fp8_e4m3", "bf16")
+    # SGLang takes FP8 alone (srt/mem_cache/kv_cache_dtype.py)
+    assert (kv("modelopt/fp8_e4m3"), kv("modelopt/nvfp4")) == ("fp8_e4m3", "bf16")
 
 
 @pytest.mark.parametrize(

@@ -252,8 +252,8 @@ def test_what_the_server_says_of_a_model() -> None:
         # of today, where it does not say
         (vllm.RUNTIME, None, {"compressed-tensors", "deepseek_v4"}),
         (sglang.RUNTIME, "0.5.2", {"deepseek_v4"}),
-        (sglang.RUNTIME, "0.5.3", {"modelopt", "deepseek_v4"}),
-        (sglang.RUNTIME, "0.5.23", {"modelopt", "deepseek_v4"}),
+        (sglang.RUNTIME, "0.5.3", {"modelopt/fp8_e4m3", "deepseek_v4"}),
+        (sglang.RUNTIME, "0.5.23", {"modelopt/fp8_e4m3", "deepseek_v4"}),
         (trtllm.RUNTIME, None, {"modelopt"}),
         (llamacpp.RUNTIME, None, set()),
     ],
