@@ -45,6 +45,8 @@ class Launch:
     memory_share: float | None = None
     # tokens that are drafted for each sequence and step; 0: none; None: some, and the command does not say how many
     drafts: int | None = 0
+    # families of models of whose KV cache "fp8" is a layout of their own
+    own_layouts: frozenset[str] = frozenset()
     # what it says beyond that, so that the answer is not quite of this command: sentences
     caveats: tuple[str, ...] = ()
 
@@ -78,6 +80,7 @@ def read_launch(command: str) -> Launch:
         said.words.get("model"),
         memory_share=said.share,
         drafts=_count_drafts(said),
+        own_layouts=dialect.own_layouts,
         caveats=tuple(said.caveats),
         **formats,
     )

@@ -31,6 +31,7 @@ Sizes = Mapping[str, int]
 _OFFLOADED = "keeps weights in the host's memory: more fits than said here, and each step takes longer"
 _KV_SIZE = "says how much memory the KV cache has, and is not read: how many sequences fit may differ"
 _COPIES = "keeps experts more than once: less fits than said here"
+_OWN_LAYOUTS = frozenset({"deepseek_v4"})
 _OVERRIDES = "changes the model's config.json, and is not read"
 
 
@@ -52,6 +53,8 @@ class Dialect:
     unknown: frozenset[str] = frozenset()
     # flags that make what is worked out wrong -> how, unless they say 0 or nothing
     caveats: Mapping[str, str] = field(default_factory=dict)
+    # families of models that it keeps the KV cache of in a layout of their own, which its flag calls "fp8" (`Runtime.kv_as_calibrated`)
+    own_layouts: frozenset[str] = frozenset()
     # whether a flag may be cut short, as argparse lets it
     abbreviates: bool = True
 
@@ -95,6 +98,7 @@ DIALECTS = (
             "--speculative-config.method": "algorithm", "--speculative-config.model": "algorithm", "--config": "file",
         },
         "serve", _spread_vllm,
+        own_layouts=_OWN_LAYOUTS,
         # each adds GPUs that keep the same weights (config/parallel.py: world_size)
         unknown=frozenset({"--prefill-context-parallel-size", "-pcp"}),
         caveats={
@@ -117,6 +121,7 @@ DIALECTS = (
             "--speculative-dspark-block-size": "drafts", "--config": "file",
         },
         "", _spread_group,
+        own_layouts=_OWN_LAYOUTS,
         # parts of the tensor-parallel group that keep the same attention or the same experts
         unknown=frozenset({
             "--attn-cp-size", "--attention-context-parallel-size", "--moe-dp-size", "--moe-data-parallel-size", "--dwdp-size",

@@ -121,6 +121,7 @@ def _started(launch: Launch | None) -> ServedModel | None:
         quantization=launch.quantization,
         kv_cache_dtype=launch.kv_cache_dtype,
         said_by="the start command",
+        kv_as_calibrated=launch.own_layouts,
     )
 
 

@@ -135,6 +135,15 @@ def test_formats_and_memory_share_of_a_start_command_count(launched: str, own: t
     assert found == expected
 
 
+@pytest.mark.parametrize("engine", ["vllm serve", "sglang serve --model-path"])
+def test_fp8_of_deepseek_v4_is_its_own_layout(engine: str) -> None:
+    # vLLM's models/deepseek_v4/attention.py, SGLang's deepseek_v4_memory_pool.py; without the flag it is the same
+    name, flags = "deepseek-ai/DeepSeek-V4-Flash", ("--gpu", "H200", "--batches", "64")
+    said = document("--launch", f"{engine} {name} --kv-cache-dtype fp8_e4m3", *flags)
+    assert said["fit"] == document("--launch", f"{engine} {name}", *flags)["fit"]
+    assert said["model"]["kv_format"] == "fp8_ds_mla"
+
+
 def test_what_the_command_line_itself_says_goes_before_the_start_command() -> None:
     launched = "vllm serve Qwen/Qwen3-32B --kv-cache-dtype fp8 --gpu-memory-utilization 0.95"
     own = ("--kv-dtype", "bf16", "--memory-utilization", "0.5", "--gpu", "H200")
