@@ -204,6 +204,8 @@ GAUGES = (
         labels=("kv_cache_size_tokens",),
         versions=">=0.24",
         source="https://github.com/vllm-project/vllm/pull/42206",
+        caveat="The most requests of max_model_len that fit, times that length: of a model with windows or recurrent state a token of a shorter request "
+        "takes more of it, so that used tokens and the mean context are too high.",
     ),
     Row(
         "kv_cache_capacity_tokens",
