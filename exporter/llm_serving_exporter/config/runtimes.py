@@ -43,6 +43,7 @@ ROW_COLUMNS = table(
     agrees=Key(reads=SAMPLE),
     labels=Key(reads=texts(LABEL)),
     shared_by_engines=Key(reads=kinds.BOOLEAN),
+    of_a_context_part=Key(reads=kinds.BOOLEAN),
     times_label=Key(reads=columns.named_label),
     aggregate=Key(reads=kinds.member("way to aggregate", Aggregate)),
     scale=Key(reads=NUMBER),

@@ -36,6 +36,12 @@ _NAMED: Mapping[str, KvFormat] = MappingProxyType(
         "int8": _INT8, "nvfp4": _NVFP4, "fp4": _NVFP4,
         # 512 latent elements in fp8 with four fp32 scales, 64 rotary ones in bf16: 656 bytes a token and layer for 576 elements
         "fp8_ds_mla": KvFormat("fp8_ds_mla", (512 + 4 * 4 + 64 * 2) / 576),
+        # the 512 in fp4 with a scale for each 16, the rotary ones in fp8: 352 bytes (vLLM's flashmla_sparse.py)
+        "nvfp4_ds_mla": KvFormat("nvfp4_ds_mla", (512 / 2 + 64 + 512 / 16) / 576),
+        "nvfp4_4over6": KvFormat("nvfp4_4over6", formats.NVFP4.bytes),
+        # SGLang (model_executor/pool_configurator.py): a scale of a byte for each 32 and each 16 elements; the older name of the latter
+        "mxfp8": KvFormat("mxfp8", 1 + 1 / 32),
+        **dict.fromkeys(("fp4_mx_block16", "fp4_e2m1"), KvFormat("fp4_mx_block16", 0.5 + 1 / 16)),
         # GGUF blocks of 32
         **{name: KvFormat(name, formats.GGUF_BLOCK_BITS[name] / 8) for name in ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")},
     }

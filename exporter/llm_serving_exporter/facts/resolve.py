@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats, kv_dtype, names, quantisation, weighing
-from llm_serving_exporter.facts.architectures.registry import geometry, language
+from llm_serving_exporter.facts.architectures.registry import family, geometry, language
 from llm_serving_exporter.facts.fields import LARGEST
 from llm_serving_exporter.facts.model_files import ModelEntry, ModelFiles
 from llm_serving_exporter.facts.quant_settings import Settings
@@ -39,6 +39,8 @@ SET_MODEL = (
 SET_FORMAT = "set targets[].model.weight_format, or targets[].model.config to its config.json"
 SET_KV_DTYPE = "set targets[].model.kv_cache_dtype"
 _STATE_BYTES = 4.0
+# words for a KV cache's format that may be a family's own layout
+_WORDS_OF_FAMILIES = ("auto", "fp8", "fp8_e4m3")
 # what a stated size may say of bits per weight; and how far it may be from the mean that a GGUF mix has in another model: further off,
 # it is not of these weights
 _FEWEST_BITS, _MOST_BITS, _SIZE_TOLERANCE = 1.0, 33.0, 1.5
@@ -110,7 +112,7 @@ def resolve(
         groups=weighing.weigh(shape, assignment),
         kv_bytes_per_element=kv.bytes,
         kv_format=kv.name,
-        state_bytes_per_element=_state_bytes(settings, served, source, dtype),
+        state_bytes_per_element=_state_bytes(settings, served, source, dtype, shape),
         checkpoint_bytes=checkpoint,
         estimate_sound=weighing.estimate_sound(shape, assignment),
         formats_assumed=weights.assumed or (assumed_kv and not shape.encoder),
@@ -253,7 +255,8 @@ def _kv(
 ) -> tuple[kv_dtype.KvFormat, str, bool]:
     """Format of the KV cache, where it comes from, whether it is assumed.
 
-    Where nobody says it, what the checkpoint was calibrated for, as engines take it then; "auto" said by a server is the model's dtype.
+    Where nobody says it, what the checkpoint was calibrated for, as engines take it then; "auto" said by a server is the model's dtype,
+    unless it is known to mean the checkpoint's.
     """
     head = next((group.kv_elements // (2 * group.kv_heads) for group in shape.attention if not shape.mla), None)
 
@@ -263,6 +266,14 @@ def _kv(
     if settings.kv_cache_dtype is not None:
         return named(settings.kv_cache_dtype), "as configured", False
     said = served.kv_cache_dtype if served is not None else None
+    hint = kv_dtype.hint(source.config, source.hf_quant_config)
+    if (
+        served is not None
+        and said
+        and hint is not None
+        and _keeps_as_calibrated(served, said.lower(), hint, source, shape)
+    ):
+        return named(hint), f"as the checkpoint wants it, which {served.said_by} means by {said[:16]}", False
     if said:
         try:
             return named(said), f"as {served.said_by if served is not None else ''} says", False
@@ -270,14 +281,29 @@ def _kv(
             raise FactsError(
                 error.reason, f"{served.said_by if served is not None else ''}'s {error.what}", SET_KV_DTYPE
             ) from error
-    hint = kv_dtype.hint(source.config, source.hf_quant_config)
     if hint is not None:
         return named(hint), "as the checkpoint is calibrated", True
     return named("auto"), "as the model", True
 
 
-def _state_bytes(settings: ModelSettings, served: ServedModel | None, source: _Source, dtype: WeightFormat) -> float:
-    """Bytes of an element of recurrent state; an engine's "auto" is what the config says, else the model's dtype (vLLM).
+def _keeps_as_calibrated(served: ServedModel, said: str, hint: str, source: _Source, shape: Geometry) -> bool:
+    """Whether the engine takes the KV cache's format, `hint`, from such a checkpoint, whatever it goes on saying."""
+    if family(language(source.config)) in served.kv_as_calibrated:
+        return said in _WORDS_OF_FAMILIES
+    own = quantisation.settings(source.config, source.hf_quant_config)
+    method = own.method if own is not None else ""
+    # only vLLM's plain attention layers ask a compressed-tensors checkpoint, those of MLA do not
+    if said != "auto" or (shape.mla and method == "compressed-tensors"):
+        return False
+    asked = (name.partition("/") for name in served.kv_as_calibrated)
+    return any(only in ("", hint) and (method == name or method.startswith(f"{name}-")) for name, _, only in asked)
+
+
+def _state_bytes(
+    settings: ModelSettings, served: ServedModel | None, source: _Source, dtype: WeightFormat, shape: Geometry
+) -> float:
+    """Bytes of an element of recurrent state; an engine's "auto" is what the config says, else the model's dtype (vLLM), but for layers
+    that are kept in float32 then too.
 
     Where nobody says it, float32.
     """
@@ -291,7 +317,9 @@ def _state_bytes(settings: ModelSettings, served: ServedModel | None, source: _S
         found = _plain(word) if isinstance(word, str) else None
         if found is not None:
             return found.bytes
-    return dtype.bytes if said is not None and said.lower() == "auto" else _STATE_BYTES
+    of_model = said is not None and said.lower() == "auto"
+    of_model = of_model and not any(group.float32_by_default for group in shape.recurrent)
+    return dtype.bytes if of_model else _STATE_BYTES
 
 
 def _longest_context(source: _Source) -> int | None:

@@ -132,6 +132,8 @@ class RecurrentLayers:
     layers: int  # how many
     ssm_elements: int  # per sequence and layer, kept in the engine's state dtype (float32 unless it says otherwise)
     conv_elements: int  # of the convolution, per sequence and layer, kept in the model's dtype
+    # whether "auto" is float32 for them too, whatever the model's dtype (Kimi Delta Attention; vLLM's mamba_utils.py, kda_state_dtype)
+    float32_by_default: bool = False
 
 
 @dataclass(frozen=True, slots=True)

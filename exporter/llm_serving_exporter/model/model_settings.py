@@ -30,3 +30,5 @@ class ServedModel:
     state_dtype: str | None = None  # of recurrent state, as the engine writes it
     weight_bytes: int | None = None  # of all weights as they are stored
     said_by: str = "the server"  # who says it, in words
+    # methods of quantised checkpoints, and families, as which the engine keeps the KV cache though it says "auto" (of a family also "fp8")
+    kv_as_calibrated: frozenset[str] = frozenset()

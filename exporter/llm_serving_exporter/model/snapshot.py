@@ -109,6 +109,7 @@ class EngineSnapshot:
     context_limit_tokens: float | None = None  # longest context that the server accepts
     awake: float | None = None  # 1; 0: the engine was put to sleep
     kv_cache_dtype: str | None = None  # as the engine names it ("auto": the model's)
+    state_dtype: str | None = None  # of recurrent state, likewise
     kv_block_tokens: float | None = None  # tokens of one block of the KV cache
     estimated_read_bytes_per_gpu: float | None = None  # from HBM since the engine's start, by its own arithmetic
     # that its device has worked, since its start; of an engine on several GPUs the busiest one's

@@ -50,6 +50,7 @@ class Overrides:
     model_name: str | None = None  # names a model where the page does not
     batch_limit_requests: int | None = None  # wins over the page and the endpoints
     context_limit_tokens: int | None = None  # likewise
+    decode_context_parallel_size: int | None = None  # wins over the endpoints
 
 
 def wanted_by(runtime: Runtime) -> Callable[[str], bool]:
@@ -147,6 +148,9 @@ class Normaliser:
                 absent.setdefault(name, _why(name, plan))
             else:
                 found[name] = value
+        parts = self._overrides.decode_context_parallel_size or self._facts.decode_context_parallel_size or 1
+        for name in plan.of_a_context_part & found.keys():
+            found[name] *= parts
         self._known_otherwise(identity, found, absent, plan)
         model_name = identity.model_name
         if not plan.names_models:

@@ -174,7 +174,7 @@ def _unread(row: Row, *columns: str) -> Iterator[Fault]:
 
 
 def _value(row: Row) -> Iterator[Fault]:
-    yield from _unread(row, "labels", "shared_by_engines")
+    yield from _unread(row, "labels", "shared_by_engines", "of_a_context_part")
     keyed = row.by is not None or bool(row.named)
     label = LABELLED_COUNTER_FIELDS.get(row.field)
     if keyed and label is None:
@@ -213,7 +213,7 @@ _PARTS = ("minus", "times", "over", "by", "named", "rename", "agrees", "times_la
 
 
 def _histogram(row: Row) -> Iterator[Fault]:
-    yield from _unread(row, *_PARTS, "labels", "shared_by_engines")
+    yield from _unread(row, *_PARTS, "labels", "shared_by_engines", "of_a_context_part")
     for number, text in enumerate(row.samples):
         name = name_of(text)
         if name.endswith(("_bucket", "_sum", "_count")):
@@ -221,7 +221,7 @@ def _histogram(row: Row) -> Iterator[Fault]:
 
 
 def _mean(row: Row) -> Iterator[Fault]:
-    yield from _unread(row, *_PARTS, "labels", "shared_by_engines")
+    yield from _unread(row, *_PARTS, "labels", "shared_by_engines", "of_a_context_part")
     if len(row.samples) not in (0, 2):
         yield Fault(
             ("samples",), f"a mean is read from 2 samples, not {len(row.samples)}", "Write the sum, then its count."
@@ -238,7 +238,9 @@ def _of_labels(row: Row) -> Iterator[Fault]:
 
 
 def _of_text(row: Row) -> Iterator[Fault]:
-    yield from _unread(row, *(part for part in _PARTS if part != "rename"), "shared_by_engines", "scale")
+    yield from _unread(
+        row, *(part for part in _PARTS if part != "rename"), "shared_by_engines", "of_a_context_part", "scale"
+    )
     yield from _one_sample(row)
     if len(row.labels) != 1:
         yield Fault(("labels",), f"a text is read from 1 label, not {len(row.labels)}", "Write the label.")

@@ -80,6 +80,8 @@ class Row:
     # numeric labels to multiply (Reads.LABELS), or the one label to read, renamed by `rename` (Reads.TEXT)
     labels: tuple[str, ...] = ()
     shared_by_engines: bool = False  # divides by the number of engines on the page
+    # multiplies by the parts that decode context parallelism cuts the KV of a sequence into, as far as they are known
+    of_a_context_part: bool = False
     # (series, label): a numeric label that multiplies; in a row with `minus`, only what is subtracted
     times_label: tuple[str, str] | None = None
     aggregate: Aggregate = Aggregate.SUM  # what becomes of several series of one engine
@@ -213,6 +215,9 @@ class Runtime:
     tenants: Mapping[TenantKind, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     # values of those labels that name nobody
     no_tenant: frozenset[str] = frozenset({""})
+    # method of a quantised checkpoint, or family of models -> versions that keep the KV cache as it wants, and go on saying "auto"; of a
+    # family they may go on saying "fp8" too. "modelopt/fp8_e4m3": of such a checkpoint this format alone
+    kv_as_calibrated: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # bucket edges of an unconfigured server by SLO name; only for warnings about the configuration
     default_edges: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     # why a field, or ERRORS, has no row; for people

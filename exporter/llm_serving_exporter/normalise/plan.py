@@ -47,6 +47,7 @@ class Plan:
     unmapped: tuple[str, ...]  # families of the runtime that no row reads
     may_fall: frozenset[str]  # fields that may fall, as their rows state
     freezes: frozenset[str]  # fields that freeze, as their rows state
+    of_a_context_part: frozenset[str]  # fields that are of one part of the context, as their rows state
     refreshed_every: Mapping[str, float]  # field -> seconds, as its row states; at once where it is not there
     inconsistent: frozenset[str]  # fields whose None means that two samples disagree
     unset: frozenset[str]  # fields whose None means that nothing is set
@@ -169,6 +170,7 @@ def make_plan(runtime: Runtime, layout: Layout, engine_version: str | None) -> P
         unmapped=_unmapped(runtime, layout),
         may_fall=frozenset(field for field, row in used.items() if row.may_fall),
         freezes=frozenset(field for field, row in used.items() if row.freezes),
+        of_a_context_part=frozenset(field for field, row in used.items() if row.of_a_context_part),
         refreshed_every={field: row.refresh_seconds for field, row in used.items() if row.refresh_seconds},
         inconsistent=frozenset(field for field, row in used.items() if row.agrees),
         unset=frozenset(field for field, row in used.items() if row.zero_is_unset),

@@ -167,7 +167,12 @@ class TargetPipeline:
 
     def _make_normaliser(self, runtime: Runtime) -> Normaliser:
         target = self.target
-        overrides = Overrides(target.model_name, target.batch_limit_requests, target.context_limit_tokens)
+        overrides = Overrides(
+            target.model_name,
+            target.batch_limit_requests,
+            target.context_limit_tokens,
+            target.decode_context_parallel_size,
+        )
         return Normaliser(runtime, self._side.facts, overrides, self._book.plans)
 
     async def _make_named_normaliser(self, runtime: Runtime, layout: Layout) -> Normaliser:
@@ -330,7 +335,7 @@ class TargetPipeline:
         if runtime is not None and self.reading.up and await self._side.refresh(runtime, self._source.path or ""):
             self._normaliser = self._make_normaliser(runtime)
         front = self.reading.role is Role.FRONTEND  # it runs no model itself
-        self._models.refresh(self.reading.snapshot if not front else None, self._side.facts)
+        self._models.refresh(self.reading.snapshot if not front else None, self._side.facts, runtime)
 
     def _record_failure(self, failure: FailedTickError, started: float) -> TargetReading:
         before, pod = self.reading, self._pod_state()

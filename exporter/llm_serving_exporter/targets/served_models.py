@@ -12,6 +12,8 @@ from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.normalise.mapping import Runtime
+from llm_serving_exporter.normalise.version import parse_version, satisfies
 
 # (what is configured about the model, what the server says of it) -> what is known about it, or why nothing is; never raises
 FindModel = Callable[[ModelSettings, ServedModel], ModelFacts | FactsError]
@@ -80,10 +82,10 @@ class TargetModels:
         """Has every model looked up again at the next `refresh`."""
         self._look_again = True
 
-    def refresh(self, snapshot: Snapshot | None, facts: ServerFacts) -> None:
+    def refresh(self, snapshot: Snapshot | None, facts: ServerFacts, runtime: Runtime | None = None) -> None:
         """Looks up the models of a page that have not been looked up under what the server says of them now; forgets those not on it.
 
-        None: there is no page yet, or its server runs no model itself.
+        `snapshot` None: there is no page yet, or its server runs no model itself. `runtime`: of the page.
         """
         if self._look_again:
             self._look_again = False
@@ -94,7 +96,7 @@ class TargetModels:
         for engine in snapshot.engines:
             if not (engine.is_engine or snapshot.rests) or engine.model_name in known or len(known) >= MOST_MODELS:
                 continue
-            served = served_model(engine.model_name, facts, engine.kv_cache_dtype)
+            served = served_model(engine.model_name, facts, engine.kv_cache_dtype, runtime, engine.state_dtype)
             before = self._known.get(engine.model_name)
             if before is not None and before[0] == served:
                 known[engine.model_name] = before
@@ -114,16 +116,28 @@ class TargetModels:
         }
 
 
-def served_model(name: str, facts: ServerFacts, kv_cache_dtype: str | None) -> ServedModel:
-    """What the server says of a model that it serves, its page before its side endpoints. `kv_cache_dtype`: of the page."""
+def served_model(
+    name: str,
+    facts: ServerFacts,
+    kv_cache_dtype: str | None,
+    runtime: Runtime | None = None,
+    state_dtype: str | None = None,
+) -> ServedModel:
+    """What the server says of a model that it serves, its page before its side endpoints. `kv_cache_dtype`, `runtime` and `state_dtype`: of
+    the page. A server that does not say its version is taken for one of today."""
+    version = parse_version(facts.version)
+    calibrated = runtime.kv_as_calibrated.items() if runtime is not None else ()
     return ServedModel(
         name,
         root=facts.model_roots.get(name),
         dtype=facts.dtype,
         quantization=facts.quantization,
         kv_cache_dtype=kv_cache_dtype or facts.kv_cache_dtype,
-        state_dtype=facts.state_dtype,
+        state_dtype=state_dtype or facts.state_dtype,
         weight_bytes=facts.weight_bytes,
+        kv_as_calibrated=frozenset(
+            method for method, versions in calibrated if version is None or satisfies(version, versions)
+        ),
     )
 
 

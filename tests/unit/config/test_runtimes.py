@@ -111,6 +111,7 @@ runtimes:
   - {field: time_to_first_token_seconds, samples: acme_ttft, reads: histogram, sum_is_sound: false}
   - {field: inter_token_latency_seconds, samples: [acme_itl_sum, acme_itl_count], reads: mean}
   - {field: kv_cache_capacity_tokens, samples: acme_info, reads: labels, labels: [blocks, size], shared_by_engines: true}
+  - {field: kv_block_tokens, samples: acme_info, reads: labels, labels: [size], of_a_context_part: true}
   - {field: kv_cache_dtype, samples: acme_info, reads: text, labels: dtype}
 """,
     )
@@ -187,6 +188,7 @@ runtimes:
             Row("time_to_first_token_seconds", ("acme_ttft",), reads=Reads.HISTOGRAM, sum_is_sound=False),
             Row("inter_token_latency_seconds", ("acme_itl_sum", "acme_itl_count"), reads=Reads.MEAN),
             Row("kv_cache_capacity_tokens", (info,), reads=Reads.LABELS, labels=("blocks", "size"), shared_by_engines=True),
+            Row("kv_block_tokens", (info,), reads=Reads.LABELS, labels=("size",), of_a_context_part=True),
             Row("kv_cache_dtype", (info,), reads=Reads.TEXT, labels=("dtype",)),
         ),
     )  # fmt: skip
@@ -196,7 +198,7 @@ def test_every_column_of_the_built_in_tables_is_a_key_or_takes_code() -> None:
     row = set(ROW_COLUMNS) | {"field"}
     assert row == {item.name for item in dataclasses.fields(Row)}
     # functions, and what only they give; what is known of tables that recordings and the support matrix are about
-    code = {"kind", "read_page", "adds", "stays", "endpoints", "polls", "shows", "without_metrics"}
+    code = {"kind", "read_page", "adds", "stays", "endpoints", "polls", "shows", "without_metrics", "kv_as_calibrated"}
     own = set(RUNTIME_COLUMNS) | {"name", "rows"}
     assert own | code | {"missing", "covered"} == {item.name for item in dataclasses.fields(Runtime)}
 

@@ -117,7 +117,7 @@ def test_kimi_k3_as_its_paper_counts_it() -> None:
     assert module(shape, "shared_experts.gate_proj").columns == 7168
     (latent,) = shape.attention
     assert (latent.layers, latent.kv_elements) == (24, 576)
-    assert shape.recurrent == (RecurrentLayers(69, 96 * 128 * 128, 3 * 96 * 128 * 3),)
+    assert shape.recurrent == (RecurrentLayers(69, 96 * 128 * 128, 3 * 96 * 128 * 3, float32_by_default=True),)
     assert shape.left_out == ("vision tower",)
 
 
@@ -125,7 +125,7 @@ def test_kimi_linear_keeps_a_state_in_most_layers() -> None:
     shape = geometry(KIMI_LINEAR_48B)
     (latent,) = shape.attention
     assert (latent.layers, latent.kv_elements, latent.kv_heads) == (7, 576, 1)
-    assert shape.recurrent == (RecurrentLayers(20, 32 * 128 * 128, 3 * 32 * 128 * 3),)
+    assert shape.recurrent == (RecurrentLayers(20, 32 * 128 * 128, 3 * 32 * 128 * 3, float32_by_default=True),)
     assert module(shape, "self_attn.kv_b_proj").layers == (3, 7, 11, 15, 19, 23, 26)
 
 

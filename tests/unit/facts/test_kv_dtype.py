@@ -26,6 +26,12 @@ from llm_serving_exporter.facts.kv_dtype import hint, kv_format, names
         ("q8_0", "q8_0", 1.0625),
         ("q4_0", "q4_0", 0.5625),
         ("fp8_ds_mla", "fp8_ds_mla", 656 / 576),
+        # vLLM's and SGLang's own layouts: bytes of a token as their code says them
+        ("nvfp4_ds_mla", "nvfp4_ds_mla", 352 / 576),
+        ("nvfp4_4over6", "nvfp4_4over6", 0.5625),
+        ("mxfp8", "mxfp8", 33 / 32),
+        ("fp4_mx_block16", "fp4_mx_block16", 9 / 16),
+        ("fp4_e2m1", "fp4_mx_block16", 9 / 16),
         ("int8_per_token_head", "int8_per_token_head", 1.0),
     ],
 )

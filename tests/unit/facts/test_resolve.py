@@ -308,6 +308,46 @@ def test_kv_cache_dtype() -> None:
     assert kv("fp8_per_token_head") == ("fp8_per_token_head", 1 + 4 / 32, False)
 
 
+def test_auto_is_what_the_checkpoint_was_calibrated_for_where_the_engine_takes_that() -> None:
+    scheme = {"kv_cache_scheme": {"type": "float", "num_bits": 8, "dynamic": False, "strategy": "tensor"}}
+    compressed = found({"quantization_config": {**FP8, "quant_method": "compressed-tensors", **scheme}})
+
+    def kv(files: ModelFiles, *methods: str, said: str = "auto") -> tuple[str, float, bool]:
+        facts = by_files(files, ServedModel("m", kv_cache_dtype=said, kv_as_calibrated=frozenset(methods)))
+        return facts.kv_format, facts.kv_bytes_per_element, facts.formats_assumed
+
+    assert kv(compressed, "compressed-tensors") == ("fp8_e4m3", 1, False)
+    assert kv(compressed, "modelopt") == ("bf16", 2, False)
+    assert kv(compressed) == ("bf16", 2, False)
+    # what the server says is a format, and a checkpoint that says none
+    assert kv(compressed, "compressed-tensors", said="bfloat16") == ("bf16", 2, False)
+    assert kv(found({"quantization_config": FP8}), "compressed-tensors") == ("bf16", 2, False)
+
+
+@pytest.mark.parametrize("name", ["nvidia/GLM-5.2-NVFP4", "nvidia/Kimi-K2.5-NVFP4"])
+def test_auto_of_nvidias_own_checkpoints(name: str) -> None:
+    # their config.json, as they are published: kv_cache_scheme of 8 bits
+    def kv(*methods: str) -> str:
+        return by_name(ServedModel(name, kv_cache_dtype="auto", kv_as_calibrated=frozenset(methods))).kv_format
+
+    assert (kv(), kv("modelopt"), kv("compressed-tensors")) == ("bf16", "fp8_e4m3", "bf16")
+    # SGLang takes FP8 alone (srt/mem_cache/kv_cache_dtype.py)
+    assert (kv("modelopt/fp8_e4m3"), kv("modelopt/nvfp4")) == ("fp8_e4m3", "bf16")
+
+
+@pytest.mark.parametrize(
+    ("said", "format_bytes"), [("auto", 656 / 576), ("fp8", 656 / 576), ("fp8_e4m3", 656 / 576), ("bfloat16", 2)]
+)
+def test_deepseek_v4_has_a_kv_layout_of_its_own(said: str, format_bytes: float) -> None:
+    # 448 elements in fp8, 64 in bf16 and scales: 584 bytes of 512 (SGLang srt/mem_cache/deepseek_v4_memory_pool.py)
+    served = ServedModel("DeepSeek-V4-Pro", kv_cache_dtype=said, kv_as_calibrated=frozenset({"deepseek_v4"}))
+    found = by_name(served).kv_bytes_per_element
+    assert found == pytest.approx(format_bytes)
+    assert found * 512 == pytest.approx(584, abs=1) or said == "bfloat16"
+    # of an engine that is not known to do so, what it says
+    assert by_name(ServedModel("DeepSeek-V4-Pro", kv_cache_dtype="auto")).kv_bytes_per_element == 2
+
+
 def test_a_kv_cache_dtype_that_is_not_known_is_refused_with_what_to_do() -> None:
     with pytest.raises(
         FactsError, match=r"the server's KV cache dtype 'turbo' is not known.*set targets\[\]\.model\.kv_cache_dtype"
@@ -346,6 +386,9 @@ def test_state_dtype() -> None:
     # its config says float32, which an engine takes for "auto"
     assert state("Nemotron-3-Nano-30B-A3B", "auto") == 4
     assert state("Nemotron-3-Nano-30B-A3B", "strange") == 4
+    # vLLM's kda_state_dtype, as its mamba_utils.py has it: auto is float32 there, and may be said otherwise
+    assert state("Kimi-Linear-48B-A3B", "auto") == 4
+    assert state("Kimi-Linear-48B-A3B", "bfloat16") == 2
 
 
 # what the checkpoint holds

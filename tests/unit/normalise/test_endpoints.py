@@ -60,6 +60,7 @@ ARGUMENTS = {
     "version": "0.5.23", "model_path": "org/tiny", "served_model_name": "tiny", "dtype": "bfloat16", "quantization": "fp8",
     "kv_cache_dtype": "fp8_e4m3", "mamba_ssm_dtype": "float32", "context_length": 4096, "chunked_prefill_size": 2048,
     "max_prefill_tokens": 16384, "max_running_requests": 64, "tp_size": 4, "pp_size": 2, "dp_size": 2, "enable_dp_attention": True,
+    "dcp_size": 2,
     "speculative_algorithm": "EAGLE", "internal_states": [{"effective_max_running_requests_per_dp": 32, "dtype": "bfloat16"}],
 }  # fmt: skip
 VLLM_CONFIG = {

@@ -20,7 +20,7 @@ L = 'engine="0",model_name="m"'
 
 def test_every_row_fills_a_field_that_exists_and_says_where_it_comes_from() -> None:
     internal = {
-        "prefix_cache_queries", "prefix_cache_hits", "awake", "kv_cache_dtype", "kv_block_tokens",
+        "prefix_cache_queries", "prefix_cache_hits", "awake", "kv_cache_dtype", "state_dtype", "kv_block_tokens",
         "estimated_read_bytes_per_gpu", "estimated_flops_per_gpu", "requests_deferred", "kv_connector",
     }  # fmt: skip
     for row in VLLM.rows:
@@ -317,6 +317,30 @@ def test_limits_from_config_win_over_endpoints() -> None:
     configured = snapshot_of(text, facts=facts, overrides=Overrides(None, 32, 1024)).engines[0]
     assert (configured.batch_limit_requests, configured.context_limit_tokens) == (32, 1024)
     assert snapshot_of(text).engines[0].batch_limit_requests is None
+
+
+def test_the_dtype_of_recurrent_state_is_on_recorded_pages() -> None:
+    assert engine_of(page("vllm-0.32", 60).decode()).state_dtype == "float32"
+    assert engine_of(page("vllm-logger-0.10.2-v1", 0).decode()).state_dtype == "auto"
+    assert engine_of(page("vllm-logger-0.8.5-v1", 0).decode()).state_dtype is None
+
+
+def test_a_kv_cache_cut_by_decode_context_parallelism_holds_as_many_times_more() -> None:
+    """vLLM logs it as "Multiplying the GPU KV cache size by the dcp_world_size 2. GPU KV cache size: 1,723,584 tokens"
+    (https://github.com/vllm-project/vllm/pull/24864, a trial of Qwen3-235B with -tp 8 -dcp 2); its page has the blocks before."""
+    info = 'vllm:cache_config_info{{engine="0",block_size="16",num_gpu_blocks="53862"{}}} 1\n'
+    running = f"vllm:num_requests_running{{{L}}} 0\n"
+
+    def read(labels: str = "", parts: int | None = None, configured: int | None = None) -> tuple[object, object]:
+        facts = ServerFacts("0.11.2", decode_context_parallel_size=parts)
+        overrides = Overrides(decode_context_parallel_size=configured)
+        (engine,) = snapshot_of(running + info.format(labels), facts=facts, overrides=overrides).engines
+        return engine.kv_cache_capacity_tokens, engine.kv_block_tokens
+
+    assert read() == (861_792, 16)
+    assert read(parts=2) == read(configured=2) == read(parts=4, configured=2) == (1_723_584, 32)
+    # the label of 0.24 is of all of them (get_kv_cache_capacity)
+    assert read(',kv_cache_size_tokens="1723584"', parts=2) == (1_723_584, 32)
 
 
 def test_endpoints_are_read_from_a_real_server_and_survive_anything() -> None:

@@ -70,6 +70,8 @@ class Question:
     load: Load | None = None
     # drafts of each sequence and step
     speculation: Speculation = field(default_factory=Speculation)
+    # what was asked beyond that and is not answered, in sentences
+    caveats: tuple[str, ...] = ()
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -169,7 +171,7 @@ def answer(question: Question) -> Answer:
         None if encoder else floor,
         rate,
         _replicas(question.load, rate),
-        (*refusals, *_notes(roof, question, room, least)),
+        (*refusals, *question.caveats, *_notes(roof, question, room, least)),
     )
 
 

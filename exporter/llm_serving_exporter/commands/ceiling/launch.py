@@ -1,28 +1,29 @@
-"""The layout that an engine's own start command means: each engine calls the same things by other names, or other things by the same.
-
-vLLM's tensor-parallel size is of one data-parallel rank, and its ranks share the experts of a mixture-of-experts model
-(https://docs.vllm.ai/en/latest/serving/data_parallel_deployment.html). SGLang's and TensorRT-LLM's is of the whole group, which
-data-parallel attention divides into ranks (sglang/srt/runtime_context.py; tensorrt_llm/mapping.py: attention's own tensor-parallel
-size is 1 under enable_attention_dp).
-"""
+"""A start command of an engine -> layout, model, formats, drafts and share of the memory that it means; `launch_flags` has the words."""
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 
+from llm_serving_exporter.commands.ceiling.launch_flags import (
+    DIALECTS,
+    DRAFTS,
+    ENGINES,
+    NO_LAYOUT,
+    SHARE,
+    WITHOUT_VALUE,
+    WORDS,
+    Dialect,
+)
 from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.hardware import Parallel
 
 _OFF = ("false", "0", "no", "off")
-# of a format: none is stated
+# of a format or an algorithm: none is stated
 _USUAL = ("auto", "none")
-# what flags say that stand alone
-_WITHOUT_VALUE = ("attention_dp", "expert_parallel")
-# what they say that is a word, and what not of the layout: another engine may have the same flag
-_WORDS = {"model": "name", "dtype": "dtype", "quantization": "format", "kv_cache_dtype": "dtype"}
-_SHARE = "memory_share"
-_NO_LAYOUT = {*_WORDS, _SHARE}
+_FORMATS = ("dtype", "quantization", "kv_cache_dtype")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,132 +44,134 @@ class Launch:
     kv_cache_dtype: str | None = None
     # share of a GPU's memory for weights and KV; None: the command does not say
     memory_share: float | None = None
+    # tokens that are drafted for each sequence and step; 0: none; None: some, and the command does not say how many
+    drafts: int | None = 0
+    # families of models of whose KV cache "fp8" is a layout of their own
+    own_layouts: frozenset[str] = frozenset()
+    # what it says beyond that, so that the answer is not quite of this command: sentences
+    caveats: tuple[str, ...] = ()
 
 
-# by what a flag says: tensor, pipeline, data, expert, context, attention_dp, expert_parallel -> its number; 1 for a flag without one
-Sizes = Mapping[str, int]
+@dataclass(slots=True)
+class _Said:
+    """What the flags read so far say."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Dialect:
-    # of the engine
-    name: str
-    # words one of which its command holds
-    words: tuple[str, ...]
-    # flag, with `-` for `_` -> what it says
-    flags: Mapping[str, str]
-    # word behind which the model stands without a flag; "": it always has one
-    serve: str
-    # what the flags say -> the layout; ValueError where the engine would refuse them
-    spread: Callable[[Sizes], Parallel]
-
-
-def _spread_vllm(said: Sizes) -> Parallel:
-    tensor, data = said.get("tensor", 1), said.get("data", 1)
-    experts = tensor * data if data > 1 or "expert_parallel" in said else 1
-    return Parallel(tensor, said.get("pipeline", 1), data, experts, said.get("context", 1))
-
-
-def _spread_group(said: Sizes) -> Parallel:
-    """SGLang: plain data parallelism is whole copies."""
-    tensor, data = said.get("tensor", 1), said.get("data", 1)
-    if "attention_dp" not in said:
-        return Parallel(tensor, said.get("pipeline", 1), data, said.get("expert", 1))
-    if tensor % data:
-        raise ValueError(f"data-parallel attention of {data} does not divide the tensor-parallel size of {tensor}")
-    return Parallel(tensor // data, said.get("pipeline", 1), data, tensor)
-
-
-def _spread_trtllm(said: Sizes) -> Parallel:
-    """Each GPU is a rank of attention under enable_attention_dp."""
-    tensor = said.get("tensor", 1)
-    if "attention_dp" in said:
-        return Parallel(1, said.get("pipeline", 1), tensor, tensor)
-    return Parallel(tensor, said.get("pipeline", 1), 1, said.get("expert", 1))
-
-
-_DIALECTS = (
-    _Dialect(
-        "vLLM", ("vllm",),
-        {
-            "--tensor-parallel-size": "tensor", "-tp": "tensor", "--pipeline-parallel-size": "pipeline", "-pp": "pipeline",
-            "--data-parallel-size": "data", "-dp": "data", "--enable-expert-parallel": "expert_parallel", "-ep": "expert_parallel",
-            "--decode-context-parallel-size": "context", "-dcp": "context", "--model": "model", "--dtype": "dtype",
-            "--quantization": "quantization", "-q": "quantization", "--kv-cache-dtype": "kv_cache_dtype",
-            "--gpu-memory-utilization": _SHARE,
-        },
-        "serve", _spread_vllm,
-    ),
-    _Dialect(
-        "SGLang", ("sglang",),
-        {
-            "--tp": "tensor", "--tp-size": "tensor", "--tensor-parallel-size": "tensor", "--pp-size": "pipeline", "--pp": "pipeline",
-            "--pipeline-parallel-size": "pipeline", "--dp": "data", "--dp-size": "data", "--data-parallel-size": "data",
-            "--ep": "expert", "--ep-size": "expert", "--expert-parallel-size": "expert", "--enable-dp-attention": "attention_dp",
-            "--model-path": "model", "--model": "model", "--dtype": "dtype", "--quantization": "quantization",
-            "--kv-cache-dtype": "kv_cache_dtype", "--mem-fraction-static": _SHARE,
-        },
-        "", _spread_group,
-    ),
-    _Dialect(
-        "TensorRT-LLM", ("trtllm", "tensorrt"),
-        {
-            "--tp-size": "tensor", "--tensor-parallel-size": "tensor", "--pp-size": "pipeline", "--pipeline-parallel-size": "pipeline",
-            "--ep-size": "expert", "--moe-expert-parallel-size": "expert", "--expert-parallel-size": "expert",
-            "--enable-attention-dp": "attention_dp", "--model": "model", "--kv-cache-dtype": "kv_cache_dtype",
-        },
-        "trtllm-serve", _spread_trtllm,
-    ),
-)  # fmt: skip
-ENGINES = tuple(dialect.name for dialect in _DIALECTS)
+    # by meaning
+    sizes: dict[str, int] = field(default_factory=dict)
+    # by meaning
+    words: dict[str, str] = field(default_factory=dict)
+    # of the memory; None: not said
+    share: float | None = None
+    # sentences
+    caveats: list[str] = field(default_factory=list)
 
 
 def read_launch(command: str) -> Launch:
-    """Flags that say nothing of layout, model, formats or share of the memory are passed over. Raises ValueError that says what cannot be
-    read. "auto" is what a command without the flag says."""
+    """Flags that change nothing of what is worked out are passed over. Raises ValueError that says what cannot be read, and in a second
+    argument what to do where that is not to quote the command. "auto" is what a command without the flag says."""
     words = shlex.split(command)
-    dialect = next(
-        (one for one in _DIALECTS if any(name in word.lower() for word in words for name in one.words)), None
-    )
+    dialect = next((one for one in DIALECTS if any(name in word.lower() for word in words for name in one.words)), None)
     if dialect is None:
         raise ValueError(f"no word of it names an engine that is known here: {', '.join(ENGINES)}")
-    said, named, share = _read_flags(words, dialect)
-    formats = {what: word for what, word in named.items() if what != "model" and word.lower() not in _USUAL}
-    return Launch(dialect.name, dialect.spread(said), named.get("model"), memory_share=share, **formats)
+    said = _read_flags(words, dialect)
+    formats = {what: word for what, word in said.words.items() if what in _FORMATS and word.lower() not in _USUAL}
+    return Launch(
+        dialect.name,
+        dialect.spread(said.sizes),
+        said.words.get("model"),
+        memory_share=said.share,
+        drafts=_count_drafts(said),
+        own_layouts=dialect.own_layouts,
+        caveats=tuple(said.caveats),
+        **formats,
+    )
 
 
-def _read_flags(words: Sequence[str], dialect: _Dialect) -> tuple[dict[str, int], dict[str, str], float | None]:
-    """Sizes, words and the share of the memory that the flags say."""
-    sizes: dict[str, int] = {}
-    named: dict[str, str] = {}
-    share: float | None = None
+def _read_flags(words: Sequence[str], dialect: Dialect) -> _Said:
+    said = _Said()
     for place, word in enumerate(words):
         flag, given, value = word.partition("=")
         follower = words[place + 1] if place + 1 < len(words) else ""
         if dialect.serve and word.rpartition("/")[2] == dialect.serve and follower and not follower.startswith("-"):
             # `trtllm-serve serve MODEL` has a word of its own between
-            named.setdefault("model", follower if follower != "serve" else next(iter(words[place + 2 :]), follower))
+            said.words.setdefault(
+                "model", follower if follower != "serve" else next(iter(words[place + 2 :]), follower)
+            )
         # configuration files' own spelling (enable_attention_dp: true) is read too
         name = flag.replace("_", "-")
+        text = value if given else ("" if follower.startswith("-") else follower)
+        _refuse_unknown(flag, name, text, dialect)
+        if name in dialect.caveats and text.lower() not in ("", "0", "none", "{}"):
+            said.caveats.append(f"{flag} of the start command {dialect.caveats[name]}")
         meaning = dialect.flags.get(name) or dialect.flags.get("--" + name.rstrip(":"))
         if meaning is None:
             _refuse_anothers(flag, name, dialect)
-            continue
-        text = value if given else ("" if follower.startswith("-") else follower)
-        if not text and meaning not in _WITHOUT_VALUE:
-            raise ValueError(f"{flag} has no {_WORDS.get(meaning, 'share' if meaning == _SHARE else 'size')} behind it")
-        if meaning in _WORDS:
-            named[meaning] = text
-        elif meaning == _SHARE:
-            share = _read_share(flag, text)
-        elif meaning in _WITHOUT_VALUE:
-            if text.lower() not in _OFF:
-                sizes[meaning] = 1
-        elif text.isascii() and text.isdigit() and 0 < int(text) < 1_000_000:
-            sizes[meaning] = int(text)
-        else:
-            raise ValueError(f"{flag} has {text!r}, which is no size")
-    return sizes, named, share
+            meaning = _complete_flag(flag, name, dialect)
+        if meaning is not None:
+            _keep_flag(said, meaning, flag, text)
+    return said
+
+
+def _keep_flag(said: _Said, meaning: str, flag: str, text: str) -> None:
+    """Keeps what one flag says."""
+    if not text and meaning not in WITHOUT_VALUE:
+        raise ValueError(f"{flag} has no {WORDS.get(meaning, 'share' if meaning == SHARE else 'size')} behind it")
+    if meaning == "drafting":
+        _read_drafting(said, flag, text)
+    elif meaning == "file":
+        what = (
+            f"{text}, which {flag} names, is not read: what it says of layout, formats and drafts does not count here"
+        )
+        said.caveats.append(what)
+    elif meaning in WORDS:
+        said.words[meaning] = text
+    elif meaning == SHARE:
+        said.share = _read_share(flag, text)
+    elif meaning in WITHOUT_VALUE:
+        if text.lower() not in _OFF:
+            said.sizes[meaning] = 1
+    elif text.isascii() and text.isdigit() and (int(text) > 0 or meaning in DRAFTS) and int(text) < 1_000_000:
+        said.sizes[meaning] = int(text)
+    else:
+        raise ValueError(f"{flag} has {text!r}, which is no size")
+
+
+def _read_drafting(said: _Said, flag: str, text: str) -> None:
+    """vLLM's settings of speculation, which are JSON."""
+    try:
+        settings = json.loads(text)
+    except ValueError:
+        settings = None
+    if not isinstance(settings, Mapping):
+        raise ValueError(f"{flag} has {text[:64]!r}, which is no JSON of settings: quote it")
+    said.words["algorithm"] = str(settings.get("method") or settings.get("model") or "draft")
+    drafts = settings.get("num_speculative_tokens")
+    if isinstance(drafts, int) and not isinstance(drafts, bool) and drafts >= 0:
+        said.sizes["drafts"] = drafts
+
+
+def _count_drafts(said: _Said) -> int | None:
+    """Drafted tokens of a step; those of a tree are all of its tokens, though no step accepts all of them."""
+    drafts, checked = said.sizes.get("drafts"), said.sizes.get("checked")
+    if drafts is None and checked is not None:
+        drafts = max(0, checked - 1)
+    if drafts is None and said.sizes.get("draft_width", 1) == 1:
+        drafts = said.sizes.get("draft_steps")
+    algorithm = said.words.get("algorithm", "none").lower()
+    # without an algorithm SGLang drafts nothing, whatever its sizes; vLLM's sizes imply one
+    if algorithm in _USUAL:
+        return said.sizes.get("drafts", 0)
+    return drafts
+
+
+def _complete_flag(flag: str, name: str, dialect: Dialect) -> str | None:
+    """What a flag says that is cut short, where the engine takes it; None where it is the beginning of none that is known here."""
+    if not dialect.abbreviates or not name.startswith("--") or len(name) < len("--x"):
+        return None
+    whole = {full: meaning for full, meaning in dialect.flags.items() if full.startswith(name) and "." not in full}
+    if len(set(whole.values())) > 1:
+        raise ValueError(f"{flag} may be {' or '.join(whole)}: write it in full")
+    return next(iter(whole.values()), None)
 
 
 def _read_share(flag: str, text: str) -> float:
@@ -181,11 +184,18 @@ def _read_share(flag: str, text: str) -> float:
     return share
 
 
-def _refuse_anothers(flag: str, name: str, dialect: _Dialect) -> None:
+def _refuse_unknown(flag: str, name: str, text: str, dialect: Dialect) -> None:
+    """Raises ValueError for a flag that spreads the work as nothing here knows; with 1 it spreads nothing."""
+    if name in dialect.unknown and text != "1":
+        what = f"how {flag} {text} spreads memory and work is not known here"
+        raise ValueError(what, "Leave it away for an answer without it.")
+
+
+def _refuse_anothers(flag: str, name: str, dialect: Dialect) -> None:
     """Raises ValueError for a flag by which another engine says its layout: this one would not start, or would start with its default."""
-    for other in _DIALECTS:
+    for other in DIALECTS:
         meaning = other.flags.get(name) if flag.startswith("-") else None
-        if meaning is not None and meaning not in _NO_LAYOUT:
+        if meaning is not None and meaning not in NO_LAYOUT:
             own = [one for one, its in dialect.flags.items() if its == meaning]
             instead = f"; {dialect.name} has {' or '.join(own)}" if own else ""
             raise ValueError(f"{flag} is a flag of {other.name}{instead}")

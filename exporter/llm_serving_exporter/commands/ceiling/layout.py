@@ -26,8 +26,8 @@ def read_start_command(flags: FlagReader) -> Launch | None:
     try:
         return read_launch(command)
     except ValueError as error:
-        fix = "Quote the whole command, as in --launch 'vllm serve MODEL -tp 4'."
-        flags.refuse("--launch", str(error), fix)
+        what, *fixes = map(str, error.args)
+        flags.refuse("--launch", what, *fixes or ["Quote the whole command, as in --launch 'vllm serve MODEL -tp 4'."])
         return None
 
 
@@ -83,10 +83,22 @@ def _check(flags: FlagReader, layout: Parallel, model: ModelFacts | None) -> Non
         flags.refuse("--dcp", f"{model.name} keeps no KV", "Leave it away.")
 
 
-def read_speculation(flags: FlagReader) -> Speculation:
-    """None of its flags: no speculation."""
+def read_speculation(flags: FlagReader, launch: Launch | None = None) -> Speculation:
+    """None of its flags: no speculation, unless `launch`, an engine's start command, has some."""
     drafts = flags.value("--spec", kinds.DRAFTS) or 0
+    if launch is not None and flags.text("--spec") is None:
+        if launch.drafts is None:
+            flags.refuse("--launch", "it does not say how many tokens a step drafts", "Say it with --spec.")
+        elif launch.drafts > kinds.MOST_DRAFTS:
+            most = f"A step has at most {kinds.MOST_DRAFTS} drafts here."
+            flags.refuse("--launch", f"it drafts {launch.drafts} tokens a step", most)
+        drafts = launch.drafts or 0
     acceptance = flags.value("--acceptance", kinds.PROBABILITY)
-    if acceptance is not None and not drafts and flags.text("--spec") is None:
+    if (
+        acceptance is not None
+        and not drafts
+        and flags.text("--spec") is None
+        and (launch is None or launch.drafts == 0)
+    ):
         flags.refuse("--acceptance", "there are no drafts to accept", "Write --spec with the tokens drafted a step.")
     return Speculation(drafts, acceptance)

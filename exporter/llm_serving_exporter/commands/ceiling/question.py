@@ -38,7 +38,7 @@ def question(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Quest
     model = _model(flags, environ, launch)
     peaks = find_peaks(flags)
     parallel = read_layout(flags, model, launch)
-    speculation = read_speculation(flags)
+    speculation = read_speculation(flags, launch)
     memory = flags.value("--memory", kinds.MEMORY)
     if memory is not None and memory <= 0:
         flags.refuse("--memory", "a GPU without memory holds no model", "Write one as in 80GB.")
@@ -68,8 +68,21 @@ def question(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Quest
     assert memory is not None
     assert share is not None
     assert overhead is not None
+    caveats = launch.caveats if launch is not None else ()
     return Question(
-        model, peaks, parallel, int(memory), context, prompt, batches, price, share, overhead, load, speculation
+        model,
+        peaks,
+        parallel,
+        int(memory),
+        context,
+        prompt,
+        batches,
+        price,
+        share,
+        overhead,
+        load,
+        speculation,
+        caveats,
     )
 
 
@@ -84,6 +97,9 @@ def _model(flags: FlagReader, environ: Mapping[str, str], launch: Launch | None)
     if own is not None and not _are_models(flags, own):
         return None
     asked = flags.text("--model") or (launch.model if launch is not None else None)
+    if asked is None and launch is None and flags.text("--launch") is not None:
+        # refused already, and it may name the model
+        return None
     if not asked or not asked.strip():
         flags.refuse("--model", "it is missing", "Write a name such as Llama-3.1-8B, or the path of a config.json.")
         return None
@@ -105,6 +121,7 @@ def _started(launch: Launch | None) -> ServedModel | None:
         quantization=launch.quantization,
         kv_cache_dtype=launch.kv_cache_dtype,
         said_by="the start command",
+        kv_as_calibrated=launch.own_layouts,
     )
 
 

@@ -146,7 +146,7 @@ def _delta(fields: Fields, shape: Frame, layers: Layers) -> tuple[tuple[Module, 
         parts.vector(f"{prefix}dt_bias", width, layers),
         parts.vector(f"{prefix}o_norm", size, layers),
     )
-    return modules, RecurrentLayers(len(layers), heads * size * size, 3 * width * (kernel - 1))
+    return modules, RecurrentLayers(len(layers), heads * size * size, 3 * width * (kernel - 1), float32_by_default=True)
 
 
 def _experts(fields: Fields, shape: Frame) -> Mixture:

@@ -84,6 +84,8 @@ RUNTIME = Runtime(
     # Dynamo 0.7 put its own prefix before TensorRT-LLM's names
     respelt=(("trtllm_", "trtllm:"),),
     ignored=(*_NOT_READ, *(pattern for engine in _ENGINES for pattern in engine.ignored)),
+    # the version that it says is Dynamo's own
+    kv_as_calibrated={method: "" for engine in _ENGINES for method in engine.kv_as_calibrated},
     default_edges=VLLM.default_edges,
     missing={"model_gpu_memory_bytes": "in the worker's log only"},
     versions=">=0.8,<=1.6",

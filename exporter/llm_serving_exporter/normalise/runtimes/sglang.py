@@ -381,6 +381,8 @@ RUNTIME = Runtime(
     endpoints=ENDPOINTS,
     shows=SHOWS,
     ignored=NOT_READ,
+    # srt/mem_cache/kv_cache_dtype.py, before that model_executor/model_runner.py; deepseek_v4_memory_pool.py
+    kv_as_calibrated={"modelopt/fp8_e4m3": ">=0.5.3", "deepseek_v4": ""},
     default_edges=DEFAULT_EDGES,
     missing={
         "requests_rejected_total": "refusals are not counted; see http_responses_total",

@@ -66,6 +66,7 @@ def read_server_info(answer: object, facts: ServerFacts) -> ServerFacts:
         tensor_parallel_size=tensor or facts.tensor_parallel_size,
         pipeline_parallel_size=whole(argument("pp_size")) or facts.pipeline_parallel_size,
         data_parallel_size=ranks or facts.data_parallel_size,
+        decode_context_parallel_size=whole(argument("dcp_size")) or facts.decode_context_parallel_size,
         # one server speaks for all of them, on whichever nodes they are
         all_ranks_shown=True,
     )
@@ -123,7 +124,7 @@ def read_loads(answer: object, facts: ServerFacts) -> ServerFacts:
 
 _ARGUMENTS = (
     "version", "batch_limit_requests", "context_limit_tokens", "batched_tokens_limit", "tensor_parallel_size", "pipeline_parallel_size",
-    "data_parallel_size", "experts_spread", "speculation", "model_roots", "dtype", "quantization", "kv_cache_dtype", "state_dtype",
+    "data_parallel_size", "decode_context_parallel_size", "experts_spread", "speculation", "model_roots", "dtype", "quantization", "kv_cache_dtype", "state_dtype",
     "all_ranks_shown",
 )  # fmt: skip
 

@@ -294,6 +294,8 @@ RUNTIME = Runtime(
         "request_generation_tokens": "answer lengths are not observed",
         "model_gpu_memory_bytes": "gpu_memory_usage_bytes is all that is in use on the device",
     },
+    # _torch/pyexecutor/model_loader.py, validate_and_set_kv_cache_quant
+    kv_as_calibrated={"modelopt": ""},
     default_edges={
         "ttft": (
             0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560,

@@ -92,6 +92,8 @@ RUNTIME = Runtime(
     endpoints=ENDPOINTS,
     shows=SHOWS,
     ignored=_NOT_READ,
+    # each attention layer does it for itself, in a worker (model_executor/layers/attention, from PR 30141 on; models/deepseek_v4/attention.py)
+    kv_as_calibrated={"compressed-tensors": ">=0.15", "deepseek_v4": ""},
     default_edges={"ttft": _TTFT_EDGES, "itl": _ITL_EDGES, "e2e": _REQUEST_EDGES},
     missing={
         "context_limit_tokens": "not on the page; from /v1/models, or the setting",

@@ -204,6 +204,8 @@ GAUGES = (
         labels=("kv_cache_size_tokens",),
         versions=">=0.24",
         source="https://github.com/vllm-project/vllm/pull/42206",
+        caveat="The most requests of max_model_len that fit, times that length: of a model with windows or recurrent state a token of a shorter request "
+        "takes more of it, so that used tokens and the mean context are too high.",
     ),
     Row(
         "kv_cache_capacity_tokens",
@@ -211,11 +213,30 @@ GAUGES = (
         reads=Reads.LABELS,
         labels=("num_gpu_blocks", "block_size"),
         shared_by_engines=True,
+        of_a_context_part=True,
         versions="<0.24",
         source="https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/v1/engine/core_client.py",
-        caveat="num_gpu_blocks x block_size, the label being the sum over the engines of the page; wrong for hybrid models, absent in 0.8.",
+        caveat="num_gpu_blocks x block_size, the label being the sum over the engines of the page; wrong for hybrid models, absent in 0.8. Under decode "
+        "context parallelism a block is that many times larger, which only the configuration or /server_info says.",
     ),
     Row("kv_cache_dtype", (CACHE_INFO,), reads=Reads.TEXT, labels=("cache_dtype",), versions=">=0.8", source=LOGGERS),
-    Row("kv_block_tokens", (CACHE_INFO,), reads=Reads.LABELS, labels=("block_size",), source=LOGGERS),
+    Row(
+        "state_dtype",
+        (CACHE_INFO,),
+        reads=Reads.TEXT,
+        labels=("mamba_ssm_cache_dtype",),
+        versions=">=0.10",
+        source=LOGGERS,
+        caveat="Of every model; of one without recurrent layers it says nothing.",
+    ),
+    Row(
+        "kv_block_tokens",
+        (CACHE_INFO,),
+        reads=Reads.LABELS,
+        labels=("block_size",),
+        of_a_context_part=True,
+        # resolve_kv_cache_block_sizes
+        source="https://github.com/vllm-project/vllm/blob/v0.32.0/vllm/v1/core/kv_cache_utils.py",
+    ),
     counter("awake", "vllm:engine_sleep_state", where={"sleep_state": frozenset({"awake"})}, versions=">=0.11.1"),
 )
