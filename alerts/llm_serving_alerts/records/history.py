@@ -19,6 +19,8 @@ MOMENT_SECONDS, LOOK_SECONDS = 5 * MINUTE, 2 * MINUTE
 SEEN_TARGETS = "target:llm_serving_up:seen"
 EXPORTERS = "exporter:llm_serving_exporter:info"
 SEEN_EXPORTERS = "exporter:llm_serving_exporter:seen"
+# exporters that stand on the node of their engines
+EACH_NODE = 'mode="node",node!=""'
 ALIVE = "model:llm_serving_alive_targets:sum"
 # what is looked back at
 HAD = "model:llm_serving_alive_targets:last"
@@ -29,11 +31,12 @@ STATED = "model:llm_serving_expected_replicas:last1d"
 ON_NODE = "model_node:llm_serving_ready_replicas:last"
 NODE_SERVED = "node:llm_serving_served:time"
 NODE_READY = "node:llm_serving_kube_ready:time"
+NODE_ANSWERED = "node:llm_serving_exporter_answered:time"
 _ALIVE_SEEN = "model:llm_serving_alive_targets:seen"
 _TOKENS = "model:llm_serving_phase_tokens:max1h"
 _STATED_SEEN = "exporter:llm_serving_expected_replicas:seen"
 _REPLICAS, _SERVING = "model_node:llm_serving_ready_replicas:count", "model_node:llm_serving_served:time"
-_KUBE_READY = "node:llm_serving_kube_ready:seen"
+_KUBE_READY, _ANSWERED = "node:llm_serving_kube_ready:seen", "node:llm_serving_exporter_answered:seen"
 _WORKLOADS = "model:llm_serving_workload:seen"
 _KUBE_REPLICAS = "kube:llm_serving_wanted_replicas:max"
 # two moments of the history, and the time until the next
@@ -77,6 +80,11 @@ def _scraped(dialect: Dialect) -> Iterator[Record]:
         "whether a target with its model answers, at a moment",
     )
     yield Record(SEEN_EXPORTERS, EXPORTERS, "1 for each exporter that is scraped, at a moment")
+    yield Record(
+        _ANSWERED,
+        f"max by ({dialect.key('node')}) ({EXPORTERS}{{{EACH_NODE}}}) * 0 + time()",
+        "when the exporter of a node was last scraped, at a moment",
+    )
     stated = dialect.stated(series("expected_replicas"))
     yield Record(
         _STATED_SEEN,
@@ -201,6 +209,7 @@ def _memory(dialect: Dialect, settings: Settings) -> Iterator[Record]:
         "ready replicas of a model on a node when it last had some",
     )
     yield Record(NODE_READY, last(_KUBE_READY), "when Kubernetes last called a node of ours ready")
+    yield Record(NODE_ANSWERED, last(_ANSWERED), "when the exporter of a node was last scraped")
 
 
 def _unwanted(dialect: Dialect, settings: Settings) -> str:
