@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llm_serving_alerts.external import KUBE_REPLICAS, NODE_CONDITION, POD_OWNER
+from llm_serving_alerts.external import KUBE_REPLICAS, NODE_CONDITION, POD_OWNER, UP
 from llm_serving_alerts.promql import DAY, HOUR, MINUTE, MODEL, REPLICA, TARGET, TARGETS, Dialect, clauses, series
 from llm_serving_alerts.records.replicas import REPLICA_NODES, WHOLE
 from llm_serving_alerts.rules import Group, Record
@@ -94,13 +94,27 @@ def _scraped(dialect: Dialect) -> Iterator[Record]:
 
 
 def _said(dialect: Dialect) -> Iterator[Record]:
-    before = dialect.apply_over_time("last_over_time", _STATED_SEEN, DAY)
+    of_exporter, by_both = dialect.key("job", "instance"), dialect.labels(*MODEL, "job", "instance")
+    # one that is there and says nothing any more has taken it back
+    before = f"{dialect.apply_over_time('last_over_time', _STATED_SEEN, DAY)} unless on ({of_exporter}) {EXPORTERS}"
     yield Record(
         STATED,
-        # one that is there and says nothing any more has taken it back
-        f"max by ({dialect.labels(*MODEL)}) ({before} unless on ({dialect.key('job', 'instance')}) {EXPORTERS})",
+        f"max by ({dialect.labels(*MODEL)}) ({before} unless on ({by_both}) ({_replaced(dialect, before)}))",
         "expected replicas as an exporter stated them that is gone since, within a day",
     )
+
+
+def _replaced(dialect: Dialect, stated: str) -> str:
+    """What has been taken back with another exporter in the place of the one that stated it, under a new address: one of the same job, mode
+    and node, which shows the model too. One that is still asked has gone, and nobody has taken its place."""
+    of_exporter, of_place = dialect.key("job", "instance"), dialect.key(*MODEL, "job", "mode", "node")
+    known = f"topk by ({of_exporter}) (1, {dialect.apply_over_time('last_over_time', SEEN_EXPORTERS, DAY)})"
+    shown = f"max by ({dialect.key(*MODEL, 'job', 'instance')}) ({series('target_info')})"
+    placed, now = (
+        f"({who}) * on ({of_exporter}) group_left (mode, node) {exporters}"
+        for who, exporters in ((stated, known), (shown, f'{EXPORTERS}{{mode!=""}}'))
+    )
+    return f"{placed} unless on ({of_exporter}) {UP.name} and on ({of_place}) {now}"
 
 
 def _moments(dialect: Dialect) -> Iterator[Record]:
