@@ -259,7 +259,7 @@ _LOSSES = (
     ),
     Case(
         "GPUFailed",
-        "a virtual machine is started anew, on a host with other cards",
+        "a virtual machine is started again, on a host with other cards",
         _gpu("up", flat((1, 70), ("stale", 1)))
         | _gpu("up", flat((1, 70), ("stale", 1)), _OTHER)
         | _gpu("up", flat(("_", 76), (1, 80)), {**_CARD, "gpu": "GPU-3"})

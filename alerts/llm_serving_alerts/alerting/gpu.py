@@ -47,7 +47,7 @@ def _lost(dialect: Dialect, own: AlertSettings) -> str:
     # not speak, nobody knows: a pod that went took its exporter and its view of the cards along
     before = dialect.offset(shown, HOUR)
     reads = f"{dialect.apply_over_time('min_over_time', series('nvml_up'), own['silent'])} == 1"
-    # a machine that is started anew in a cloud, or another one at the same address, has other cards: as many as before are none lost
+    # a machine that a cloud starts again, or another one at the same address, has other cards: as many as before are none lost
     cards = f"max by ({dialect.key('instance', 'gpu')})"
     had = f"count by ({seen_by}) ({cards} ({before} == 1))"
     has = f"(count by ({seen_by}) ({cards} ({answered})) or on ({seen_by}) max by ({seen_by}) ({reads}) * 0)"
