@@ -239,6 +239,10 @@ _EXPORTER_LOOP = together(
         (Kind.FIRES, Kind.NOT_YET),
         # the exporter itself, which is just away at minute 35
         {
+            # a server that does not say when it started: that is when the exporter saw it first
+            'llm_serving_target_start_time_seconds{instance="gpu-1:10077",job="llm",target="unsaid-0"}': held(
+                (10, 105), (10, 705), (10, 1305), (3, 1905), (1, "stale"), (5, NOTHING), (5, 1905)
+            ),
             **_process("gpu-1:10077", (10, 100), (10, 700), (10, 1300), (3, 1900), (1, "stale"), (5, NOTHING), (5, 1900)),
             **_build("gpu-1:10077", f"1+0x32 stale {NOTHING}x5 1+0x5"),
         },

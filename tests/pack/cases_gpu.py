@@ -259,6 +259,29 @@ _LOSSES = (
     ),
     Case(
         "GPUFailed",
+        "a virtual machine is started again, on a host with other cards",
+        _gpu("up", flat((1, 70), ("stale", 1)))
+        | _gpu("up", flat((1, 70), ("stale", 1)), _OTHER)
+        | _gpu("up", flat(("_", 76), (1, 80)), {**_CARD, "gpu": "GPU-3"})
+        | _gpu("up", flat(("_", 76), (1, 80)), {**_CARD, "gpu": "GPU-4"})
+        | _driver(flat((1, 70), ("_", 6), (1, 80))),
+        "80m",
+        more=(("90m", ()), ("125m", ())),
+    ),
+    Case(
+        "GPUFailed",
+        "the same, and one card fewer is there",
+        _gpu("up", flat((1, 70), ("stale", 1)))
+        | {
+            selector("llm_serving_gpu_up", instance="node-a:10077", **{**_CARD, "gpu": f"MIG-{number}"}): flat((1, 150))
+            for number in (1, 2)
+        }
+        | _driver(flat((1, 70), ("_", 6), (1, 80))),
+        "90m",
+        (_LOST,),
+    ),
+    Case(
+        "GPUFailed",
         "a pod went with its exporter, another one serves on the same node",
         _gpu("up", flat((1, 70), ("stale", 1)))
         | _driver(flat((1, 70), ("stale", 1)))

@@ -67,6 +67,17 @@ def _ready(node: str, *spans: tuple[int, float | str]) -> dict[str, str]:
     return {f'kube_node_status_condition{{node="{node}",condition="Ready",status="true"}}': held(*spans)}
 
 
+def _switched_off(*, left: int, off: int, closed: int = 0) -> dict[str, str]:
+    """The minutes in which the replica of n-1 is gone, whoever asks its exporter waits, and somebody has closed the node (0: nobody)."""
+    found = exporter("n-1", (off, True), (90 - off, False), mode="node", node="n-1")
+    found |= exporter("n-2", (90, True), mode="node", node="n-2")
+    found['scrape_duration_seconds{instance="n-1:10077",job="llm"}'] = held((off, 0.02), (90 - off, 10))
+    if closed:
+        found['kube_node_spec_unschedulable{node="n-1"}'] = held((closed, 0), (90 - closed, 1))
+    served = _on("n-1", "chat", "chat-0", (left, "ready"), fault="")
+    return found | {key: f"{text} stale" for key, text in served.items()}
+
+
 _NODES = (
     Case(
         "NodeLost",
@@ -153,6 +164,29 @@ _NODES = (
         | {key: f"{text} stale" for key, text in _on("n-1", "chat", "chat-0", (20, "ready"), fault="").items()}
         | _on("n-2", "chat", "chat-1", *_STAYS),
         "40m",
+    ),
+    Case(
+        "NodeLost",
+        "it is drained, and switched off with the exporter that stayed on it",
+        _switched_off(closed=20, left=22, off=30) | _on("n-2", "chat", "chat-1", *_STAYS),
+        "38m",
+        more=(("45m", ()), ("80m", ())),
+    ),
+    Case(
+        "NodeLost",
+        "the same, and nobody says that it was closed: its replicas left half an hour before",
+        _switched_off(left=22, off=52) | _on("n-2", "chat", "chat-1", *_STAYS),
+        "60m",
+        more=(("80m", ()),),
+    ),
+    Case(
+        "NodeLost",
+        "the same, and they were still there",
+        _switched_off(left=30, off=30) | _on("n-2", "chat", "chat-1", *_STAYS),
+        "45m",
+        (_lost("n-1", "chat (unified) 1"),),
+        more=(("80m", (_lost("n-1", "chat (unified) 1"),)),),
+        doubled=False,
     ),
 )
 

@@ -60,6 +60,34 @@ def _tokens(model: str, minutes: int) -> dict[str, str]:
     return {f"llm_serving_decode_tokens_total{{{labels}}}": f"0+600x{minutes} stale"}
 
 
+def _replaced(then: tuple[int, bool | None]) -> dict[str, str]:
+    """Of three replicas, which `old` has expected until minute 60, two are taken away at minute 90. `then`: whether `old` answers; None:
+    it is not asked any more. `new` is there instead, and expects none."""
+    found = exporter("old", (60, True), then) | exporter("new", (60, None), (61, True))
+    wanted = {'llm_serving_expected_replicas{model_name="chat",role="unified"}': held((60, 3))}
+    for number in range(3):
+        name = f"chat-{number}"
+        said = target("chat", name, (60, "ready")) | (wanted if number == 0 else {})
+        ready = target("chat", name, (30 if number else 61, "ready"))
+        for instance, series, text in (
+            ("old", said, "{} stale"),
+            ("new", ready, "_x60 {} stale" if number else "_x60 {}"),
+        ):
+            who = f'{{instance="{instance}:10077",job="llm",'
+            found |= {key.replace("{", who, 1): text.format(values) for key, values in series.items()}
+    return found
+
+
+_TWO_OF_THREE = firing(
+    "ReplicaLost",
+    "warning",
+    "node_loss",
+    {"model_name": "chat", **_ROLE},
+    "chat (unified): 2 of 3 replicas missing",
+    "Wanted: 3. Neither ready nor asleep: 2.",
+    "find the pod or host that does not come up",
+    "var-model_name=chat&var-role=unified",
+)
 _LONG = exporter("central", (1800, True))
 _SERVED = _LONG | _vanishes("busy") | _tokens("busy", 29)
 EXPORTER_CASES = (
@@ -200,6 +228,22 @@ CASES = (
         | {'kube_deployment_spec_replicas{namespace="web",deployment="other"}': held((70, 1))},
         "60m",
         (_vanished("idle", 1),),
+        doubled=False,
+    ),
+    Case(
+        "ReplicaLost",
+        "the exporter's pod is replaced by one that expects none of its replicas, and most of them are taken away",
+        _replaced((61, None)),
+        "80m",
+        more=(("100m", ()), ("110m", ())),
+        doubled=False,
+    ),
+    Case(
+        "ReplicaLost",
+        "the same, while somebody still asks the one before: it is down, and not replaced",
+        _replaced((61, False)),
+        "80m",
+        more=(("110m", (_TWO_OF_THREE,)),),
         doubled=False,
     ),
     Case(

@@ -47,7 +47,12 @@ def _lost(dialect: Dialect, own: AlertSettings) -> str:
     # not speak, nobody knows: a pod that went took its exporter and its view of the cards along
     before = dialect.offset(shown, HOUR)
     reads = f"{dialect.apply_over_time('min_over_time', series('nvml_up'), own['silent'])} == 1"
-    vanished = f"{before} == 1 and on ({seen_by}) {reads} unless on ({of_gpu}) {answered}"
+    # a machine that a cloud starts again, or another one at the same address, has other cards: as many as before are none lost
+    cards = f"max by ({dialect.key('instance', 'gpu')})"
+    had = f"count by ({seen_by}) ({cards} ({before} == 1))"
+    has = f"(count by ({seen_by}) ({cards} ({answered})) or on ({seen_by}) max by ({seen_by}) ({reads}) * 0)"
+    fewer = f"({had} > on ({seen_by}) {has})"
+    vanished = f"{before} == 1 and on ({seen_by}) {reads} and on ({seen_by}) {fewer} unless on ({of_gpu}) {answered}"
     return f"({silent} or on ({of_gpu}) {dialect.bare(vanished, 'gpu')} * 0)"
 
 

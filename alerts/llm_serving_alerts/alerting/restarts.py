@@ -18,7 +18,12 @@ _LASTS_SECONDS = 600.0
 def _restarts(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
     of_process = dialect.labels("instance", "job")
     # a target's start as two exporters see it may differ by rounding: each is counted for itself
-    target = dialect.one(dialect.apply_over_time("changes", series("target_start_time_seconds"), HOUR), "target")
+    starts = dialect.apply_over_time("changes", series("target_start_time_seconds"), HOUR)
+    # a page may not say when its server started: then that is when its exporter, which has restarted, saw it first
+    restarts = f"max by ({of_process}) ({dialect.apply_over_time('changes', PROCESS_START.name, HOUR)})"
+    on_target = dialect.labels("target", "instance", "job")
+    servers = f"({starts} - on ({of_process}) group_left () {restarts} or on ({on_target}) {starts})"
+    target = dialect.one(servers, "target")
     # between two starts there is no exporter to say what it is
     ours = dialect.apply_over_time("last_over_time", series("exporter_build_info"), HOUR)
     own_starts = f"{dialect.apply_over_time('changes', PROCESS_START.name, HOUR)} and on ({of_process}) {ours}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from llm_serving_alerts.external import KUBE_REPLICAS, NODE_CONDITION, POD_OWNER
+from llm_serving_alerts.external import KUBE_REPLICAS, NODE_CONDITION, POD_OWNER, UP
 from llm_serving_alerts.promql import DAY, HOUR, MINUTE, MODEL, REPLICA, TARGET, TARGETS, Dialect, clauses, series
 from llm_serving_alerts.records.replicas import REPLICA_NODES, WHOLE
 from llm_serving_alerts.rules import Group, Record
@@ -19,6 +19,8 @@ MOMENT_SECONDS, LOOK_SECONDS = 5 * MINUTE, 2 * MINUTE
 SEEN_TARGETS = "target:llm_serving_up:seen"
 EXPORTERS = "exporter:llm_serving_exporter:info"
 SEEN_EXPORTERS = "exporter:llm_serving_exporter:seen"
+# exporters that stand on the node of their engines
+EACH_NODE = 'mode="node",node!=""'
 ALIVE = "model:llm_serving_alive_targets:sum"
 # what is looked back at
 HAD = "model:llm_serving_alive_targets:last"
@@ -29,11 +31,12 @@ STATED = "model:llm_serving_expected_replicas:last1d"
 ON_NODE = "model_node:llm_serving_ready_replicas:last"
 NODE_SERVED = "node:llm_serving_served:time"
 NODE_READY = "node:llm_serving_kube_ready:time"
+NODE_ANSWERED = "node:llm_serving_exporter_answered:time"
 _ALIVE_SEEN = "model:llm_serving_alive_targets:seen"
 _TOKENS = "model:llm_serving_phase_tokens:max1h"
 _STATED_SEEN = "exporter:llm_serving_expected_replicas:seen"
 _REPLICAS, _SERVING = "model_node:llm_serving_ready_replicas:count", "model_node:llm_serving_served:time"
-_KUBE_READY = "node:llm_serving_kube_ready:seen"
+_KUBE_READY, _ANSWERED = "node:llm_serving_kube_ready:seen", "node:llm_serving_exporter_answered:seen"
 _WORKLOADS = "model:llm_serving_workload:seen"
 _KUBE_REPLICAS = "kube:llm_serving_wanted_replicas:max"
 # two moments of the history, and the time until the next
@@ -77,6 +80,11 @@ def _scraped(dialect: Dialect) -> Iterator[Record]:
         "whether a target with its model answers, at a moment",
     )
     yield Record(SEEN_EXPORTERS, EXPORTERS, "1 for each exporter that is scraped, at a moment")
+    yield Record(
+        _ANSWERED,
+        f"max by ({dialect.key('node')}) ({EXPORTERS}{{{EACH_NODE}}}) * 0 + time()",
+        "when the exporter of a node was last scraped, at a moment",
+    )
     stated = dialect.stated(series("expected_replicas"))
     yield Record(
         _STATED_SEEN,
@@ -86,13 +94,27 @@ def _scraped(dialect: Dialect) -> Iterator[Record]:
 
 
 def _said(dialect: Dialect) -> Iterator[Record]:
-    before = dialect.apply_over_time("last_over_time", _STATED_SEEN, DAY)
+    of_exporter, by_both = dialect.key("job", "instance"), dialect.labels(*MODEL, "job", "instance")
+    # one that is there and says nothing any more has taken it back
+    before = f"{dialect.apply_over_time('last_over_time', _STATED_SEEN, DAY)} unless on ({of_exporter}) {EXPORTERS}"
     yield Record(
         STATED,
-        # one that is there and says nothing any more has taken it back
-        f"max by ({dialect.labels(*MODEL)}) ({before} unless on ({dialect.key('job', 'instance')}) {EXPORTERS})",
+        f"max by ({dialect.labels(*MODEL)}) ({before} unless on ({by_both}) ({_replaced(dialect, before)}))",
         "expected replicas as an exporter stated them that is gone since, within a day",
     )
+
+
+def _replaced(dialect: Dialect, stated: str) -> str:
+    """What has been taken back with another exporter in the place of the one that stated it, under a new address: one of the same job, mode
+    and node, which shows the model too. One that is still asked has gone, and nobody has taken its place."""
+    of_exporter, of_place = dialect.key("job", "instance"), dialect.key(*MODEL, "job", "mode", "node")
+    known = f"topk by ({of_exporter}) (1, {dialect.apply_over_time('last_over_time', SEEN_EXPORTERS, DAY)})"
+    shown = f"max by ({dialect.key(*MODEL, 'job', 'instance')}) ({series('target_info')})"
+    placed, now = (
+        f"({who}) * on ({of_exporter}) group_left (mode, node) {exporters}"
+        for who, exporters in ((stated, known), (shown, f'{EXPORTERS}{{mode!=""}}'))
+    )
+    return f"{placed} unless on ({of_exporter}) {UP.name} and on ({of_place}) {now}"
 
 
 def _moments(dialect: Dialect) -> Iterator[Record]:
@@ -201,6 +223,7 @@ def _memory(dialect: Dialect, settings: Settings) -> Iterator[Record]:
         "ready replicas of a model on a node when it last had some",
     )
     yield Record(NODE_READY, last(_KUBE_READY), "when Kubernetes last called a node of ours ready")
+    yield Record(NODE_ANSWERED, last(_ANSWERED), "when the exporter of a node was last scraped")
 
 
 def _unwanted(dialect: Dialect, settings: Settings) -> str:

@@ -8,9 +8,11 @@ from llm_serving_alerts.external import NODE_CLOSED, SCRAPE_SECONDS, UP
 from llm_serving_alerts.promql import DAY, HOUR, MINUTE, MODEL, NODES, REPLICA, Dialect, clauses, one_of, series
 from llm_serving_alerts.records.history import (
     ALIVE,
+    EACH_NODE,
     EXPORTERS,
     HAD,
     MOST,
+    NODE_ANSWERED,
     NODE_READY,
     NODE_SERVED,
     ON_NODE,
@@ -43,7 +45,7 @@ SIDECAR = "sidecar"
 # an exporter whose mode is not known may be on a node
 OFF_NODE = one_of("mode", (SIDECAR, "central"), negated=True)
 NOT_IN_POD = f'mode!="{SIDECAR}"'
-# what Kubernetes called ready for so long after the last replica had left was not lost with it
+# what was there for so long after the last replica had left was not lost with it
 _LEFT_SECONDS = 15 * MINUTE
 # a host that is there refuses a connection at once; one that is not lets the scrape wait
 _WAITED_SECONDS = 1.0
@@ -99,15 +101,19 @@ def _nodes(dialect: Dialect) -> Iterator[Record]:
     alone = f"({NODES} and on ({of_target}) {answers} unless on ({of_target}) ({several}))"
     serves = f"({NODES} and on ({of_target}) target:llm_serving_ready:max == 1)"
     nobody = f"max by ({of_node}) ({silent})"
-    cordoned = f"max by ({of_node}) ({take_exported(NODE_CLOSED.name, 'node')})"
-    called = (
-        f"({not_ready(dialect)} unless on ({of_node}) ({cordoned} == 1)"
-        f" and on ({of_node}) ({NODE_SERVED} >= on ({of_node}) ({NODE_READY} - {dialect.length(_LEFT_SECONDS)})))"
-    )
+    closed = f"(max by ({of_node}) ({take_exported(NODE_CLOSED.name, 'node')}) == 1)"
+
+    def unless_meant(last_there: str) -> str:
+        # somebody closed it, or its replicas had left it before
+        left = f"({NODE_SERVED} >= on ({of_node}) ({last_there} - {dialect.length(_LEFT_SECONDS)}))"
+        return f"unless on ({of_node}) {closed} and on ({of_node}) {left}"
+
+    called = f"({not_ready(dialect)} {unless_meant(NODE_READY)})"
     away = dialect.apply_over_time("max_over_time", UP.name, 5 * MINUTE)
     waited = dialect.apply_over_time("min_over_time", SCRAPE_SECONDS.name, 5 * MINUTE)
-    own = known_exporters(dialect, 'mode="node",node!=""')
-    gone = f"max by ({of_node}) ({own} and on ({of_exporter}) ({away} == 0) and on ({of_exporter}) ({waited} > {_WAITED_SECONDS:g}))"
+    own = known_exporters(dialect, EACH_NODE)
+    silenced = f"({own} and on ({of_exporter}) ({away} == 0) and on ({of_exporter}) ({waited} > {_WAITED_SECONDS:g}))"
+    gone = f"({silenced} {unless_meant(NODE_ANSWERED)})"
     lost = f"max by ({of_node}) ({nobody} or {called} or {gone}) * 0 + 1 and on ({of_node}) {ON_NODE}"
     yield Record(
         LOST_NODES,

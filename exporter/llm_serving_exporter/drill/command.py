@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import threading
@@ -139,7 +140,10 @@ def _make_rim(args: argparse.Namespace, access: dict[str, Access], stopping: thr
 
 def _write_reports(course: Course, folder: Path, began_unix_seconds: float) -> Iterator[Path]:
     folder.mkdir(parents=True, exist_ok=True)
-    name = datetime.fromtimestamp(began_unix_seconds, UTC).strftime("drill-%Y%m%dT%H%M%SZ")
+    began = datetime.fromtimestamp(began_unix_seconds, UTC).strftime("drill-%Y%m%dT%H%M%SZ")
+    # drills that began in the same second
+    names = itertools.chain((began,), (f"{began}-{number}" for number in itertools.count(2)))
+    name = next(name for name in names if not any((folder / f"{name}{suffix}").exists() for suffix in (".json", ".md")))
     document = json.dumps(as_document(course), indent=1, allow_nan=False, ensure_ascii=False)
     # what a command was called with, and what it said, may name a URL with a password
     for suffix, text in ((".json", document + "\n"), (".md", as_markdown(course))):

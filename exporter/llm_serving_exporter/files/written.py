@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,6 +38,28 @@ def write_atomically(path: Path, content: bytes) -> None:
             error.filename = str(path)
             del error.filename2  # with None there, the text of the error would end in "-> None"
         raise
+
+
+@contextmanager
+def take_turn(path: Path) -> Iterator[None]:
+    """While it lasts no other process is in here for the same file: for who reads one, changes something and writes it back. Waits for the
+    others. The folder must exist.
+
+    Raises OSError where the folder takes no file. On a file system without locks nobody waits.
+    """
+    # a name that is swept, so that one who is killed leaves nothing for good; the folder itself is held by the exporter's cost
+    turn = path.with_name(f".{path.name}{MARK}")
+    while True:
+        with turn.open("ab") as file:
+            # False: who was here before has removed it
+            if not hold(file.fileno()):
+                continue
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    turn.unlink(missing_ok=True)
+            return
 
 
 def sync_folder(descriptor: int) -> None:

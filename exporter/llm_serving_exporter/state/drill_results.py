@@ -18,7 +18,7 @@ from typing import Any
 
 from llm_serving_exporter.catalogue.own_labels import MOST_LABELS, refuse_label_name
 from llm_serving_exporter.errors import DrillResultsError
-from llm_serving_exporter.files.written import write_atomically
+from llm_serving_exporter.files.written import take_turn, write_atomically
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Role
@@ -70,11 +70,24 @@ def require_recordable(path: str) -> None:
 
 
 def record_result(path: str, result: DrillResult) -> None:
-    """Adds a result, or replaces the one of the same model, role and identity; the file is replaced whole. One writer at a time.
+    """Adds a result, or replaces the one of the same model, role and identity; the file is replaced whole. Drills that end
+    at the same moment do so one after the other.
 
     The last success stays where the new run did not pass. Raises DrillResultsError, also where the file as it is now cannot be
     read; then nothing has changed.
     """
+    try:
+        with take_turn(Path(path)):
+            content = _add_result(path, result)
+            write_atomically(Path(path), content)
+    except (OSError, ValueError) as error:
+        raise _unusable_error(
+            path, f"cannot be written: {describe_cause(error)}", "Check its folder and permissions"
+        ) from None
+
+
+def _add_result(path: str, result: DrillResult) -> bytes:
+    """What the file has to hold. Raises DrillResultsError."""
     known = {_key_of(one): one for one in read_results(path) or ()}
     key = _key_of(result)
     success = result.last_success_unix_seconds
@@ -92,12 +105,7 @@ def record_result(path: str, result: DrillResult) -> None:
     if len(content) > LARGEST_FILE_BYTES:
         what = f"would be larger than {LARGEST_FILE_BYTES // 2**10} KiB"
         raise _unusable_error(path, what, "Remove the models that are no longer drilled")
-    try:
-        write_atomically(Path(path), content)
-    except (OSError, ValueError) as error:
-        raise _unusable_error(
-            path, f"cannot be written: {describe_cause(error)}", "Check its folder and permissions"
-        ) from None
+    return content
 
 
 def split_identity(labels: Mapping[str, str]) -> tuple[Identity, tuple[str, ...]]:

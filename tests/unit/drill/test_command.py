@@ -159,3 +159,16 @@ def test_the_daemon_and_the_help_of_others_load_no_requests() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_drills_that_began_in_the_same_second_have_a_report_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("time.time", lambda: 1_800_000_000.5)
+    for _ in range(3):
+        # nobody answers there: aborted, and reported
+        assert run([*WHOM, *TRIGGER, "--output-dir", str(tmp_path)]) == 1
+    began = "drill-20270115T080000Z"
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"{began}{number}{suffix}" for number in ("", "-2", "-3") for suffix in (".json", ".md")
+    }

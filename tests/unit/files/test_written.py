@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.files.written import write_atomically
+from llm_serving_exporter.files.written import take_turn, write_atomically
 
 
 def test_a_file_is_made_and_replaced(tmp_path: Path) -> None:
@@ -58,3 +61,45 @@ def test_paths_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
         write_atomically(tmp_path / "folder", b"")
     assert str(refused.value) == f"[Errno 21] Is a directory: '{tmp_path / 'folder'}'"
     assert os.listdir(tmp_path) == ["folder"]
+
+
+# in a program of its own: a fork would have its parent's lock
+_TAKES = """
+import sys
+from pathlib import Path
+from llm_serving_exporter.files.written import take_turn
+with take_turn(Path(sys.argv[1])):
+    print("mine", flush=True)
+    sys.stdin.read()
+"""
+
+
+def _taker(path: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _TAKES, str(path)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_turn_is_waited_for_and_ends_with_who_had_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with _taker(path) as first, _taker(path) as second:
+        assert first.stdout is not None
+        assert second.stdout is not None
+        readable, _, _ = select.select([first.stdout, second.stdout], [], [], 30.0)
+        (holder,) = readable
+        winner, waiting = (first, second) if holder is first.stdout else (second, first)
+        assert holder.readline() == "mine\n"
+        # killed in the middle of it, so that it removes nothing
+        assert waiting.stdout is not None
+        assert not select.select([waiting.stdout], [], [], 0.3)[0]
+        winner.kill()
+        assert waiting.stdout.readline() == "mine\n"
+        waiting.communicate("", timeout=30.0)
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_fails_in_a_turn_ends_it(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for _ in range(2):
+        with pytest.raises(RuntimeError), take_turn(path):
+            raise RuntimeError
+    assert os.listdir(tmp_path) == []

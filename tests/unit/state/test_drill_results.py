@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -174,3 +176,32 @@ def test_a_full_file_says_so_and_stays(path: str) -> None:
     with pytest.raises(DrillResultsError, match=r"would be larger than 64 KiB\. Remove the models"):
         record_result(path, PASSED)
     assert read_results(path) == before
+
+
+_RECORD = """
+import sys
+from llm_serving_exporter.model.drill import DrillResult, Verdict
+from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.state.drill_results import record_result
+print(flush=True)
+sys.stdin.readline()
+record_result(sys.argv[1], DrillResult(sys.argv[2], Role.UNIFIED, 1000.0, None, Verdict.FAILED))
+"""
+
+
+def test_drills_that_end_at_the_same_moment_lose_nobodys_result(path: str) -> None:
+    names = [f"m-{number}" for number in range(4)]
+    drills = [
+        subprocess.Popen([sys.executable, "-c", _RECORD, path, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for name in names
+    ]
+    for drill in drills:
+        assert drill.stdout is not None
+        drill.stdout.readline()
+    for drill in drills:
+        assert drill.stdin is not None
+        drill.stdin.write(b"\n")
+        drill.stdin.flush()
+    assert [drill.communicate(timeout=30.0) and drill.returncode for drill in drills] == [0] * len(drills)
+    assert sorted(one.model_name for one in read_results(path) or ()) == names
+    assert os.listdir(Path(path).parent) == ["drills.json"]
