@@ -97,5 +97,4 @@ LONG = re.compile(r"node_loss\.rollouts\.|exporter\.signals_long\.|(node_loss|ex
     [pytest.param(name, marks=pytest.mark.e2e) if LONG.match(name) else name for name in sorted(DOCUMENTS)],
 )
 def test_promtool_agrees(name: str, tmp_path: Path) -> None:
-    write_document(tmp_path, name, DOCUMENTS[name])
-    assert not verdict(tmp_path, name)
+    assert not verdict(tmp_path, *write_document(tmp_path, name, DOCUMENTS[name]))
