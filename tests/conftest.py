@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.nvml_stub.stub import build_stub
+from tests.support.builders.exposition_oracle import remembered_labels
 
 # a machine that does other work is slow: that says nothing about the code
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -46,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-# modules whose tests share a fixture that takes a minute or more, and what they share
+# modules whose tests share a fixture that takes ten seconds or more, and what they share
 SHARED = {
     "tests/e2e/test_dashboards.py": "week",
     "tests/e2e/test_simulated_scenarios.py": "week",
@@ -55,6 +56,9 @@ SHARED = {
     "tests/e2e/test_prometheus.py": "stored",
     "tests/e2e/test_conventions.py": "conventions",
     "tests/unit/report/test_simulated_day.py": "day",
+    "tests/unit/report/test_against_prometheus.py": "fortnight",
+    "tests/unit/report/test_change.py": "moved",
+    "tests/pack/test_records_against_truth.py": "told",
 }
 
 
@@ -99,6 +103,12 @@ def _logging_as_before() -> Iterator[None]:
     for logger, level, handlers in before:
         logger.setLevel(level)
         logger.handlers[:] = handlers
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _remembered_labels() -> Iterator[None]:
+    with remembered_labels():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -113,6 +113,7 @@ def in_each(labels: str, value: float) -> dict[str, float]:
     return {f'{{cluster="{one.name}", {labels}}}': value for one in CONVENTIONS}
 
 
+@pytest.mark.e2e
 def test_records_alerts_and_drills_are_the_same_under_every_convention(tmp_path: Path) -> None:
     tests = [
         *same_everywhere(tmp_path, CLUSTERS),
