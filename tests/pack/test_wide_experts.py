@@ -98,6 +98,7 @@ def judge(folder: Path, ranks: Sequence[Rank], checks: Sequence[Mapping[str, obj
     assert not verdict(folder, "wide.yml")
 
 
+@pytest.mark.e2e
 def test_two_replicas_of_eight_ranks_each(tmp_path: Path) -> None:
     """Whichever of its two nodes goes takes all 400,000 tokens of a replica's KV, and one replica of two."""
     of_node = 'model_node:llm_serving_capacity:sum{resource="kv"}'
@@ -149,6 +150,7 @@ def test_whatever_of_it_is_lost_the_replica_is(tmp_path: Path, events: Mapping[s
     judge(tmp_path, two_replicas(**events), checks)
 
 
+@pytest.mark.e2e
 def test_from_two_replicas_to_three(tmp_path: Path) -> None:
     """The third stands on two nodes more: one of three may go."""
     third = [Rank(number, "ef"[number // 2], "ep-2", "comes") for number in range(4)]
@@ -164,6 +166,7 @@ def test_from_two_replicas_to_three(tmp_path: Path) -> None:
     judge(tmp_path, [*two_replicas(), *third], checks)
 
 
+@pytest.mark.e2e
 def test_siblings_that_nobody_reads(tmp_path: Path) -> None:
     """One target of each replica is read and never were more: it stands for its replica, and its part of the load for all of it."""
     read = [rank for rank in two_replicas() if rank.number == 0]
@@ -183,6 +186,7 @@ def test_ranks_that_share_nothing_are_replicas_each(tmp_path: Path) -> None:
     judge(tmp_path, copies, checks)
 
 
+@pytest.mark.e2e
 def test_a_name_of_more_ranks_than_a_replica_has(tmp_path: Path) -> None:
     """Two replicas under one name, as by a workload that has several: nobody knows which ranks belong together."""
     together = [Rank(number, "abcd"[number // 2], "all", "down" if number == 1 else "") for number in range(8)]
