@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import re
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -30,6 +31,22 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+# what stands in a module that has tests of a marker; to collect all modules takes each process ten seconds
+_WORDS = {"e2e": ("mark.e2e", "keep_quick"), "soak": ("mark.soak",)}
+_ALL_OF = re.compile(r"(\w+)(?: and (?:not )?\w+)*")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A run of a marker reads the modules that have it, and those that it is given by name."""
+    expression = _ALL_OF.fullmatch(config.option.markexpr)
+    words = _WORDS.get(expression[1]) if expression else None
+    named = collection_path in [Path(one.partition("::")[0]).absolute() for one in config.args]
+    if words is None or named or not re.fullmatch(r"test_\w+\.py", collection_path.name):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return None if any(word in text for word in words) else True
 
 
 # under nohup SIGHUP is ignored, in the background of a shell SIGINT: every program that a test starts would ignore them too
