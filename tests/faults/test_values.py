@@ -209,7 +209,9 @@ EVERYWHERE = "vllm-0.32-saturated"
 
 
 # pages with a hundred fields to lie in
-LARGE = (EVERYWHERE, "vllm-0.32-spec", "vllm-0.32-dp2")
+LARGE = (
+    EVERYWHERE, "vllm-0.32-spec", "vllm-0.32-dp2", "vllm-0.8.5-v0", "sglang-0.5.23-saturated", "lmdeploy-0.18.0-saturated",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", keep_quick(WORKING, lambda name: name not in LARGE))

@@ -219,7 +219,7 @@ def split_long(case: Case) -> Iterable[Case]:
 
 
 # moments times series, a fixed cost of each moment among them: about a second of promtool's time, and what is split at all
-_QUICK, _WHOLE = 40_000, 60_000
+_QUICK, _WHOLE = 25_000, 35_000
 
 
 def split_quick(made: Document) -> tuple[Document, Document | None]:

@@ -194,7 +194,9 @@ def an_hour(clients: int, prompts: tuple[int, int], outputs: tuple[int, int]) ->
     return list(watch(engine, 3600.0)), engine.spent
 
 
-@pytest.mark.parametrize("latencies", [True, False], ids=["latencies", "tokens only"])
+@pytest.mark.parametrize(
+    "latencies", keep_quick([True, False], lambda latencies: latencies), ids=["latencies", "tokens only"]
+)
 @pytest.mark.parametrize("clients", keep_quick([1, 3, 12], lambda clients: clients == 12))
 @pytest.mark.parametrize("late", LATE.values(), ids=LATE.keys())
 @pytest.mark.parametrize(("prompts", "outputs"), LOADS.values(), ids=LOADS.keys())

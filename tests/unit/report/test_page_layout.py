@@ -278,6 +278,7 @@ def test_nothing_overlaps_is_cut_off_or_faint(review: Any, dark: bool, tmp_path:
 
 
 @needs_chromium
+@pytest.mark.e2e
 def test_pools_bills_tenants_and_unusual_days_go_together(tmp_path: Path) -> None:
     review = everything(tmp_path)
     assert review.pools is not None
