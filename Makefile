@@ -50,8 +50,8 @@ test-e2e: $(DEVELOPS) ## scenarios in simulated time and over the whole stack, N
 
 test-prometheus3: $(DEVELOPS) ## the rules before Prometheus 3 and its promtool, which it builds where Go is; minutes the first time
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc promtool3 prometheus3
-	$(BIN)/python -m pytest tests/unit/alerts/test_dialects.py tests/unit/alerts/test_hours.py tests/unit/alerts/test_layout.py tests/unit/otlp/test_prometheus.py $(ARGS)
-	PROMTOOL=$$(command -v promtool3 || echo $(CURDIR)/$(BIN)/../go/bin/promtool3) $(BIN)/python -m pytest tests/pack/test_alert_cases.py --numprocesses $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -m "" tests/unit/alerts/test_dialects.py tests/unit/alerts/test_hours.py tests/unit/alerts/test_layout.py tests/unit/otlp/test_prometheus.py $(ARGS)
+	PROMTOOL=$$(command -v promtool3 || echo $(CURDIR)/$(BIN)/../go/bin/promtool3) $(BIN)/python -m pytest -m "" tests/pack/test_alert_cases.py --numprocesses $(WORKERS) $(ARGS)
 
 test-soak: $(DEVELOPS) ## the rules over two simulated weeks, every scenario over the whole stack, a day of the exporter: half an hour
 	@$(TOOLS) promtool prometheus alertmanager victoria-metrics vmalert

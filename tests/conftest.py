@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import re
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.nvml_stub.stub import build_stub
+from tests.support.builders.exposition_oracle import remembered_labels
 
 # a machine that does other work is slow: that says nothing about the code
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -31,6 +33,22 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+# what stands in a module that has tests of a marker; to collect all modules takes each process ten seconds
+_WORDS = {"e2e": ("mark.e2e", "keep_quick"), "soak": ("mark.soak",)}
+_ALL_OF = re.compile(r"(\w+)(?: and (?:not )?\w+)*")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A run of a marker reads the modules that have it, and those that it is given by name."""
+    expression = _ALL_OF.fullmatch(config.option.markexpr)
+    words = _WORDS.get(expression[1]) if expression else None
+    named = collection_path in [Path(one.partition("::")[0]).absolute() for one in config.args]
+    if words is None or named or not re.fullmatch(r"test_\w+\.py", collection_path.name):
+        return None
+    text = collection_path.read_text(encoding="utf-8")
+    return None if any(word in text for word in words) else True
+
+
 # under nohup SIGHUP is ignored, in the background of a shell SIGINT: every program that a test starts would ignore them too
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -46,7 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-# modules whose tests share a fixture that takes a minute or more, and what they share
+# modules whose tests share a fixture that takes ten seconds or more, and what they share
 SHARED = {
     "tests/e2e/test_dashboards.py": "week",
     "tests/e2e/test_simulated_scenarios.py": "week",
@@ -55,6 +73,9 @@ SHARED = {
     "tests/e2e/test_prometheus.py": "stored",
     "tests/e2e/test_conventions.py": "conventions",
     "tests/unit/report/test_simulated_day.py": "day",
+    "tests/unit/report/test_against_prometheus.py": "fortnight",
+    "tests/unit/report/test_change.py": "moved",
+    "tests/pack/test_records_against_truth.py": "told",
 }
 
 
@@ -99,6 +120,12 @@ def _logging_as_before() -> Iterator[None]:
     for logger, level, handlers in before:
         logger.setLevel(level)
         logger.handlers[:] = handlers
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _remembered_labels() -> Iterator[None]:
+    with remembered_labels():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -52,6 +52,7 @@ def gpu_seconds(page: Scraped, state: str) -> float:
     return page.total("gpu_seconds_total", target="chat", state=state)
 
 
+@pytest.mark.e2e
 def test_the_cost_of_a_server_that_works_dies_and_is_priced_anew(tmp_path: Path) -> None:
     # 3600 USD an hour: a USD a GPU second
     prices = tmp_path / "prices.yml"

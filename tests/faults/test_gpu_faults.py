@@ -61,6 +61,7 @@ def test_a_gpu_lost_in_the_middle_shows_and_returns(nvml_library: Path, tmp_path
             exporter.until(lambda page: page.value("gpu_up", gpu=lost) == 1, "the GPU again")
 
 
+@pytest.mark.e2e
 def test_a_configured_gpu_that_is_not_there_is_said(nvml_library: Path, tmp_path: Path) -> None:
     """A GPU that fell off the bus before the exporter started, or a wrong index: no ceiling of the one that is left."""
     state = StubState(tmp_path / "state", gpus=1)
@@ -98,6 +99,7 @@ def test_processes_say_which_gpu_serves_which_target(nvml_library: Path, tmp_pat
             }
 
 
+@pytest.mark.e2e
 def test_xid_events_are_counted_from_zero(nvml_library: Path, tmp_path: Path) -> None:
     state = StubState(tmp_path / "state", gpus=1)
     environment = stub_environment(nvml_library, state.path)
@@ -115,6 +117,7 @@ def test_xid_events_are_counted_from_zero(nvml_library: Path, tmp_path: Path) ->
         assert page.value("gpu_xid_events_total", xid="79") == 1
 
 
+@pytest.mark.e2e
 def test_a_kubelet_that_goes_and_comes_back_is_said_and_breaks_nothing(nvml_library: Path, tmp_path: Path) -> None:
     state = StubState(tmp_path / "state", gpus=1)
     path = tmp_path / "pod-resources/kubelet.sock"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 import yaml
 
 from llm_serving_exporter.state.review_runs import NAME, Runs, begin_runs, read_runs
@@ -54,6 +55,7 @@ def said(exporter: Exporter, words: str) -> int:
     return sum(words in line for line in exporter.log)
 
 
+@pytest.mark.e2e
 def test_a_review_that_was_missed_is_made_sent_and_told_of(tmp_path: Path) -> None:
     folder, begun = tmp_path / "reviews", time.time()
     begin_runs(str(folder), begun - 86_400)

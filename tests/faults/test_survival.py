@@ -327,6 +327,7 @@ def test_debug_targets_tells_the_last_failures_and_no_secret(tmp_path: Path) -> 
         assert "s3cret-token" not in text
 
 
+@pytest.mark.e2e
 def test_what_one_server_says_cannot_take_the_page_down() -> None:
     hostile = fault.page(b'{"version":"\\ud800<script>"}', "application/json")
     with (

@@ -20,10 +20,10 @@ def promtool() -> str:
     return program
 
 
-def verdict(folder: Path, name: str, *, timeout_seconds: float = 600.0) -> str:
-    """What it says against a file of unit tests in that folder; "" where all hold."""
+def verdict(folder: Path, *names: str, timeout_seconds: float = 600.0) -> str:
+    """What it says against files of unit tests in that folder; "" where all hold."""
     judged = subprocess.run(
-        [promtool(), "test", "rules", name],
+        [promtool(), "test", "rules", *names],
         cwd=folder,
         capture_output=True,
         text=True,

@@ -25,14 +25,29 @@ _ONE_ALERT = re.compile(r'\balertname\s*=\s*"')
 def narrow_rules(document: Mapping[str, Any], files: Mapping[str, Groups]) -> dict[str, Groups]:
     """Of each rule file's groups the rules that the answers to a test file's questions rest on; a file without one is left out."""
     rules = [rule for groups in files.values() for group in groups for rule in group["rules"]]
-    questions = [one["expr"] for test in document["tests"] for one in test.get("promql_expr_test") or ()]
-    kept = close_over(asked_alerts(document), questions, rules)
+    kept = _rests_on(document["tests"], rules)
     narrowed = {}
     for file, groups in files.items():
         shorter = [{**group, "rules": [rule for rule in group["rules"] if name_of(rule) in kept]} for group in groups]
         if found := [group for group in shorter if group["rules"]]:
             narrowed[file] = found
     return narrowed
+
+
+def split_by_rules(document: Mapping[str, Any], rules: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """A test file as several, of the tests that rest on the same rules: what one test asks for is not evaluated for another."""
+    rules = list(rules)
+    parts: dict[frozenset[str], list[Any]] = {}
+    for test in document["tests"]:
+        parts.setdefault(frozenset(_rests_on([test], rules)), []).append(test)
+    for tests in parts.values():
+        yield {**document, "tests": tests}
+
+
+def _rests_on(tests: Iterable[Mapping[str, Any]], rules: Iterable[Mapping[str, Any]]) -> set[str]:
+    tests = list(tests)
+    questions = [one["expr"] for test in tests for one in test.get("promql_expr_test") or ()]
+    return close_over(asked_alerts({"tests": tests}), questions, rules)
 
 
 def write_narrowed(folder: Path, name: str, document: Mapping[str, Any], files: Mapping[str, Groups]) -> None:

@@ -218,6 +218,26 @@ def split_long(case: Case) -> Iterable[Case]:
         yield replace(case, at=at, firing=firing, more=tuple(more))
 
 
+# moments times series, a fixed cost of each moment among them: about a second of promtool's time, and what is split at all
+_QUICK, _WHOLE = 25_000, 35_000
+
+
+def split_quick(made: Document) -> tuple[Document, Document | None]:
+    """A test file as its first histories that are judged in about a second, and the others; None where they are not worth it: where the
+    whole is judged in a few, or only alerts are, over what others would have recorded."""
+    weights = [_weigh(test, _minutes(made["evaluation_interval"])) for test in made["tests"]]
+    if sum(weights) < _WHOLE or not any("record" in file for file in made["rule_files"]):
+        return made, None
+    first = [0, *(number for number in range(1, len(weights)) if sum(weights[: number + 1]) < _QUICK)]
+    quick, others = made["tests"][: len(first)], made["tests"][len(first) :]
+    return {**made, "tests": quick}, {**made, "tests": others} if others else None
+
+
+def _weigh(test: Mapping[str, Any], every: float) -> float:
+    looks = [one["eval_time"] for kind in ("alert_rule_test", "promql_expr_test") for one in test.get(kind) or ()]
+    return max(map(_minutes, looks)) / every * (200 + len(test["input_series"]))
+
+
 def _minutes(moment: str) -> float:
     units = {"s": 1 / 60, "m": 1, "h": 60, "d": 1440}
     return sum(float(number) * units[unit] for number, unit in re.findall(r"(\d+)([smhd])", moment))

@@ -17,7 +17,8 @@ from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
 from llm_serving_exporter.sim.fleet.watch import Sample
 from tests.pack.judging import verdict
-from tests.pack.rulesets import belongs
+from tests.pack.narrowing import write_narrowed
+from tests.pack.rulesets import LOADER, belongs
 
 Shown = dict[tuple[str, tuple[tuple[str, str], ...]], list[float | None]]
 
@@ -61,15 +62,13 @@ def judge(
     folder: Path, rules: Iterable[Group], series: list[dict[str, str]], expected: list[dict[str, Any]], *, every: str
 ) -> str:
     """promtool's verdict on `promql_expr_test`s; "" where all hold. `every`: seconds between readings, as text."""
-    rules = tuple(rules)
-    (folder / "rules.yml").write_text(groups_text(rules))
+    made = yaml.load(groups_text(tuple(rules)), LOADER)["groups"]
     test = {"interval": every, "input_series": series, "promql_expr_test": expected}
     document = {
-        "rule_files": ["rules.yml"],
         "evaluation_interval": "1m",
         # else promtool takes the groups in an order that differs from run to run, and an answer at the margin with it
-        "group_eval_order": [group.name for group in rules],
+        "group_eval_order": [group["name"] for group in made],
         "tests": [test],
     }
-    (folder / "test.yml").write_text(yaml.dump(document, Dumper=yaml.CSafeDumper, width=1_000_000))
+    write_narrowed(folder, "test.yml", document, {"rules.yml": made})
     return verdict(folder, "test.yml")

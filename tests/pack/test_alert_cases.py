@@ -12,9 +12,10 @@ from llm_serving_alerts.render import ALERTS as ALERT_RULES
 from llm_serving_alerts.rules import Check
 from tests.pack.judging import verdict
 from tests.pack.narrowing import asked_alerts, kind_of
-from tests.pack.promtool import RENDERED, Kind
+from tests.pack.promtool import RENDERED, Kind, split_quick
 from tests.pack.rulesets import alerts_left_out
 from tests.pack.write import CHECKS, all_documents, write_document
+from tests.support.quick import keep_quick
 
 # which kinds of case an alert may do without, and why
 _NO_HISTORY = "compares with nothing older"
@@ -92,10 +93,24 @@ def test_no_case_asks_for_an_alert_whose_rule_its_set_leaves_out() -> None:
 LONG = re.compile(r"node_loss\.rollouts\.|exporter\.signals_long\.|(node_loss|exporter)\.\w+\.long\.")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.e2e) if LONG.match(name) else name for name in sorted(DOCUMENTS)],
-)
+SPLIT = {name: split_quick(made) for name, made in DOCUMENTS.items()}
+
+
+@pytest.mark.parametrize("name", keep_quick(sorted(DOCUMENTS), lambda name: not LONG.match(name)))
 def test_promtool_agrees(name: str, tmp_path: Path) -> None:
-    write_document(tmp_path, name, DOCUMENTS[name])
-    assert not verdict(tmp_path, name)
+    assert not verdict(tmp_path, *write_document(tmp_path, name, SPLIT[name][0]))
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", sorted(name for name, (_, others) in SPLIT.items() if others))
+def test_promtool_agrees_with_the_other_histories(name: str, tmp_path: Path) -> None:
+    others = SPLIT[name][1]
+    assert others
+    assert not verdict(tmp_path, *write_document(tmp_path, name, others))
+
+
+def test_every_history_is_judged() -> None:
+    parts = {name: [test for part in split if part for test in part["tests"]] for name, split in SPLIT.items()}
+    assert {name: sorted(map(repr, tests)) for name, tests in parts.items()} == {
+        name: sorted(map(repr, made["tests"])) for name, made in DOCUMENTS.items()
+    }

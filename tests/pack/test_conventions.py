@@ -113,6 +113,7 @@ def in_each(labels: str, value: float) -> dict[str, float]:
     return {f'{{cluster="{one.name}", {labels}}}': value for one in CONVENTIONS}
 
 
+@pytest.mark.e2e
 def test_records_alerts_and_drills_are_the_same_under_every_convention(tmp_path: Path) -> None:
     tests = [
         *same_everywhere(tmp_path, CLUSTERS),
@@ -194,6 +195,7 @@ def test_it_does_not_matter_which_labels_the_exporter_puts_on_every_series(
     assert not judge(tmp_path, settings, tests, conventions=few, target_labels=target_labels)
 
 
+@pytest.mark.e2e
 def test_a_label_that_rules_need_and_a_scrape_takes_is_named_and_no_other_alert_comes_of_it(tmp_path: Path) -> None:
     taken = Convention(
         "mapped", False, {"namespace": "{namespace}", "role": "agent", "engine": "x", "state": "Running"}

@@ -57,6 +57,7 @@ def in_eu(alert: Firing, prefix: str = "eu llm ") -> Firing:
     return Firing({"cluster": "eu", "namespace": "llm", **alert.labels}, notes)
 
 
+@pytest.mark.e2e
 def test_what_is_bad_in_one_cluster_is_neither_hidden_nor_shared_by_the_same_model_in_another(tmp_path: Path) -> None:
     down = firing(
         "TargetsDown",

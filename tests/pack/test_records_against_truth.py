@@ -18,6 +18,8 @@ from llm_serving_exporter.sim.fleet.watch import Watch
 from llm_serving_exporter.sim.fleet.workload import Lengths, Mix, PoissonWorkload, Prefixes
 from tests.pack.simulated import Shown, groups, input_series, judge, keep, keep_start, read_by
 
+pytestmark = pytest.mark.e2e
+
 RULES = groups("targets", "traffic", "latency", "kv", "slo")
 MINUTE, EVERY, END = 60.0, 30.0, 36
 MODEL = 'model_name="meta-llama/Llama-3.1-8B-Instruct",role="unified"'

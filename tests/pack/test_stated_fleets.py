@@ -16,6 +16,7 @@ from tests.pack.narrowing import write_narrowed
 from tests.pack.rulesets import PRESENCE
 from tests.pack.test_conventions import groups_of
 from tests.support.conventions import CONVENTIONS, Convention, Place
+from tests.support.quick import keep_quick
 
 GROUPS = (
     "identity",
@@ -124,7 +125,11 @@ def firing() -> dict[str, float]:
     return found
 
 
-@pytest.mark.parametrize("one", CONVENTIONS, ids=lambda one: one.name)
+# a scrape that keeps what the exporter says, and one that renames it
+QUICK = ("plain", "kube-prometheus-stack, honor_labels off")
+
+
+@pytest.mark.parametrize("one", keep_quick(CONVENTIONS, lambda one: one.name in QUICK), ids=lambda one: one.name)
 @pytest.mark.parametrize("identity", ["namespace", pytest.param("namespace, team", marks=pytest.mark.e2e)])
 def test_nothing_false_is_said_where_a_label_is_not_stated(tmp_path: Path, one: Convention, identity: str) -> None:
     groups = groups_of(tmp_path, f"identity_labels: [{identity}]\n{SETTINGS}")

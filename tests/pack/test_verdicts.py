@@ -17,6 +17,7 @@ from tests.pack.judging import verdict
 from tests.pack.promtool import Case, looks
 from tests.pack.rulesets import LOADER, RULESETS, as_yaml, belongs, keep_groups
 from tests.pack.write import CHECKS
+from tests.support.quick import keep_quick
 
 FIVE = (Check.PHASES, Check.TTFT, Check.KV, Check.TAIL, Check.NODE_LOSS)
 LOUDNESS = {"info": 0, "warning": 1, "critical": 2}
@@ -82,7 +83,7 @@ def of_case(folder: Path, check: Check, case: Case, settings: str = "") -> dict[
     return {RECORDS: [*records, *keep_groups(found[RECORDS], ["verdicts"])], ALERTS: alerts}
 
 
-@pytest.mark.parametrize("check", FIVE)
+@pytest.mark.parametrize("check", keep_quick(FIVE, lambda check: check is not Check.NODE_LOSS))
 def test_an_alert_of_each_of_the_five_checks_turns_its_verdict(tmp_path: Path, check: Check) -> None:
     case = loudest(check)
     asked: dict[Any, Any] = {}

@@ -12,6 +12,7 @@ from tests.pack.judging import verdict
 from tests.pack.promtool import RENDERED
 from tests.pack.rulesets import as_yaml
 from tests.pack.test_groups import Series, expect, line
+from tests.support.quick import keep_quick
 
 MODEL = {"model_name": "deepseek", "role": "unified"}
 OF_MODEL = '{model_name="deepseek", role="unified"}'
@@ -97,6 +98,7 @@ def judge(folder: Path, ranks: Sequence[Rank], checks: Sequence[Mapping[str, obj
     assert not verdict(folder, "wide.yml")
 
 
+@pytest.mark.e2e
 def test_two_replicas_of_eight_ranks_each(tmp_path: Path) -> None:
     """Whichever of its two nodes goes takes all 400,000 tokens of a replica's KV, and one replica of two."""
     of_node = 'model_node:llm_serving_capacity:sum{resource="kv"}'
@@ -129,7 +131,7 @@ LOST = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("events", LOST.values(), ids=LOST)
+@pytest.mark.parametrize("events", keep_quick(LOST.values(), lambda events: "gone" in events.values()), ids=LOST)
 def test_whatever_of_it_is_lost_the_replica_is(tmp_path: Path, events: Mapping[str, str]) -> None:
     """Ranks that answer still serve nobody: none of them is ready, and none of their KV counts."""
     checks = [
@@ -148,6 +150,7 @@ def test_whatever_of_it_is_lost_the_replica_is(tmp_path: Path, events: Mapping[s
     judge(tmp_path, two_replicas(**events), checks)
 
 
+@pytest.mark.e2e
 def test_from_two_replicas_to_three(tmp_path: Path) -> None:
     """The third stands on two nodes more: one of three may go."""
     third = [Rank(number, "ef"[number // 2], "ep-2", "comes") for number in range(4)]
@@ -163,6 +166,7 @@ def test_from_two_replicas_to_three(tmp_path: Path) -> None:
     judge(tmp_path, [*two_replicas(), *third], checks)
 
 
+@pytest.mark.e2e
 def test_siblings_that_nobody_reads(tmp_path: Path) -> None:
     """One target of each replica is read and never were more: it stands for its replica, and its part of the load for all of it."""
     read = [rank for rank in two_replicas() if rank.number == 0]
@@ -182,6 +186,7 @@ def test_ranks_that_share_nothing_are_replicas_each(tmp_path: Path) -> None:
     judge(tmp_path, copies, checks)
 
 
+@pytest.mark.e2e
 def test_a_name_of_more_ranks_than_a_replica_has(tmp_path: Path) -> None:
     """Two replicas under one name, as by a workload that has several: nobody knows which ranks belong together."""
     together = [Rank(number, "abcd"[number // 2], "all", "down" if number == 1 else "") for number in range(8)]

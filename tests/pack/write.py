@@ -32,7 +32,7 @@ from tests.pack import (
     records,
     records_cost,
 )
-from tests.pack.narrowing import kind_of, narrow_rules
+from tests.pack.narrowing import kind_of, narrow_rules, split_by_rules
 from tests.pack.promtool import RENDERED, Case, Document, Sampled, attach_rules, document, documents
 from tests.pack.rulesets import as_yaml, read_groups
 
@@ -85,14 +85,22 @@ def all_documents() -> dict[str, Document]:
     return {name: made for part in (found, *sampled_fleets) for name, made in part.items()}
 
 
-def write_document(folder: Path, name: str, made: Document) -> None:
-    """Writes a test file, and into the folder `rules` beside it those rules that its questions rest on."""
+def write_document(folder: Path, name: str, made: Document) -> list[str]:
+    """Writes a test file, as several where its tests rest on different rules, and into the folder `rules` beside it those rules. The names
+    of the test files."""
     (folder / "rules").mkdir(parents=True, exist_ok=True)
-    rule_files = []
-    for file, groups in narrow_rules(made, {file: read_groups(file) for file in made["rule_files"]}).items():
-        rule_files.append(f"rules/{name.removesuffix('.yml')}.{kind_of(file)}.yml")
-        (folder / rule_files[-1]).write_text(as_yaml({"groups": groups}), encoding="utf-8")
-    (folder / name).write_text(as_yaml({**made, "rule_files": rule_files}), encoding="utf-8")
+    files = {file: read_groups(file) for file in made["rule_files"]}
+    rules = [rule for groups in files.values() for group in groups for rule in group["rules"]]
+    names = []
+    for number, part in enumerate(split_by_rules(made, rules)):
+        stem = name.removesuffix(".yml") + (f".{number}" if number else "")
+        rule_files = []
+        for file, groups in narrow_rules(part, files).items():
+            rule_files.append(f"rules/{stem}.{kind_of(file)}.yml")
+            (folder / rule_files[-1]).write_text(as_yaml({"groups": groups}), encoding="utf-8")
+        names.append(f"{stem}.yml")
+        (folder / names[-1]).write_text(as_yaml({**part, "rule_files": rule_files}), encoding="utf-8")
+    return names
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -19,9 +21,23 @@ from tests.support.servers.faultserver import FaultServer
 from tests.support.waiting import PATIENCE_SECONDS
 
 
-def run(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    """What a command says and how it ends, without a process of its own: the start of one takes longer than most of them."""
+    said, complained = StringIO(), StringIO()
+    status: object
+    with redirect_stdout(said), redirect_stderr(complained):
+        try:
+            status = main(list(words))
+        except SystemExit as ended:
+            status = ended.code or 0
+    assert isinstance(status, int)
+    return subprocess.CompletedProcess(words, status, said.getvalue(), complained.getvalue())
+
+
+def start(*words: str) -> subprocess.CompletedProcess[str]:
+    """The same of a real process."""
     command = [sys.executable, "-m", "llm_serving_exporter", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False, env=env)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
 
 
 def test_help_names_every_command_and_flag() -> None:
@@ -47,7 +63,7 @@ def test_version() -> None:
         rf"llm-serving-exporter {re.escape(__version__)} \(revision (unknown|[0-9a-f]{{7,40}}(-dirty)?)\)\n"
     )
     for command in ("", "once", "rules", "drill", "report", "page-test", "ceiling", "simulate"):
-        assert expected.fullmatch(run(*command.split(), "--version").stdout), command
+        assert expected.fullmatch(start(*command.split(), "--version").stdout), command
 
 
 def test_an_unknown_command_is_refused_with_the_nearest_or_with_all(capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,7 +200,7 @@ runtimes:
 def test_once_prints_a_table_a_person_can_read() -> None:
     with SteppedServer(recording("vllm-0.32"), advance=True) as server:
         server.show(50)
-        done = run("once", "--target", server.url, "--wait", "1s")
+        done = start("once", "--target", server.url, "--wait", "1s")
     assert done.returncode == 0, done.stderr
     for words in (
         "ready, vllm 0.32.0",
@@ -221,7 +237,7 @@ def test_once_reads_every_target_of_a_discovery_file(tmp_path: Path) -> None:
         file.write_text(json.dumps([{"targets": [server.url.removeprefix("http://") for server in (first, second)]}]))
         done = run("once", "--file-sd", str(file), "--wait", "100ms", "--json")
         assert [document["runtime"] for document in json.loads(done.stdout)] == ["vllm", "vllm"]
-        assert "good, 2 targets, 2 of them from file_sd" in run("check-config", "--file-sd", str(file)).stdout
+        assert "good, 2 targets, 2 of them from file_sd" in start("check-config", "--file-sd", str(file)).stdout
     file.write_text("[]")
     nothing = run("once", "--file-sd", str(file))
     assert (nothing.returncode, nothing.stderr) == (1, "error: file_sd has no target to read now\n")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
@@ -26,13 +27,17 @@ from llm_serving_exporter.errors import ConfigError
 
 parser = argparse.ArgumentParser(allow_abbrev=False)
 add_flags(parser)
-try:
-    config = load(parser.parse_args(sys.argv[1:]), os.environ)
-except ConfigError as error:
-    sys.exit(str(error))
-service = Service(config, lambda: config, lambda _config: None)
-stale = service._setup().gpu_stale_after_seconds
-print(json.dumps({"shown": effective(config)["gpu"], "hash": config.config_hash, "gpu_stale_after_seconds": stale}))
+found = []
+for flags, environ in json.loads(sys.argv[1]):
+    try:
+        config = load(parser.parse_args(flags), {**os.environ, **environ})
+    except ConfigError as error:
+        found.append({"refused": str(error)})
+        continue
+    service = Service(config, lambda: config, lambda _config: None)
+    stale = service._setup().gpu_stale_after_seconds
+    found.append({"shown": effective(config)["gpu"], "hash": config.config_hash, "gpu_stale_after_seconds": stale})
+print(json.dumps(found))
 """
 
 
@@ -62,21 +67,24 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(copy: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    environ = {**os.environ, "PYTHONPATH": str(copy / "exporter"), **environ}
+def run(copy: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": str(copy / "exporter")}
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environ, cwd=copy, check=False)
 
 
-def load(copy: Path, *flags: str, **environ: str) -> dict[str, object]:
-    done = run(copy, "-c", PRINT, "--target", "a:1", "--web.listen-address", "127.0.0.1:0", *flags, **environ)
+Words = tuple[list[str], dict[str, str]]
+
+
+def load(copy: Path, *given: Words) -> list[dict[str, Any]]:
+    """What comes of each of these flags and variables, all in one process."""
+    common = ["--target", "a:1", "--web.listen-address", "127.0.0.1:0"]
+    done = run(copy, "-c", PRINT, json.dumps([([*common, *flags], environ) for flags, environ in given]))
     assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
+    return list(json.loads(done.stdout))
 
 
-def refusal(copy: Path, *flags: str, **environ: str) -> str:
-    done = run(copy, "-c", PRINT, "--target", "a:1", *flags, **environ)
-    assert done.returncode == 1, done.stdout
-    return done.stderr.strip()
+def refusals(copy: Path, *given: Words) -> list[str]:
+    return [found["refused"] for found in load(copy, *given)]
 
 
 def file(folder: Path, text: str) -> str:
@@ -90,32 +98,33 @@ def test_two_files_are_changed() -> None:
 
 
 def test_file_variable_and_flag_set_it_and_the_code_uses_it(copy: Path, tmp_path: Path) -> None:
-    config = ("--config.file", file(tmp_path, "gpu: {stale_intervals: 4}\n"))
+    config = ["--config.file", file(tmp_path, "gpu: {stale_intervals: 4}\n")]
     variable = {"LLM_SERVING_EXPORTER_GPU_STALE_INTERVALS": "5"}
-    by_default, by_file = load(copy), load(copy, *config)
-    found = [
-        by_default, by_file, load(copy, *config, **variable), load(copy, *config, "--gpu.stale-intervals=6", **variable)
-    ]  # fmt: skip
+    found = load(copy, ([], {}), (config, {}), (config, variable), ([*config, "--gpu.stale-intervals=6"], variable))
     assert [one["shown"]["stale_intervals"] for one in found] == [3, 4, 5, 6]
     # of 5 s each
     assert [one["gpu_stale_after_seconds"] for one in found] == [15.0, 20.0, 25.0, 30.0]
-    assert by_default["hash"] != by_file["hash"]
+    assert found[0]["hash"] != found[1]["hash"]
 
 
 def test_a_value_out_of_bounds_is_refused_wherever_it_is_written(copy: Path, tmp_path: Path) -> None:
     path = file(tmp_path, "gpu: {stale_intervals: 1}\n")
     fault = "1 is out of range. Write a whole number from 2 to 100."
-    assert refusal(copy, "--config.file", path) == f"{path}: gpu.stale_intervals: {fault}"
-    assert refusal(copy, "--gpu.stale-intervals", "1") == f"flag --gpu.stale-intervals: {fault}"
     variable = "LLM_SERVING_EXPORTER_GPU_STALE_INTERVALS"
-    assert refusal(copy, **{variable: "1"}) == f"environment variable {variable}: {fault}"
+    written = (["--config.file", path], {}), (["--gpu.stale-intervals", "1"], {}), ([], {variable: "1"})
+    assert refusals(copy, *written) == [
+        f"{path}: gpu.stale_intervals: {fault}",
+        f"flag --gpu.stale-intervals: {fault}",
+        f"environment variable {variable}: {fault}",
+    ]
 
 
 def test_a_near_name_is_suggested(copy: Path, tmp_path: Path) -> None:
     path = file(tmp_path, "gpu: {stale_interval: 4}\n")
-    said = f"{path}: gpu.stale_interval: this key is not known. Did you mean stale_intervals?"
-    assert refusal(copy, "--config.file", path) == said
-    near = refusal(copy, LLM_SERVING_EXPORTER_GPU_STALE_INTERVAL="4")
+    of_file, near = refusals(
+        copy, (["--config.file", path], {}), ([], {"LLM_SERVING_EXPORTER_GPU_STALE_INTERVAL": "4"})
+    )
+    assert of_file == f"{path}: gpu.stale_interval: this key is not known. Did you mean stale_intervals?"
     assert near.endswith("no option has this name. Did you mean LLM_SERVING_EXPORTER_GPU_STALE_INTERVALS?")
 
 

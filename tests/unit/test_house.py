@@ -9,6 +9,7 @@ import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from textwrap import dedent
 
 from tests.support.paths import ROOT
 
@@ -121,12 +122,13 @@ def fields_without_comment(source: str) -> Iterator[str]:
     if not owners:
         return
     lines = source.splitlines()
-    commented = {
-        token.start[0]
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
     for owner in owners:
+        text = dedent("\n".join(lines[owner.lineno - 1 : owner.end_lineno]))
+        commented = {
+            owner.lineno - 1 + token.start[0]
+            for token in tokenize.generate_tokens(io.StringIO(text).readline)
+            if token.type == tokenize.COMMENT
+        }
         for field in fields(owner):
             above = field.lineno - 1
             if describes_itself(field):

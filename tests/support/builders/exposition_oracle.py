@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from prometheus_client import parser
 from prometheus_client.core import Metric
+from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.openmetrics.exposition import ALLOWUTF8, generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as read_text
@@ -46,12 +47,16 @@ def oracle_samples(text: str, *, openmetrics: bool) -> list[OracleSample]:
 
 @contextmanager
 def remembered_labels() -> Iterator[None]:
-    """While it lasts, prometheus_client's text parser reads the same text between two braces once only: two thirds of its time.
+    """While it lasts, prometheus_client's parsers read the same text between two braces once only: two thirds of its time.
 
     It returns what it would have returned; what it refuses it refuses each time.
     """
     read = lru_cache(20_000)(parser.parse_labels)
-    with patch.object(parser, "parse_labels", lambda text, openmetrics=False: dict(read(text, openmetrics))):
+
+    def reread(text: str, openmetrics: bool = False) -> dict[str, str]:
+        return dict(read(text, openmetrics))
+
+    with patch.object(parser, "parse_labels", reread), patch.object(openmetrics_parser, "parse_labels", reread):
         yield
 
 

@@ -13,12 +13,12 @@ from types import TracebackType
 from typing import Any
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric as Family
 
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
+from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.targets.host import TargetHost
@@ -120,4 +120,4 @@ class DrivenExporter:
 
     def scrape(self) -> Scraped:
         """The page now."""
-        return Scraped(generate_latest(self._registry).decode())
+        return Scraped(encode(self._registry, "")[0].decode())

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import generate_latest
 
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.devices.kubelet import KubeletSource
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
+from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.gpu.nvml import NvmlSource
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
@@ -96,7 +96,7 @@ class Exporter:
         return self.page()
 
     def page(self) -> Scraped:
-        return Scraped(generate_latest(self.registry).decode())
+        return Scraped(encode(self.registry, "")[0].decode())
 
     def origin(self, name: str) -> str:
         reading = self.store.target(name)

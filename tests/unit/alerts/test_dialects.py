@@ -74,6 +74,7 @@ def test_the_judges_refuse_what_came_later(tmp_path: Path, judge: str) -> None:
 GROUPS = ("identity", "gpu", "gpu.alerts")
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize(
     ("judge", "name"), [("promtool", "portable"), ("promtool3", "portable"), ("promtool3", "prometheus-3"), ("promtool3", "mimir")]
 )  # fmt: skip

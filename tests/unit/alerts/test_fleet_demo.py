@@ -121,6 +121,7 @@ def test_a_signal_ends_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.e2e
 def test_a_signal_while_it_starts_ends_it_without_a_traceback(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "llm_serving_exporter", "demo", *ANY_PORTS]

@@ -61,6 +61,7 @@ def test_libyaml_and_its_python_twin_write_the_same_bytes(tmp_path: Path) -> Non
     assert dump(document, fast) == dump(document, plain)
 
 
+@pytest.mark.e2e
 @pytest.mark.parametrize("program", ["prometheus", "prometheus3"])
 def test_what_a_file_has_is_to_prometheus_what_was_declared(tmp_path: Path, program: str) -> None:
     """Prometheus' own formatter writes what it has understood: parentheses, modifiers and all."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
 
 from llm_serving_alerts.render import rule_files
@@ -18,6 +19,7 @@ HOUR = 60 // MINUTES
 GROUPS = {f"llm-serving.{name}" for name in ("targets", *PRESENCE, "exporter.alerts")}
 
 
+@pytest.mark.e2e
 def test_most_targets_down_for_more_than_a_day_still_page(tmp_path: Path) -> None:
     files = {
         name: [group for group in yaml.load(text, LOADER)["groups"] if belongs(group["name"], GROUPS)]

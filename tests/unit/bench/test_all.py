@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bench.all import Step, draw_fleets, keep_tables, list_pages, list_steps, run_step, tabulate_fleets
+from tests.support.quick import keep_quick
 
 
 def _fleet(targets: int, unscraped: float, scraped: float, theirs: float) -> dict[str, Any]:
@@ -72,7 +73,7 @@ def test_a_bench_that_fails_is_told(tmp_path: Path) -> None:
     assert (tmp_path / "none.txt").read_text() == printed
 
 
-@pytest.mark.parametrize("name", ["large", "fleet", "run", "start"])
+@pytest.mark.parametrize("name", keep_quick(["large", "fleet", "run", "start"], lambda name: name == "fleet"))
 def test_a_bench_takes_what_it_is_given(name: str, tmp_path: Path) -> None:
     step = next(step for step in list_steps(tmp_path, quick=True) if step.name == name)
     printed, problem = run_step(Step(name, name, ("--help",), figures=False), tmp_path)

@@ -24,6 +24,7 @@ from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.schema.context import Host
 from tests.support.builders.configuration import load_text, problems_of
 from tests.support.builders.recordings import page
+from tests.support.quick import keep_quick
 from tests.support.servers.replica import readings
 
 ROWS = """
@@ -420,15 +421,16 @@ _values = st.recursive(
 )
 
 
-@settings(max_examples=150)
-@given(
-    rows=st.lists(st.dictionaries(st.sampled_from(ROW_KEYS), _values, max_size=6), max_size=3),
-    rest=st.dictionaries(_words, _values),
-)
-def test_anything_is_tables_or_problems(
-    tmp_path_factory: pytest.TempPathFactory, rows: object, rest: dict[str, object]
-) -> None:
-    folder = tmp_path_factory.mktemp("any")
+@pytest.mark.parametrize("examples", keep_quick([40, 150], lambda examples: examples == 40))
+def test_anything_is_tables_or_problems(examples: int, tmp_path: Path) -> None:
+    given_any = given(
+        rows=st.lists(st.dictionaries(st.sampled_from(ROW_KEYS), _values, max_size=6), max_size=3),
+        rest=st.dictionaries(_words, _values),
+    )
+    settings(max_examples=examples)(given_any(lambda rows, rest: read_anything(tmp_path, rows, rest)))()
+
+
+def read_anything(folder: Path, rows: object, rest: dict[str, object]) -> None:
     text = yaml.safe_dump({"targets": ["http://a:1"], "runtimes": [{**rest, "rows": rows}]})
     try:
         config = load_text(folder, text)

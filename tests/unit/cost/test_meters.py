@@ -21,6 +21,7 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
 from tests.support.builders.costmeter import BOOK, TARGET, WORKED, page, seconds, usd
+from tests.support.quick import keep_quick
 from tests.unit.test_golden import GPU
 
 
@@ -127,7 +128,8 @@ def test_another_pod_of_the_same_name_starts_from_0_and_owes_nothing() -> None:
     assert seconds(after(second, 20.0).cost) == {"busy": 10.0}
 
 
-def test_targets_come_and_go_while_ticks_are_under_way() -> None:
+@pytest.mark.parametrize("rounds", keep_quick([1000, 5000], lambda rounds: rounds == 1000))
+def test_targets_come_and_go_while_ticks_are_under_way(rounds: int) -> None:
     costs, config, names = Costs(), Config(targets=(), prices=BOOK), [f"t{number}" for number in range(200)]
     ready = TargetReading(TARGET, target_gpus=TargetGpus(2, "H100"), **page(0, WORKED))
     faults: list[BaseException] = []
@@ -149,7 +151,7 @@ def test_targets_come_and_go_while_ticks_are_under_way() -> None:
     try:
         for thread in threads:
             thread.start()
-        for number in range(5000):
+        for number in range(rounds):
             costs.begin_target(Target(names[number % 200], "http://x:1"))
             costs.drop_others(names[number % 100 :])
     finally:

@@ -10,6 +10,7 @@ import pytest
 from llm_serving_alerts.settings_file import default_settings, read_settings
 from llm_serving_dashboards.boards import build_dashboards
 from tests.support.builders.panelqueries import filled
+from tests.support.quick import keep_quick
 from tests.support.servers.prometheus_server import PrometheusServer
 
 
@@ -19,8 +20,11 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusS
         yield server
 
 
+IDENTITY = "identity_labels: [cluster, namespace]\nslo: {itl: {threshold: 100ms}, e2e: {threshold: 40s}}\n"
+
+
 @pytest.mark.parametrize(
-    "settings", ["", "identity_labels: [cluster, namespace]\nslo: {itl: {threshold: 100ms}, e2e: {threshold: 40s}}\n"]
+    "settings", keep_quick(["", IDENTITY], lambda text: text == IDENTITY), ids=["defaults", "more"]
 )
 def test_prometheus_takes_every_query(prometheus: PrometheusServer, tmp_path: Path, settings: str) -> None:
     path = tmp_path / "settings.yml"

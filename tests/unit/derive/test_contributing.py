@@ -122,6 +122,7 @@ def test_it_is_documented(copy: Path) -> None:
     ) in written
 
 
+@pytest.mark.e2e
 def test_it_is_absent_with_its_own_sentence(copy: Path) -> None:
     found = shown(copy, requests_waiting=0.0, requests_running=0.0)
     assert series(found["page"], NAME) == {}
@@ -131,6 +132,7 @@ def test_it_is_absent_with_its_own_sentence(copy: Path) -> None:
         assert f"waiting per running ratio: {sentence}" in " ".join(found[place].split())
 
 
+@pytest.mark.e2e
 def test_it_is_absent_for_the_reason_of_the_field_that_it_lacks(copy: Path) -> None:
     found = shown(copy, requests_waiting=None, requests_running=4.0)
     assert series(found["page"], NAME) == {}
@@ -138,6 +140,7 @@ def test_it_is_absent_for_the_reason_of_the_field_that_it_lacks(copy: Path) -> N
     assert signals[NAME] == signals["requests_waiting"] == "not_exported"
 
 
+@pytest.mark.e2e
 def test_it_is_silent_on_a_front_end(copy: Path) -> None:
     found = shown(copy, requests_waiting=6.0, requests_running=4.0, role="frontend")
     assert series(found["page"], NAME) == {}

@@ -14,6 +14,7 @@ from llm_serving_exporter.derive.tail import bound_longest, measure_tail
 from llm_serving_exporter.model.derived import Tail
 from llm_serving_exporter.model.histogram import Histogram, Quantile
 from llm_serving_exporter.model.roofline import Range
+from tests.support.quick import keep_quick
 
 # docs/internals-tail.md works this example by hand
 PROMPTS = Histogram((100.0, 1000.0, 10_000.0), (800.0, 980.0, 1000.0), 1000.0, 300_000.0)
@@ -174,11 +175,14 @@ request_lists = st.lists(st.tuples(lengths, lengths), min_size=100, max_size=250
 edge_lists = st.lists(st.integers(1, 5000), min_size=1, max_size=8, unique=True).map(sorted)
 
 
-@settings(max_examples=60)
-@given(requests=request_lists, prompt_edges=edge_lists, output_edges=edge_lists, slack=st.none() | st.integers(0, 9999))
-def test_the_truth_lies_between_the_bounds(
-    requests: Requests, prompt_edges: list[int], output_edges: list[int], slack: int | None
-) -> None:
+@pytest.mark.parametrize("examples", keep_quick([20, 60], lambda examples: examples == 20))
+def test_the_truth_lies_between_the_bounds(examples: int) -> None:
+    slacks = st.none() | st.integers(0, 9999)
+    given_any = given(requests=request_lists, prompt_edges=edge_lists, output_edges=edge_lists, slack=slacks)
+    settings(max_examples=examples)(given_any(check_bounds))()
+
+
+def check_bounds(requests: Requests, prompt_edges: list[int], output_edges: list[int], slack: int | None) -> None:
     prompts, outputs = [one[0] for one in requests], [one[1] for one in requests]
     limit = None if slack is None else float(max(prompts) + slack)
     found = measure_tail(bucketed(prompts, prompt_edges), bucketed(outputs, output_edges), 100_000.0, limit)

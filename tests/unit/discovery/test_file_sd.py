@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llm_serving_exporter.config.discovery_types import FileDiscovery
+from llm_serving_exporter.discovery import listed
 from llm_serving_exporter.discovery.file_sd import SectionFiles
 from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
 from llm_serving_exporter.discovery.merging import merge_targets
@@ -20,6 +21,7 @@ from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.schema.context import Host
 from llm_serving_exporter.schema.document import LARGEST_FILE_BYTES
 from tests.support.builders.configuration import load_text, problems_of
+from tests.support.quick import keep_quick
 
 
 def discovery(folder: Path, *patterns: str, defaults: str = "{}") -> FileDiscovery:
@@ -379,15 +381,19 @@ def test_a_file_with_more_targets_than_one_exporter_reads_is_not_refused(tmp_pat
     assert (len(urls(found)), messages(found)) == (2001, [])
 
 
-def test_a_file_with_more_targets_than_can_be_known_keeps_the_first_ones(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most", keep_quick([1000, MOST_KNOWN_TARGETS], lambda most: most == 1000))
+def test_a_file_with_more_targets_than_can_be_known_keeps_the_first_ones(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listed, "MOST_KNOWN_TARGETS", most)
     setup = discovery(tmp_path)
-    hosts = [f"h{number}" for number in range(MOST_KNOWN_TARGETS + 5)]
+    hosts = [f"h{number}" for number in range(most + 5)]
     text = json.dumps([{"targets": hosts}], separators=(",", ":"))
     assert len(text) < LARGEST_FILE_BYTES
     (tmp_path / "sd/a.json").write_text(text)
     found = read(setup)
-    assert len(urls(found)) == MOST_KNOWN_TARGETS
-    assert messages(found) == [f"{tmp_path}/sd/a.json: 5 targets beyond 100000 are left out. Split the fleet."]
+    assert len(urls(found)) == most
+    assert messages(found) == [f"{tmp_path}/sd/a.json: 5 targets beyond {most} are left out. Split the fleet."]
 
 
 def test_no_more_than_1000_files(tmp_path: Path) -> None:

@@ -14,12 +14,15 @@ import pytest
 import trustme
 
 from llm_serving_exporter.config.discovery_types import HttpDiscovery
+from llm_serving_exporter.discovery import listed
 from llm_serving_exporter.discovery.http_sd import SectionHttp
+from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
 from llm_serving_exporter.discovery.section import Source
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import HttpSettings, Role, Secret, Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.schema.context import Host
+from tests.support.quick import keep_quick
 from tests.support.servers import faultbehaviours as answers
 from tests.support.servers.faultserver import Behaviour, FaultServer
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
@@ -201,17 +204,27 @@ def test_nothing_listens() -> None:
     assert problem.fix == "Until it answers, it has no targets so far."
 
 
-def test_a_million_targets_are_refused_by_size_and_as_many_as_can_be_known_are_kept() -> None:
-    million = [f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}:80" for number in range(1_000_000)]
-    body = json.dumps([{"targets": million}], separators=(",", ":")).encode()
-    with serving(answers.page(body, JSON)) as (server, section):
-        assert "the body exceeds 4194304 bytes" in said(section.after_asking())[0]
-        part = json.dumps([{"targets": million[:120_000]}], separators=(",", ":")).encode()
-        server.behave("/targets", answers.page(part, JSON))
+def addresses(count: int) -> list[str]:
+    return [f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}:80" for number in range(count)]
+
+
+@pytest.mark.parametrize("most", keep_quick([1000, MOST_KNOWN_TARGETS], lambda most: most == 1000))
+def test_as_many_targets_as_can_be_known_are_kept(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listed, "MOST_KNOWN_TARGETS", most)
+    beyond = most // 5
+    part = json.dumps([{"targets": addresses(most + beyond)}], separators=(",", ":")).encode()
+    with serving(answers.page(part, JSON)) as (_, section):
         found = section.after_asking()
-        assert found.targets is not None
-        assert len(found.targets) == 100_000
-        assert said(found) == ["20000 targets beyond 100000 are left out. Split the fleet."]
+    assert found.targets is not None
+    assert len(found.targets) == most
+    assert said(found) == [f"{beyond} targets beyond {most} are left out. Split the fleet."]
+
+
+def test_a_million_targets_are_refused_by_size() -> None:
+    million = addresses(1_000_000)
+    body = json.dumps([{"targets": million}], separators=(",", ":")).encode()
+    with serving(answers.page(body, JSON)) as (_, section):
+        assert "the body exceeds 4194304 bytes" in said(section.after_asking())[0]
     with serving(answers.page(body, JSON), http=HttpSettings(30.0, 2**26)) as (_, section):
         assert said(section.after_asking()) == [
             "the answer has more than 400000 values. Let the server list fewer targets, or fewer labels."

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.config.discovery_types import FileDiscovery
+from llm_serving_exporter.discovery import merging
 from llm_serving_exporter.discovery.held import HANDOVER_SECONDS
 from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
 from llm_serving_exporter.discovery.merging import merge_targets
@@ -24,6 +25,7 @@ from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import HttpSettings, Secret, Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.configuration import load_text
+from tests.support.quick import keep_quick
 from tests.support.servers import faultbehaviours as answers
 from tests.support.servers.driven_exporter import HandClock
 from tests.support.servers.faultserver import FaultServer
@@ -161,11 +163,14 @@ def test_no_more_than_one_exporter_can_read(monkeypatch: pytest.MonkeyPatch) -> 
     assert [half.left_out for half in halves] == [0, 0]
 
 
-def test_no_more_than_can_be_known() -> None:
-    lists = [source(*(Target(f"{key}{number}", f"http://{key}{number}:1") for number in range(60_000))) for key in "ab"]
+@pytest.mark.parametrize("most", keep_quick([1000, MOST_KNOWN_TARGETS], lambda most: most == 1000))
+def test_no_more_than_can_be_known(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "MOST_KNOWN_TARGETS", most)
+    each = most * 6 // 10
+    lists = [source(*(Target(f"{key}{number}", f"http://{key}{number}:1") for number in range(each))) for key in "ab"]
     known, problems = merge_targets((), lists)
-    assert len(known) == MOST_KNOWN_TARGETS
-    assert [problem.what for problem in problems] == ["20000 targets beyond 100000 are left out"]
+    assert len(known) == most
+    assert [problem.what for problem in problems] == [f"{2 * each - most} targets beyond {most} are left out"]
 
 
 def test_at_rest_ten_thousand_targets_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

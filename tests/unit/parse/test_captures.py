@@ -15,6 +15,7 @@ from llm_serving_exporter.parse.exposition import parse_text
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.exposition_oracle import archived_pages, as_openmetrics, difference, oracle_samples
 from tests.support.paths import ROOT
+from tests.support.quick import keep_quick
 
 REPOSITORY = ROOT
 ARCHIVES = sorted(
@@ -39,7 +40,15 @@ def test_there_are_recordings() -> None:
     assert len(ARCHIVES) >= 2
 
 
-@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
+# of many pages
+LARGE = {
+    f"{name}.tar.xz"
+    for name in ("vllm-0.32", "vllm-0.32-mfu", "vllm-0.32-dp2", "vllm-0.32-restart", "dynamo-1.6.1-frontend")
+}
+QUICK_FIRST = keep_quick(ARCHIVES, lambda path: path.name not in LARGE)
+
+
+@pytest.mark.parametrize("archive", QUICK_FIRST, ids=lambda path: path.name)
 def test_the_oracle_reads_the_same(archive: Path) -> None:
     pages = list(archived_pages(archive))
     assert pages
@@ -92,7 +101,7 @@ def test_llamacpp_answer_while_loading_is_no_page() -> None:
         assert (caught.value.line, caught.value.reason) == (1, reason)
 
 
-@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
+@pytest.mark.parametrize("archive", QUICK_FIRST, ids=lambda path: path.name)
 @pytest.mark.parametrize("choice", [None, wanted], ids=["all", "wanted"])
 def test_consecutive_pages_read_as_the_strict_parser_reads_each(archive: Path, choice: None) -> None:
     parser = PageParser(choice)

@@ -13,6 +13,7 @@ from llm_serving_exporter.model.samples import Samples
 from llm_serving_exporter.parse.exposition import parse_text
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.exposition_oracle import OracleSample, difference, oracle_samples
+from tests.support.quick import keep_quick
 
 # how long an example takes is the machine's matter, not the parser's
 
@@ -91,9 +92,12 @@ def openmetrics_pages(draw: st.DrawFn) -> str:
     return "".join(line + "\n" for line in [*lines, "# EOF"])
 
 
-@settings(max_examples=300)
-@given(text_pages)
-def test_generated_text_pages_read_as_the_oracle_reads_them(text: str) -> None:
+@pytest.mark.parametrize("examples", keep_quick([100, 300], lambda examples: examples == 100))
+def test_generated_text_pages_read_as_the_oracle_reads_them(examples: int) -> None:
+    settings(max_examples=examples)(given(text_pages)(compare_text))()
+
+
+def compare_text(text: str) -> None:
     ours = parse_text(text, openmetrics=False)
     assert difference(ours.samples, oracle_samples(text, openmetrics=False)) == ""
     assert ours.series_count == len(ours.samples)
@@ -122,9 +126,12 @@ def reading(text: str, openmetrics: bool) -> list[OracleSample] | None:
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
-@settings(max_examples=400)
-@given(data=st.data())
-def test_a_damaged_page_is_refused_or_read_as_the_oracle_reads_it(openmetrics: bool, data: st.DataObject) -> None:
+@pytest.mark.parametrize("examples", keep_quick([100, 400], lambda examples: examples == 100))
+def test_a_damaged_page_is_refused_or_read_as_the_oracle_reads_it(examples: int, openmetrics: bool) -> None:
+    settings(max_examples=examples)(given(data=st.data())(lambda data: compare_damaged(openmetrics, data)))()
+
+
+def compare_damaged(openmetrics: bool, data: st.DataObject) -> None:
     body = bytearray(data.draw(openmetrics_pages() if openmetrics else text_pages).encode())
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(body)))

@@ -61,6 +61,7 @@ def history(monday: float) -> str:
     return "\n".join([line for name in sorted(lines) for line in lines[name]] + ["# EOF", ""])
 
 
+@pytest.mark.e2e
 def test_a_night_without_the_target_is_free_and_a_dead_exporter_is_a_gap(tmp_path: Path) -> None:
     monday = last_complete_week(time.time(), ZoneInfo("UTC")).begin
     blocks(history(monday), tmp_path / "data")

@@ -8,6 +8,8 @@ from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.pages.page import render_page
 from tests.support.builders.costfortnight import TARGETS, Fortnight
 
+pytestmark = pytest.mark.e2e
+
 # increase() extrapolates to the edges of each hour
 CLOSE = 0.005
 

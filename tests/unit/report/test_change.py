@@ -25,6 +25,7 @@ def close(value: float) -> object:
     return pytest.approx(value, rel=CLOSE, abs=0.05)
 
 
+@pytest.mark.e2e
 def test_only_a_dead_exporter_leaves_a_gap(moved: Review) -> None:
     assert moved.gaps is not None
     (gap,) = moved.gaps
@@ -34,6 +35,7 @@ def test_only_a_dead_exporter_leaves_a_gap(moved: Review) -> None:
     assert not any("not compared" in note or "nothing shows" in note for note in moved.notes)
 
 
+@pytest.mark.e2e
 def test_spend_and_month_are_those_of_the_hours_that_were(moved: Review) -> None:
     for found, week in ((moved.earlier, 0), (moved.now, 1)):
         assert found.usd == pytest.approx(sum(one.usd(week) for one in TARGETS), rel=1e-3)
@@ -44,6 +46,7 @@ def test_spend_and_month_are_those_of_the_hours_that_were(moved: Review) -> None
     assert moved.outlook.projected_usd == pytest.approx(spent / (168 * hours / (hours + 3)) * 730, rel=1e-3)
 
 
+@pytest.mark.e2e
 def test_what_came_and_went_is_what_was_there_in_one_week(moved: Review) -> None:
     assert moved.split is not None
     # the newcomer's 138 hours, and 108 hours of the one that was removed on Wednesday noon, at $4
@@ -52,6 +55,7 @@ def test_what_came_and_went_is_what_was_there_in_one_week(moved: Review) -> None
     assert found == {(Kind.CAME, "newcomer:8000"): close(552), (Kind.WENT, "leaver:8000"): close(-432)}
 
 
+@pytest.mark.e2e
 def test_list_price_rate_and_hardware_are_those_of_the_definition(moved: Review) -> None:
     assert moved.split is not None
     # H100 reserved fell from $2.00 to $1.90: two GPUs, one that came to that rate, and one of which four hours are not compared
@@ -69,6 +73,7 @@ def test_list_price_rate_and_hardware_are_those_of_the_definition(moved: Review)
     assert moves["llm/move"].usd == close(-1881.6)
 
 
+@pytest.mark.e2e
 def test_the_rest_is_lmdi_at_last_weeks_prices(moved: Review) -> None:
     """GPU-hours of all that is compared are the same in both weeks, so that only tokens and busy time move."""
     assert moved.split is not None
@@ -103,6 +108,7 @@ def _cells():
                 yield *tokens, *(one / hours for one in busy), usd
 
 
+@pytest.mark.e2e
 def test_hours_that_one_week_does_not_know_are_left_out(moved: Review) -> None:
     assert moved.split is not None
     # from three seconds past 100:00 to 103:00 data of one GPU are missing: four hours, of the last this week has all
@@ -115,6 +121,7 @@ def test_hours_that_one_week_does_not_know_are_left_out(moved: Review) -> None:
     )
 
 
+@pytest.mark.e2e
 def test_the_cents_add_up_to_the_change(moved: Review) -> None:
     _add_up(moved)
     assert moved.split is not None
@@ -135,6 +142,7 @@ def _add_up(review: Review) -> None:
         assert sum(round(100 * getattr(split, cause)) for split in by_model) == round(100 * value)
 
 
+@pytest.mark.e2e
 def test_it_is_said_as_a_human_would(moved: Review) -> None:
     first, second, _ = write_causes(moved.change)
     assert first == (

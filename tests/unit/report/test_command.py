@@ -57,6 +57,7 @@ def test_a_day_at_a_time_is_asked_for(tmp_path: Path) -> None:
     assert {step for _, step in spans} == {3600.0}
 
 
+@pytest.mark.e2e
 def test_progress_is_said_where_asked_for_and_not_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with FakePrometheus(NOW) as server:
         assert report(server, tmp_path, "--progress") == 0
@@ -132,6 +133,7 @@ def test_gaps_that_cannot_be_looked_for_are_not_taken_for_none(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("week", ["2026-W45", "2026-W46"])
+@pytest.mark.e2e
 def test_without_a_week_of_tokens_there_is_no_cause(
     week: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,6 +161,7 @@ def test_without_a_week_of_tokens_there_is_no_cause(
     assert "change_of_" not in (tmp_path / "cost-2026-W46.csv").read_text()
 
 
+@pytest.mark.e2e
 def test_what_is_too_large_is_asked_for_in_smaller_pieces(tmp_path: Path) -> None:
     def override(path: str, form: dict[str, str]) -> Any:
         long = float(form.get("end", 0)) - float(form.get("start", 0)) > 12 * 3600
@@ -184,6 +187,7 @@ def test_a_partial_answer_is_said_first(tmp_path: Path, capsys: pytest.CaptureFi
     assert "\x1b" not in "".join(lines)
 
 
+@pytest.mark.e2e
 def test_a_short_memory_is_said_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def override(path: str, form: dict[str, str]) -> Any:
         if path.endswith("/runtimeinfo"):
@@ -291,6 +295,7 @@ def test_a_token_is_sent_and_in_no_message(tmp_path: Path, capsys: pytest.Captur
     assert "t0ken" not in capsys.readouterr().err
 
 
+@pytest.mark.e2e
 def test_older_weeks_are_removed_and_nothing_else(tmp_path: Path) -> None:
     for name in (
         "cost-2026-W40.html",
@@ -330,6 +335,7 @@ def test_an_interrupt_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.e2e
 def test_weeks_of_other_zones_are_asked_for_by_their_own_hours(tmp_path: Path) -> None:
     with FakePrometheus(NOW) as server:
         assert report(server, tmp_path, "--timezone", "Asia/Kolkata") == 0
@@ -337,6 +343,7 @@ def test_weeks_of_other_zones_are_asked_for_by_their_own_hours(tmp_path: Path) -
     assert {end % 3600 for end in ends} == {1800.0}
 
 
+@pytest.mark.e2e
 def test_a_week_of_169_hours_has_169_rows(tmp_path: Path) -> None:
     with FakePrometheus(datetime(2026, 10, 26, 12, tzinfo=UTC).timestamp()) as server:
         assert report(server, tmp_path, "--timezone", "Europe/Berlin") == 0

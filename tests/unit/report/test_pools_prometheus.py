@@ -59,6 +59,7 @@ def history(monday: float) -> str:
     return "\n".join([line for name in sorted(lines) for line in lines[name]] + ["# EOF", ""])
 
 
+@pytest.mark.e2e
 def test_a_review_with_pools(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     week = last_complete_week(time.time(), ZoneInfo(ZONE))
     blocks(history(week.begin), tmp_path / "data")

@@ -106,6 +106,7 @@ def test_without_any_scrape_nothing_is_said() -> None:
     assert divided(watched()) == [(None, 12.0)]
 
 
+@pytest.mark.e2e
 def test_own_series_of_a_central_exporter_are_enough(tmp_path: Path) -> None:
     """Without `up`: one that is removed for good, one that is scaled by day."""
     targets = tuple(one for one in TARGETS if one.name in ("leaver:8000", "day:8000"))

@@ -97,6 +97,7 @@ def test_it_is_compared_with_as_many_hours_before(tmp_path: Path, capsys: pytest
     assert "A month at this rate (from 72.0 hours)" in said
 
 
+@pytest.mark.e2e
 def test_it_takes_no_week_s_place(tmp_path: Path) -> None:
     with FakePrometheus(NOW) as server:
         assert report(server, tmp_path, "--keep", "1") == 0

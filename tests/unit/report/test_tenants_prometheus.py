@@ -16,6 +16,7 @@ TENANTS = {"search": (900.0, 100.0), "ads": (300.0, 300.0)}
 COUNTERS = ("llm_serving_tenant_prompt_tokens_total", "llm_serving_tenant_decode_tokens_total")
 
 
+@pytest.mark.e2e
 def test_a_pair_of_exporters_and_a_restart_count_once(tmp_path: Path) -> None:
     week = Fortnight(MONDAY, (Target("vllm-0", "llama", "red", "n1", "H100", 1, "on-demand", 4.0),))
     for number in range(2):

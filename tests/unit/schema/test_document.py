@@ -16,6 +16,7 @@ from llm_serving_exporter.schema.problems import Place
 from llm_serving_exporter.schema.tree import Scalar
 from llm_serving_exporter.schema.yaml_tree import parse_yaml
 from tests.support.builders.configuration import load_flags, load_text, problems_of
+from tests.support.quick import keep_quick
 
 LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
@@ -151,11 +152,18 @@ WORDS = st.sampled_from(
 )
 
 
-@settings(max_examples=300)
-@given(st.lists(WORDS, max_size=40).map("".join))
-def test_any_text_is_a_config_or_a_list_of_problems(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+EXAMPLES = pytest.mark.parametrize("examples", keep_quick([100, 300], lambda examples: examples == 100))
+
+
+@EXAMPLES
+def test_any_text_is_a_config_or_a_list_of_problems(examples: int, tmp_path: Path) -> None:
+    texts = st.lists(WORDS, max_size=40).map("".join)
+    settings(max_examples=examples)(given(texts)(lambda text: read_any_text(tmp_path, text)))()
+
+
+def read_any_text(folder: Path, text: str) -> None:
     try:
-        config = load_text(tmp_path_factory.getbasetemp(), text)
+        config = load_text(folder, text)
     except ConfigError as error:
         messages = [str(problem).encode() for problem in error.problems]
         assert messages
@@ -206,12 +214,14 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=300)
-@given(
-    st.dictionaries(st.sampled_from(["targets", "target_defaults", "file_sd", "expected_replicas", "scrape"]), TREES)
-)
-def test_any_tree_is_a_config_or_a_list_of_problems(tmp_path_factory: pytest.TempPathFactory, tree: dict) -> None:
-    path = tmp_path_factory.getbasetemp() / "tree.json"
+@EXAMPLES
+def test_any_tree_is_a_config_or_a_list_of_problems(examples: int, tmp_path: Path) -> None:
+    keys = st.sampled_from(["targets", "target_defaults", "file_sd", "expected_replicas", "scrape"])
+    trees = st.dictionaries(keys, TREES)
+    settings(max_examples=examples)(given(trees)(lambda tree: read_any_tree(tmp_path / "tree.json", tree)))()
+
+
+def read_any_tree(path: Path, tree: dict) -> None:
     path.write_text(json.dumps(tree))
     try:
         config = load_flags("--config.file", str(path))

@@ -16,6 +16,8 @@ import pytest
 from llm_serving_exporter import __version__
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.e2e
+
 WHEEL = f"llm_serving_exporter-{__version__}-py3-none-any.whl"
 SDIST = f"llm_serving_exporter-{__version__}.tar.gz"
 

@@ -24,6 +24,7 @@ from llm_serving_exporter.sim.prometheus import Prometheus
 from llm_serving_exporter.sim.recording import demo_recording
 from llm_serving_exporter.sim.replay import ReplayServer, SteppedServer, split_address
 from tests.support.paths import ROOT
+from tests.support.quick import keep_quick
 from tests.support.waiting import PATIENCE_SECONDS
 
 REPO = ROOT
@@ -100,7 +101,9 @@ def test_bad_arguments(arguments: list[str], message: str, capsys: pytest.Captur
 
 
 @needs_prometheus
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", keep_quick([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], lambda number: number is signal.SIGINT)
+)
 def test_a_signal_ends_everything(number: signal.Signals, tmp_path: Path) -> None:
     script = (
         "import sys; from tests.unit.sim.test_demo import ANY_PORTS, stand_in\n"

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
+
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meter import MOST_NAMES
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.normalise import plan
 from llm_serving_exporter.normalise.plan import MAX_ENGINES
 from llm_serving_exporter.normalise.rows import MAX_LABEL_VALUES
 from llm_serving_exporter.targets.host import TargetHost
+from tests.support.quick import keep_quick
 from tests.support.servers.replica import Replica
-
-# more names than any bound; each tick has one of its own and one that stays
-TICKS = MAX_ENGINES + 200
 
 
 def page(number: int) -> str:
@@ -30,7 +31,11 @@ vllm:request_success_total{{engine="0",finished_reason="reason-{number}",model_n
     )
 
 
-def test_a_new_name_is_shown_however_many_there_were_before_it() -> None:
+@pytest.mark.parametrize("engines", keep_quick([100, MAX_ENGINES], lambda engines: engines == 100))
+def test_a_new_name_is_shown_however_many_there_were_before_it(engines: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "MAX_ENGINES", engines)
+    # more names than any bound; each tick has one of its own and one that stays
+    ticks = engines + 200
     now = [1000.0]
     host = TargetHost(Config(targets=()), monotonic=lambda: now[0], wall=lambda: now[0])
     sizes = []
@@ -40,11 +45,11 @@ def test_a_new_name_is_shown_however_many_there_were_before_it() -> None:
         store = Store()
         store.add_target(target)
         collector = ViewCollector(store.view, lambda: Setup(15.0, 15.0, "n"), lambda: now[0])
-        for number in range(TICKS):
+        for number in range(ticks):
             server.show({"/metrics": page(number)})
             now[0] += 5.0
             store.put_target(hosted.tick())
-            if number % 100 == 99 or number == TICKS - 1:
+            if number % 100 == 99 or number == ticks - 1:
                 text = encode(collector, "")[0].decode()
                 sizes.append(len(text.splitlines()))
                 assert f'finished_total{{container="",engine="0",model_name="passing-{number}"' in text
@@ -57,4 +62,4 @@ def test_a_new_name_is_shown_however_many_there_were_before_it() -> None:
         host.close()
     # series of names that left are gone, but for what they cost, of which the last are kept
     assert max(sizes) - min(sizes) < 10 * MOST_NAMES
-    assert TICKS > MAX_LABEL_VALUES
+    assert ticks > MAX_LABEL_VALUES

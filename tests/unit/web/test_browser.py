@@ -101,6 +101,7 @@ def test_the_served_page_renders_with_its_style_and_asks_for_nothing_else(served
     assert asked == ["/"]
 
 
+@pytest.mark.e2e
 def test_a_dark_desktop_gets_a_dark_page(served, tmp_path):
     url, _ = served
     colours, corner = shoot(tmp_path, url, "--blink-settings=preferredColorScheme=0")

@@ -35,6 +35,7 @@ def test_calm_day_is_calm_at_its_peak() -> None:
     assert found.counts.rejected == found.counts.preemptions == found.unrouted == found.lost == 0
 
 
+@pytest.mark.e2e
 def test_prefill_flood_takes_half_of_busy_time_and_slows_every_step() -> None:
     scenario = load("prefill-flood")
     fleet = scenario.fleet()
@@ -54,6 +55,7 @@ def test_prefill_flood_takes_half_of_busy_time_and_slows_every_step() -> None:
     assert found.counts.preemptions == 0
 
 
+@pytest.mark.e2e
 def test_kv_pressure_keeps_the_cache_full_with_requests_waiting() -> None:
     fleet = load("kv-pressure").fleet()
     assert max(engine.kv_usage_ratio for _ in minutes(fleet, 0, 19) for engine in fleet.engines()) < 0.9
@@ -67,6 +69,7 @@ def test_kv_pressure_keeps_the_cache_full_with_requests_waiting() -> None:
     assert fleet.waiting == 0, "it recovers"
 
 
+@pytest.mark.e2e
 def test_prefix_cache_drop_takes_every_hit() -> None:
     fleet = load("prefix-cache-drop").fleet()
     before, after = truth(fleet, 30, 60), truth(fleet, 60, 90)
@@ -76,6 +79,7 @@ def test_prefix_cache_drop_takes_every_hit() -> None:
     assert p99(after) < 1.0
 
 
+@pytest.mark.e2e
 def test_long_context_burst_leaves_room_for_fewer_than_four_of_its_tail() -> None:
     scenario = load("long-context-burst")
     fleet = scenario.fleet()
@@ -104,6 +108,7 @@ def test_traffic_vanishes_while_the_engines_are_up() -> None:
     assert all(replica.ready for replica in fleet.replicas.values())
 
 
+@pytest.mark.e2e
 def test_weekend_idle_has_a_tenth_of_the_traffic() -> None:
     friday, saturday = (starting(load("weekend-idle"), 12.0, day).fleet() for day in (4, 5))
     busy, idle = truth(friday, 0, 120), truth(saturday, 0, 120)

@@ -46,6 +46,7 @@ def test_scale_to_zero_and_back_loses_nothing() -> None:
     assert truth(fleet, 55, 75).counts.finished > 500
 
 
+@pytest.mark.e2e
 def test_error_burst_is_a_quarter_of_the_requests_for_twenty_minutes() -> None:
     fleet = load("error-burst").fleet()
     shares = []
@@ -82,6 +83,7 @@ def test_a_restart_is_one_restart() -> None:
     assert p99(found) < 2.5
 
 
+@pytest.mark.e2e
 def test_slow_degradation_does_three_fifths_of_what_was_done_while_requests_waited() -> None:
     scenario = load("slow-degradation")
     fleet = scenario.fleet()
@@ -98,6 +100,7 @@ def test_slow_degradation_does_three_fifths_of_what_was_done_while_requests_wait
     assert all(0.5 < tokens / best < 0.7 for tokens in now)
 
 
+@pytest.mark.e2e
 def test_history_is_the_same_load_before_the_scenario_without_its_events() -> None:
     scenario = load("error-burst")
     assert scenario.history is not None
