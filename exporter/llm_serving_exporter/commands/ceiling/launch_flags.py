@@ -9,8 +9,9 @@ tensorrt_llm/mapping.py: attention's own tensor-parallel size is 1 under enable_
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.hardware import Parallel
 
 # what flags say that stand alone
