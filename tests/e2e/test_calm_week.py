@@ -58,7 +58,8 @@ OF_KUBERNETES = frozenset(
         "workload:llm_serving_wanted_replicas:sum",
     }
 )
-# recorded only where a front door is read or counts by tenant, and where ranks that share experts have pages of their own
+# recorded only where a front door is read or counts by tenant, where ranks that share experts have pages of their own, and where each node
+# has an exporter
 OF_LAYOUTS = frozenset(
     {
         "model:llm_serving_front_door_covers:bool",
@@ -67,6 +68,8 @@ OF_LAYOUTS = frozenset(
         "model:llm_serving_ttft_front_door:held30d",
         "model:llm_serving_ttft_front_door:held3d",
         "model:llm_serving_ttft_front_door:held6h",
+        "node:llm_serving_exporter_answered:seen",
+        "node:llm_serving_exporter_answered:time",
         "replica:llm_serving_lacking_ranks:sum",
         "replica:llm_serving_ranks:max",
         "replica:llm_serving_shown_ranks:sum",

@@ -239,6 +239,18 @@ _NOTHING = Case(
     "FleetUnreachable", "no target at all", _exporter("central", (60, True)), "30m", kinds=frozenset({Kind.ABSENT})
 )
 
+_CUT_OFF = Case(
+    "ExporterAbsent",
+    "one of a pair of Prometheus is cut off, and one store holds what both have scraped",
+    {
+        f'{key[:-1]},replica="{replica}"}}': text
+        for replica, answers in (("a", (60, True)), ("b", (20, True)))
+        for key, text in _exporter("gpu-1", answers, (40, replica == "a"), mode="node", node="n-1").items()
+    },
+    "40m",
+    doubled=False,
+    kinds=frozenset({Kind.BELOW}),
+)
 CASES = (
-    _NOBODY, _NEVER, _OF_A_CLUSTER, _SIDECARS, _SOME_GONE, _SHARDS, _DAEMONSET, _TWO_MODELS, _POOLS, _ONE_MODEL, _FEW, _FIRST, _NOTHING,
+    _CUT_OFF, _NOBODY, _NEVER, _OF_A_CLUSTER, _SIDECARS, _SOME_GONE, _SHARDS, _DAEMONSET, _TWO_MODELS, _POOLS, _ONE_MODEL, _FEW, _FIRST, _NOTHING,
 )  # fmt: skip

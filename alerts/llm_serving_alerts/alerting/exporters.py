@@ -16,6 +16,7 @@ from llm_serving_alerts.records.presence import (
     SIDECAR,
     UNREACHED,
     known_exporters,
+    no_answer,
 )
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import EXCEEDED_RATIO, FOR
@@ -52,8 +53,10 @@ def _gone(dialect: Dialect, matchers: str = "") -> tuple[str, str]:
     """Exporters that are known and do not answer, and those that were on a lost node: of them NodeLost tells."""
     of_exporter = dialect.key("job", "instance")
     ours = known_exporters(dialect, matchers) if matchers else known_exporters(dialect)
-    silent = f"{dialect.apply_over_time('max_over_time', UP.name, 5 * MINUTE)} == 0"
-    return f"{ours} and on ({of_exporter}) ({silent})", f"{ours} and on ({dialect.key('node')}) {LOST_NODES} == 1"
+    return (
+        f"{ours} and on ({of_exporter}) ({no_answer(dialect)})",
+        f"{ours} and on ({dialect.key('node')}) {LOST_NODES} == 1",
+    )
 
 
 def _silent(dialect: Dialect) -> str:
@@ -103,7 +106,7 @@ def _absent_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Te
     where = "".join(f"{{{{ with $labels.{name} }}}}{{{{ . }}}} {{{{ end }}}}" for name in dialect.external)
     matchers, values = alert_matchers((*dialect.external, "job"))
     known = known_exporters(dialect, matchers)
-    which = f"{known} and on ({dialect.key('job', 'instance')}) {UP.name} == 0"
+    which = f"{known} and on ({dialect.key('job', 'instance')}) {dialect.bare(UP.name, 'job', 'instance')} == 0"
     names = f'{{{{ range printf `{which}` {values} | query | sortByLabel "instance" }}}} {{{{ .Labels.instance }}}}{{{{ end }}}}'
     one = f"{{{{ if $labels.shard }}}}shard {label('shard')}: no exporter reads it{{{{ else if $labels.job }}}}"
     several = f"{value()} exporters of job {label('job')} are gone"

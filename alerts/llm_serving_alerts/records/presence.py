@@ -82,6 +82,13 @@ def known_exporters(dialect: Dialect, matchers: str = NOT_IN_POD) -> str:
     return dialect.apply_over_time("last_over_time", f"{SEEN_EXPORTERS}{{{matchers}}}", DAY)
 
 
+def no_answer(dialect: Dialect) -> str:
+    """Scrapes that have failed for five minutes, whoever makes them: of a pair of Prometheus whose samples one store holds, one may be cut
+    off."""
+    up = dialect.apply_over_time("max_over_time", UP.name, 5 * MINUTE)
+    return f"{dialect.bare(up, 'job', 'instance')} == 0"
+
+
 def somebody_looks(dialect: Dialect) -> str:
     """Fleets of which an exporter is left, or had none but those in the pods that are gone: of others ExporterAbsent tells."""
     by, sidecars = dialect.key(), known_exporters(dialect, f'mode="{SIDECAR}"')
@@ -109,10 +116,11 @@ def _nodes(dialect: Dialect) -> Iterator[Record]:
         return f"unless on ({of_node}) {closed} and on ({of_node}) {left}"
 
     called = f"({not_ready(dialect)} {unless_meant(NODE_READY)})"
-    away = dialect.apply_over_time("max_over_time", UP.name, 5 * MINUTE)
-    waited = dialect.apply_over_time("min_over_time", SCRAPE_SECONDS.name, 5 * MINUTE)
+    waited = f"min by ({of_exporter}) ({dialect.apply_over_time('min_over_time', SCRAPE_SECONDS.name, 5 * MINUTE)})"
     own = known_exporters(dialect, EACH_NODE)
-    silenced = f"({own} and on ({of_exporter}) ({away} == 0) and on ({of_exporter}) ({waited} > {_WAITED_SECONDS:g}))"
+    silenced = (
+        f"({own} and on ({of_exporter}) ({no_answer(dialect)}) and on ({of_exporter}) ({waited} > {_WAITED_SECONDS:g}))"
+    )
     gone = f"({silenced} {unless_meant(NODE_ANSWERED)})"
     lost = f"max by ({of_node}) ({nobody} or {called} or {gone}) * 0 + 1 and on ({of_node}) {ON_NODE}"
     yield Record(
