@@ -7,6 +7,8 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.state.drill_results import record_result
@@ -68,6 +70,7 @@ def test_a_file_that_breaks_leaves_what_it_said_and_one_line_in_the_log(tmp_path
         assert said(one, "its version is 9") == 1
 
 
+@pytest.mark.e2e
 def test_without_a_file_nothing_is_published_until_there_is_one(tmp_path: Path) -> None:
     path = tmp_path / "later" / "drills.json"
     with exporter(path) as one:
@@ -79,6 +82,7 @@ def test_without_a_file_nothing_is_published_until_there_is_one(tmp_path: Path) 
         one.until(shown, "the result of the drill")
 
 
+@pytest.mark.e2e
 def test_a_reload_without_the_setting_withdraws_the_results(tmp_path: Path) -> None:
     path, config = tmp_path / "drills.json", tmp_path / "config.yml"
     record_result(str(path), FAILED)

@@ -89,6 +89,7 @@ def test_the_new_runtime_is_recognised_and_read(copy: Path, tmp_path: Path) -> N
     assert reading["signals"]["kv_cache_usage_ratio"] == "not_exported"
 
 
+@pytest.mark.e2e
 def test_it_stands_in_the_support_matrix(copy: Path) -> None:
     done = run(copy, "-m", "llm_serving_exporter.docgen.generate", "--write")
     assert done.returncode == 0, done.stderr

@@ -108,6 +108,7 @@ def test_an_idle_hour_makes_the_window_longer_again() -> None:
     assert 1000 <= tail_of(histories).observed <= 1000 + 100 * (lengths.APART_SECONDS / 60 + 1)
 
 
+@pytest.mark.e2e
 def test_a_simulated_year_stays_bounded() -> None:
     """Traffic from none to a burst of 100 a second, with gaps, read every half hour, some hours every minute."""
     engine, histories, now = Engine(), {}, 0.0

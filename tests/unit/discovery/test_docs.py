@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from llm_serving_exporter.catalogue import BY_NAME
@@ -27,6 +28,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+@pytest.mark.e2e
 def test_its_commands_print_what_it_shows(tmp_path: Path) -> None:
     examples = re.findall(r"```sh\n(.*?)```\n\n```text\n(.*?)```", PAGE, re.DOTALL)
     assert len(examples) == 3

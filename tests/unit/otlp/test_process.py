@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.support.servers.exporter_process import Exporter
 from tests.support.servers.otlp_receiver import Received, Receiver, receive
 from tests.support.servers.replica import Replica
@@ -60,6 +62,7 @@ def says(name: str) -> Callable[[Received], bool]:
     return lambda received: name in {metric for metric, _ in received.samples}
 
 
+@pytest.mark.e2e
 def test_a_reload_turns_it_on_changes_it_and_turns_it_off(tmp_path: Path) -> None:
     file, token = tmp_path / "config.yml", tmp_path / "token"
     token.write_text("first")

@@ -90,6 +90,7 @@ def test_a_family_is_left_out_by_its_whole_name() -> None:
     assert leave_out(page, ["a"]) == b"a_b 3\n"
 
 
+@pytest.mark.e2e
 def test_a_canary_gets_its_share_and_the_others_the_rest() -> None:
     found = fleet(3, rate=10.0)
     found.pin_share(0.01, "r2")
