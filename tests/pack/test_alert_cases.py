@@ -89,8 +89,11 @@ def test_no_case_asks_for_an_alert_whose_rule_its_set_leaves_out() -> None:
     assert {name: found for name, found in left_out.items() if found} == {}
 
 
-# histories of a day and more, or of many pods: minutes of promtool's time
-LONG = re.compile(r"node_loss\.rollouts\.|exporter\.signals_long\.|(node_loss|exporter)\.\w+\.long\.")
+# histories of a day and more, or of many pods, minutes of promtool's time; and what other settings make of an alert that has quick cases
+LONG = re.compile(
+    r"exporter\.signals_long\.|(node_loss|exporter)\.\w+\.long\."
+    r"|\w+\.(rollouts|burns|workloads|clusters|retired|ttft_front_doors|signals_retired|gpu_clusters)\."
+)
 
 
 SPLIT = {name: split_quick(made) for name, made in DOCUMENTS.items()}
@@ -107,6 +110,13 @@ def test_promtool_agrees_with_the_other_histories(name: str, tmp_path: Path) -> 
     others = SPLIT[name][1]
     assert others
     assert not verdict(tmp_path, *write_document(tmp_path, name, others))
+
+
+def test_each_alert_has_quick_cases() -> None:
+    asked = {name: asked_alerts(quick) for name, (quick, _) in SPLIT.items()}
+    every = {alert for alerts in asked.values() for alert in alerts}
+    assert len(every) > 30
+    assert {alert for name, alerts in asked.items() if not LONG.match(name) for alert in alerts} == every
 
 
 def test_every_history_is_judged() -> None:
