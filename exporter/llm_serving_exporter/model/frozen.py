@@ -1,8 +1,8 @@
 """Frozen dataclasses with slots that take less memory, and those of every tick that are made and copied for less.
 
-The package has some five hundred of them. `dataclasses` writes, compiles and keeps six functions for each, which is 3 to 4 MB of a
-daemon's memory and a fifth of what it takes to start. By `dataclass` of this module a class keeps the one that differs, `__init__`, and
-shares the others with all classes. It is used as the library's own, and objects behave alike.
+The package has some hundreds of them. `dataclasses` writes, compiles and keeps six functions for each. By `dataclass` of this module a
+class keeps the one that differs, `__init__`, and shares the others with all classes: docs/performance.md says what that saves. It is used
+as the library's own, and objects behave alike.
 
 A frozen dataclass sets each field of a new object by a call of `object.__setattr__`, and `dataclasses.replace` looks at every field in
 Python. By `speed_up` an object is a twin of its class while it is made, one with the same slots that is not frozen, whose fields are set
@@ -55,6 +55,7 @@ def _share_methods(cls: type[T], options: dict[str, Any]) -> type[T]:
     own = cls.__dict__.keys() - (
         {"__hash__"} if "__eq__" in cls.__dict__ and cls.__dict__["__hash__"] is None else set()
     )
+    written = cls.__doc__
     made = dataclasses.dataclass(**{**options, "init": False, "repr": False, "eq": False, "frozen": False})(cls)
     made.__dataclass_params__.frozen = True  # type: ignore[attr-defined]  # as is looked for in what is derived from it
     fields = dataclasses.fields(made)  # type: ignore[arg-type]  # made as a dataclass above
@@ -69,6 +70,7 @@ def _share_methods(cls: type[T], options: dict[str, Any]) -> type[T]:
         shared["__hashed__"] = read if hashed == compared else _read_fields(hashed)
     for name in shared.keys() - own:
         setattr(made, name, shared[name])
+    made.__doc__ = written  # where there is none the library makes one up, of an `__init__` that was not there yet
     return made
 
 

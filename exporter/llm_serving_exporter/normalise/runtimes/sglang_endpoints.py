@@ -124,8 +124,8 @@ def read_loads(answer: object, facts: ServerFacts) -> ServerFacts:
 
 _ARGUMENTS = (
     "version", "batch_limit_requests", "context_limit_tokens", "batched_tokens_limit", "tensor_parallel_size", "pipeline_parallel_size",
-    "data_parallel_size", "decode_context_parallel_size", "experts_spread", "speculation", "model_roots", "dtype", "quantization", "kv_cache_dtype", "state_dtype",
-    "all_ranks_shown",
+    "data_parallel_size", "decode_context_parallel_size", "experts_spread", "speculation", "model_roots", "dtype", "quantization",
+    "kv_cache_dtype", "state_dtype", "all_ranks_shown",
 )  # fmt: skip
 
 
