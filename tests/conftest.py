@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import re
 import signal
 from collections.abc import Generator, Iterator
@@ -16,10 +17,15 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.nvml_stub.stub import build_stub
 from tests.support.builders.exposition_oracle import remembered_labels
+from tests.support.programs import ProgramWatch
 
-# a machine that does other work is slow: that says nothing about the code
-settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("steady")
+# how many examples a property is tried on: here, in CI, and in each round of `make fuzz`, which ends when its time is over. A machine that
+# does other work is slow: that says nothing about the code, so there are no deadlines.
+for profile, examples in {"quick": 25, "ci": 300, "fuzz": 2_000}.items():
+    settings.register_profile(
+        profile, max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+settings.load_profile(os.environ.get("PROPERTIES") or ("ci" if os.environ.get("CI") else "quick"))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -34,7 +40,12 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 # what stands in a module that has tests of a marker; to collect all modules takes each process ten seconds
-_WORDS = {"e2e": ("mark.e2e", "keep_quick"), "soak": ("mark.soak",)}
+_WORDS = {
+    "process": ("mark.process",),
+    "packages": ("mark.packages",),
+    "e2e": ("mark.e2e", "keep_quick"),
+    "soak": ("mark.soak",),
+}
 _ALL_OF = re.compile(r"(\w+)(?: and (?:not )?\w+)*")
 
 
@@ -56,6 +67,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # what llm_serving_exporter.logs.set_up changes
 _LOGGERS = (None, "llm_serving_exporter")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(ProgramWatch(), "program-watch")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

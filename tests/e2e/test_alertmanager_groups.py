@@ -24,6 +24,7 @@ def key(**labels: str) -> AlertKey:
     return tuple(sorted(labels.items()))
 
 
+@pytest.mark.process
 def test_each_alert_takes_the_routes_that_amtool_says(tmp_path: Path) -> None:
     settings = settings_of(EVERYTHING + IDENTITY, tmp_path)
     text = alertmanager_files(settings)["alertmanager.yml"]

@@ -14,6 +14,8 @@ from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.state.drill_results import record_result
 from tests.support.servers.exporter_process import Exporter, Scraped
 
+pytestmark = pytest.mark.process
+
 FAILED = DrillResult("chat", Role.DECODE, 1_795_000_000.0, 1_794_000_000.0, Verdict.FAILED)
 OF_CHAT = {"model_name": "chat", "role": "decode"}
 

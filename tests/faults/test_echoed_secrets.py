@@ -19,6 +19,8 @@ from tests.support.servers import faultbehaviours as fault
 from tests.support.servers.exporter_process import Exporter
 from tests.support.servers.faultserver import FaultServer
 
+pytestmark = pytest.mark.process
+
 TOKEN, HEADER, PASSWORD = "sk-pl4nted/token+1", 'pl4nted "header" key', "pl4ntedpassword"
 PAIR = base64.b64encode(f"me:{PASSWORD}".encode()).decode()
 PLANTED = ("pl4nted", PAIR)

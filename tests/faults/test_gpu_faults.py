@@ -14,6 +14,8 @@ from tests.support.builders.recordings import recording
 from tests.support.servers.exporter_process import Exporter
 from tests.support.servers.kubelet import StubKubelet
 
+pytestmark = pytest.mark.process
+
 FAST = ("--scrape.interval", "200ms")
 
 
@@ -32,6 +34,7 @@ def test_without_nvml_the_engine_is_still_read_and_the_reason_is_said() -> None:
             assert "NVML" in exporter.get("/").text
 
 
+@pytest.mark.seam("NVML")
 def test_a_gpu_lost_in_the_middle_shows_and_returns(nvml_library: Path, tmp_path: Path) -> None:
     state = StubState(tmp_path / "state", gpus=2)
     for scope in ("gpu0", "gpu1"):

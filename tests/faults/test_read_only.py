@@ -52,6 +52,7 @@ def in_a_mount(folder: Path, options: str, *words: str) -> subprocess.CompletedP
     )
 
 
+@pytest.mark.process
 def test_a_verdict_is_told_where_the_file_system_became_read_only(tmp_path: Path) -> None:
     done = in_a_mount(tmp_path, "rw", sys.executable, "-c", DRILL, str(tmp_path))
     assert "Traceback" not in done.stderr
@@ -62,6 +63,7 @@ def test_a_verdict_is_told_where_the_file_system_became_read_only(tmp_path: Path
     assert any(f": {verdict}" in done.stdout.splitlines()[0] for verdict in Verdict)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("option", ["--drill.result-file", "--output-dir"])
 def test_no_drill_begins_that_could_not_be_recorded(tmp_path: Path, option: str) -> None:
     words = ["drill", "--prometheus.url", "http://127.0.0.1:9", "--model", "m", "--trigger-command", "touch /tmp/never"]

@@ -19,6 +19,8 @@ from tests.support.servers.server_process import free_port
 from tests.support.waiting import wait_until
 from tests.unit.report.test_deliver import Hook, listening
 
+pytestmark = pytest.mark.process
+
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp()
 
 

@@ -19,6 +19,8 @@ from tests.support.servers.exporter_process import Exporter, Scraped
 from tests.support.servers.faultserver import FaultServer
 from tests.support.waiting import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.process
+
 GOOD_PAGE = recorded_page("vllm-0.32", 60)
 GOOD = fault.page(GOOD_PAGE)
 
@@ -158,6 +160,7 @@ def test_a_model_renamed_is_another_identity(watched: tuple[FaultServer, Exporte
     exporter.until(lambda page: bool(page.series("decode_tokens_total", model_name="tiny-llama")), "the old name")
 
 
+@pytest.mark.seam("daemon")
 def test_refused_connection_then_stale_then_gone() -> None:
     with FaultServer({"/metrics": GOOD}) as server:
         url = server.url
@@ -193,6 +196,7 @@ def test_memory_stays_bounded_under_hostile_pages(watched: tuple[FaultServer, Ex
     exporter.until(is_up, "recovery")
 
 
+@pytest.mark.seam("daemon")
 def test_a_taken_port_is_a_clear_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -214,6 +218,7 @@ def test_a_taken_port_is_a_clear_error() -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.seam("daemon")
 def test_a_bad_config_is_refused_before_listening(tmp_path: Path) -> None:
     bad = tmp_path / "exporter.yml"
     bad.write_text("targets:\n  - url: http://localhost:8000\n    rolle: prefill\nscrape:\n  interval: 5\n")
@@ -238,6 +243,7 @@ def config_text(url: str, window: str = "60s") -> str:
     return f"targets:\n  - name: replica-0\n    url: {url}\nscrape:\n  interval: 200ms\nwindow: {window}\ngpu:\n  enabled: false\n"
 
 
+@pytest.mark.seam("daemon")
 def test_sighup_with_a_bad_config_changes_nothing_and_a_good_one_takes_effect(tmp_path: Path) -> None:
     file = tmp_path / "exporter.yml"
     with FaultServer({"/metrics": GOOD}) as server:
@@ -259,6 +265,7 @@ def test_sighup_with_a_bad_config_changes_nothing_and_a_good_one_takes_effect(tm
             assert next(iter(page.series("exporter_config_info"))) != sha
 
 
+@pytest.mark.seam("daemon")
 def test_sigterm_in_the_middle_of_a_scrape_does_not_wait_for_its_end() -> None:
     with FaultServer({"/metrics": fault.silent()}) as server:
         exporter = Exporter(

@@ -85,6 +85,7 @@ def watched() -> Iterator[tuple[FaultServer, str, Exporter]]:
         yield liar, name, exporter
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", LYING)
 def test_a_lie_is_left_out_counted_and_nobody_elses_matter(
     watched: tuple[FaultServer, str, Exporter], name: str

@@ -9,6 +9,8 @@ import pytest
 from tests.fuzz import many
 from tests.fuzz.inputs import SEED
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -15,7 +15,6 @@ from tests.pack.narrowing import asked_alerts, kind_of
 from tests.pack.promtool import RENDERED, Kind, split_quick
 from tests.pack.rulesets import alerts_left_out
 from tests.pack.write import CHECKS, all_documents, write_document
-from tests.support.quick import keep_quick
 
 # which kinds of case an alert may do without, and why
 _NO_HISTORY = "compares with nothing older"
@@ -99,8 +98,25 @@ LONG = re.compile(
 SPLIT = {name: split_quick(made) for name, made in DOCUMENTS.items()}
 
 
-@pytest.mark.parametrize("name", keep_quick(sorted(DOCUMENTS), lambda name: not LONG.match(name)))
-def test_promtool_agrees(name: str, tmp_path: Path) -> None:
+QUICK: dict[str, list[str]] = {}
+for _name in sorted(DOCUMENTS):
+    if not LONG.match(_name):
+        QUICK.setdefault(_name.partition(".")[0], []).append(_name)
+
+
+@pytest.mark.process
+@pytest.mark.seam("promtool")
+@pytest.mark.parametrize("check", QUICK)
+def test_promtool_agrees(check: str, tmp_path: Path) -> None:
+    """With the quick cases of a check, in one run."""
+    assert not verdict(
+        tmp_path, *(file for name in QUICK[check] for file in write_document(tmp_path, name, SPLIT[name][0]))
+    )
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", sorted(name for name in DOCUMENTS if LONG.match(name)))
+def test_promtool_agrees_with_long_histories(name: str, tmp_path: Path) -> None:
     assert not verdict(tmp_path, *write_document(tmp_path, name, SPLIT[name][0]))
 
 
@@ -116,7 +132,7 @@ def test_each_alert_has_quick_cases() -> None:
     asked = {name: asked_alerts(quick) for name, (quick, _) in SPLIT.items()}
     every = {alert for alerts in asked.values() for alert in alerts}
     assert len(every) > 30
-    assert {alert for name, alerts in asked.items() if not LONG.match(name) for alert in alerts} == every
+    assert {alert for names in QUICK.values() for name in names for alert in asked[name]} == every
 
 
 def test_every_history_is_judged() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.support.builders.namespaced_fleet import EXPORTERS, NamespacedFleet
@@ -49,6 +50,7 @@ def scrape(number: int, one: Convention, address: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.process
 def test_what_is_stored_is_what_is_said(tmp_path: Path) -> None:
     text, written = page()
 

@@ -68,6 +68,7 @@ def expect(expression: str, minute: int, samples: Mapping[str, float]) -> dict[s
     return {"expr": expression, "eval_time": f"{minute}m", "exp_samples": found}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("by_daemonset", [False, True], ids=["one exporter of the cluster", "one a node"])
 def test_two_groups_of_two_nodes(tmp_path: Path, by_daemonset: bool) -> None:
     series = {name: values for one in write_fleet(by_daemonset) for name, values in one.items()}

@@ -21,6 +21,8 @@ from tests.support.builders.alertexamples import settings_of
 from tests.support.builders.panelqueries import filled
 from tests.support.servers.victoriametrics import VictoriaMetrics
 
+pytestmark = pytest.mark.process
+
 Labels = Mapping[str, str]
 Samples = list[tuple[Labels, float]]
 VERDICT, REST, DOWN = (
@@ -137,6 +139,7 @@ BURN = alert("TTFTBurn", "critical", "ttft", 60, **CHAT)
 FULL = alert("KVSaturated", "warning", "kv", 30, **CODE)
 
 
+@pytest.mark.seam("promtool")
 @pytest.mark.parametrize(
     ("series", "expected"),
     [
@@ -331,6 +334,7 @@ def test_fleets_are_told_apart_by_their_identity(tmp_path: Path) -> None:
     assert dict(link.chosen)["namespace"] == "${__data.fields.chosen_namespace:percentencode}"
 
 
+@pytest.mark.seam("VictoriaMetrics")
 def test_victoriametrics_says_the_same(tmp_path: Path) -> None:
     """It takes NaN for no value, and names and orders as Prometheus does."""
     series = (

@@ -181,6 +181,7 @@ def test_every_grouping_and_matching_of_every_rule_keeps_the_labels_that_tell_eq
 # --- wanted replicas ----------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_replicas_are_wanted_by_kubernetes_before_the_configuration(tmp_path: Path) -> None:
     settings = r"""
 node_loss:
@@ -222,6 +223,7 @@ node_loss:
     )
 
 
+@pytest.mark.process
 def test_what_kubernetes_wants_has_the_identity_labels_of_the_workloads_targets(tmp_path: Path) -> None:
     settings = """
 identity_labels: [cluster, namespace, team]
@@ -255,6 +257,7 @@ node_loss:
 # --- baselines since a moment -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_a_baseline_since_a_moment_knows_nothing_older_and_asks_for_no_history(tmp_path: Path) -> None:
     work = 'model:llm_serving_reference_work_per_replica:rate5m_waiting{model_name="%s",role="unified"}'
     series = {
@@ -267,6 +270,7 @@ def test_a_baseline_since_a_moment_knows_nothing_older_and_asks_for_no_history(t
     judge(tmp_path, "baseline: {since: 1970-01-03T00:00:00Z}", ("baselines",), records=(sampled,), evaluated="6h")
 
 
+@pytest.mark.process
 def test_what_tokens_usually_cost_since_a_moment_knows_no_older_price(tmp_path: Path) -> None:
     compared = 'model:llm_serving_cost_usd_per_million_tokens:ratio6h_compared{model_name="chat",role="unified"}'
     # two days at 2 USD, then dearer GPUs: twelve hours at 3 are history enough
@@ -282,6 +286,7 @@ def test_what_tokens_usually_cost_since_a_moment_knows_no_older_price(tmp_path: 
 # --- cost by cluster ----------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_each_cluster_has_its_own_spend_and_its_own_budget(tmp_path: Path) -> None:
     """The same target's name in both: a pair of exporters within a cluster, none across."""
 
@@ -329,6 +334,7 @@ def test_each_cluster_has_its_own_spend_and_its_own_budget(tmp_path: Path) -> No
 # --- the whole pack under other settings --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "settings",
     [

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.shared_panels import DEAD, UNKNOWN
@@ -12,6 +14,8 @@ from tests.pack.builders import held
 from tests.pack.judging import verdict
 from tests.pack.rulesets import as_yaml
 from tests.support.builders.panelqueries import filled
+
+pytestmark = pytest.mark.process
 
 PANELS = {
     (made.board.uid.removeprefix("llm-serving-"), panel.title): panel
@@ -129,6 +133,7 @@ def test_one_of_two_exporters_that_lacks_a_signal_says_so(tmp_path: Path) -> Non
 BUILD = line("llm_serving_exporter_build_info", 1, version="1")
 
 
+@pytest.mark.seam("promtool")
 def test_a_verdict_is_the_record_s_and_not_known_without_one(tmp_path: Path) -> None:
     record, rest = "model:llm_serving_check:verdict", "fleet:llm_serving_check:verdict"
     # somebody else's alert of that name of a check

@@ -129,6 +129,7 @@ def firing() -> dict[str, float]:
 QUICK = ("plain", "kube-prometheus-stack, honor_labels off")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("one", keep_quick(CONVENTIONS, lambda one: one.name in QUICK), ids=lambda one: one.name)
 @pytest.mark.parametrize("identity", ["namespace", pytest.param("namespace, team", marks=pytest.mark.e2e)])
 def test_nothing_false_is_said_where_a_label_is_not_stated(tmp_path: Path, one: Convention, identity: str) -> None:

@@ -72,6 +72,7 @@ def page() -> Iterator[Series]:
     yield from seen(OF_CLUSTER, "llm/router-0:8000", ("n1",), model="", state="down")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("settings", keep_quick(["{}", "identity_labels: [namespace]"], lambda text: text == "{}"))
 def test_two_exporters_of_the_same_pods_say_what_one_says(tmp_path: Path, settings: str) -> None:
     groups = groups_of(tmp_path, f"{settings}\n")

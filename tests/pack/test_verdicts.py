@@ -19,6 +19,8 @@ from tests.pack.rulesets import LOADER, RULESETS, as_yaml, belongs, keep_groups
 from tests.pack.write import CHECKS
 from tests.support.quick import keep_quick
 
+pytestmark = pytest.mark.process
+
 FIVE = (Check.PHASES, Check.TTFT, Check.KV, Check.TAIL, Check.NODE_LOSS)
 LOUDNESS = {"info": 0, "warning": 1, "critical": 2}
 # of what a pack of somebody else's fires

@@ -14,6 +14,8 @@ from tests.pack.rulesets import as_yaml
 from tests.pack.test_groups import Series, expect, line
 from tests.support.quick import keep_quick
 
+pytestmark = pytest.mark.process
+
 MODEL = {"model_name": "deepseek", "role": "unified"}
 OF_MODEL = '{model_name="deepseek", role="unified"}'
 MINUTES, EVENT = 30, 10

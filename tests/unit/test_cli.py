@@ -58,6 +58,7 @@ def test_help_names_every_command_and_flag() -> None:
         assert run(command, "--help").returncode == 0
 
 
+@pytest.mark.process
 def test_version() -> None:
     expected = re.compile(
         rf"llm-serving-exporter {re.escape(__version__)} \(revision (unknown|[0-9a-f]{{7,40}}(-dirty)?)\)\n"
@@ -197,6 +198,8 @@ runtimes:
     assert fork[6].startswith("  as vLLM: prompt_tokens_total, ")
 
 
+@pytest.mark.process
+@pytest.mark.seam("once")
 def test_once_prints_a_table_a_person_can_read() -> None:
     with SteppedServer(recording("vllm-0.32"), advance=True) as server:
         server.show(50)
@@ -231,6 +234,7 @@ def test_once_as_json_has_what_the_page_said() -> None:
     assert document["signals"]["latency_ttft"] == "idle"
 
 
+@pytest.mark.process
 def test_once_reads_every_target_of_a_discovery_file(tmp_path: Path) -> None:
     file = tmp_path / "targets.json"
     with SteppedServer(recording("vllm-0.32")) as first, SteppedServer(recording("vllm-0.32-spec")) as second:
@@ -290,6 +294,7 @@ def test_the_metrics_path_is_found_and_a_wrong_one_is_said() -> None:
     assert "404" in done.stdout
 
 
+@pytest.mark.process
 def test_help_does_not_wait_for_what_reads_a_configuration() -> None:
     code = (
         "import sys\n"

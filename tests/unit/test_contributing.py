@@ -17,6 +17,8 @@ from llm_serving_exporter.sim.recording import Recording
 from tests.support.paths import ROOT
 from tests.support.servers.replica import Replica
 
+pytestmark = pytest.mark.process
+
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 
 

@@ -97,6 +97,7 @@ def test_two_files_are_changed() -> None:
     assert [name.rpartition("/")[2] for name, _, _ in changes()] == ["types.py", "service.py"]
 
 
+@pytest.mark.process
 def test_file_variable_and_flag_set_it_and_the_code_uses_it(copy: Path, tmp_path: Path) -> None:
     config = ["--config.file", file(tmp_path, "gpu: {stale_intervals: 4}\n")]
     variable = {"LLM_SERVING_EXPORTER_GPU_STALE_INTERVALS": "5"}
@@ -107,6 +108,7 @@ def test_file_variable_and_flag_set_it_and_the_code_uses_it(copy: Path, tmp_path
     assert found[0]["hash"] != found[1]["hash"]
 
 
+@pytest.mark.process
 def test_a_value_out_of_bounds_is_refused_wherever_it_is_written(copy: Path, tmp_path: Path) -> None:
     path = file(tmp_path, "gpu: {stale_intervals: 1}\n")
     fault = "1 is out of range. Write a whole number from 2 to 100."
@@ -119,6 +121,7 @@ def test_a_value_out_of_bounds_is_refused_wherever_it_is_written(copy: Path, tmp
     ]
 
 
+@pytest.mark.process
 def test_a_near_name_is_suggested(copy: Path, tmp_path: Path) -> None:
     path = file(tmp_path, "gpu: {stale_interval: 4}\n")
     of_file, near = refusals(
@@ -128,6 +131,7 @@ def test_a_near_name_is_suggested(copy: Path, tmp_path: Path) -> None:
     assert near.endswith("no option has this name. Did you mean LLM_SERVING_EXPORTER_GPU_STALE_INTERVALS?")
 
 
+@pytest.mark.process
 def test_help_and_reference_have_it(copy: Path) -> None:
     assert "LLM_SERVING_EXPORTER_GPU_STALE_INTERVALS" in run(copy, "-m", "llm_serving_exporter", "--help").stdout
     stale = run(copy, "-m", "llm_serving_exporter.docgen.generate", "--check")

@@ -6,8 +6,6 @@ last scrape's text is the golden. `make golden` rewrites them; the diff is the r
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from dataclasses import replace
 from functools import partial
 
@@ -189,7 +187,7 @@ def case(request: pytest.FixtureRequest) -> tuple[str, CollectorRegistry]:
     return request.param, rendered(request.param)
 
 
-def test_exposition_equals_the_golden_and_promtool_is_silent(
+def test_exposition_equals_the_golden(
     case: tuple[str, CollectorRegistry], request: pytest.FixtureRequest
 ) -> None:
     name, registry = case
@@ -201,11 +199,6 @@ def test_exposition_equals_the_golden_and_promtool_is_silent(
     if request.config.getoption("--golden-update"):
         golden.write_text(text)
     assert text.splitlines() == golden.read_text().splitlines()
-
-    promtool = shutil.which("promtool")
-    assert promtool, "promtool is missing; `make test` installs it"
-    checked = subprocess.run([promtool, "check", "metrics"], input=text.encode(), capture_output=True, check=False)
-    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 
     in_openmetrics = {
         (sample.name, frozenset(sample.labels.items()), sample.value)

@@ -141,6 +141,7 @@ def test_the_project_is_installed_without_dependencies_or_a_build_of_its_own() -
     assert "--no-index --no-deps --no-build-isolation --editable ." in (ROOT / "scripts" / "setup.sh").read_text()
 
 
+@pytest.mark.process
 def test_a_release_is_examined_and_described() -> None:
     script = (ROOT / ".ci" / "release").read_text()
     assert subprocess.run(["bash", "-n", str(ROOT / ".ci" / "release")]).returncode == 0
@@ -190,6 +191,7 @@ def pin_images(out: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.process
 def test_a_release_pins_every_image_to_what_the_registry_says(tmp_path: Path) -> None:
     digests = tmp_path / "digests"
     digests.write_text('#!/bin/sh\nprintf %s "$1" | sha256sum | sed "s/\\(.*\\)  -/sha256:\\1/"\n')
@@ -209,6 +211,7 @@ def test_a_release_pins_every_image_to_what_the_registry_says(tmp_path: Path) ->
     assert f'  digest: "sha256:{"9" * 64}"\n' in values
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("resolver", ["false {}", "echo latest {}", "no-such-program {}"])
 def test_a_digest_that_cannot_be_had_ends_the_release(tmp_path: Path, resolver: str) -> None:
     done = pin_images(tmp_path / "deploy", "--resolver", resolver)

@@ -71,6 +71,7 @@ def test_outside_the_main_thread_nothing_is_installed() -> None:
     assert found == [3]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "words",
     keep_quick(

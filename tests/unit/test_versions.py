@@ -88,6 +88,7 @@ def test_the_table_has_these_rows_and_each_names_a_target_that_there_is() -> Non
         assert set(asked) <= targets, name
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", HERE)
 def test_what_runs_here_is_what_the_table_calls_tested(name: str) -> None:
     version = HERE[name]()

@@ -55,6 +55,7 @@ def test_there_is_one_for_each_service_and_none_sends_the_end_of_the_alert() -> 
         assert [one["send_resolved"] for one in sent_by] == [False]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("receiver", RECEIVERS, ids=NAMES)
 def test_amtool_takes_each_and_the_watchdog_goes_there(tmp_path: Path, receiver: dict[str, Any]) -> None:
     config = write_config(files_with(receiver), tmp_path)
@@ -62,6 +63,7 @@ def test_amtool_takes_each_and_the_watchdog_goes_there(tmp_path: Path, receiver:
     assert receivers(config, {"alertname": WATCHDOG, "severity": "none"}) == ["dead-man"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("receiver", RECEIVERS, ids=NAMES)
 def test_each_sends_a_sign_of_life_again_and_again(tmp_path: Path, receiver: dict[str, Any]) -> None:
     with (
@@ -79,6 +81,7 @@ def test_each_sends_a_sign_of_life_again_and_again(tmp_path: Path, receiver: dic
         assert len({event["dedup_key"] for event in inbox.events}) == 1
 
 
+@pytest.mark.process
 def test_a_prometheus_that_stops_makes_the_signs_of_life_stop(tmp_path: Path) -> None:
     watchdog = [group for group in rule_groups(default_settings())[ALERTS] if group.name == "llm-serving.watchdog"]
     rules = tmp_path / "alerts.yml"

@@ -53,6 +53,7 @@ def test_every_ruler_is_judged() -> None:
     assert set(JUDGES) == {ruler.name for ruler in RULERS}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("delay", [0.0, DELAY], ids=["at once", "delayed"])
 @pytest.mark.parametrize(("name", "judge"), [(name, judge) for name, judges in JUDGES.items() for judge in judges])
 def test_rules_are_accepted(tmp_path: Path, name: str, judge: str, delay: float) -> None:
@@ -61,6 +62,8 @@ def test_rules_are_accepted(tmp_path: Path, name: str, judge: str, delay: float)
     assert asked.returncode == 0, asked.stdout + asked.stderr
 
 
+@pytest.mark.process
+@pytest.mark.seam("promtool and vmalert")
 @pytest.mark.parametrize("judge", ["promtool", "vmalert"])
 def test_the_judges_refuse_what_came_later(tmp_path: Path, judge: str) -> None:
     """Why there are dialects at all: what Prometheus 3 takes, these do not."""
@@ -95,6 +98,7 @@ def test_rules_fire_alike(tmp_path: Path, judge: str, name: str) -> None:
     assert judged.returncode == 0, judged.stdout[-4000:] + judged.stderr[-4000:]
 
 
+@pytest.mark.process
 def test_a_delayed_alert_comes_that_much_later_and_rests_on_the_same_samples(tmp_path: Path) -> None:
     """With offsets in selectors, on the oldest judge: a target that is down from minute 10 on, seen two minutes late."""
     rendered(tmp_path, "portable", 120.0)

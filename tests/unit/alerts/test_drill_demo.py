@@ -71,6 +71,8 @@ def test_the_drill_is_asked_for_in_real_durations(tmp_path: Path, alertmanager: 
     assert args.restore_command.endswith(f"{control}/nodes/node-0/return")
 
 
+@pytest.mark.process
+@pytest.mark.seam("drill demo")
 @pytest.mark.parametrize("curl", [True, False])
 def test_the_command_posts_and_fails_where_it_is_refused(curl: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if curl and shutil.which("curl") is None:

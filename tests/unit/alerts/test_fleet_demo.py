@@ -106,6 +106,7 @@ def test_it_ends_by_itself_and_says_what_it_is(capsys: pytest.CaptureFixture[str
         require_free("127.0.0.1", int(number))
 
 
+@pytest.mark.process
 def test_a_signal_ends_it(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-m", "llm_serving_exporter", "demo", *NO_RULES]

@@ -78,6 +78,7 @@ def prometheus(folder: Path, program: str) -> Iterator[Callable[[str, float], fl
         )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "name", keep_quick(["prometheus", "prometheus3", "victoria-metrics"], lambda name: name == "prometheus")
 )

@@ -45,12 +45,14 @@ def test_the_committed_files_are_those_of_the_default_settings() -> None:
     assert [path.name for path in stray] == ["prometheus.example.yml"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["null", "true", "No", "y"])
 def test_a_receiver_may_be_called_what_yaml_takes_for_something_else(tmp_path: Path, name: str) -> None:
     write_config(alertmanager_files(settings_of(f'receivers: {{critical: "{name}"}}\n', tmp_path)), tmp_path)
     assert receivers(tmp_path / "alertmanager.yml", {"severity": "critical"}) == [name]
 
 
+@pytest.mark.process
 def test_receivers_are_called_as_the_settings_say(tmp_path: Path) -> None:
     settings = settings_of("receivers: {critical: on-call, warning: slack/llm}\n", tmp_path)
     write_config(alertmanager_files(settings), tmp_path)
@@ -60,6 +62,8 @@ def test_receivers_are_called_as_the_settings_say(tmp_path: Path) -> None:
         alertmanager_config(settings_of("receivers: {critical: tickets}\n", tmp_path))
 
 
+@pytest.mark.process
+@pytest.mark.seam("amtool")
 @pytest.mark.parametrize("text", ["", EVERYTHING + IDENTITY, "identity_labels: [cluster]\n"])
 def test_amtool_accepts_the_configuration_with_its_templates(tmp_path: Path, text: str) -> None:
     write_config(alertmanager_files(settings_of(text, tmp_path)), tmp_path)
@@ -68,6 +72,7 @@ def test_amtool_accepts_the_configuration_with_its_templates(tmp_path: Path, tex
     assert f"{len(INHIBITIONS)} inhibit rules" in said
 
 
+@pytest.mark.process
 def test_what_stands_in_comments_to_be_used_is_accepted_too(tmp_path: Path) -> None:
     files = alertmanager_files(default_settings())
     # prose begins with "# ", what is to be used has no space there, or more of them
@@ -81,6 +86,7 @@ def test_what_stands_in_comments_to_be_used_is_accepted_too(tmp_path: Path) -> N
     amtool("check-config", tmp_path / "alertmanager.yml")
 
 
+@pytest.mark.process
 def test_each_alert_reaches_the_receiver_of_its_severity_and_no_other(tmp_path: Path) -> None:
     settings = settings_of(EVERYTHING + IDENTITY, tmp_path)
     config = write_config(alertmanager_files(settings), tmp_path)
@@ -92,17 +98,20 @@ def test_each_alert_reaches_the_receiver_of_its_severity_and_no_other(tmp_path: 
     assert seen == {*RECEIVER_OF.values(), "dead-man"}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("severity", ["critical", "warning", "info", "none", ""])
 def test_the_watchdog_never_reaches_people_whatever_its_severity(severity: str) -> None:
     labels = {"alertname": WATCHDOG, "severity": severity, "check": "exporter"}
     assert receivers(COMMITTED / "alertmanager.yml", labels) == ["dead-man"]
 
 
+@pytest.mark.process
 def test_an_alert_of_a_severity_that_nobody_foresaw_is_seen_by_somebody() -> None:
     for labels in ({"alertname": "Other", "severity": "page"}, {"alertname": "Other"}):
         assert receivers(COMMITTED / "alertmanager.yml", labels) == ["tickets"]
 
 
+@pytest.mark.process
 def test_alerts_of_other_packs_go_by_severity_and_one_that_is_for_no_one_reaches_no_one() -> None:
     for severity, receiver in (*RECEIVER_OF.items(), ("none", "nobody")):
         labels = {"alertname": "InfoInhibitor", "severity": severity, "namespace": "x"}
@@ -183,6 +192,7 @@ def test_the_identity_labels_stand_in_every_group_and_every_inhibition(tmp_path:
                 assert f'{name}=~".+"' in rule[side]
 
 
+@pytest.mark.process
 def test_promtool_accepts_the_example_for_prometheus_and_it_scrapes_as_the_rules_expect() -> None:
     example = COMMITTED / "prometheus.example.yml"
     done = subprocess.run(["promtool", "check", "config", example], capture_output=True, text=True, check=False)

@@ -13,6 +13,8 @@ from tests.support.builders.alertexamples import EVERYTHING, IDENTITY, Frozen, e
 from tests.support.servers.alertmanager import Alertmanager, alert, write_config
 from tests.support.servers.pagerduty import PagerDuty
 
+pytestmark = pytest.mark.process
+
 # what makes alerts of different incidents different, whatever else they say
 APART = ("cluster", "namespace", "check", "severity", "model_name", "role", "gpu", "node", "slo")
 

@@ -16,6 +16,8 @@ from tests.support.builders.alertexamples import Labels, frozen, named, of_model
 from tests.support.servers.alertmanager import DEAD_MAN, TICKETS, Alertmanager, alert, write_config
 from tests.support.servers.pagerduty import ROUTING_KEY, PagerDuty
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(scope="module")
 def inbox() -> Iterator[PagerDuty]:
@@ -199,6 +201,7 @@ def of_lost_node(node: str, name: str = "lost-node-model") -> list[dict[str, str
     ]
 
 
+@pytest.mark.seam("Alertmanager")
 def test_a_lost_node_is_one_page_and_what_no_node_explains_still_rings(running: Alertmanager, inbox: PagerDuty) -> None:
     node = named("NodeLost", "critical", "node_loss", node="n-lost")
     effects = of_lost_node("n-lost")
@@ -313,6 +316,7 @@ def pages_with(inbox: PagerDuty, labels: Labels) -> list[dict[str, Any]]:
     return [event for event in inbox.events if shown in event["payload"]["custom_details"]["firing"]]
 
 
+@pytest.mark.seam("Alertmanager")
 def test_one_incident_is_one_deduplication_key_and_two_are_two(running: Alertmanager, inbox: PagerDuty) -> None:
     pairs = {**ONE_INCIDENT, **TWO_INCIDENTS}
     running.post(*(alert(labels) for pair in pairs.values() for labels in pair))

@@ -59,6 +59,7 @@ def test_what_is_refused_is_refused_in_these_words(
     assert capsys.readouterr() == ("", printed)
 
 
+@pytest.mark.process
 def test_the_commands_of_the_page_run_in_their_order(tmp_path: Path) -> None:
     scripts = [
         text for kind, text in BLOCKS if kind == "sh" and text.startswith(("llm-serving-exporter", "vmalert -dryRun"))
@@ -79,6 +80,7 @@ def test_the_commands_of_the_page_run_in_their_order(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.process
 def test_promtool_takes_every_query_of_the_page(tmp_path: Path) -> None:
     queries = [
         line

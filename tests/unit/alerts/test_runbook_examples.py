@@ -75,6 +75,7 @@ def table() -> dict[str, tuple[float, float]]:
     return {name: (float(now), float(without)) for name, now, without in re.findall(row, RUNBOOK, re.MULTILINE)}
 
 
+@pytest.mark.process
 def test_the_rules_say_what_the_worked_example_of_n1_says(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     assert promtool, "promtool is missing; `make test` installs it"

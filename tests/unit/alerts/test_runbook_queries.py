@@ -22,6 +22,7 @@ BASE = "https://prometheus.example.com/graph?{queries}"
 MODEL, TARGET = 'Qwen/Qwen3 "32B" & más\\x', "llm/chat-0:8000"
 
 
+@pytest.mark.process
 def test_every_query_of_the_runbook_is_in_the_link_with_the_alerts_labels(tmp_path: Path) -> None:
     (alert,) = (one for one in ALERTS if one.name == "KVSaturated")
     (rule,) = alert_rules(alert, Dialect(), replace(default_settings(), queries_url=BASE))

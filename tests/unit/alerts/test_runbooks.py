@@ -108,6 +108,7 @@ def test_a_runbook_has_its_headings_in_order(path: Path) -> None:
     assert all(body.strip() for body in bodies)
 
 
+@pytest.mark.process
 def test_promtool_takes_every_query(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     assert promtool, "promtool is missing; `make test` installs it"

@@ -66,6 +66,7 @@ def test_only_the_last_fleet_draws_ticks(tmp_path: Path) -> None:
     assert drawing == ["fleet-2000"]
 
 
+@pytest.mark.process
 def test_a_bench_that_fails_is_told(tmp_path: Path) -> None:
     printed, problem = run_step(Step("no_such_bench", "none", figures=False), tmp_path)
     assert problem == "bench.no_such_bench ended with 1"
@@ -73,6 +74,7 @@ def test_a_bench_that_fails_is_told(tmp_path: Path) -> None:
     assert (tmp_path / "none.txt").read_text() == printed
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", keep_quick(["large", "fleet", "run", "start"], lambda name: name == "fleet"))
 def test_a_bench_takes_what_it_is_given(name: str, tmp_path: Path) -> None:
     step = next(step for step in list_steps(tmp_path, quick=True) if step.name == name)

@@ -29,6 +29,8 @@ def test_crc32c_is_castagnoli_s() -> None:
     assert crc32c(bytes(range(32))) == 0x46DD794E
 
 
+@pytest.mark.process
+@pytest.mark.seam("Prometheus")
 @pytest.mark.parametrize("hours", [2, 24])
 def test_prometheus_reads_what_was_written(tmp_path: Path, hours: int) -> None:
     end_ms = end_before(_MS)

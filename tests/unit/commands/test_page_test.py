@@ -274,6 +274,7 @@ def test_arguments_that_cannot_work_are_refused(key_file: str, words: tuple[str,
     assert "secret" not in found.replace("a secret stands in no command line", "")
 
 
+@pytest.mark.process
 def test_the_daemon_and_the_command_line_start_without_requests() -> None:
     code = "import sys; import llm_serving_exporter.cli, llm_serving_exporter.daemon.service; sys.exit('requests' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -282,6 +283,7 @@ def test_the_daemon_and_the_command_line_start_without_requests() -> None:
 # --- the whole way --------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 def test_through_alertmanager_the_page_arrives_by_the_example_routes_and_ends_by_itself(
     inbox: PagerDuty, tmp_path: Path, capsys: Said
 ) -> None:
@@ -298,6 +300,7 @@ def test_through_alertmanager_the_page_arrives_by_the_example_routes_and_ends_by
     assert page["dedup_key"] == end["dedup_key"]
 
 
+@pytest.mark.process
 def test_an_alert_that_would_be_over_before_its_group_is_told_lasts_longer(
     inbox: PagerDuty, tmp_path: Path, capsys: Said
 ) -> None:
@@ -336,6 +339,7 @@ def test_the_wait_of_a_route_is_read_from_alertmanagers_own_configuration(
     assert find_group_wait(configuration, ["pages"]) == seconds
 
 
+@pytest.mark.process
 def test_two_tests_through_alertmanager_are_two_pages_and_hide_no_real_one(inbox: PagerDuty, tmp_path: Path) -> None:
     config = write_config(alertmanager_files(default_settings()), tmp_path, inbox)
     with Alertmanager(config) as running:
@@ -345,6 +349,7 @@ def test_two_tests_through_alertmanager_are_two_pages_and_hide_no_real_one(inbox
         inbox.until(lambda: len({event["dedup_key"] for event in inbox.events}) == 3, "three incidents")
 
 
+@pytest.mark.process
 def test_a_test_that_is_silenced_is_said_so(inbox: PagerDuty, tmp_path: Path) -> None:
     config = write_config(alertmanager_files(default_settings()), tmp_path, inbox)
     with Alertmanager(config) as running:

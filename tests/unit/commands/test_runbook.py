@@ -52,6 +52,8 @@ def test_a_name_that_is_none_is_refused_with_the_nearest(word: str, fix: str, ca
     assert capsys.readouterr().err == f'error: there is no runbook "{word}". {fix}\n'
 
 
+@pytest.mark.process
+@pytest.mark.seam("runbook")
 def test_it_needs_neither_the_rules_nor_a_configuration() -> None:
     code = (
         "import sys; from llm_serving_exporter.cli import main; main(['runbook', 'Stalled']);"

@@ -90,6 +90,7 @@ def test_one_command_shows_what_a_server_elsewhere_costs(capsys: pytest.CaptureF
     assert (cost["gpus"], cost["price_usd_per_gpu_hour"], cost["rate"]) == (2, 3.5, "on_demand")
 
 
+@pytest.mark.process
 def test_a_running_daemon_counts_by_it() -> None:
     with Replica({"/metrics": page("vllm-0.32", 60)}) as server:
         words = ("--target", server.url, "--gpu-count", "2", "--gpu-model", "H100 SXM", "--gpu-price", "3600")

@@ -163,6 +163,8 @@ def told(due: float, last_run: float | None = None, last_success: float | None =
     return ReviewRuns(due, last_run, last_success, MONDAY + 7 * DAY)
 
 
+@pytest.mark.process
+@pytest.mark.seam("report")
 def test_a_review_is_made_when_it_is_due_and_once(tmp_path: Path) -> None:
     clock = Clock(MONDAY - 60)
     found = runner(tmp_path, clock, GOOD)
@@ -177,6 +179,7 @@ def test_a_review_is_made_when_it_is_due_and_once(tmp_path: Path) -> None:
     assert found._process is None
 
 
+@pytest.mark.process
 def test_a_missed_one_is_caught_up_at_the_start(tmp_path: Path) -> None:
     begin_runs(str(tmp_path), MONDAY - 30 * DAY)
     clock = Clock(MONDAY + 3 * DAY)
@@ -188,6 +191,7 @@ def test_a_missed_one_is_caught_up_at_the_start(tmp_path: Path) -> None:
     assert found._process is None
 
 
+@pytest.mark.process
 def test_one_that_fails_is_told_and_tried_again_after_an_hour(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     begin_runs(str(tmp_path), MONDAY - DAY)
     clock = Clock(MONDAY)
@@ -204,6 +208,7 @@ def test_one_that_fails_is_told_and_tried_again_after_an_hour(tmp_path: Path, ca
     ended(found, found.run_when_due)
 
 
+@pytest.mark.process
 def test_one_that_hangs_is_ended_and_counts_as_failed(tmp_path: Path) -> None:
     begin_runs(str(tmp_path), MONDAY - DAY)
     clock = Clock(MONDAY)
@@ -220,6 +225,7 @@ def test_an_exporter_that_only_tells_makes_none(tmp_path: Path) -> None:
     assert found._process is None
 
 
+@pytest.mark.process
 def test_a_program_that_is_not_there_is_a_failed_run(tmp_path: Path) -> None:
     begin_runs(str(tmp_path), MONDAY - DAY)
     clock = Clock(MONDAY)
@@ -239,6 +245,7 @@ def test_a_folder_that_cannot_be_used_is_told_once_and_nothing_is_made(
     assert caplog.text.count("cannot be read") == 1
 
 
+@pytest.mark.process
 def test_a_file_that_was_spoilt_does_not_lose_the_review_that_is_due(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("{")
     found = runner(tmp_path, Clock(MONDAY + 1), GOOD)
@@ -246,6 +253,7 @@ def test_a_file_that_was_spoilt_does_not_lose_the_review_that_is_due(tmp_path: P
     assert ended(found, found.run_when_due) == told(MONDAY, MONDAY + 1, MONDAY + 1)
 
 
+@pytest.mark.process
 def test_a_run_that_cannot_be_noted_is_not_started(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +275,7 @@ def test_a_run_that_cannot_be_noted_is_not_started(
     assert ended(found, found.run_when_due) == told(MONDAY, MONDAY, MONDAY)
 
 
+@pytest.mark.process
 def test_an_exporter_that_dies_with_its_review_does_not_start_it_at_once_again(tmp_path: Path) -> None:
     begin_runs(str(tmp_path), MONDAY - DAY)
     clock = Clock(MONDAY)
@@ -287,6 +296,7 @@ def test_an_exporter_that_dies_with_its_review_does_not_start_it_at_once_again(t
     first._reader.join(PATIENCE_SECONDS)
 
 
+@pytest.mark.process
 def test_a_file_that_forgets_does_not_start_another_at_once(tmp_path: Path) -> None:
     begin_runs(str(tmp_path), MONDAY - DAY)
     found = runner(tmp_path, Clock(MONDAY), BAD)
@@ -297,6 +307,7 @@ def test_a_file_that_forgets_does_not_start_another_at_once(tmp_path: Path) -> N
     assert found._process is None
 
 
+@pytest.mark.process
 def test_a_step_of_the_wall_clock_ends_no_review(tmp_path: Path) -> None:
     begin_runs(str(tmp_path), MONDAY - DAY)
     wall, monotonic = Clock(MONDAY), Clock(0.0)
@@ -316,6 +327,7 @@ def test_a_step_of_the_wall_clock_ends_no_review(tmp_path: Path) -> None:
     found._reader.join(PATIENCE_SECONDS)
 
 
+@pytest.mark.process
 def test_the_end_of_the_exporter_ends_its_review(tmp_path: Path) -> None:
     begin_runs(str(tmp_path), MONDAY - DAY)
     found = runner(tmp_path, Clock(MONDAY), HANGS)
@@ -367,6 +379,7 @@ def stepped(tmp_path: Path) -> Stepped:
     return found
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("step", [HOUR, -HOUR, 2 * DAY, -DAY, 300.0, -300.0])
 def test_a_step_with_nothing_due_in_it_makes_nothing_and_the_next_is_counted_from_now(
     stepped: Stepped, step: float
@@ -379,6 +392,7 @@ def test_a_step_with_nothing_due_in_it_makes_nothing_and_the_next_is_counted_fro
     assert stepped.made == 2
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("step", [7 * DAY, YEAR, 20 * YEAR])
 def test_what_lay_within_a_step_is_made_once_and_not_again_when_the_clock_is_put_right(
     stepped: Stepped, step: float
@@ -396,6 +410,7 @@ def test_what_lay_within_a_step_is_made_once_and_not_again_when_the_clock_is_put
     assert stepped.made == 3
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("step", [-YEAR, -20 * YEAR])
 def test_a_clock_that_is_put_back_to_before_all_that_is_known_counts_from_there(stepped: Stepped, step: float) -> None:
     found = stepped.look(step=step)
@@ -412,6 +427,7 @@ def test_a_clock_that_is_put_back_to_before_all_that_is_known_counts_from_there(
     assert stepped.made == 2 + (stepped.wall.now >= MONDAY + 7 * DAY)
 
 
+@pytest.mark.process
 def test_a_review_that_failed_is_tried_again_though_the_clock_was_corrected_a_little(tmp_path: Path) -> None:
     begin_runs(str(tmp_path), MONDAY - DAY)
     wall, elapsed = Clock(MONDAY + HOUR / 2), Clock(0.0)
@@ -430,6 +446,7 @@ def test_a_review_that_failed_is_tried_again_though_the_clock_was_corrected_a_li
     ended(found, found.run_when_due)
 
 
+@pytest.mark.process
 def test_a_slewed_clock_makes_one_review(tmp_path: Path) -> None:
     begin_runs(str(tmp_path), MONDAY - DAY)
     found = Stepped(tmp_path, MONDAY - 600)

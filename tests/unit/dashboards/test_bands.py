@@ -49,6 +49,7 @@ def of_target(number: int, model: str = "chat") -> str:
     return of_model(model, target=f"{model}-{number}")
 
 
+@pytest.mark.process
 def test_of_many_replicas_there_are_the_median_the_band_and_the_worst_three(tmp_path: Path) -> None:
     # of 0 to 10 the quantile q is 10 q
     asked = {
@@ -60,6 +61,7 @@ def test_of_many_replicas_there_are_the_median_the_band_and_the_worst_three(tmp_
     ask_promtool(tmp_path, queues(*range(11)), asked, settings=default_settings())
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_of_few_replicas_there_are_only_their_own_lines(tmp_path: Path, replicas: int) -> None:
     asked: dict[str, dict[str, float]] = {
@@ -69,6 +71,7 @@ def test_of_few_replicas_there_are_only_their_own_lines(tmp_path: Path, replicas
     ask_promtool(tmp_path, queues(*[2] * replicas), asked, settings=default_settings())
 
 
+@pytest.mark.process
 def test_of_more_than_three_models_the_bands_are_left_out(tmp_path: Path) -> None:
     models = [f"m{number}" for number in range(4)]
     series = [one for model in models for one in queues(1, 2, 3, 4, model=model)]
@@ -114,6 +117,7 @@ def chosen(panel: Panel, draw: Draw, target: str) -> str:
     return f"({filled(found.replace('$target', target))}) * 1"
 
 
+@pytest.mark.process
 def test_a_replica_stands_before_its_peers_and_no_others(tmp_path: Path) -> None:
     panel = PANELS["replica", "Waiting requests"]
     series = [*queues(0, 1, 2, 3, 4, model="chat"), *queues(7, 7, 7, 7, 7, model="code")]
@@ -125,6 +129,7 @@ def test_a_replica_stands_before_its_peers_and_no_others(tmp_path: Path) -> None
     ask_promtool(tmp_path, series, asked, settings=default_settings())
 
 
+@pytest.mark.process
 def test_more_than_fifty_peers_are_a_band_only(tmp_path: Path) -> None:
     panel = PANELS["replica", "Waiting requests"]
     asked = {
@@ -176,6 +181,7 @@ def of_card(number: int) -> str:
     return f'{{gpu="GPU-{number}", gpu_name="H100", node="n{number}"}}'
 
 
+@pytest.mark.process
 def test_gpus_have_a_line_each_up_to_eight_and_above_only_the_worst_three(tmp_path: Path) -> None:
     panel = PANELS["gpu", "Power"]
     each, three = (

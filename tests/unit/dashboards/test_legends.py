@@ -71,6 +71,7 @@ def fleet(models: int, roles: tuple[str, ...], engines: int = 1) -> Iterator[dic
                     yield write_series("engine:llm_serving_requests_running:max", "1x20", engine=str(engine), **labels)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("series", "wanted"),
     [
@@ -105,6 +106,7 @@ def annotation(made: Dashboard, name: str) -> str:
     return filled(found)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("models", [1, 3, 4, 16])
 def test_alerts_of_up_to_three_models_are_marked_and_only_those_that_notify(tmp_path: Path, models: int) -> None:
     shown = {
@@ -116,6 +118,7 @@ def test_alerts_of_up_to_three_models_are_marked_and_only_those_that_notify(tmp_
     ask_promtool(tmp_path, series, {annotation(BOARDS[PHASES], "Alerts"): shown})
 
 
+@pytest.mark.process
 def test_alerts_are_marked_where_no_exporter_says_which_models_there_are(tmp_path: Path) -> None:
     lost = write_series(
         "ALERTS", "_x15 1x6", alertstate="firing", alertname="Absent", severity="critical", check="exporter"
@@ -124,6 +127,7 @@ def test_alerts_are_marked_where_no_exporter_says_which_models_there_are(tmp_pat
     ask_promtool(tmp_path, [lost], {annotation(BOARDS[PHASES], "Alerts"): found})  # fmt: skip
 
 
+@pytest.mark.process
 def test_on_the_page_of_gpus_only_their_alerts_are_marked_and_nodes_are_counted(tmp_path: Path) -> None:
     asked = annotation(BOARDS["llm-serving-gpu"], "Alerts")
     failed = [
@@ -146,6 +150,7 @@ def test_only_alerts_are_marked_until_a_viewer_switches_on_more() -> None:
         assert not any(one["hide"] for one in every)
 
 
+@pytest.mark.process
 def test_with_one_replica_chosen_only_alerts_of_its_model_are_marked(tmp_path: Path) -> None:
     (expression,) = (
         one["expr"] for one in BOARDS["llm-serving-replica"].document["annotations"]["list"] if one["name"] == "Alerts"

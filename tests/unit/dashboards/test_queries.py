@@ -23,6 +23,8 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusS
 IDENTITY = "identity_labels: [cluster, namespace]\nslo: {itl: {threshold: 100ms}, e2e: {threshold: 40s}}\n"
 
 
+@pytest.mark.process
+@pytest.mark.seam("Prometheus")
 @pytest.mark.parametrize(
     "settings", keep_quick(["", IDENTITY], lambda text: text == IDENTITY), ids=["defaults", "more"]
 )

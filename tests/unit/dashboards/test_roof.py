@@ -42,6 +42,7 @@ def test_the_roof_is_the_slope_of_the_bandwidth_up_to_the_ridge_and_flat_behind_
     assert [(round(x, 5), y) for x, y in points("ridge")] == [(1.0, 1.0), (1.0, 0.001)]
 
 
+@pytest.mark.process
 def test_a_model_is_one_dot_and_its_engines_are_small_ones(tmp_path: Path) -> None:
     # a quarter and three quarters of the ridge; a fifth and two fifths of the peak
     series = engines((RIDGE / 4, 0.2), (RIDGE * 3 / 4, 0.4))
@@ -54,6 +55,7 @@ def test_a_model_is_one_dot_and_its_engines_are_small_ones(tmp_path: Path) -> No
     ask_promtool(tmp_path, series, {f"round({ASKED[name]}, 0.0001)": found for name, found in wanted.items()})
 
 
+@pytest.mark.process
 def test_an_idle_engine_has_no_dot(tmp_path: Path) -> None:
     ask_promtool(tmp_path, engines((100, 0.0)), {ASKED["now"]: {}, ASKED["engines now"]: {}})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
 import yaml
 
 from llm_serving_alerts.render import RECORDS, rule_files
@@ -14,6 +15,7 @@ from tests.support.builders.panelqueries import filled
 from tests.support.servers.server_process import program
 
 
+@pytest.mark.process
 def test_tenants_shares_add_up_to_all_that_gateways_count(tmp_path: Path) -> None:
     settings = default_settings()
     (asked,) = (

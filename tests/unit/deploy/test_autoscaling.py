@@ -82,6 +82,7 @@ def test_groups_are_counted_by_the_scale_subresource() -> None:
     assert trigger("scaledobject-leaderworkerset.yaml") == trigger("scaledobject-tolerance.yaml")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["scaledobject.yaml", "scaledobject-tolerance.yaml"])
 def test_promtool_answers_the_query_with_the_steps(tmp_path: Path, name: str) -> None:
     query = trigger(name)["metadata"]["query"]

@@ -111,6 +111,7 @@ def test_each_stack_has_an_overlay() -> None:
     assert {path.parent.name for path in KUSTOMIZE.glob("overlays/*/kustomization.yaml")} == stacks
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "folder", sorted(path.parent for path in KUSTOMIZE.glob("**/kustomization.yaml")), ids=lambda path: path.name
 )

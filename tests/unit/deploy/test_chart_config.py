@@ -10,6 +10,8 @@ from llm_serving_exporter.config.discovery_types import KubernetesDiscovery
 from tests.support.builders.configuration import load_text
 from tests.support.helm import CHART, STACKS, exporter_config, render
 
+pytestmark = pytest.mark.packages
+
 # as the downward API sets them
 ENVIRON = {
     "NODE_NAME": "gpu-1",

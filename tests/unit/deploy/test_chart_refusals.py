@@ -6,6 +6,8 @@ import pytest
 
 from tests.support.helm import template
 
+pytestmark = pytest.mark.packages
+
 
 @pytest.mark.parametrize(
     ("wrong", "said"),

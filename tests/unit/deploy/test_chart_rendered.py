@@ -28,6 +28,8 @@ from tests.support.helm import (
 )
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.packages
+
 CI = sorted((CHART / "ci").glob("*.yaml"))
 OLDER = sorted((ROOT / "tests/unit/deploy/values").glob("values-*.yaml"))
 MODES = ("daemonset", "statefulset", "sidecar")

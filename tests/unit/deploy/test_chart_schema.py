@@ -108,6 +108,7 @@ def test_the_schema_takes_the_examples_of_the_pages() -> None:
     assert [name for one in ours for name in unknown(one, DEFINITIONS[CONFIG])] == []
 
 
+@pytest.mark.packages
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

@@ -43,6 +43,7 @@ def containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
     return [*pod["spec"].get("containers", ()), *pod["spec"].get("initContainers", ())]
 
 
+@pytest.mark.packages
 @pytest.mark.parametrize("mode", MODES)
 def test_a_value_without_anything_below_it_is_none_of_it(mode: str) -> None:
     """`affinity:` and nothing after it is null in YAML."""
@@ -63,6 +64,7 @@ def leaves(tree: dict[str, Any], above: str = "") -> list[tuple[str, Any]]:
     return found
 
 
+@pytest.mark.packages
 @pytest.mark.parametrize("release", [LONGEST_RELEASE, "1234567", "with.dots.in-it", "a"])
 def test_the_name_of_a_release_makes_names_that_kubernetes_takes(release: str) -> None:
     arguments = (*EVERYTHING, "--set=fullnameOverride=f") if release.isdigit() else EVERYTHING
@@ -77,6 +79,7 @@ def test_the_name_of_a_release_makes_names_that_kubernetes_takes(release: str) -
     assert {label for one in pods(render(name=release)) for label in one["metadata"]["labels"].values()} >= {release}
 
 
+@pytest.mark.packages
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("word", ["no", "123", "null"])
 def test_a_name_that_yaml_takes_for_something_else_stays_a_name(mode: str, word: str) -> None:
@@ -124,6 +127,7 @@ def no_text(tree: Any, above: str = "") -> list[str]:
     return [*found, *(f"{above}.{name}" for name, one in texts.items() if not isinstance(one, str))]
 
 
+@pytest.mark.packages
 def test_two_releases_share_no_object() -> None:
     """Names that a hyphen would make the same; what is of the cluster, or in an engine's namespace, is of either release."""
 
@@ -140,6 +144,7 @@ def test_two_releases_share_no_object() -> None:
     assert objects("team", "a").isdisjoint(objects("team", "b"))
 
 
+@pytest.mark.packages
 @pytest.mark.parametrize("kind", ["podmonitor", "scrapeconfig"])
 def test_two_releases_of_sidecars_are_scraped_once_each(kind: str) -> None:
     """As one for vLLM on 8000 and one for SGLang on 30000 in a namespace: each has its own PodMonitor."""
@@ -157,6 +162,7 @@ def test_two_releases_of_sidecars_are_scraped_once_each(kind: str) -> None:
         assert not re.search(rf"\b{others}\b", spec)
 
 
+@pytest.mark.packages
 @pytest.mark.parametrize("mode", MODES)
 def test_labels_of_a_value_stand_once_and_everywhere(mode: str) -> None:
     """`render` refuses a key that is there twice."""
@@ -168,6 +174,7 @@ def test_labels_of_a_value_stand_once_and_everywhere(mode: str) -> None:
     assert {one["metadata"]["labels"]["team"] for one in pods(made)} == {"pods"}
 
 
+@pytest.mark.packages
 def test_annotations_of_a_value_stand_once_and_win() -> None:
     for mode in MODES:
         for pod in pods(
@@ -176,6 +183,7 @@ def test_annotations_of_a_value_stand_once_and_win() -> None:
             assert pod["metadata"]["annotations"]["prometheus.io/port"] == "1"
 
 
+@pytest.mark.packages
 def test_what_is_scraped_is_where_the_page_is() -> None:
     path = "config.web.telemetry_path=/engine-metrics"
     for mode in MODES:
@@ -187,6 +195,7 @@ def test_what_is_scraped_is_where_the_page_is() -> None:
         assert endpoint["path"] == "/engine-metrics"
 
 
+@pytest.mark.packages
 def test_the_endpoint_of_a_value_goes_over_the_charts() -> None:
     secrets = "scrape.endpoint.basicAuth.username.name=s,scrape.endpoint.interval=5s,scrape.endpoint.relabelings[0].action=labeldrop"
     (endpoint,) = pick(render(f"--set=scrape.kind=podmonitor,{secrets}"), "PodMonitor")["spec"]["podMetricsEndpoints"]
@@ -199,6 +208,7 @@ def test_the_endpoint_of_a_value_goes_over_the_charts() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.packages
 @pytest.mark.parametrize("mode", MODES)
 def test_a_probe_needs_no_password_and_no_certificate(mode: str) -> None:
     """The kubelet has neither: a page that asks for them answers with 401, and the pod would be killed again and again."""
@@ -216,6 +226,7 @@ def test_a_probe_needs_no_password_and_no_certificate(mode: str) -> None:
     assert probes("--set=extraArgs={--web.config.file=/etc/web/web.yml}") == {"tcpSocket"}
 
 
+@pytest.mark.packages
 def test_a_platform_may_assign_the_user() -> None:
     """OpenShift's restricted-v2 takes only a UID and a group of the namespace's own range, or none."""
     for mode in ("statefulset", "sidecar"):
@@ -229,12 +240,14 @@ def test_a_platform_may_assign_the_user() -> None:
     assert container["securityContext"]["runAsUser"] == 0
 
 
+@pytest.mark.packages
 def test_a_null_takes_a_key_of_the_security_context_away() -> None:
     (container,) = pod_spec(render("--set=mode=statefulset,securityContext.seccompProfile=null"))["containers"]
     assert "seccompProfile" not in container["securityContext"]
     assert None not in container["securityContext"].values()
 
 
+@pytest.mark.packages
 def test_nothing_of_the_exporter_selects_the_reviews_pod() -> None:
     """A policy for the exporter would keep the review from its Prometheus."""
     made = render("--set=mode=statefulset", *EVERYTHING, "--set=commonLabels.team=serving")
@@ -247,6 +260,7 @@ def test_nothing_of_the_exporter_selects_the_reviews_pod() -> None:
         assert not labels.items() >= selector.get("matchLabels", selector).items()
 
 
+@pytest.mark.packages
 def test_the_reviews_pod_has_a_place_of_its_own() -> None:
     own = "report.nodeSelector.disk=big,report.tolerations[0].key=batch,report.resources.limits.memory=2Gi"
     made = render(f"--set={REPORT},{own},report.podAnnotations.sidecar\\.istio\\.io/inject=no-proxy")
@@ -257,6 +271,7 @@ def test_the_reviews_pod_has_a_place_of_its_own() -> None:
     assert pod["metadata"]["annotations"] == {"sidecar.istio.io/inject": "no-proxy"}
 
 
+@pytest.mark.packages
 @pytest.mark.parametrize("mode", MODES)
 def test_a_render_is_the_same_each_time_and_asks_no_cluster(mode: str) -> None:
     """What a GitOps controller renders every few minutes must not differ; nor must it run anything beside the objects."""
@@ -269,6 +284,7 @@ def test_a_render_is_the_same_each_time_and_asks_no_cluster(mode: str) -> None:
     assert "helm.sh/hook" not in sources
 
 
+@pytest.mark.packages
 def test_a_parent_chart_may_switch_it_on_and_off(tmp_path: Path) -> None:
     parent = {
         "apiVersion": "v2",

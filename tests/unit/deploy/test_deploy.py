@@ -68,6 +68,7 @@ def test_every_image_has_a_version_and_every_port_is_this_machines(file: str) ->
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
 
 
+@pytest.mark.process
 def test_prometheus_finds_the_exporter_alertmanager_and_the_rules(tmp_path: Path) -> None:
     text = (COMPOSE / "prometheus.yml").read_text()
     document = yaml.safe_load(text)
@@ -151,6 +152,7 @@ def unit(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.process
 def test_the_drop_in_for_engines_of_other_users_opens_one_capability_and_nothing_else(unit: Path) -> None:
     drop_in = (ROOT / "deploy/systemd/engines-of-other-users.conf").read_text()
     settings = [line for line in drop_in.splitlines() if line and not line.startswith(("#", "["))]
@@ -168,12 +170,15 @@ def test_the_drop_in_for_engines_of_other_users_opens_one_capability_and_nothing
     assert float(level[1]) <= MOST_EXPOSED + 0.5
 
 
+@pytest.mark.process
+@pytest.mark.seam("systemd")
 def test_systemd_takes_the_unit_without_a_word(unit: Path) -> None:
     done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
     own = [line for line in (done.stdout + done.stderr).splitlines() if UNIT.name in line]
     assert (done.returncode, own) == (0, [])
 
 
+@pytest.mark.process
 def test_the_unit_is_sandboxed(unit: Path) -> None:
     said = checked("systemd-analyze", "security", "--offline=true", str(unit))
     level = re.search(r"Overall exposure level for \S+: ([\d.]+)", said)

@@ -38,12 +38,14 @@ def rendered_with(words: list[str]) -> list[str]:
     return [str(ROOT / word) if word.startswith("deploy/") else word for word in found]
 
 
+@pytest.mark.packages
 @pytest.mark.parametrize("words", HELM, ids=lambda words: " ".join(words)[:60])
 def test_helm_takes_each_command(words: list[str]) -> None:
     done = template(*rendered_with(words))
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.packages
 def test_the_first_command_makes_what_is_waited_for() -> None:
     waited = [words[-1] for words in commands(PAGE) if "rollout" in words]
     for words, name in zip(HELM, waited, strict=False):
@@ -66,6 +68,7 @@ def test_the_yaml_of_the_page_parses() -> None:
     assert all(isinstance(one, dict) for one in found)
 
 
+@pytest.mark.packages
 @pytest.mark.parametrize("values", PAGE_VALUES)
 def test_the_values_of_the_page_are_taken(values: str, tmp_path: object) -> None:
     path = f"{tmp_path}/values.yaml"

@@ -17,6 +17,7 @@ from tests.support.waiting import PATIENCE_SECONDS
 OVERLAYS = {path.stem: f"--values={path}" for path in sorted(STACKS.glob("*.yaml"))}
 
 
+@pytest.mark.packages
 @pytest.mark.parametrize(
     ("folder", "argument"),
     [
@@ -32,6 +33,7 @@ def test_a_kustomization_makes_what_the_chart_makes(folder: str, argument: str) 
         assert found[place] == manifest, place
 
 
+@pytest.mark.packages
 def test_what_is_monitored_is_what_the_chart_makes() -> None:
     release = "kube-prometheus-stack"
     made = render(f"--set=scrape.kind=podmonitor,scrape.release={release},rules.enabled=true,dashboards.enabled=true")
@@ -47,6 +49,7 @@ def test_what_is_monitored_is_what_the_chart_makes() -> None:
     assert len(found) == len(shown) + 3
 
 
+@pytest.mark.packages
 def test_the_generated_files_are_those_of_the_chart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HELM", need_tool("helm"))
     monkeypatch.chdir(ROOT)
@@ -54,6 +57,8 @@ def test_the_generated_files_are_those_of_the_chart(monkeypatch: pytest.MonkeyPa
         assert path.read_text() == text, f"{path} is out of date: run `make kustomize`"
 
 
+@pytest.mark.process
+@pytest.mark.seam("kubectl")
 def test_a_change_of_the_configuration_rolls_the_pods(tmp_path: Path) -> None:
     def config_name(text: str) -> str:
         folder = tmp_path / str(len(text))
@@ -81,6 +86,7 @@ def test_a_change_of_the_configuration_rolls_the_pods(tmp_path: Path) -> None:
     assert config_name("gpu: {gpm: true}\n") != config_name("gpu: {gpm: false}\n")
 
 
+@pytest.mark.packages
 @pytest.mark.parametrize("way", ["native", "plain"])
 def test_the_sidecars_patch_goes_onto_an_engine(tmp_path: Path, way: str) -> None:
     made = render("--set=mode=sidecar,sidecar.shareProcessNamespace=true,podLabels.monitored=yes-it-is")

@@ -48,6 +48,7 @@ def test_it_tests_the_pythons_that_the_package_names() -> None:
     assert WORKFLOW["jobs"]["test"]["strategy"]["matrix"]["python"] == classifiers
 
 
+@pytest.mark.packages
 def test_actionlint_finds_nothing() -> None:
     actionlint = find_tool("actionlint")
     if actionlint is None:

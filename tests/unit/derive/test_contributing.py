@@ -99,6 +99,7 @@ def series(page: str, name: str) -> dict[str, float]:
     return {labels: float(value) for labels, value in lines}
 
 
+@pytest.mark.process
 def test_the_gauge_is_exported_and_available(copy: Path) -> None:
     found = shown(copy, requests_waiting=6.0, requests_running=4.0)
     (ratio,) = series(found["page"], NAME).values()
@@ -113,6 +114,7 @@ def test_the_gauge_is_exported_and_available(copy: Path) -> None:
     assert families.index(NAME) > families.index("requests_running")
 
 
+@pytest.mark.process
 def test_it_is_documented(copy: Path) -> None:
     run(copy, "-m", "llm_serving_exporter.docgen.generate", "--write")
     written = (copy / "METRICS.md").read_text()
@@ -148,6 +150,7 @@ def test_it_is_silent_on_a_front_end(copy: Path) -> None:
     assert found["json"]["engines"][0]["derived"].get(NAME) is None
 
 
+@pytest.mark.process
 def test_the_table_with_it_is_sound(copy: Path) -> None:
     script = "from llm_serving_exporter.derive.table import list_faults; print(list_faults())"
     assert run(copy, "-c", script).strip() == "[]"

@@ -195,6 +195,7 @@ print(KubeletSource(sys.argv[1]).read().attempt.reason.value)
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("closed", ["socket", "folder"])
 def test_a_socket_that_may_not_be_used_says_so(closed: str) -> None:
     """As on a node: root's folder, which others may not enter, or root's socket."""
@@ -228,6 +229,7 @@ def test_the_configuration_says_which_socket() -> None:
     assert reason(open_kubelet(GpuConfig(pod_resources_socket="/nowhere.sock"))) is FailureReason.NO_SOCKET
 
 
+@pytest.mark.process
 def test_a_machine_without_a_kubelet_does_not_pay_for_grpc() -> None:
     code = (
         "import sys; from llm_serving_exporter.daemon import service; from llm_serving_exporter.devices import kubelet;"

@@ -153,6 +153,7 @@ def test_the_command_line_leads_here_and_every_example_can_be_run(capsys: pytest
         access_of(args)
 
 
+@pytest.mark.process
 def test_the_daemon_and_the_help_of_others_load_no_requests() -> None:
     script = (
         "import sys, llm_serving_exporter.daemon.service, llm_serving_exporter.cli; print('requests' in sys.modules)"

@@ -13,6 +13,8 @@ from llm_serving_exporter.drill import commands
 from llm_serving_exporter.drill.commands import KEPT_OUTPUT_BYTES, Running
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(autouse=True)
 def _output_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,8 @@ from tests.support.servers.drillbed import Bed, Fleet
 from tests.support.servers.replica import Replica
 from tests.support.waiting import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.process
+
 # Everything that takes minutes in life takes moments here. What a drill waits for has far more time than it needs: a scrape, a rule or
 # an alert may come late on a machine that does other work.
 QUICK = [
@@ -183,6 +185,7 @@ def test_more_lost_than_was_meant_ends_it(bed: Bed, tmp_path: Path) -> None:
     assert not fleet.lost
 
 
+@pytest.mark.seam("Prometheus")
 def test_a_loss_that_nobody_sees_ends_it(bed: Bed, tmp_path: Path) -> None:
     fleet = bed["unseen"]
     done = drilled(bed, fleet, tmp_path, "--loss-timeout", "1s")
@@ -245,6 +248,7 @@ def test_a_loss_of_other_cause_is_watched(bed: Bed, tmp_path: Path) -> None:
     assert done.report["window"]["start"] < done.report["lost_unix_seconds"]
 
 
+@pytest.mark.seam("Prometheus")
 def test_a_plan_loses_nothing_and_says_what_would_happen(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
     fleet = bed["planned"]
     given = ["--prometheus.url", bed.url, "--model", fleet.model, "--plan"]

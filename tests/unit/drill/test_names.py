@@ -48,6 +48,7 @@ def test_the_defaults_are_the_rules_own() -> None:
     assert RATIO.format(window="5m") == names.SLO_BAD
 
 
+@pytest.mark.process
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="`make test` installs promtool")
 def test_every_query_is_promql(tmp_path: Path) -> None:
     scope = Scope('a "model" \\ of {ours}', "unified", (("cluster", "prod.eu-1"), ("namespace", "llm")))

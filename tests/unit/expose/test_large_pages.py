@@ -82,6 +82,7 @@ def test_it_is_one_gzip_member_of_the_length_that_is_said(registry: CollectorReg
     assert text == b"".join(found.read())
 
 
+@pytest.mark.process
 def test_all_samples_of_a_family_stand_together_and_promtool_is_silent(registry: CollectorRegistry) -> None:
     text = text_of(spooled(registry))
     types = [line for line in text.splitlines() if line.startswith("# TYPE ")]
@@ -98,6 +99,7 @@ def test_all_samples_of_a_family_stand_together_and_promtool_is_silent(registry:
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 
 
+@pytest.mark.process
 def test_prometheus_stores_every_target_of_it(registry: CollectorRegistry, tmp_path: Path) -> None:
     def answer(request: Request) -> Response:
         body, content_type = write_page(registry, request.headers["accept"])

@@ -16,6 +16,8 @@ from tests.support.servers.exporter_process import Exporter
 from tests.support.servers.prometheus_server import PrometheusServer
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.process
+
 # as a scrape of Kubernetes adds them
 OF_EXPORTER = {"namespace": "monitoring", "pod": "exporter-0", "container": "exporter", "node": "node-of-exporter"}
 HONOURED, RENAMED = "honoured", "renamed"

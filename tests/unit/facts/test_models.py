@@ -148,6 +148,7 @@ def test_a_row_that_is_asked_for_is_the_row_of_the_whole() -> None:
         assert catalogue.find(entry.name).entry == entry
 
 
+@pytest.mark.process
 def test_only_the_row_that_is_asked_for_is_parsed_and_nothing_stays() -> None:
     """All rows take a second to parse, and megabytes to keep; a daemon asks for a few of them, once."""
     started = time.process_time()

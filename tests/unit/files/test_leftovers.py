@@ -45,12 +45,14 @@ def kill_a_writer(path: Path) -> None:
     assert len(unfinished(path.parent)) == 1
 
 
+@pytest.mark.process
 def test_the_next_write_removes_what_a_kill_left(tmp_path: Path) -> None:
     kill_a_writer(tmp_path / "cost-2026-W46.html")
     write_atomically(tmp_path / "cost-2026-W47.html", b"")
     assert os.listdir(tmp_path) == ["cost-2026-W47.html"]
 
 
+@pytest.mark.process
 def test_the_start_of_an_exporter_removes_it_where_it_writes_nothing(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
     assert read_or_write_install_time(str(state), 1.8e9) == 1.8e9
@@ -63,6 +65,7 @@ def test_the_start_of_an_exporter_removes_it_where_it_writes_nothing(tmp_path: P
     assert unfinished(tmp_path) == []
 
 
+@pytest.mark.process
 def test_what_another_process_is_writing_stays(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with subprocess.Popen(
@@ -109,6 +112,7 @@ def test_nothing_else_is_swept(tmp_path: Path) -> None:
     sweep_leftovers(Path("/proc/1"))
 
 
+@pytest.mark.process
 def test_the_folder_of_a_killed_demo_is_removed_by_the_next_one_unless_its_program_still_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +133,7 @@ def test_the_folder_of_a_killed_demo_is_removed_by_the_next_one_unless_its_progr
     os.close(last)
 
 
+@pytest.mark.process
 def test_a_child_program_holds_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     ready = (

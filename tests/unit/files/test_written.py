@@ -79,6 +79,7 @@ def _taker(path: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.process
 def test_a_turn_is_waited_for_and_ends_with_who_had_it(tmp_path: Path) -> None:
     path = tmp_path / "file"
     with _taker(path) as first, _taker(path) as second:

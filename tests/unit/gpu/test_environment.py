@@ -84,6 +84,7 @@ def test_nothing_else_of_the_environment_gets_out(tmp_path: Path, caplog: pytest
     assert find_environment_gpus([7], root) == (ONE,)
 
 
+@pytest.mark.process
 def test_a_real_process() -> None:
     environment = {**os.environ, "NVIDIA_VISIBLE_DEVICES": ONE}
     environment.pop("CUDA_VISIBLE_DEVICES", None)

@@ -281,11 +281,13 @@ def read_in_subprocess(environment: dict[str, str], sys_root: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.process
 def test_a_subprocess_gets_the_stub_through_its_environment(rig, nvml_library, tmp_path):
     printed = read_in_subprocess(stub_environment(nvml_library, rig.state.path), tmp_path)
     assert printed.startswith("None 1")
 
 
+@pytest.mark.process
 def test_without_the_library_a_person_is_told_what_to_do(tmp_path):
     # a file that is no library stands in for its absence, so that a machine which has one gives the same answer
     (tmp_path / SONAME).write_text("not a library")
@@ -295,6 +297,7 @@ def test_without_the_library_a_person_is_told_what_to_do(tmp_path):
     assert "gpu.enabled: false" in printed
 
 
+@pytest.mark.process
 def test_without_the_library_gpus_of_another_vendor_are_named(tmp_path):
     (tmp_path / SONAME).write_text("not a library")
     device = tmp_path / "bus/pci/devices/0000:05:00.0"

@@ -40,6 +40,7 @@ def server(v6: bool = False) -> Iterator[tuple[int, int, int]]:
             process.communicate(timeout=PATIENCE_SECONDS)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("v6", [False, True])
 def test_the_listener_and_its_workers_are_found(v6):
     if v6 and not Path("/proc/net/if_inet6").exists():
@@ -48,6 +49,7 @@ def test_the_listener_and_its_workers_are_found(v6):
         assert find_engine_pids(port) == {pid, worker}
 
 
+@pytest.mark.process
 def test_two_servers_of_one_shell_are_not_mixed_up():
     with server() as (first_port, first, first_worker), server() as (second_port, second, second_worker):
         assert find_engine_pids(first_port) == {first, first_worker}

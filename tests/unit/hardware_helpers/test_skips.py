@@ -13,6 +13,8 @@ from tests.support.paths import ROOT
 from tests.support.quick import keep_quick
 from tests.support.waiting import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.process
+
 TEST = "tests/hardware/test_roofline.py::test_copied_bytes_and_gpm_give_the_same_ratio"
 
 

@@ -56,6 +56,7 @@ def test_the_shard_of_a_name_never_changes() -> None:
     ]
 
 
+@pytest.mark.process
 def test_another_process_with_another_hash_seed_agrees() -> None:
     code = "from llm_serving_exporter.model.shard import find_shard; print([find_shard(f'n{i}', 5) for i in range(50)])"
     for seed in ("0", "1", "4242"):

@@ -182,6 +182,7 @@ def test_a_model_kept_in_main_memory_takes_none_of_the_gpu() -> None:
     assert one.snapshot.engines[0].model_gpu_memory_bytes == 0  # what Ollama says, not what nobody knows
 
 
+@pytest.mark.process
 def test_the_daemon_shows_their_gpus_and_no_figure_of_work(nvml_library: Path, tmp_path: Path) -> None:
     state = StubState(tmp_path / "state", gpus=2)
     config = tmp_path / "exporter.yml"

@@ -17,6 +17,7 @@ from tests.support.waiting import wait_until
 PAGE = b'vllm:num_requests_running{engine="0",model_name="m"} 3\n'
 
 
+@pytest.mark.process
 def test_series_are_sent_and_a_receiver_that_hangs_holds_nothing_up() -> None:
     with Replica({"/metrics": PAGE}) as engine, receive() as receiver:
         flags = ("--target", engine.url, "--scrape.interval", "1s", "--otlp.url", receiver.url, "--otlp.interval", "1s")

@@ -65,6 +65,7 @@ def victoriametrics(folder: Path, monday: float) -> Iterator[str]:
         yield server.url
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("database", keep_quick([prometheus, victoriametrics], lambda database: database is prometheus))
 def test_growth_across_a_gap_counts_once(database, tmp_path: Path) -> None:
     monday = last_complete_week(time.time(), ZoneInfo("UTC")).begin

@@ -68,6 +68,7 @@ def queries(asking: Asking) -> list[str]:
     ]
 
 
+@pytest.mark.process
 @NEEDS_PROMTOOL
 @pytest.mark.parametrize("asking", [Asking(), Asking(("cluster",), ("team", "cluster"))], ids=["plain", "labels"])
 def test_every_query_is_promql(asking: Asking, tmp_path: Path) -> None:
@@ -79,6 +80,7 @@ def test_every_query_is_promql(asking: Asking, tmp_path: Path) -> None:
     assert f"{len(rules)} rules found" in done.stdout
 
 
+@pytest.mark.process
 @NEEDS_PROMTOOL
 def test_a_pair_that_does_not_agree_counts_no_second_twice_and_records_step_in(tmp_path: Path) -> None:
     own = 'target="a",model_name="m",role="unified",engine="0",rate="r",team="red"'
@@ -109,6 +111,7 @@ def promtool_test(folder: Path, series: list[dict[str, str]], case: dict[str, ob
     assert not verdict(folder, file.name)
 
 
+@pytest.mark.process
 @NEEDS_PROMTOOL
 def test_a_batch_is_as_full_as_it_was_while_there_was_one(tmp_path: Path) -> None:
     series = {
@@ -124,6 +127,7 @@ def test_a_batch_is_as_full_as_it_was_while_there_was_one(tmp_path: Path) -> Non
     promtool_test(tmp_path, [series], case)
 
 
+@pytest.mark.process
 @NEEDS_PROMTOOL
 def test_labels_of_targets_are_read_under_the_name_that_a_scrape_left_them(tmp_path: Path) -> None:
     scrape = 'job="pods",instance="10.0.0.1:10077",namespace="monitoring",node="k8s-1",team="platform"'
@@ -152,6 +156,7 @@ def test_labels_of_targets_are_read_under_the_name_that_a_scrape_left_them(tmp_p
         promtool_test(tmp_path, series, {"expr": f"sum by ({by}) ({query})", "eval_time": "2h", "exp_samples": samples})
 
 
+@pytest.mark.process
 @NEEDS_PROMTOOL
 def test_a_node_whose_place_becomes_known_is_one_node_to_the_rules_and_its_place_is_read_under_either_name(
     tmp_path: Path,

@@ -163,6 +163,7 @@ addEventListener("load", () => {
 </script></body>"""
 
 
+@pytest.mark.process
 @needs_chromium
 def test_charts_are_drawn_tables_sort_and_a_phone_scrolls_down_only(ordinary: Review, tmp_path: Path) -> None:
     text = render_page(ordinary)
@@ -186,6 +187,8 @@ def test_charts_are_drawn_tables_sort_and_a_phone_scrolls_down_only(ordinary: Re
         assert one["align"] == "right"
 
 
+@pytest.mark.process
+@pytest.mark.seam("Chromium")
 @needs_chromium
 def test_it_asks_for_nothing_and_complains_of_nothing(tmp_path: Path) -> None:
     text = render_page(build_review(fleet_of(3, 2, 2, HOSTILE), SETTINGS)).encode()
@@ -203,6 +206,7 @@ def test_it_asks_for_nothing_and_complains_of_nothing(tmp_path: Path) -> None:
     assert 'class="can"' in done.stdout  # its own script ran under its own policy
 
 
+@pytest.mark.process
 @needs_chromium
 @pytest.mark.parametrize(
     ("models", "teams", "gaps", "sheets"), keep_quick([(2, 2, 0, 3), (40, 12, 30, 4)], lambda one: one[0] == 2)

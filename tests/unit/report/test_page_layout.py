@@ -255,6 +255,7 @@ def lay_out(page: str, folder: Path, *, dark: bool) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.process
 @needs_chromium
 @pytest.mark.parametrize("dark", keep_quick([False, True], lambda dark: not dark), ids=["light", "dark"])
 @pytest.mark.parametrize(
@@ -303,6 +304,7 @@ def test_pools_bills_tenants_and_unusual_days_go_together(tmp_path: Path) -> Non
     assert found["paper"]["first"] <= SHEET_HEIGHT
 
 
+@pytest.mark.process
 @needs_chromium
 def test_what_is_wrong_would_be_found(tmp_path: Path) -> None:
     broken = "</style><style>.worth { margin-left: -200px; } .below { color: #ccc !important; } .parts dd { width: 9px; overflow: hidden; }"

@@ -226,6 +226,7 @@ def test_the_weeks_before_a_span_begin_with_its_own() -> None:
     assert [week.name for week in list_weeks_before(span, 2)] == ["2026-W46", "2026-W45", "2026-W44"]
 
 
+@pytest.mark.process
 def test_a_real_prometheus_has_the_records_of_weeks_that_its_counters_have_not(tmp_path: Path) -> None:
     """Two weeks of records, the last 100 hours of the earlier one only; evaluated every four minutes by a pair of evaluators."""
     week = week_before(week_before(last_complete_week(time.time(), ZoneInfo("UTC")), ZoneInfo("UTC")), ZoneInfo("UTC"))

@@ -9,6 +9,8 @@ import pytest
 
 from llm_serving_exporter.schema.revision import revision
 
+pytestmark = pytest.mark.process
+
 
 def checkout(root: Path) -> tuple[Path, str]:
     """A repository with a package in it as this one has, and its commit."""
@@ -22,6 +24,7 @@ def checkout(root: Path) -> tuple[Path, str]:
     return package, commit
 
 
+@pytest.mark.seam("git")
 def test_a_checkout_is_asked_and_says_whether_it_was_changed(tmp_path: Path) -> None:
     package, commit = checkout(tmp_path)
     assert revision(package) == commit[:12]

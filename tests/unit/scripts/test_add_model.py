@@ -20,6 +20,8 @@ from tests.support.paths import ROOT
 from tests.support.quick import keep_quick
 from tests.support.waiting import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.process
+
 NOISE = {
     "bos_token_id": 1,
     "rope_theta": 1e6,

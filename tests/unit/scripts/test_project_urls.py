@@ -69,6 +69,7 @@ def test_a_page_of_the_project_alone_is_what_the_unit_shows(checkout: Path) -> N
     assert "sources:" not in made[CHART]
 
 
+@pytest.mark.process
 def test_no_file_has_an_address_of_ours_that_the_one_place_does_not_have() -> None:
     stated = set(read_urls((ROOT / "pyproject.toml").read_text()).values())
     tracked = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, check=True)

@@ -11,6 +11,8 @@ import pytest
 
 from llm_serving_exporter.sim.child import Child, ChildError
 
+pytestmark = pytest.mark.process
+
 SERVER = """
 import http.server, sys
 class Ready(http.server.BaseHTTPRequestHandler):

@@ -100,6 +100,8 @@ def test_bad_arguments(arguments: list[str], message: str, capsys: pytest.Captur
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.process
+@pytest.mark.seam("demo")
 @needs_prometheus
 @pytest.mark.parametrize(
     "number", keep_quick([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], lambda number: number is signal.SIGINT)
@@ -132,6 +134,7 @@ def test_a_signal_ends_everything(number: signal.Signals, tmp_path: Path) -> Non
     require_free("127.0.0.1", int(prometheus[1].rpartition(":")[2]))
 
 
+@pytest.mark.process
 @needs_prometheus
 def test_graph_links_lead_to_the_expression() -> None:
     program = shutil.which("prometheus")
@@ -147,6 +150,7 @@ def test_graph_links_lead_to_the_expression() -> None:
     assert prometheus.pid is None
 
 
+@pytest.mark.process
 def test_a_prometheus_that_dies_is_an_error_with_its_last_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

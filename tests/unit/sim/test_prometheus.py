@@ -39,6 +39,7 @@ def test_receivers_keep_their_names_and_lose_what_they_would_send_by() -> None:
     assert (after["route"], after["inhibit_rules"]) == (before["route"], before["inhibit_rules"])
 
 
+@pytest.mark.process
 @needs_both
 def test_an_alert_of_the_rules_is_known_for_whom() -> None:
     found = alertmanager.program()

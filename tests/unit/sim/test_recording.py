@@ -53,6 +53,7 @@ def test_unknown_names_say_what_there_is() -> None:
         page("vllm-0.32", 221)
 
 
+@pytest.mark.process
 def test_text_timestamps_have_another_column_order(tmp_path: Path) -> None:
     source = tmp_path / "run"
     source.mkdir()
@@ -63,6 +64,7 @@ def test_text_timestamps_have_another_column_order(tmp_path: Path) -> None:
     assert run.failed == {1}
 
 
+@pytest.mark.process
 def test_packing_gives_the_same_bytes_whatever_the_files_age_and_order(tmp_path: Path) -> None:
     first, second = tmp_path / "one" / "run", tmp_path / "two" / "run"
     for folder, order in ((first, (2, 1, 0)), (second, (0, 1, 2))):
@@ -75,6 +77,7 @@ def test_packing_gives_the_same_bytes_whatever_the_files_age_and_order(tmp_path:
     assert (tmp_path / "one.tar.xz").read_bytes() == (tmp_path / "two.tar.xz").read_bytes()
 
 
+@pytest.mark.process
 def test_several_runs_become_folders_and_pages_are_thinned(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -90,6 +93,7 @@ def test_several_runs_become_folders_and_pages_are_thinned(tmp_path: Path) -> No
     }
 
 
+@pytest.mark.process
 def test_packing_nothing_is_refused(tmp_path: Path) -> None:
     result = subprocess.run([sys.executable, PACK, tmp_path, tmp_path / "x.tar.xz"], capture_output=True, text=True)
     assert result.returncode == 1

@@ -170,6 +170,8 @@ def test_bad_addresses(text: str) -> None:
         split_address(text)
 
 
+@pytest.mark.process
+@pytest.mark.seam("replay")
 def test_as_a_program_it_prints_its_url_and_ends_on_sigterm() -> None:
     command = [sys.executable, "-m", "llm_serving_exporter.sim.replay", "--listen", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

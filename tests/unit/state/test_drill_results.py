@@ -189,6 +189,7 @@ record_result(sys.argv[1], DrillResult(sys.argv[2], Role.UNIFIED, 1000.0, None, 
 """
 
 
+@pytest.mark.process
 def test_drills_that_end_at_the_same_moment_lose_nobodys_result(path: str) -> None:
     names = [f"m-{number}" for number in range(4)]
     drills = [

@@ -92,6 +92,8 @@ def shoot(folder: Path, url: str, *more: str) -> tuple[set[tuple[int, int, int]]
     return colours, corner
 
 
+@pytest.mark.process
+@pytest.mark.seam("Chromium")
 def test_the_served_page_renders_with_its_style_and_asks_for_nothing_else(served, tmp_path):
     url, asked = served
     colours, corner = shoot(tmp_path, url)
@@ -123,6 +125,7 @@ addEventListener("load", () => {
 """
 
 
+@pytest.mark.process
 def test_the_page_fits_wide_and_narrow_windows(tmp_path):
     frames = "".join(
         f'<iframe style="width:{width}px;height:900px" srcdoc="{html.escape(page().decode())}"></iframe>'

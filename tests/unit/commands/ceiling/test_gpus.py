@@ -150,6 +150,8 @@ def test_this_one_that_fails_says_why(gpus: StubState) -> None:
     assert "gpu.enabled" not in message
 
 
+@pytest.mark.process
+@pytest.mark.seam("ceiling")
 def test_this_one_where_there_is_no_library(tmp_path: Path) -> None:
     """A process of its own, whose loader finds no NVML; nothing of the daemon's configuration or log is in what it says."""
     (tmp_path / "libnvidia-ml.so.1").write_text("no library")
@@ -165,6 +167,7 @@ def test_this_one_where_there_is_no_library(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.process
 def test_this_one_in_a_process_of_its_own(nvml_library: Path, tmp_path: Path) -> None:
     state = StubState(tmp_path / "state")
     environment = {**os.environ, **stub_environment(nvml_library, state.path)}
@@ -204,6 +207,7 @@ def test_batches_are_answered_in_their_order_each_once(text: str, batches: list[
     assert [each["batch"] for each in answered("Llama-3.1-8B", "H100", "--batches", text)["batches"]] == batches
 
 
+@pytest.mark.process
 def test_an_answer_that_nobody_takes_is_no_traceback() -> None:
     command = [sys.executable, "-m", "llm_serving_exporter", "ceiling", *BOTH]
     with open("/dev/full", "w") as full:

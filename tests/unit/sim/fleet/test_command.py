@@ -24,6 +24,7 @@ def test_the_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(re.search(rf"^{name} +\S+ +\d replicas$", said, re.MULTILINE) for name in names())
 
 
+@pytest.mark.process
 def test_a_reader_that_went_away_is_no_traceback() -> None:
     reads, writes = os.pipe()
     os.close(reads)
@@ -49,6 +50,8 @@ def test_a_config_that_cannot_be_written_ends_with_1(capsys: pytest.CaptureFixtu
     assert "No such file" in capsys.readouterr().err
 
 
+@pytest.mark.process
+@pytest.mark.seam("simulator")
 def test_it_serves_until_it_is_stopped_and_writes_a_good_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -88,6 +88,7 @@ def test_a_caller_may_add_recorded_series() -> None:
     )
 
 
+@pytest.mark.process
 def test_promtool_makes_blocks_of_it(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:

@@ -77,6 +77,7 @@ def test_families_types_and_labels_are_among_those_of_the_recorded_sglang() -> N
     assert series(mine, "sglang:http_responses") <= series(theirs[0]) | series(theirs[1])
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("runtime", ["vllm", "sglang"])
 def test_promtool_has_nothing_to_say_but_what_it_says_of_the_real_names(runtime: str) -> None:
     promtool = shutil.which("promtool")
