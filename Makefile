@@ -13,15 +13,14 @@ ARGS       ?=
 RUNS       ?= 10
 # at each door, by fuzz
 SECONDS    ?= 60
-# one more than there are cores: some tests wait for a fleet to come to its end
-WORKERS    := $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)
+WORKERS    := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 
 # compiled modules are kept, beside the environment: tests start the exporter hundreds of times
 export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(PYTHON_ENV)/pycache
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo drill test test-steady test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-deb test-hardware check docs generate sample kustomize golden bench format fuzz lock audit dist deb sbom clean
+.PHONY: help demo drill test test-steady test-process test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-deb test-hardware check docs generate sample kustomize golden bench format fuzz lock audit dist deb sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,28 +33,33 @@ drill: $(RUNNABLE) ## a node-loss drill of a simulated fleet with the rules; nee
 	@$(TOOLS) prometheus alertmanager
 	@exec $(BIN)/python -m llm_serving_alerts.drill_demo $(ARGS)
 
-test: $(DEVELOPS) ## every test that needs neither a GPU nor minutes
+test: $(DEVELOPS) ## the quick tests: four minutes on two cores
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc chromium
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 5 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-steady: $(DEVELOPS) ## the tests RUNS times (10) on two cores beside four busy loops, over an hour; stops at the first failure
+test-steady: $(DEVELOPS) ## the quick tests RUNS times (10) on two cores beside four busy loops; stops at the first failure
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics cc chromium
 	@scripts/test_steady.sh $(RUNS) $(ARGS)
 
-# what runs at a pace of its own comes last and with less beside it: rules that come too late say something else
-test-e2e: $(DEVELOPS) ## scenarios in simulated time and over the whole stack, N-1, dashboards, Prometheus, VictoriaMetrics: twenty minutes
+# most of these wait for a program most of the time
+test-process: $(DEVELOPS) ## what starts programs, beyond the some forty of such tests that are quick: three minutes
+	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc chromium
+	$(BIN)/python -m pytest -m "process and not seam and not e2e and not soak" --numprocesses 4 --dist loadscope $(ARGS)
+
+test-e2e: $(DEVELOPS) ## whole stacks and hours of simulated fleets: rules, N-1, dashboards, Prometheus, VictoriaMetrics
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc
-	$(BIN)/python -m pytest -m "e2e and not paced" --numprocesses 4 --dist loadscope $(ARGS) || test $$? -eq 5 -a -n "$(ARGS)"
-	$(BIN)/python -m pytest -m "e2e and paced" --numprocesses 2 --dist load $(ARGS) || test $$? -eq 5 -a -n "$(ARGS)"
+	$(BIN)/python -m pytest -m e2e --numprocesses 4 --dist loadscope $(ARGS)
 
 test-prometheus3: $(DEVELOPS) ## the rules before Prometheus 3 and its promtool, which it builds where Go is; minutes the first time
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc promtool3 prometheus3
 	$(BIN)/python -m pytest -m "" tests/unit/alerts/test_dialects.py tests/unit/alerts/test_hours.py tests/unit/alerts/test_layout.py tests/unit/otlp/test_prometheus.py $(ARGS)
 	PROMTOOL=$$(command -v promtool3 || echo $(CURDIR)/$(BIN)/../go/bin/promtool3) $(BIN)/python -m pytest -m "" tests/pack/test_alert_cases.py --numprocesses $(WORKERS) $(ARGS)
 
-test-soak: $(DEVELOPS) ## the rules over two simulated weeks, every scenario over the whole stack, a day of the exporter: half an hour
+# what runs at a pace of its own comes last and with less beside it: rules that come too late say something else
+test-soak: $(DEVELOPS) ## the rules over two simulated weeks, every scenario over the whole stack by the clock, a day of the exporter: half an hour
 	@$(TOOLS) promtool prometheus alertmanager victoria-metrics vmalert
-	$(BIN)/python -m pytest -m soak --numprocesses 4 --dist loadscope $(ARGS)
+	$(BIN)/python -m pytest -m "soak and not paced" --numprocesses 4 --dist loadscope $(ARGS) || test $$? -eq 5 -a -n "$(ARGS)"
+	$(BIN)/python -m pytest -m "soak and paced" --numprocesses 2 --dist load $(ARGS) || test $$? -eq 5 -a -n "$(ARGS)"
 
 test-grafana: $(DEVELOPS) ## every dashboard in the Grafana that GRAFANA_URL names; CONTRIBUTING.md says how to bring one up
 	@$(TOOLS) chromium
@@ -67,7 +71,7 @@ test-kubernetes: $(DEVELOPS) ## against the Kubernetes API server that KUBE_APIS
 
 test-packages: $(DEVELOPS) ## the Helm chart and the kustomizations, with helm and kubeconform; builds them where Go is there
 	@$(TOOLS) promtool helm kubeconform actionlint
-	$(BIN)/python -m pytest tests/unit/deploy $(ARGS)
+	$(BIN)/python -m pytest -m packages --numprocesses $(WORKERS) $(ARGS)
 
 test-deb: $(DEVELOPS) ## the Debian package, with nfpm, which it builds where Go is there; makes it twice and installs it over an overlay: minutes
 	@$(TOOLS) nfpm
@@ -134,9 +138,10 @@ format: $(DEVELOPS) ## put the code in shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-fuzz: $(DEVELOPS) ## a fuzzer guided by coverage, for SECONDS (60) at each door: pages, configurations, requests; CONTRIBUTING.md
+fuzz: $(DEVELOPS) ## a fuzzer guided by coverage, for SECONDS (60) at each door: pages, configurations, requests; then every property for as long
 	@$(BIN)/python -c "import atheris" 2>/dev/null || scripts/setup.sh venv fuzz
 	@for door in pages configurations requests; do $(BIN)/python -m tests.fuzz.guided $$door --seconds $(SECONDS) || exit 1; done
+	@end=$$(($$(date +%s) + $(SECONDS))); while [ "$$(date +%s)" -lt "$$end" ]; do PROPERTIES=fuzz $(BIN)/python -m pytest -q -m hypothesis --numprocesses $(WORKERS) $(ARGS) || exit 1; done
 
 lock: $(RELEASES) ## write locks/*.txt after a change of pyproject.toml; ARGS=--upgrade takes the newest versions; needs the network
 	.venv-release/bin/python scripts/lock.py $(ARGS)

@@ -35,7 +35,7 @@ passed=0
 for run in $(seq "$runs"); do
     printf '=== run %d of %d\n' "$run" "$runs"
     began=$SECONDS
-    "${on_two_cores[@]}" .venv/bin/python -m pytest -q --numprocesses 3 --dist loadfile --no-loadscope-reorder "$@" &
+    "${on_two_cores[@]}" .venv/bin/python -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder "$@" &
     suite=$!
     wait "$suite" # a signal ends this wait, and with it the suite
     status=$?

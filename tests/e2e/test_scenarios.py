@@ -1,7 +1,7 @@
 """Scenarios over the whole stack: simulated fleet, real exporter, Prometheus and Alertmanager, PagerDuty's Events API on loopback.
 
-Exactly the alerts that each scenario lists fire, in time, and exactly the critical ones page. `make test-e2e` runs those that the simulated
-time of `test_simulated_scenarios.py` does not hold, and one that pages; `make test-soak` runs the others.
+Exactly the alerts that each scenario lists fire, in time, and exactly the critical ones page. They are paced by the clock:
+`make test-soak` runs them. `test_simulated_scenarios.py` has the same in simulated time.
 """
 
 from __future__ import annotations
@@ -13,20 +13,16 @@ import pytest
 from llm_serving_exporter.sim.fleet.scenario_file import names
 from llm_serving_exporter.sim.fleet.spec import SGLANG
 from tests.e2e.scenarios import ALWAYS, MADE_BY_THE_MACHINE, assert_as_listed, assert_pages, play
-from tests.e2e.test_simulated_scenarios import BY_THE_CLOCK
 
-pytestmark = pytest.mark.paced
+pytestmark = [pytest.mark.paced, pytest.mark.soak]
 
 PAGES = "engine-hang"
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        # with a pair of servers it runs below
-        pytest.param(name, marks=pytest.mark.e2e if name in BY_THE_CLOCK else pytest.mark.soak)
-        for name in sorted(set(names()) - {PAGES})
-    ],
+    # with a pair of servers the one that is left out runs below
+    sorted(set(names()) - {PAGES}),
 )
 def test_exactly_the_alerts_that_it_lists(name: str, tmp_path: Path) -> None:
     scenario, seen, running = play(name, tmp_path)
@@ -34,7 +30,6 @@ def test_exactly_the_alerts_that_it_lists(name: str, tmp_path: Path) -> None:
     assert_pages(seen, running)
 
 
-@pytest.mark.e2e
 @pytest.mark.parametrize("name", ["kv-pressure", "error-burst"])
 def test_the_same_alerts_over_the_pages_of_sglang(name: str, tmp_path: Path) -> None:
     scenario, seen, running = play(name, tmp_path, runtime=SGLANG)
@@ -42,14 +37,12 @@ def test_the_same_alerts_over_the_pages_of_sglang(name: str, tmp_path: Path) -> 
     assert_pages(seen, running)
 
 
-@pytest.mark.e2e
 def test_gauges_that_may_be_late_are_no_evidence_of_a_hang(tmp_path: Path) -> None:
     _, seen, running = play(PAGES, tmp_path, runtime=SGLANG)
     assert set(seen.fired) - {MADE_BY_THE_MACHINE} == {ALWAYS}
     assert running.inbox.events == []
 
 
-@pytest.mark.e2e
 def test_a_pair_of_servers_sends_one_page(tmp_path: Path) -> None:
     scenario, seen, running = play(PAGES, tmp_path, servers=2)
     assert_as_listed(scenario, seen)

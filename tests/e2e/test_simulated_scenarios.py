@@ -1,7 +1,7 @@
 """Scenarios in simulated time: exactly the alerts that each lists fire, when it says.
 
 vmalert replays the rules over what an exporter showed of the fleet each minute. `tests/e2e/test_scenarios.py` has the real exporter,
-Prometheus and Alertmanager beside a fleet that runs sixty times as fast: a few scenarios in `make test-e2e`, all in `make test-soak`.
+Prometheus and Alertmanager beside a fleet that runs sixty times as fast: `make test-soak` runs it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.e2e.week import PLAN, Week
 
 pytestmark = pytest.mark.e2e
 
-# Their alerts need more of a past, or more than a sample a minute, than the simulation has: `make test-e2e` runs them by the clock.
+# Their alerts need more of a past, or more than a sample a minute, than the simulation has: `make test-soak` runs them by the clock.
 BY_THE_CLOCK = {"kv-pressure", "node-loss-under-load", "prefill-flood"}
 
 

@@ -17,7 +17,7 @@ from tests.e2e.scenarios import assert_as_listed, assert_pages
 from tests.e2e.stack import EVALUATE_SECONDS, SCRAPE_SECONDS, Stack, Watched, milliseconds, settings_of, stack
 from tests.support.servers.victoriametrics import VictoriaMetrics, VmAlert
 
-pytestmark = pytest.mark.paced
+pytestmark = [pytest.mark.paced, pytest.mark.soak]
 
 # half of the pace on Prometheus: what VictoriaMetrics has taken in can be asked for after a second only
 SPEED = 30.0
@@ -26,9 +26,7 @@ WARM_SECONDS = 1800.0
 LOOKBACK_SECONDS, LATENCY_SECONDS = 300.0, 30.0
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("engine-hang", marks=pytest.mark.e2e), pytest.param("error-burst", marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("name", ["engine-hang", "error-burst"])
 def test_a_scenario_fires_what_it_fires_on_prometheus(name: str, tmp_path: Path) -> None:
     scenario = load(name)
     warmed = replace(scenario, history=History(WARM_SECONDS / DAY_SECONDS))

@@ -142,7 +142,6 @@ def test_a_typo_in_the_price_file_costs_the_cost_and_nothing_else(tmp_path: Path
             exporter.until(lambda page: page.value("exporter_config_reload_success") == 1.0, "a price file in use")
 
 
-@pytest.mark.seam("NVML")
 def test_two_targets_on_the_same_gpus_cost_their_shares(tmp_path: Path) -> None:
     state_prices(tmp_path / "prices.yml", 3600.0)
     uuid = "GPU-00000000-0000-0000-0000-000000000001"

@@ -139,7 +139,6 @@ BURN = alert("TTFTBurn", "critical", "ttft", 60, **CHAT)
 FULL = alert("KVSaturated", "warning", "kv", 30, **CODE)
 
 
-@pytest.mark.seam("promtool")
 @pytest.mark.parametrize(
     ("series", "expected"),
     [

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter import __version__
-from llm_serving_exporter.cli import main
+from llm_serving_exporter.cli import _COMMANDS, main
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.recordings import recording
 from tests.support.servers.faultbehaviours import page, silent
@@ -38,6 +38,18 @@ def start(*words: str) -> subprocess.CompletedProcess[str]:
     """The same of a real process."""
     command = [sys.executable, "-m", "llm_serving_exporter", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
+
+
+@pytest.mark.process
+@pytest.mark.seam("commands")
+def test_each_command_starts_as_a_program() -> None:
+    """Status and text of all the rest are asked without one."""
+    faults = []
+    for command in _COMMANDS:
+        done = start(command, "--help")
+        if done.returncode or done.stderr or not done.stdout.startswith("usage: llm-serving-exporter"):
+            faults.append((command, done.returncode, done.stdout[:80], done.stderr))
+    assert faults == []
 
 
 def test_help_names_every_command_and_flag() -> None:

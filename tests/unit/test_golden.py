@@ -187,9 +187,7 @@ def case(request: pytest.FixtureRequest) -> tuple[str, CollectorRegistry]:
     return request.param, rendered(request.param)
 
 
-def test_exposition_equals_the_golden(
-    case: tuple[str, CollectorRegistry], request: pytest.FixtureRequest
-) -> None:
+def test_exposition_equals_the_golden(case: tuple[str, CollectorRegistry], request: pytest.FixtureRequest) -> None:
     name, registry = case
     text = generate_latest(registry).decode()
     # what is served comes from an encoder of our own, which writes labels from text made ahead, and numbers in other digits

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.config.effective import effective
@@ -24,7 +24,6 @@ from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.schema.context import Host
 from tests.support.builders.configuration import load_text, problems_of
 from tests.support.builders.recordings import page
-from tests.support.quick import keep_quick
 from tests.support.servers.replica import readings
 
 ROWS = """
@@ -421,13 +420,13 @@ _values = st.recursive(
 )
 
 
-@pytest.mark.parametrize("examples", keep_quick([40, 150], lambda examples: examples == 40))
-def test_anything_is_tables_or_problems(examples: int, tmp_path: Path) -> None:
+@pytest.mark.hypothesis
+def test_anything_is_tables_or_problems(tmp_path: Path) -> None:
     given_any = given(
         rows=st.lists(st.dictionaries(st.sampled_from(ROW_KEYS), _values, max_size=6), max_size=3),
         rest=st.dictionaries(_words, _values),
     )
-    settings(max_examples=examples)(given_any(lambda rows, rest: read_anything(tmp_path, rows, rest)))()
+    given_any(lambda rows, rest: read_anything(tmp_path, rows, rest))()
 
 
 def read_anything(folder: Path, rows: object, rest: dict[str, object]) -> None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.derive.load import make_roof
@@ -287,7 +287,6 @@ def windows(draw: st.DrawFn) -> EngineWindow:
     )  # fmt: skip
 
 
-@settings(max_examples=150)
 @given(windows(), st.sampled_from((LLAMA, QWEN, ENCODER)), st.sampled_from((1, 2, 8)), st.sampled_from((1, 2)))
 def test_whatever_is_counted_figures_are_finite_and_not_negative(
     done: EngineWindow, model: ModelFacts, tensor: int, pipeline: int

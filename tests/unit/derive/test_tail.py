@@ -7,14 +7,13 @@ from dataclasses import replace
 from itertools import accumulate
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.derive.tail import bound_longest, measure_tail
 from llm_serving_exporter.model.derived import Tail
 from llm_serving_exporter.model.histogram import Histogram, Quantile
 from llm_serving_exporter.model.roofline import Range
-from tests.support.quick import keep_quick
 
 # docs/internals-tail.md works this example by hand
 PROMPTS = Histogram((100.0, 1000.0, 10_000.0), (800.0, 980.0, 1000.0), 1000.0, 300_000.0)
@@ -175,11 +174,11 @@ request_lists = st.lists(st.tuples(lengths, lengths), min_size=100, max_size=250
 edge_lists = st.lists(st.integers(1, 5000), min_size=1, max_size=8, unique=True).map(sorted)
 
 
-@pytest.mark.parametrize("examples", keep_quick([20, 60], lambda examples: examples == 20))
-def test_the_truth_lies_between_the_bounds(examples: int) -> None:
+@pytest.mark.hypothesis
+def test_the_truth_lies_between_the_bounds() -> None:
     slacks = st.none() | st.integers(0, 9999)
     given_any = given(requests=request_lists, prompt_edges=edge_lists, output_edges=edge_lists, slack=slacks)
-    settings(max_examples=examples)(given_any(check_bounds))()
+    given_any(check_bounds)()
 
 
 def check_bounds(requests: Requests, prompt_edges: list[int], output_edges: list[int], slack: int | None) -> None:
@@ -206,7 +205,6 @@ def check_bounds(requests: Requests, prompt_edges: list[int], output_edges: list
     assert found.beyond_top_bucket_ratio == pytest.approx(beyond / len(prompts))
 
 
-@settings(max_examples=20)
 @given(requests=request_lists)
 def test_an_edge_at_every_length_leaves_only_the_pairing_unknown(requests: Requests) -> None:
     prompts = [one[0] for one in requests]

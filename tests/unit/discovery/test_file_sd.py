@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.config.discovery_types import FileDiscovery
@@ -411,7 +411,6 @@ def test_patterns_are_checked_before_they_are_used(tmp_path: Path) -> None:
     assert len(problems_of(tmp_path, "file_sd: [{files: ['a/b', '*/b.yml', 'x.toml', 5]}]\n")) == 4
 
 
-@settings(max_examples=200)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(max_size=6) | st.sampled_from(["a:1", "decode", "https"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import FactsError
@@ -143,7 +143,6 @@ anything = (
 )
 
 
-@settings(max_examples=200)
 @given(
     model_type=st.sampled_from(sorted(dense.BUILDERS)),
     fields=st.dictionaries(st.sampled_from([
@@ -178,7 +177,6 @@ LIKE_LLAMA = [
 ]
 
 
-@settings(max_examples=150)
 @given(
     model_type=st.sampled_from(LIKE_LLAMA), head_size=st.integers(1, 128), kv_heads=st.integers(1, 8), shared=st.integers(1, 8),
     layers=st.integers(1, 40), intermediate=st.integers(1, 9999), vocabulary=st.integers(1, 300_000), tied=st.booleans(),

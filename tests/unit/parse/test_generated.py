@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import ExpositionError
@@ -13,7 +13,6 @@ from llm_serving_exporter.model.samples import Samples
 from llm_serving_exporter.parse.exposition import parse_text
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.exposition_oracle import OracleSample, difference, oracle_samples
-from tests.support.quick import keep_quick
 
 # how long an example takes is the machine's matter, not the parser's
 
@@ -92,9 +91,9 @@ def openmetrics_pages(draw: st.DrawFn) -> str:
     return "".join(line + "\n" for line in [*lines, "# EOF"])
 
 
-@pytest.mark.parametrize("examples", keep_quick([100, 300], lambda examples: examples == 100))
-def test_generated_text_pages_read_as_the_oracle_reads_them(examples: int) -> None:
-    settings(max_examples=examples)(given(text_pages)(compare_text))()
+@pytest.mark.hypothesis
+def test_generated_text_pages_read_as_the_oracle_reads_them() -> None:
+    given(text_pages)(compare_text)()
 
 
 def compare_text(text: str) -> None:
@@ -103,7 +102,6 @@ def compare_text(text: str) -> None:
     assert ours.series_count == len(ours.samples)
 
 
-@settings(max_examples=200)
 @given(openmetrics_pages())
 def test_generated_openmetrics_pages_read_as_the_oracle_reads_them(text: str) -> None:
     ours = parse_text(text, openmetrics=True)
@@ -126,9 +124,9 @@ def reading(text: str, openmetrics: bool) -> list[OracleSample] | None:
 
 
 @pytest.mark.parametrize("openmetrics", [False, True])
-@pytest.mark.parametrize("examples", keep_quick([100, 400], lambda examples: examples == 100))
-def test_a_damaged_page_is_refused_or_read_as_the_oracle_reads_it(examples: int, openmetrics: bool) -> None:
-    settings(max_examples=examples)(given(data=st.data())(lambda data: compare_damaged(openmetrics, data)))()
+@pytest.mark.hypothesis
+def test_a_damaged_page_is_refused_or_read_as_the_oracle_reads_it(openmetrics: bool) -> None:
+    given(data=st.data())(lambda data: compare_damaged(openmetrics, data))()
 
 
 def compare_damaged(openmetrics: bool, data: st.DataObject) -> None:

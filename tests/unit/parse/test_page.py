@@ -6,7 +6,7 @@ import gc
 import weakref
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import ExpositionError
@@ -266,7 +266,6 @@ def page_sequences(draw: st.DrawFn) -> list[bytes]:
     return pages
 
 
-@settings(max_examples=200)
 @given(page_sequences(), st.sampled_from([TEXT, OPENMETRICS]), st.booleans())
 def test_any_sequence_of_pages_reads_as_each_page_alone(
     pages: list[bytes], content_type: str, everything: bool
@@ -279,7 +278,6 @@ def test_any_sequence_of_pages_reads_as_each_page_alone(
         assert outcome(other, body, content_type) == outcome(PageParser(wanted), body, content_type)
 
 
-@settings(max_examples=300)
 @given(st.data())
 def test_a_known_page_with_flipped_bytes_reads_as_that_page_alone(data: st.DataObject) -> None:
     body = bytearray(FIRST)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import log
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.report.evidence.usage import Book, Evidence, Gap, RateFacts, Usage
@@ -266,7 +266,6 @@ def weeks(draw) -> Evidence:
     )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(weeks())
 def test_the_cents_always_add_up(both: Evidence) -> None:
     made = build_review(both, Settings())

@@ -49,7 +49,6 @@ def test_two_fleets_of_one_model_are_two() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.seam("promtool")
 @pytest.mark.parametrize(("value", "hours"), [(2, 0.25), (1, 0.0), (0, 0.5)])
 def test_an_hour_is_counted_by_its_minutes(tmp_path: Path, value: int, hours: float) -> None:
     series = f'{names.VERDICT}{{check="kv",model_name="chat",role="unified"}}'

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import ConfigError
@@ -16,7 +16,6 @@ from llm_serving_exporter.schema.problems import Place
 from llm_serving_exporter.schema.tree import Scalar
 from llm_serving_exporter.schema.yaml_tree import parse_yaml
 from tests.support.builders.configuration import load_flags, load_text, problems_of
-from tests.support.quick import keep_quick
 
 LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
@@ -152,13 +151,10 @@ WORDS = st.sampled_from(
 )
 
 
-EXAMPLES = pytest.mark.parametrize("examples", keep_quick([100, 300], lambda examples: examples == 100))
-
-
-@EXAMPLES
-def test_any_text_is_a_config_or_a_list_of_problems(examples: int, tmp_path: Path) -> None:
+@pytest.mark.hypothesis
+def test_any_text_is_a_config_or_a_list_of_problems(tmp_path: Path) -> None:
     texts = st.lists(WORDS, max_size=40).map("".join)
-    settings(max_examples=examples)(given(texts)(lambda text: read_any_text(tmp_path, text)))()
+    given(texts)(lambda text: read_any_text(tmp_path, text))()
 
 
 def read_any_text(folder: Path, text: str) -> None:
@@ -214,11 +210,11 @@ TREES = st.recursive(
 )
 
 
-@EXAMPLES
-def test_any_tree_is_a_config_or_a_list_of_problems(examples: int, tmp_path: Path) -> None:
+@pytest.mark.hypothesis
+def test_any_tree_is_a_config_or_a_list_of_problems(tmp_path: Path) -> None:
     keys = st.sampled_from(["targets", "target_defaults", "file_sd", "expected_replicas", "scrape"])
     trees = st.dictionaries(keys, TREES)
-    settings(max_examples=examples)(given(trees)(lambda tree: read_any_tree(tmp_path / "tree.json", tree)))()
+    given(trees)(lambda tree: read_any_tree(tmp_path / "tree.json", tree))()
 
 
 def read_any_tree(path: Path, tree: dict) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.model.attempt import FailureReason
@@ -60,7 +60,6 @@ def server():
         yield running
 
 
-@settings(max_examples=250)
 @given(ANSWERS)
 @example(b"")
 @example(GOOD)
@@ -83,7 +82,6 @@ def test_any_bytes_as_an_answer(server, answer):
             assert len(got.detail) < 400
 
 
-@settings(max_examples=100)
 @given(st.text(max_size=40))
 def test_any_path(server, path):
     client = BlockingClient(server.url, SETTINGS)
@@ -95,7 +93,6 @@ def test_any_path(server, path):
     assert got.reason in (FailureReason.CLOSED, FailureReason.STATUS), got.detail
 
 
-@settings(max_examples=200)
 @given(st.text(max_size=60))
 def test_any_excerpt_is_one_short_printable_line(text):
     from llm_serving_exporter.scrape.failure import EXCERPT_CHARACTERS, quote_first_line

@@ -271,7 +271,7 @@ def test_names_of_a_bill_are_text_on_the_page(tmp_path: Path) -> None:
     assert "&lt;script&gt;=hyperlink" in render_page(found).lower()
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     nodes=some.lists(
         some.builds(
