@@ -188,7 +188,8 @@ def check_rows(
     """
     single = isinstance(arguments, str) and "," not in arguments
     names = arguments.split(",") if isinstance(arguments, str) else arguments
-    source = rows if callable(rows) else list(rows)
+    # an enumeration is both
+    source = list(rows) if isinstance(rows, Iterable) else rows
     given = ids if ids is None or callable(ids) else list(ids)
     axis = Axis(tuple(name.strip() for name in names if name.strip()), single, source, given)
     return functools.partial(_add_axis, axis=axis, shared=frozenset(shared))

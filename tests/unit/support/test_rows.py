@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,15 @@ def test_several_tables_stand_for_every_combination():
 
     table()
     assert tried == ["a1", "a2", "b1", "b2"]
+
+
+class Colour(Enum):
+    RED = 1
+    BLUE = 2
+
+
+def test_the_members_of_an_enumeration_are_rows():
+    assert names_of("value", Colour) == ["Colour.RED", "Colour.BLUE"]
 
 
 def test_rows_are_made_when_the_test_runs():
