@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import re
 import signal
@@ -16,7 +15,9 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.nvml_stub.stub import build_stub
+from tests.support import rows
 from tests.support.builders.exposition_oracle import remembered_labels
+from tests.support.logging_state import keep_logging
 from tests.support.programs import ProgramWatch
 
 # how many examples a property is tried on: here, in CI, and in each round of `make fuzz`, which ends when its time is over. A machine that
@@ -65,18 +66,19 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# what llm_serving_exporter.logs.set_up changes
-_LOGGERS = (None, "llm_serving_exporter")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(ProgramWatch(), "program-watch")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--golden-update", action="store_true", help="write tests/golden anew; read the diff before you commit it"
     )
+    parser.addoption(
+        "--row", metavar="NAME", help="try this row alone of each table that has it (tests/support/rows.py)"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    rows.chosen.name = config.getoption("--row")
+    config.pluginmanager.register(ProgramWatch(), "program-watch")
 
 
 # modules whose tests share a fixture that takes ten seconds or more, and what they share
@@ -128,13 +130,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
-    """A command run within the suite sets up logging for its whole process: the next test starts without."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    before = [(logger, logger.level, logger.handlers[:]) for logger in loggers]
-    yield
-    for logger, level, handlers in before:
-        logger.setLevel(level)
-        logger.handlers[:] = handlers
+    with keep_logging():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,6 +10,7 @@ from llm_serving_exporter.docgen.generated_files import write_or_check
 from tests.support.models.points import Kind, Phase, Point, Source, points
 from tests.support.models.rooflines import ROWS
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def test_no_point_stands_twice() -> None:
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("source", dict.fromkeys(point.source for point in points()), ids=lambda source: source.key)
+@check_rows("source", dict.fromkeys(point.source for point in points()), ids=lambda source: source.key)
 def test_sources_say_where_when_and_how(source: Source) -> None:
     assert source.url.startswith("https://")
     assert source.title
@@ -72,7 +73,7 @@ def test_sources_say_where_when_and_how(source: Source) -> None:
     assert bool(source.inputs) == (source.kind is Kind.MEASURED)
 
 
-@pytest.mark.parametrize("point", points(), ids=str)
+@check_rows("point", points(), ids=str)
 def test_a_point_states_its_batch_its_tokens_and_one_figure(point: Point) -> None:
     assert bool(point.tokens_per_second) != bool(point.seconds)
     assert point.batch >= 1

@@ -15,6 +15,7 @@ import pytest
 from llm_serving_exporter.sim.recording import Recording
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.recordings import recording
+from tests.support.rows import check_rows
 from tests.support.servers.driven_exporter import DrivenExporter
 from tests.support.servers.exporter_process import Scraped
 
@@ -108,12 +109,12 @@ def check_phase(walk: Walk, name: str, phase: str, first: int, last: int) -> Non
     assert walk.increase(first, last, "time_to_first_token_seconds_count") == client["requests_with_first_token"]
 
 
-@pytest.mark.parametrize("phase", [phase for phase in MAIN if phase != "errors_aborts"])
+@check_rows("phase", [phase for phase in MAIN if phase != "errors_aborts"], shared=["main_run"])
 def test_each_phase_of_the_main_run_equals_the_clients_counts(main_run: Walk, phase: str) -> None:
     check_phase(main_run, "vllm-0.32", phase, *MAIN[phase])
 
 
-@pytest.mark.parametrize("phase", [phase for phase in MAIN if phase != "errors_aborts"])
+@check_rows("phase", [phase for phase in MAIN if phase != "errors_aborts"], shared=["main_run"])
 def test_inter_token_events_are_decode_tokens_less_first_tokens(main_run: Walk, phase: str) -> None:
     first, last = MAIN[phase]
     tokens = main_run.increase(first, last, "decode_tokens_total")
@@ -142,7 +143,7 @@ def test_idle_phases_move_nothing(main_run: Walk) -> None:
             assert main_run.increase(first, last, metric) == 0
 
 
-@pytest.mark.parametrize("phase", [phase for phase in MFU if phase != "errors_aborts"])
+@check_rows("phase", [phase for phase in MFU if phase != "errors_aborts"], shared=["mfu_run"])
 def test_each_phase_of_the_mfu_run_equals_the_clients_counts(mfu_run: Walk, phase: str) -> None:
     check_phase(mfu_run, "vllm-0.32-mfu", phase, *MFU[phase])
 

@@ -30,6 +30,7 @@ from llm_serving_exporter.model.window import EngineWindow, Window
 from llm_serving_exporter.sim.recording import demo_model_config
 from tests.support.builders.recordings import page, recording
 from tests.support.builders.snapshots import snapshot_of
+from tests.support.rows import check_rows
 from tests.truth.test_counts import MAIN, MFU, SPEC, nearest, truth
 
 PHASES = tuple(phase for phase in MFU if phase != "errors_aborts")
@@ -106,7 +107,7 @@ def off(phase: str, counted: float, field: str = "estimated_read_bytes_per_gpu")
 # --- bytes --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("phase", "told", "with_activations"),
     [
         ("light", -2.5, -1.7), ("saturated", -8.5, 0.0), ("kv_pressure", -3.8, -0.5), ("prefill_heavy", -55, -1.2),
@@ -121,7 +122,7 @@ def test_bytes_read_lie_off_as_the_facts_state(phase: str, told: float, with_act
     assert off(phase, counted + activation_bytes(done.tokens)) == pytest.approx(with_activations, abs=0.05)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("phase", "expected", "with_activations"),
     [
         ("light", -2.4, -1.6), ("saturated", -8.1, 0.3), ("kv_pressure", -3.2, 0.1), ("prefill_heavy", -55.0, -0.8),
@@ -204,7 +205,7 @@ def test_what_preempted_sequences_compute_again_is_in_no_counter() -> None:
 # --- the engine's estimate as a source ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("phase", MFU)
+@check_rows("phase", MFU)
 def test_the_engines_estimate_is_shown_for_a_dense_bf16_model(phase: str) -> None:
     assert MODEL.estimate_sound
     pages = [snapshot("vllm-0.32-mfu", number) for number in MFU[phase]]
@@ -241,7 +242,7 @@ def test_under_speculation_the_estimate_is_not_sound() -> None:
     assert achieved.read_runtime_estimate(found, MODEL, (0, 32), gpus=1) is Absence.NOT_SOUND
 
 
-@pytest.mark.parametrize("weights", [formats.named("awq"), formats.INT8, formats.NVFP4, formats.MXFP4], ids=str)
+@check_rows("weights", [formats.named("awq"), formats.INT8, formats.NVFP4, formats.MXFP4], ids=str)
 def test_formats_that_the_estimate_miscounts(weights: WeightFormat) -> None:
     assert achieved.read_runtime_estimate(window("light"), model(weights), (0, 32), gpus=1) is Absence.NOT_SOUND
 

@@ -26,6 +26,7 @@ from llm_serving_exporter.model.weights import Precision, WeightFormat
 from tests.support.builders.engine_roofline import roofline
 from tests.support.builders.windows import MINUTE, held, window
 from tests.support.models.roofs import A100, BF16, FP8, H100, INT8, LLAMA_8B, LLAMA_70B, LLAMA_405B, Roof, roof, served
+from tests.support.rows import check_rows
 
 IMPOSSIBLE_W = "impossible: weights alone"
 IMPOSSIBLE_KV = "impossible: at the stated context"
@@ -120,17 +121,17 @@ def _name(cell: Cell) -> str:
     return f"S2:{cell.line}-{cell.peaks.name[:4]}-{cell.weights.name}-B{cell.batch}"
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=_name)
+@check_rows("cell", CELLS, ids=_name)
 def test_ceilings_of_the_cell(cell: Cell) -> None:
     assert (cell.ceiling(0), cell.ceiling(cell.context)) == pytest.approx(cell.told, rel=2e-3)
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=_name)
+@check_rows("cell", CELLS, ids=_name)
 def test_verdict_on_the_cell(cell: Cell) -> None:
     assert cell.judged() == cell.verdict
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=_name)
+@check_rows("cell", CELLS, ids=_name)
 def test_counters_that_say_so_are_shown_as_they_are_and_flagged(cell: Cell) -> None:
     """A server whose counters made the cell for a minute: above 1 nothing is clamped, and the cause says that an input is wrong."""
     # engines count each pipeline stage's micro-batch as a step
@@ -168,7 +169,7 @@ def test_serving_strategies_are_above_the_ceiling_of_decode(line: int, seed: flo
     assert seed > found.tokens_per_second
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("batch", "seed", "seed_utilisation", "told"),
     [(1, 140, 0.01, 0.007), (4, 540, 0.03, 0.028), (16, 2000, 0.10, 0.103), (32, 3600, 0.20, 0.186),
      (64, 5800, 0.40, 0.299), (128, 7200, 0.75, 0.371), (256, 7800, 0.95, 0.402)],
@@ -218,7 +219,7 @@ PREFILLS = [
 ]
 
 
-@pytest.mark.parametrize("row", PREFILLS, ids=lambda row: f"S2:{row.line}-{row.peaks.name[:4]}-{row.weights.name}")
+@check_rows("row", PREFILLS, ids=lambda row: f"S2:{row.line}-{row.peaks.name[:4]}-{row.weights.name}")
 def test_time_to_first_token(row: Prefill) -> None:
     """Nine of the twelve are below what the FLOPs need, all of them 8B and 70B; 267 too, since a prompt alone passes two stages in turn."""
     it = roof(served(row.shape, row.weights, 1.0), row.peaks, row.tensor, row.pipeline)

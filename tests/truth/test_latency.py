@@ -11,6 +11,7 @@ from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.recordings import recording
+from tests.support.rows import check_rows
 from tests.support.servers.driven_exporter import DrivenExporter
 from tests.truth.test_counts import MAIN
 
@@ -66,7 +67,7 @@ def test_median_time_to_first_token_lies_within_a_bucket_of_the_clients(
     assert abs(bucket(window_quantiles[phase]["p50"]) - bucket(client_quantile(phase, 0.5))) <= 1
 
 
-@pytest.mark.parametrize("phase", [phase for phase in MAIN if phase != "errors_aborts"])
+@check_rows("phase", [phase for phase in MAIN if phase != "errors_aborts"], shared=["window_quantiles"])
 def test_the_quantiles_stand_on_every_request_of_the_phase(
     window_quantiles: dict[str, dict[str, float]], phase: str
 ) -> None:

@@ -19,6 +19,7 @@ from tests.support.builders.served_pages import Server, judge
 from tests.support.models.points import Kind, Phase, Point, points
 from tests.support.models.roofs import H100, LLAMA_8B, served
 from tests.support.paths import ROOT, TESTS
+from tests.support.rows import check_rows
 
 PAGE = (ROOT / "docs/internals-limiter.md").read_text(encoding="utf-8")
 PUBLISHED: list[dict[str, Any]] = tomllib.loads((TESTS / "truth/states.toml").read_text(encoding="utf-8"))["server"]
@@ -48,7 +49,7 @@ def as_server(point: Point) -> Server:
     return Server(running=batch, decoded=rate, context=context, prompt=max(1.0, context - 1))
 
 
-@pytest.mark.parametrize("told", PUBLISHED, ids=lambda told: told["server"])
+@check_rows("told", PUBLISHED, ids=lambda told: told["server"])
 def test_published_servers_are_shown_as_what_they_are(told: Mapping[str, str]) -> None:
     point = by_name()[told["server"]]
     assert judge(as_server(point), point.roof).state is Limiter(told["state"])
@@ -121,7 +122,7 @@ def test_a_full_batch() -> None:
     assert state_of(replace(WELL, waiting=5.0, limit=64)) is Limiter.BATCH_LIMIT
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("changes", "role", "state"),
     [
         ({"connector": True}, Role.UNIFIED, Limiter.TRANSFER),

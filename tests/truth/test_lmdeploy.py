@@ -13,6 +13,7 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.render.sentences import why_absent
 from tests.support.builders.recordings import page, recording
+from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
 
 RUN = recording("lmdeploy-0.18.0")
@@ -46,7 +47,7 @@ def quiet() -> dict[int, EngineSnapshot]:
     return found
 
 
-@pytest.mark.parametrize(("first", "last"), STRETCHES)
+@check_rows(("first", "last"), STRETCHES, shared=["quiet"])
 def test_each_stretch_between_quiet_pages_is_exact(quiet: dict[int, EngineSnapshot], first: int, last: int) -> None:
     before, after = quiet[first], quiet[last]
     expected = truth(*STRETCHES[first, last])

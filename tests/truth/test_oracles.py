@@ -45,6 +45,7 @@ from tests.support.models.roofs import (
     served,
     shape,
 )  # fmt: skip
+from tests.support.rows import check_rows
 
 GIB = 2**30
 
@@ -152,7 +153,7 @@ def test_O13_S1_146_70b_at_fp16() -> None:
     assert weight_held_bytes(roof(flat(70e9))) == 140e9
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "rounded", "usd", "told"),
     [("H100 SXM 80GB", 3350, 30_000, 0.112), ("A100 SXM 80GB", 2000, 10_000, 0.200), ("L40S", 864, 8_000, 0.108),
      ("RTX 4090", 1000, 1_600, 0.625)],
@@ -246,7 +247,7 @@ def test_O22_S2_107_to_109_kv_of_a_batch(line: int, form: Geometry, told: tuple[
     assert [batch * one for batch in (1, 32, 128, 256)] == pytest.approx(told)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("line", "batch", "gib"),
     [(146, 1, 0.25), (147, 4, 1), (148, 16, 4), (149, 32, 8), (150, 64, 16), (151, 128, 32), (152, 256, 64)],
 )

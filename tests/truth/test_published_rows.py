@@ -19,6 +19,7 @@ from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.engine_roofline import roofline
 from tests.support.models.rooflines import ROWS, Published, rows
+from tests.support.rows import check_rows
 
 NEAR = 0.02
 NEMOTRON, *_ = rows("22")
@@ -39,12 +40,12 @@ def test_every_exact_row_is_here() -> None:
 # --- bytes and share of the bandwidth -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if not row.table_leaves_out_state], ids=str)
+@check_rows("row", [row for row in ROWS if not row.table_leaves_out_state], ids=str)
 def test_bytes_per_step(row: Published) -> None:
     assert row.step_bytes / 1e9 == pytest.approx(row.told_gb, rel=NEAR)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if not row.table_leaves_out_state], ids=str)
+@check_rows("row", [row for row in ROWS if not row.table_leaves_out_state], ids=str)
 def test_share_of_the_bandwidth_ceiling(row: Published) -> None:
     assert printed(row.bandwidth_share, row.told_mbu), row.bandwidth_share
 
@@ -59,7 +60,7 @@ def test_row_22_leaves_the_recurrent_state_out() -> None:
     assert not printed(NEMOTRON.bandwidth_share, NEMOTRON.told_mbu)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.own_gb_per_second is not None], ids=str)
+@check_rows("row", [row for row in ROWS if row.own_gb_per_second is not None], ids=str)
 def test_bandwidth_that_the_measuring_program_printed(row: Published) -> None:
     """gpt-fast prints its rate times the bytes of parameters and buffers on a GPU, no KV: an account that is not ours."""
     weights = weight_read_bytes(row.roof, 1).expected / row.tensor
@@ -83,7 +84,7 @@ def test_a_context_that_a_row_does_not_state_would_not_move_it(row: Published) -
 # --- share of the FLOP/s ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.told_mfu and not row.table_samples_prompts], ids=str)
+@check_rows("row", [row for row in ROWS if row.told_mfu and not row.table_samples_prompts], ids=str)
 def test_share_of_the_dense_rate(row: Published) -> None:
     assert printed(row.compute_share_of_stated_rate(), row.told_mfu), row.compute_share_of_stated_rate()
 
@@ -94,7 +95,7 @@ def test_row_23_counts_logits_of_prompt_tokens() -> None:
     assert printed(GPT_J_64.compute_share_of_stated_rate(sample_prompts=True), GPT_J_64.told_mfu)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.told_mfu], ids=str)
+@check_rows("row", [row for row in ROWS if row.told_mfu], ids=str)
 def test_attention_at_bf16_is_what_our_share_has_more(row: Published) -> None:
     """The table divides all FLOPs by the stated rate; ours has attention at BF16's. Row 31: 16 and 26 instead of 14 and 22 %."""
     more = row.compute_share - row.compute_share_of_stated_rate()
@@ -105,14 +106,14 @@ def test_attention_at_bf16_is_what_our_share_has_more(row: Published) -> None:
 # --- what limits them ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@check_rows("row", ROWS, ids=str)
 def test_nothing_that_was_measured_lies_above_a_ceiling(row: Published) -> None:
     assert 0 < row.bandwidth_share < 0.75
     assert 0 < row.compute_share < 0.75
     assert row.tokens_per_second < row.ceiling.tokens_per_second
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@check_rows("row", ROWS, ids=str)
 def test_only_the_saturated_rows_decode_beyond_the_ridge(row: Published) -> None:
     assert row.ceiling.bound is (Bound.COMPUTE if row.row in ("26", "27", "28") else Bound.BANDWIDTH)
 
@@ -124,7 +125,7 @@ LIMITERS = {
 }
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("row", "expected"), [(row, state) for state, numbers in LIMITERS.items() for row in rows(*numbers)], ids=str
 )
 def test_limiter(row: Published, expected: Limiter) -> None:
@@ -171,7 +172,7 @@ def minute(row: Published) -> EngineWindow:
     return EngineWindow((at(0.0), at(1.0)), MINUTE)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.prompt], ids=str)
+@check_rows("row", [row for row in ROWS if row.prompt], ids=str)
 def test_a_servers_counters_lead_to_the_same_shares(row: Published) -> None:
     """First tokens come out of prefill, so that 1 in `output` tokens is no decode step; KV that is written counts here."""
     hardware = Hardware(row.roof.peaks, row.roof.parallel, row.tensor)

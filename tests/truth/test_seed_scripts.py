@@ -12,6 +12,7 @@ from llm_serving_exporter.derive.roof import Ceiling, Roof, decode_ceiling
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.weights import ModelFacts
 from tests.support.models.roofs import A100_ROUNDED, H100, L40S, LLAMA_70B, flat, roof
+from tests.support.rows import check_rows
 
 
 def ceiling(it: Roof, batch: float) -> Ceiling:
@@ -55,7 +56,7 @@ def test_S1_181_to_350_script_of_arithmetic_intensity(
     assert [one.tokens_per_second for one in found] == pytest.approx(tokens, abs=0.051)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("terabytes", "price", "gpus", "tokens", "usd", "hourly"),
     [(3.35, 8.00, 2, 1072.0, 4.15, 16.00), (2.00, 3.50, 2, 640.0, 3.04, 7.00), (0.864, 2.20, 4, 553.0, 4.42, 8.80),
      (0.600, 1.50, 8, 768.0, 4.34, 12.00)],

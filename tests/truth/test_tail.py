@@ -12,6 +12,7 @@ from llm_serving_exporter.model.derived import Tail
 from llm_serving_exporter.model.reading import TargetReading
 from tests.support.builders.golden_cases import vllm_says
 from tests.support.builders.recordings import recording
+from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
 from tests.truth.test_counts import MAIN
 
@@ -44,12 +45,12 @@ def tail_of(reading: TargetReading) -> Tail:
     return engine.tail
 
 
-@pytest.mark.parametrize("phase", PHASES)
+@check_rows("phase", PHASES, shared=["found"])
 def test_every_request_is_observed(found: dict[str, TargetReading], phase: str) -> None:
     assert tail_of(found[phase]).observed == len(client_requests(phase))
 
 
-@pytest.mark.parametrize("phase", PHASES[1:])
+@check_rows("phase", PHASES[1:], shared=["found"])
 def test_the_clients_longest_1_percent_hold_what_the_bounds_say(found: dict[str, TargetReading], phase: str) -> None:
     requests = sorted(client_requests(phase), reverse=True)
     whole, part = divmod(len(requests), 100)
@@ -62,7 +63,7 @@ def test_the_clients_longest_1_percent_hold_what_the_bounds_say(found: dict[str,
     assert share.upper < 0.09
 
 
-@pytest.mark.parametrize("phase", PHASES[1:])
+@check_rows("phase", PHASES[1:], shared=["found"])
 def test_as_many_of_the_clients_p99_fit_as_the_bounds_say(found: dict[str, TargetReading], phase: str) -> None:
     requests = client_requests(phase)
     prompts = sorted(prompt for prompt, _ in requests)

@@ -8,6 +8,7 @@ import pytest
 
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from tests.support.builders.recordings import recording
+from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
 
 RUNS = {name: name.split("-")[2] for name in (
@@ -36,7 +37,7 @@ def truth(name: str) -> Counter[str]:
     return total
 
 
-@pytest.mark.parametrize("name", RUNS)
+@check_rows("name", RUNS)
 def test_the_whole_run_equals_what_the_simulation_did(name: str) -> None:
     engine, expected = last(name), truth(name)
     assert engine.prompt_tokens_total == expected["prompt_tokens"] > 500_000

@@ -29,6 +29,7 @@ from tests.support.builders.configuration import load_text
 from tests.support.builders.recordings import page as recorded_page
 from tests.support.docs_examples import Block, list_blocks
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 from tests.support.servers.replica import Replica
 from tests.support.waiting import PATIENCE_SECONDS
 from tests.unit.test_docs_commands import CHECKERS, OURS, run_ours
@@ -78,7 +79,7 @@ def test_each_example_is_of_a_kind_that_is_tried() -> None:
         assert language == "refused" or any(block.language == language for block in list_blocks(page))
 
 
-@pytest.mark.parametrize("block", of_language("", "text"), ids=str)
+@check_rows("block", of_language("", "text"), ids=str)
 def test_what_is_only_shown_is_no_command(block: Block) -> None:
     words = (OURS, *CHECKERS, *FOREIGN, "pip", "make")
     typed = [line for line in block.text.splitlines() if line.lstrip("$ ").split(" ")[0] in words]
@@ -102,6 +103,7 @@ def make_folder(folder: Path, page: str) -> None:
             (folder / block.title).write_text(block.text)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("page", sorted({block.place.partition(":")[0] for block in of_language("sh", "console")}))
 def test_commands_of_a_page_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -265,7 +267,9 @@ def run_checker(*words: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("block", of_language("yaml"), ids=str)
+@pytest.mark.process
+@pytest.mark.seam("promtool")
+@check_rows("block", of_language("yaml"), ids=str)
 def test_a_file_is_taken_by_whatever_reads_it(block: Block, tmp_path: Path) -> None:
     """A file that is shown because it is refused is tried where its message is."""
     yaml.safe_load(block.text)
@@ -290,7 +294,7 @@ def list_problems(text: str, readers: Any, folder: Path) -> list[str | None]:
     return found
 
 
-@pytest.mark.parametrize("block", of_language("json", "toml", "python"), ids=str)
+@check_rows("block", of_language("json", "toml", "python"), ids=str)
 def test_other_languages_are_parsed(block: Block) -> None:
     readers: dict[str, Callable[[str], object]] = {
         "json": json.loads,
@@ -323,6 +327,7 @@ def has_query(lines: list[str]) -> bool:
     return any(line.strip() and not line.lstrip().startswith("#") for line in lines)
 
 
+@pytest.mark.process
 def test_queries_are_queries(tmp_path: Path) -> None:
     queries = {
         f"q{number}": (str(block), query)

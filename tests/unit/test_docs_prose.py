@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.support.docs_pages import list_entries, strip_examples
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 # words of a sentence; examples, tables and code in a line (a word each) aside
 LONGEST = 30
@@ -35,14 +34,14 @@ def split_sentences(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", READ_IN_A_HURRY, ids=lambda path: path.name)
+@check_rows("path", READ_IN_A_HURRY, ids=lambda path: path.name)
 def test_no_sentence_is_long(path: Path) -> None:
     sentences = split_sentences(path.read_text(encoding="utf-8"))
     assert len(sentences) >= 5
     assert [one for one in sentences if len(one.split()) > LONGEST] == []
 
 
-@pytest.mark.parametrize("name", PICTURED)
+@check_rows("name", PICTURED)
 def test_a_concept_has_one_picture(name: str) -> None:
     assert len(re.findall(r"!\[", (ROOT / "docs" / name).read_text(encoding="utf-8"))) == 1
 

@@ -8,10 +8,9 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
 
-import pytest
-
 from tests.support.docs_pages import DOCS, FENCE, INDEX, list_entries, strip_examples
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 SECTIONS = ["Start", "Concepts", "How-to", "Reference", "Internals"]
 FOLDERS = ("docs", "alerts", "deploy", "exporter", "dashboards")
@@ -62,12 +61,12 @@ def broken_links(path: Path, text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+@check_rows("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_and_anchors_lead_somewhere(path: Path) -> None:
     assert broken_links(path, prose(path)) == []
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "broken"),
     [
         ("[a](no.md)", ["no.md"]),

@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCKS = {path.stem: path for path in sorted((ROOT / "locks").glob("*.txt"))}
@@ -57,7 +58,7 @@ def test_these_are_the_locks() -> None:
     assert set(LOCKS) == {*EXTRAS, "build"}
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@check_rows("lock", LOCKS)
 def test_a_lock_holds_pins_and_hashes_and_nothing_else(lock: str) -> None:
     text = LOCKS[lock].read_text()
     assert "://" not in text
@@ -75,8 +76,8 @@ def test_a_lock_holds_pins_and_hashes_and_nothing_else(lock: str) -> None:
             hashes = 0
 
 
-@pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("lock", EXTRAS)
+@check_rows("python", PYTHONS)
+@check_rows("lock", EXTRAS)
 def test_a_lock_holds_what_the_project_wants_on_each_python(lock: str, python: str) -> None:
     found = pins(lock, python)
     for extra in EXTRAS[lock]:
@@ -93,8 +94,8 @@ def test_the_lock_of_the_build_holds_the_backend_and_what_editables_need() -> No
     assert "editables" in found
 
 
-@pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("lock", ["run", "dev", "image", "build"])
+@check_rows("python", PYTHONS)
+@check_rows("lock", ["run", "dev", "image", "build"])
 def test_what_a_locked_package_needs_is_locked_too(lock: str, python: str) -> None:
     """As far as the packages are installed here: their own metadata says what they need."""
     found, seen = pins(lock, python), 0
@@ -121,7 +122,7 @@ def test_locks_agree_on_versions() -> None:
     assert {name: found for name, found in versions.items() if len(found) > 1} == {}
 
 
-@pytest.mark.parametrize("name", INSTALLERS)
+@check_rows("name", INSTALLERS)
 def test_nothing_is_installed_but_by_hash_or_from_here(name: str) -> None:
     commands = re.sub(r"\\\n\s*", "", (ROOT / name).read_text()).splitlines()
     installs = [

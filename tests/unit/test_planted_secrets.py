@@ -16,6 +16,7 @@ from llm_serving_exporter import logs
 from llm_serving_exporter.cli import _COMMANDS, main
 from llm_serving_exporter.sim.demo import _arguments as demo_arguments
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 PLANTED = "pl4nted"
 URL = f"http://me:{PLANTED}@127.0.0.1:9/x?token={PLANTED}"
@@ -58,7 +59,7 @@ def test_a_word_that_is_no_runbook_is_shown_without_its_password(capsys: Said) -
     assert "***" in said
 
 
-@pytest.mark.parametrize("command", NEEDED)
+@check_rows("command", NEEDED)
 def test_no_flag_shows_a_password(command: str, capsys: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     spoke = 0
@@ -71,8 +72,8 @@ def test_no_flag_shows_a_password(command: str, capsys: Said, tmp_path: Path, mo
     assert spoke > 3, "the flags were not read"
 
 
-@pytest.mark.parametrize("command", sorted(_COMMANDS))
-@pytest.mark.parametrize("words", [[URL], [f"--no-such-flag={URL}"], [f"-{URL}"]])
+@check_rows("command", sorted(_COMMANDS))
+@check_rows("words", [[URL], [f"--no-such-flag={URL}"], [f"-{URL}"]])
 def test_no_word_out_of_place_shows_a_password(command: str, words: list[str], capsys: Said) -> None:
     assert run([command, *NEEDED.get(command, []), *words]) == 2
     said = "".join(capsys.readouterr())
@@ -133,9 +134,7 @@ def test_no_key_of_a_configuration_shows_a_password(capsys: Said, tmp_path: Path
     assert refused > 5
 
 
-@pytest.mark.parametrize(
-    "text", [f"targets: [{URL}", f"a: &x {URL}\nb: *y\n", f"- {URL}\n", f"targets: {{'{URL}': 1}}\n"]
-)
+@check_rows("text", [f"targets: [{URL}", f"a: &x {URL}\nb: *y\n", f"- {URL}\n", f"targets: {{'{URL}': 1}}\n"])
 def test_no_file_that_cannot_be_read_shows_a_password(text: str, capsys: Said, tmp_path: Path) -> None:
     (tmp_path / "exporter.yml").write_text(text)
     assert run(["check-config", "--config.file", str(tmp_path / "exporter.yml")]) == 2

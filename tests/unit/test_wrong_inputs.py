@@ -19,6 +19,7 @@ import yaml
 from llm_serving_exporter import cli
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.daemon.service import Service
+from tests.support.rows import check_rows
 
 FOLDER = Path(__file__).parent / "wrong_inputs"
 ROWS: list[dict[str, Any]] = [row for file in sorted(FOLDER.glob("*.yml")) for row in yaml.safe_load(file.read_text())]
@@ -55,7 +56,7 @@ def test_no_row_is_there_twice() -> None:
     assert [text for text, count in again.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("row", ROWS, ids=_name)
+@check_rows("row", ROWS, ids=_name)
 def test_it_is_said_what_is_wrong_and_where_and_what_to_do(
     row: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

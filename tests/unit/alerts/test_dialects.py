@@ -16,6 +16,7 @@ from llm_serving_alerts.settings_file import default_settings
 from tests.pack import cases_gpu
 from tests.pack.promtool import attach_rules, document
 from tests.pack.rulesets import as_yaml, keep_groups
+from tests.support.rows import check_rows
 from tests.support.servers.server_process import find_program
 
 DELAY = 30.0
@@ -125,7 +126,7 @@ def test_a_delayed_alert_comes_that_much_later_and_rests_on_the_same_samples(tmp
     assert judged.returncode == 0, judged.stdout + judged.stderr
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("expression", "delayed"),
     [
         ("rate(x[5m])", "rate(x[5m] offset 30s)"),

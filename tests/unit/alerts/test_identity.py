@@ -13,6 +13,7 @@ from llm_serving_alerts.rules import AlertRule
 from llm_serving_alerts.settings_file import read_settings
 from llm_serving_exporter.catalogue.spec import PLACE_LABELS
 from tests.support.renamed import find_renamed
+from tests.support.rows import check_rows
 
 EVERYTHING = """
 slo: {itl: {threshold: 100ms}, e2e: {threshold: 40s}}
@@ -56,7 +57,7 @@ def test_no_expression_reads_a_label_that_a_scrape_may_have_renamed(
     assert len(every) > 300
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "expression",
     [
         "max by (target, node) (llm_serving_target_node_info)",
@@ -71,7 +72,7 @@ def test_the_reader_sees_one_that_does(expression: str) -> None:
     assert find_renamed(expression, ("node",)) == ["node"]
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "expression",
     [
         'max by (target, node) (label_replace(llm_serving_target_node_info, "node", "$1", "exported_node", "(.+)"))',

@@ -19,6 +19,7 @@ from llm_serving_alerts.runbook_expressions import complete_runbook
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings, read_settings
 from tests.pack.rulesets import LOADER
+from tests.support.rows import check_rows
 from tests.support.servers.prometheus_server import PrometheusServer
 from tests.support.servers.server_process import find_program
 
@@ -108,7 +109,7 @@ def test_a_rule_keeps_its_expression_and_its_words_apart() -> None:
     assert replace(record, expr="c").explained == "c"
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("expression", "lines"),
     [
         ("a", ["a"]),
@@ -130,9 +131,7 @@ def test_an_operand_a_line_indented_by_depth(expression: str, lines: list[str]) 
     assert lay_out(expression, 22).splitlines() == lines
 
 
-@pytest.mark.parametrize(
-    "expression", ["a b", "(a", "a +", "sum by (a", "a # said of nothing", "f(a # of nothing\n)", "a ? b"]
-)
+@check_rows("expression", ["a b", "(a", "a +", "sum by (a", "a # said of nothing", "f(a # of nothing\n)", "a ? b"])
 def test_what_is_no_promql_is_refused(expression: str) -> None:
     with pytest.raises(ValueError, match=r"PromQL|belongs to nothing|is missing"):
         lay_out(expression)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import re
 
-import pytest
-
 from tests.pack.fleets_node_loss import _CAPACITY, _NODES, _ROLES, N1_LOAD, SUFFICIENT
 from tests.pack.samples import Fleet
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 PAGE = (ROOT / "docs/internals-n1.md").read_text()
 FLEETS = {fleet.model_name: fleet for fleet in (*_NODES, *_CAPACITY, *_ROLES)}
@@ -27,7 +26,7 @@ def total(sums: str) -> float:
     return math.fsum(float(over) / float(under) for over, under in (part.split("/") for part in sums.split(" + ")))
 
 
-@pytest.mark.parametrize(("name", "sums", "value"), ROWS)
+@check_rows(("name", "sums", "value"), ROWS)
 def test_an_example_is_the_tests_and_its_sum_is_right(name: str, sums: str, value: str) -> None:
     assert expected(FLEETS[name], N1_LOAD, resource="phases") == float(value)
     assert round(total(sums), 3) == float(value)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pytest
-
 from llm_serving_alerts.promql_tree import Binary, Call, Leaf, Node, Noted, Unary, parse
 from llm_serving_alerts.render import rule_groups
 from llm_serving_alerts.rules import Record
 from llm_serving_alerts.settings_file import read_settings
+from tests.support.rows import check_rows
 
 _COMPARES = ("==", "!=", ">=", "<=", ">", "<")
 # of functions and aggregations, those whose result has the name that it had
@@ -54,7 +53,7 @@ def find_mixed(node: Node) -> Iterator[tuple[str, set[str]]]:
             yield from find_mixed(node.right)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("expression", "mixed"),
     [
         ("max_over_time((a or on (target) b)[10m:1m])", True),

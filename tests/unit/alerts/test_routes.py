@@ -16,6 +16,7 @@ from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.errors import ConfigError
 from tests.support.builders.alertexamples import EVERYTHING, IDENTITY, example_alerts, settings_of
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 from tests.support.servers.alertmanager import write_config
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -46,7 +47,7 @@ def test_the_committed_files_are_those_of_the_default_settings() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", ["null", "true", "No", "y"])
+@check_rows("name", ["null", "true", "No", "y"])
 def test_a_receiver_may_be_called_what_yaml_takes_for_something_else(tmp_path: Path, name: str) -> None:
     write_config(alertmanager_files(settings_of(f'receivers: {{critical: "{name}"}}\n', tmp_path)), tmp_path)
     assert receivers(tmp_path / "alertmanager.yml", {"severity": "critical"}) == [name]
@@ -99,7 +100,7 @@ def test_each_alert_reaches_the_receiver_of_its_severity_and_no_other(tmp_path: 
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("severity", ["critical", "warning", "info", "none", ""])
+@check_rows("severity", ["critical", "warning", "info", "none", ""])
 def test_the_watchdog_never_reaches_people_whatever_its_severity(severity: str) -> None:
     labels = {"alertname": WATCHDOG, "severity": severity, "check": "exporter"}
     assert receivers(COMMITTED / "alertmanager.yml", labels) == ["dead-man"]

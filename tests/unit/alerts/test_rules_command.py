@@ -12,6 +12,7 @@ from llm_serving_alerts.render import rule_document, rule_files
 from llm_serving_alerts.settings_file import default_settings, defaults_text
 from llm_serving_exporter.cli import main
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 RENDERED = ROOT / "alerts" / "rendered"
 
@@ -127,7 +128,7 @@ def test_a_file_that_is_a_folder_ends_with_1(tmp_path: Path, capsys: pytest.Capt
     )
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("words", "message"),
     [
         (["--label", "release=prom"], "--label and --namespace are of the operator's objects: add --format operator"),

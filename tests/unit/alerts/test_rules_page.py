@@ -23,6 +23,7 @@ from llm_serving_exporter.cli import main
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 from tests.support.waiting import PATIENCE_SECONDS
 
 PAGE = (ROOT / "docs/rules.md").read_text()
@@ -37,7 +38,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("text", SETTINGS, ids=lambda text: text.split(":")[0])
+@check_rows("text", SETTINGS, ids=lambda text: text.split(":")[0])
 def test_the_settings_of_the_page_are_taken(text: str, tmp_path: Path) -> None:
     settings = tmp_path / "my-rules.yml"
     settings.write_text(text)
@@ -49,7 +50,7 @@ def test_every_key_of_the_settings_has_an_example() -> None:
     assert shown == set(yaml.safe_load(defaults_text()))
 
 
-@pytest.mark.parametrize(("text", "printed"), REFUSED)
+@check_rows(("text", "printed"), REFUSED)
 def test_what_is_refused_is_refused_in_these_words(
     text: str, printed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,7 +140,7 @@ def test_links_lead_somewhere() -> None:
                 assert anchor in anchors, link
 
 
-@pytest.mark.parametrize("page", ["rules.md", "n1.md", "internals-n1.md", "alertmanager.md", "drill.md"])
+@check_rows("page", ["rules.md", "n1.md", "internals-n1.md", "alertmanager.md", "drill.md"])
 def test_the_records_and_settings_of_alerts_that_a_page_names_exist(page: str) -> None:
     text = (ROOT / "docs" / page).read_text()
     # some are recorded only where kube-state-metrics knows a workload

@@ -15,6 +15,7 @@ from llm_serving_alerts.promql import Dialect
 from llm_serving_alerts.runbook_queries import link_queries, read_queries
 from llm_serving_alerts.settings_file import default_settings, read_settings
 from tests.pack.rulesets import as_yaml
+from tests.support.rows import check_rows
 from tests.support.servers.server_process import program
 
 BASE = "https://prometheus.example.com/graph?{queries}"
@@ -60,7 +61,7 @@ def test_every_query_of_the_runbook_is_in_the_link_with_the_alerts_labels(tmp_pa
     assert queries == asked
 
 
-@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+@check_rows("alert", ALERTS, ids=lambda alert: alert.name)
 def test_each_runbook_has_queries_that_its_alert_can_fill_in(alert: object) -> None:
     name, identity = alert.name, alert.identity  # type: ignore[attr-defined]
     queries = read_queries(f"LLMServing{name}")

@@ -32,6 +32,7 @@ from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import Kind
 from llm_serving_exporter.config.options import OPTIONS
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 FOLDER = ROOT / "alerts/llm_serving_alerts/runbooks"
 INDEX = FOLDER / "README.md"
@@ -99,7 +100,7 @@ def test_every_alert_has_one_runbook_and_every_runbook_an_alert() -> None:
     assert [path.name for path in RUNBOOKS] == sorted(runbook(alert).name for alert in ALERTS)
 
 
-@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
+@check_rows("path", RUNBOOKS, ids=lambda path: path.stem)
 def test_a_runbook_has_its_headings_in_order(path: Path) -> None:
     text = path.read_text()
     assert text.startswith(f"# {path.stem}\n")
@@ -124,7 +125,7 @@ def test_promtool_takes_every_query(tmp_path: Path) -> None:
     assert f"SUCCESS: {len(rules)} rules found" in checked.stdout
 
 
-@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
+@check_rows("path", RUNBOOKS, ids=lambda path: path.stem)
 def test_a_runbook_queries_series_that_exist_by_labels_that_they_have(path: Path) -> None:
     found = queries(path)
     assert 1 <= len(found) <= 6
@@ -149,7 +150,7 @@ OF_EVERYTHING = (
 )
 
 
-@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+@check_rows("alert", ALERTS, ids=lambda alert: alert.name)
 def test_a_query_asks_for_what_the_alert_is_about_and_not_for_the_whole_fleet(alert: Alert) -> None:
     if {"model_name", "target", "gpu"} & set(alert.identity):
         fleet = [
@@ -158,7 +159,7 @@ def test_a_query_asks_for_what_the_alert_is_about_and_not_for_the_whole_fleet(al
         assert [query for query in fleet if query not in OF_EVERYTHING] == []
 
 
-@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
+@check_rows("path", RUNBOOKS, ids=lambda path: path.stem)
 def test_no_query_joins_two_series_by_or(path: Path) -> None:
     """Of two series with the same labels `or` shows the first alone, whatever their names."""
     assert not [query for query in queries(path) if re.search(r"\bor\b", query)]
@@ -170,7 +171,7 @@ def test_the_reader_of_queries_finds_names_wherever_they_stand() -> None:
     assert list(selectors(query)) == expected
 
 
-@pytest.mark.parametrize("path", [*RUNBOOKS, INDEX], ids=lambda path: path.stem)
+@check_rows("path", [*RUNBOOKS, INDEX], ids=lambda path: path.stem)
 def test_settings_that_are_named_exist(path: Path) -> None:
     for key in re.findall(r"`((?:alerts|slo|burn|baseline|node_loss|drill)\.[\w.]+)`", path.read_text()):
         node: Any = SETTINGS
@@ -180,13 +181,13 @@ def test_settings_that_are_named_exist(path: Path) -> None:
             node = node[part]
 
 
-@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+@check_rows("alert", ALERTS, ids=lambda alert: alert.name)
 def test_a_runbook_names_each_setting_of_its_alert(alert: Alert) -> None:
     text = runbook(alert).read_text()
     assert [name for name in alert.values if f"`alerts.{alert.name}.{name}`" not in text] == []
 
 
-@pytest.mark.parametrize("path", [*RUNBOOKS, INDEX], ids=lambda path: path.stem)
+@check_rows("path", [*RUNBOOKS, INDEX], ids=lambda path: path.stem)
 def test_relative_links_lead_somewhere(path: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text())
     assert [link for link in links if "://" not in link and not (path.parent / link).is_file()] == []
@@ -220,7 +221,7 @@ def flags(command: str) -> frozenset[str]:
     return frozenset(re.findall(r"--[a-z.-]+", said.getvalue()))
 
 
-@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
+@check_rows("path", RUNBOOKS, ids=lambda path: path.stem)
 def test_flags_and_commands_that_are_named_exist(path: Path) -> None:
     ours = {option.flag for option in OPTIONS}
     for span in re.findall(r"`([^`\n]+)`", path.read_text()):

@@ -19,6 +19,7 @@ from llm_serving_exporter.catalogue.serving import HISTOGRAMS
 from llm_serving_exporter.catalogue.spec import PREFIX
 from tests.simweek.build import queries, week_settings
 from tests.support.builders.panelqueries import filled
+from tests.support.rows import check_rows
 from tests.support.selectors import Selector, find_unmatched, read_selectors
 
 _NO_FAULT = "every golden target takes connections; tests/unit/expose/test_faults.py reads it"
@@ -88,7 +89,7 @@ def test_every_exception_is_asked_for_and_on_no_page() -> None:
     assert {str(one) for one in find_unmatched(ALL)} == NOT_ON_A_PAGE.keys()
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("expression", "found"),
     [
         # as rules once asked for it, when the reason stood on the counter

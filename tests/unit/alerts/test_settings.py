@@ -24,6 +24,7 @@ from llm_serving_alerts.rules import AlertRule, Severity
 from llm_serving_alerts.settings import BurnWindow, Objective, Settings
 from llm_serving_alerts.settings_file import FORMER, default_settings, defaults_text, read_settings
 from llm_serving_exporter.errors import ConfigError
+from tests.support.rows import check_rows
 
 SHARED = "List what all replicas of a workload share, such as cluster, namespace or team."
 BURN = "Write for example {long: 1h, short: 5m, factor: 14.4}."
@@ -110,14 +111,12 @@ def test_the_packaged_file_used_as_settings_changes_nothing(tmp_path: Path) -> N
     assert read(tmp_path, defaults_text()) == default_settings()
 
 
-@pytest.mark.parametrize(
-    "text", ["", "# nothing yet\n", "alerts:\n", "alerts: {PreemptionStorm: }\n", "slo:\n  ttft:\n"]
-)
+@check_rows("text", ["", "# nothing yet\n", "alerts:\n", "alerts: {PreemptionStorm: }\n", "slo:\n  ttft:\n"])
 def test_what_is_left_out_has_its_default(tmp_path: Path, text: str) -> None:
     assert read(tmp_path, text) == default_settings()
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "external", "own"),
     [
         ("", (), ()),
@@ -155,7 +154,7 @@ retired:
 # --- what is refused --------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "message"),
     [
         # keys
@@ -350,7 +349,7 @@ def test_only_the_runtimes_that_are_served_are_asked_for_their_edges(tmp_path: P
 # --- what settings do -------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["off", "OFF", "false", "no"])
+@check_rows("text", ["off", "OFF", "false", "no"])
 def test_an_alert_that_is_off_has_no_rule_and_the_others_stay(tmp_path: Path, text: str) -> None:
     before = {rule["alert"] for rule in alerts(default_settings())}
     after = {rule["alert"] for rule in alerts(read(tmp_path, f"alerts: {{PreemptionStorm: {text}}}"))}
@@ -412,7 +411,7 @@ def test_a_cap_that_makes_one_severity_of_two_conditions_keeps_both(tmp_path: Pa
     assert all(f"ratio_increase{window}" in rule["expr"] for window in ("1h", "6h", "1d", "3d"))
 
 
-@pytest.mark.parametrize("name", sorted(FORMER))
+@check_rows("name", sorted(FORMER))
 def test_an_alert_of_an_earlier_version_is_refused_with_what_it_has_become(tmp_path: Path, name: str) -> None:
     (said,) = problems(tmp_path, f"alerts: {{{name}: off}}")
     assert said == f"alerts.{name}: there is no such alert any more. {FORMER[name]}"
@@ -485,10 +484,8 @@ def test_no_alert_points_to_where_nothing_is_by_default() -> None:
     assert "://" not in re.sub(r"^ *#.*$", "", rendered, flags=re.MULTILINE)
 
 
-@pytest.mark.parametrize("key", ["runbook_url", "dashboard_url", "queries_url"])
-@pytest.mark.parametrize(
-    "value", ["wiki", "/d/{uid}", "www.example.com/{alert}", "ftp://x/{queries}", "javascript:alert(1)"]
-)
+@check_rows("key", ["runbook_url", "dashboard_url", "queries_url"])
+@check_rows("value", ["wiki", "/d/{uid}", "www.example.com/{alert}", "ftp://x/{queries}", "javascript:alert(1)"])
 def test_a_link_that_is_no_url_is_refused(key: str, value: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=rf"rules.yml: {key}: .* is no URL. Begin it with https:// or http://"):
         read(tmp_path, f"{key}: '{value}'\n")

@@ -13,24 +13,25 @@ from llm_serving_exporter.catalogue.serving import FIELD_BOUNDS
 from llm_serving_exporter.catalogue.spec import Kind, Unit
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import EngineSnapshot
+from tests.support.rows import check_rows
 
 SHARE = Bounds(0.0, 1.01, 1.0)
 # of seconds
 LATENCY = Bounds(0.0, 100.0)
 
 
-@pytest.mark.parametrize("value", [0.0, -0.0, 5e-324, 0.5, 1, True, 1.01])
+@check_rows("value", [0.0, -0.0, 5e-324, 0.5, 1, True, 1.01])
 def test_what_can_be_is_admitted(value: float) -> None:
     assert SHARE.admits(value)
     assert SHARE.suspects(value) == (value > 1)
 
 
-@pytest.mark.parametrize("value", [nan, inf, -inf, 1e308, 1e15, -1.0, -5e-324, 1.0100001, 10**400])
+@check_rows("value", [nan, inf, -inf, 1e308, 1e15, -1.0, -5e-324, 1.0100001, 10**400])
 def test_what_cannot_be_is_not(value: float) -> None:
     assert not SHARE.admits(value)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "found",
     [
         Histogram((1.0, 2.0), (1.0, 3.0), 4.0, 9.0),
@@ -45,7 +46,7 @@ def test_a_histogram_that_can_be_is_admitted(found: Histogram) -> None:
     assert LATENCY.admits_histogram(found)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "found",
     [
         Histogram((1.0, 2.0), (3.0, 1.0), 4.0, 9.0),
@@ -65,9 +66,7 @@ def test_a_histogram_that_cannot_be_is_not(found: Histogram) -> None:
     assert not LATENCY.admits_histogram(found)
 
 
-@pytest.mark.parametrize(
-    "range_", [(1.0, 0.0, None), (0.0, inf, None), (nan, 1.0, None), (0.0, 1.0, 2.0), (0.0, 1.0, -1.0)]
-)
+@check_rows("range_", [(1.0, 0.0, None), (0.0, inf, None), (nan, 1.0, None), (0.0, 1.0, 2.0), (0.0, 1.0, -1.0)])
 def test_what_is_no_range_is_refused(range_: tuple[float, float, float | None]) -> None:
     with pytest.raises(ValueError, match="is no range"):
         Bounds(*range_)

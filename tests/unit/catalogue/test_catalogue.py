@@ -12,6 +12,7 @@ from llm_serving_exporter.catalogue import BY_NAME, METRICS
 from llm_serving_exporter.catalogue.spec import Group, Kind, Metric, Unit
 from llm_serving_exporter.docgen.generate import FILES, main
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 
 def test_names_are_unique() -> None:
@@ -20,7 +21,7 @@ def test_names_are_unique() -> None:
     assert len(set(helps)) == len(helps)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("change", "fault"),
     [
         ({"name": "Bad:name_total"}, "lower-case words"),

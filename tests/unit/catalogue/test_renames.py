@@ -25,6 +25,7 @@ from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.otlp.reading import read_family
 from llm_serving_exporter.otlp.units import find_unit
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 LABELS = SharedLabels({"target": "a", "model_name": "llm_serving_kv_blocks_ratio", "engine": "0", "role": "unified"})
 GAUGE = replace(derived.PREFIX_CACHE_HIT_RATIO, formerly=Formerly("prefix_hit_ratio", "0.2"))
@@ -137,7 +138,7 @@ def test_a_renamed_record_is_recorded_under_both_names_the_old_one_after_it() ->
     assert replace(group, interval_seconds=60.0).rules == group.rules
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("version", "over"),
     [("0.1.9", False), ("0.2.0", False), ("0.2.17", False), ("0.3.0rc1", True), ("0.10.0", True), ("1.0.0", True)],
 )

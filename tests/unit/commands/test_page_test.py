@@ -18,6 +18,7 @@ from llm_serving_exporter.clients import webhook
 from llm_serving_exporter.commands.group_wait import find_group_wait
 from llm_serving_exporter.commands.page_test import run
 from llm_serving_exporter.errors import ConfigError, PageError
+from tests.support.rows import check_rows
 from tests.support.servers.alertmanager import Alertmanager, alert, write_config
 from tests.support.servers.faultbehaviours import drip, redirect, silent, status
 from tests.support.servers.faultserver import Behaviour, FaultServer
@@ -247,7 +248,7 @@ def test_every_fault_of_the_arguments_is_told_at_once(tmp_path: Path) -> None:
     assert any("flag --wait" in one and "no unit" in one for one in found)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("words", "fault"),
     [
         ((), "neither --routing-key-file nor --alertmanager.url is given"),
@@ -267,6 +268,7 @@ def test_every_fault_of_the_arguments_is_told_at_once(tmp_path: Path) -> None:
         (("--routing-key-file", "KEY", "--wait", "2d"), '"2d" is too long. Write 1d or less'),
         (("--routing-key-file", "KEY", "--wait", "0"), "is not longer than 0"),
     ],
+    shared=["key_file"],
 )
 def test_arguments_that_cannot_work_are_refused(key_file: str, words: tuple[str, ...], fault: str) -> None:
     (found,) = refusals(*(key_file if word == "KEY" else word for word in words))
@@ -317,7 +319,7 @@ def test_an_alert_that_would_be_over_before_its_group_is_told_lasts_longer(
     )
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("configuration", "seconds"),
     [
         ("route: {receiver: pages}", 30.0),

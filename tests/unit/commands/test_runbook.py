@@ -13,6 +13,7 @@ from llm_serving_alerts.rules import AlertRule
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.cli import main
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 FOLDER = ROOT / "alerts/llm_serving_alerts/runbooks"
 COMMANDS = sorted(
@@ -21,7 +22,7 @@ COMMANDS = sorted(
 Said = pytest.CaptureFixture[str]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.split()[-1])
+@check_rows("command", COMMANDS, ids=lambda command: command.split()[-1])
 def test_the_command_of_an_alert_prints_its_runbook(command: str, capsys: Said) -> None:
     program, *words = shlex.split(command)
     assert program == "llm-serving-exporter"
@@ -37,7 +38,7 @@ def test_without_a_name_it_lists_them_all(capsys: Said) -> None:
     assert stalled.endswith("critical          an engine has requests and does nothing")
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("word", "fix"),
     [
         ("KVSaturatd", "Did you mean LLMServingKVSaturated?"),

@@ -8,6 +8,7 @@ import pytest
 
 from llm_serving_exporter.errors import ConfigError
 from tests.support.builders.configuration import load_flags
+from tests.support.rows import check_rows
 
 FOLDER = Path(__file__).parent / "bad"
 FILES = sorted(FOLDER.glob("*.yml"))
@@ -17,7 +18,7 @@ def test_there_are_broken_files() -> None:
     assert len(FILES) > 100
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@check_rows("path", FILES, ids=lambda path: path.stem)
 def test_every_problem_is_reported_with_its_place_and_what_to_do(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(FOLDER)
     expected = [
@@ -31,7 +32,7 @@ def test_every_problem_is_reported_with_its_place_and_what_to_do(path: Path, mon
     assert expected
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@check_rows("path", FILES, ids=lambda path: path.stem)
 def test_no_message_shows_a_secret(path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_flags("--config.file", str(path), environ={"HOME": "/"})

@@ -18,6 +18,7 @@ from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.schema.keys import Key
 from tests.support.builders.configuration import load_flags, load_text
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 PAGE = (ROOT / "docs/configuration.md").read_text()
 EXAMPLE = ROOT / "deploy/llm-serving-exporter.example.yml"
@@ -42,7 +43,7 @@ def test_a_page_without_a_mark_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
         configuration_md()
 
 
-@pytest.mark.parametrize("key", [*OPTIONS, *TARGET_KEYS.values()], ids=lambda key: key.name)
+@check_rows("key", [*OPTIONS, *TARGET_KEYS.values()], ids=lambda key: key.name)
 def test_every_key_says_what_it_means(key: Key) -> None:
     assert re.match(r".{10,}[.]$", key.help)
 

@@ -18,6 +18,7 @@ from llm_serving_exporter.model.weights import Precision
 from llm_serving_exporter.targets.host import TargetHost
 from tests.support.builders.configuration import load_text, problems_of
 from tests.support.models.gpucatalogue import CATALOGUE, device, instance
+from tests.support.rows import check_rows
 
 BF16, FP8, INT8, FP4 = Precision.BF16, Precision.FP8, Precision.INT8, Precision.FP4
 # the whole of it
@@ -47,7 +48,7 @@ def test_everything_that_can_be_said_of_a_card(tmp_path: Path) -> None:
     assert config.config_hash != load_text(tmp_path, ACME.replace("1.8", "1.9") + ONE % "Acme X1").config_hash
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("written", "bytes_per_second"),
     [("3.35TB/s", 3.35e12), ("3350GB/s", 3.35e12), ("3350 gb/s", 3.35e12), ("512GiB/s", 512 * 2**30), ("68GB/s", 68e9)],
 )
@@ -58,7 +59,7 @@ def test_bandwidths(tmp_path: Path, written: str, bytes_per_second: float) -> No
     assert spec.flops == {}
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("described", "told"),
     [
         ("bandwidth: 3.35", 'bandwidth: "3.35" has no unit. Write 3.35TB/s.'),

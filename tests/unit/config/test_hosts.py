@@ -6,13 +6,14 @@ import pytest
 
 from llm_serving_exporter.config.hosts import HOST_PATTERN, AllowedHosts
 from llm_serving_exporter.schema.problems import InvalidValueError
+from tests.support.rows import check_rows
 
 
 def allows(*patterns: str, host: str) -> bool:
     return AllowedHosts(HOST_PATTERN.parse(pattern) for pattern in patterns).allow(host)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("pattern", "host", "expected"),
     [
         ("gpu-1.example.com", "gpu-1.example.com", True),
@@ -48,12 +49,12 @@ def test_names_and_networks(pattern: str, host: str, expected: bool) -> None:
     assert allows(pattern, host=host) is expected
 
 
-@pytest.mark.parametrize("host", ["a.example.com", "10.0.0.7", "8.8.8.8", "fd00::7", "2001:db8::1"])
+@check_rows("host", ["a.example.com", "10.0.0.7", "8.8.8.8", "fd00::7", "2001:db8::1"])
 def test_a_star_allows_any_server(host: str) -> None:
     assert allows("*", host=host)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "host",
     [
         "localhost", "LOCALHOST.", "a.localhost", "127.0.0.1", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "::1", "::ffff:127.0.0.1",
@@ -70,7 +71,7 @@ def test_what_is_special_is_allowed_where_it_is_named() -> None:
     assert allows("169.254.0.0/16", host="169.254.1.1")
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("pattern", "expected"),
     [
         ("10.0.0.7/8", '"10.0.0.7/8" is neither an address nor a network. Write 10.0.0.0/8.'),

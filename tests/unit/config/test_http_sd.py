@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from llm_serving_exporter.config.credentials import drop_credentials, has_credentials, sends_secret
 from llm_serving_exporter.config.discovery import READERS
 from llm_serving_exporter.config.discovery_types import DiscoverySection, FileDiscovery, HttpDiscovery
@@ -13,6 +11,7 @@ from llm_serving_exporter.config.file import DISCOVERY_KEYS
 from llm_serving_exporter.discovery.sections import MAKERS
 from llm_serving_exporter.model.target import HttpSettings, Secret
 from tests.support.builders.configuration import load_text, problems_of
+from tests.support.rows import check_rows
 
 LEAST = "http_sd: [{url: 'https://inventory.example.com/targets', hosts: [10.0.0.0/8]}]\n"
 
@@ -70,7 +69,7 @@ http_sd:
 EXAMPLE = "Write {url: https://inventory.example.com/targets, hosts: [10.0.0.0/8]}."
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("entry", "expected"),
     [
         ("{url: 'http://a:1/'}", f"http_sd[0]: hosts is missing. {EXAMPLE}"),
@@ -141,7 +140,7 @@ def test_a_secret_for_the_list_over_http_is_warned_about(tmp_path: Path) -> None
     )
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("http", "any_credentials", "in_clear"),
     [
         (HttpSettings(), False, False),

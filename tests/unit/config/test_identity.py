@@ -13,6 +13,7 @@ from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import ExpectedReplicas
 from llm_serving_exporter.schema.context import Host
 from tests.support.builders.configuration import load_text, problems_of
+from tests.support.rows import check_rows
 
 POD = {"POD_NAMESPACE": "prod", "POD_NAME": "chat-0", "POD_UID": "uid-1", "CONTAINER_NAME": "vllm", "NODE_NAME": "n1"}
 
@@ -70,7 +71,7 @@ def test_a_pods_variables_are_checked(tmp_path: Path) -> None:
 REFUSED = {*LABELS, *IDENTITY_LABELS, "le", "quantile", "job", "instance", "__a", "exported_team", "1a", "a-b", ""}
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
+@check_rows("name", sorted(REFUSED))
 def test_a_label_that_would_be_taken_for_another_is_refused(tmp_path: Path, name: str) -> None:
     refusal = refuse_label_name(name)
     assert refusal is not None
@@ -78,7 +79,7 @@ def test_a_label_that_would_be_taken_for_another_is_refused(tmp_path: Path, name
     assert " ".join(refusal[:1]) in problem
 
 
-@pytest.mark.parametrize("name", ["team", "cluster", "Team_2", "_x"])
+@check_rows("name", ["team", "cluster", "Team_2", "_x"])
 def test_any_other_label_is_a_targets_own(tmp_path: Path, name: str) -> None:
     (target,) = load_text(tmp_path, f"targets: [{{url: 'http://a:1', labels: {{{name}: x}}}}]\n").targets
     assert target.identity.labels == ((name, "x"),)
@@ -99,7 +100,7 @@ def test_target_labels_name_identity_labels_and_own_ones(tmp_path: Path) -> None
     assert load_text(tmp_path, text).target_labels == ("namespace", "node", "workload", "team")
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("names", "fault"),
     [
         ("[model_name]", 'target_labels[0]: "model_name" is on series of the exporter anyway. Remove it.'),

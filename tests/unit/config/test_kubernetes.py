@@ -9,6 +9,7 @@ import pytest
 from llm_serving_exporter.config import kubernetes as kubernetes_module
 from llm_serving_exporter.config.discovery_types import KubernetesDiscovery
 from tests.support.builders.configuration import load_text, problems_of
+from tests.support.rows import check_rows
 
 POD = {"NODE_NAME": "gpu-node-3", "POD_NAMESPACE": "monitoring"}
 
@@ -50,7 +51,7 @@ def test_the_own_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert read(tmp_path, "{namespaces: own}", {}).namespaces == ("other",)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "message"),
     [
         ("{namespaces: own}", "namespaces: the exporter's own namespace is not known. Set the environment variable POD_NAMESPACE "),

@@ -16,6 +16,7 @@ from llm_serving_exporter.model.target import ExpectedReplicas, Role, Secret, Ta
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.configuration import load_flags, load_text, problems_of, problems_of_flags
 from tests.support.builders.recordings import page
+from tests.support.rows import check_rows
 
 
 def target_of(folder: Path, *lines: str, environ: dict[str, str] | None = None) -> Target:
@@ -78,7 +79,7 @@ def test_a_target_may_be_just_a_url(tmp_path: Path) -> None:
     assert [(target.name, target.metrics_path) for target in config.targets] == [("a:1", None), ("b:2", "/m")]
 
 
-@pytest.mark.parametrize(("interval", "timeout"), [("5s", 4.0), ("1s", 0.8), ("12s", 9.6), ("15s", 10.0), ("1m", 10.0)])
+@check_rows(("interval", "timeout"), [("5s", 4.0), ("1s", 0.8), ("12s", 9.6), ("15s", 10.0), ("1m", 10.0)])
 def test_default_timeout_is_80_percent_of_the_interval_and_at_most_10_seconds(
     tmp_path: Path, interval: str, timeout: float
 ) -> None:
@@ -130,9 +131,7 @@ def test_the_node_of_a_remote_target_is_unknown_unless_it_is_given(tmp_path: Pat
     assert target_of(tmp_path, "node: gpu-1").nodes == ("gpu-1",)
 
 
-@pytest.mark.parametrize(
-    ("text", "gpus"), [("none", ()), ("[]", ()), ("['0', 1]", (0, 1)), ("[MIG-00000001]", ("MIG-00000001",))]
-)
+@check_rows(("text", "gpus"), [("none", ()), ("[]", ()), ("['0', 1]", (0, 1)), ("[MIG-00000001]", ("MIG-00000001",))])
 def test_gpus(tmp_path: Path, text: str, gpus: tuple[str | int, ...]) -> None:
     assert target_of(tmp_path, f"gpus: {text}").gpus == gpus
 
@@ -331,7 +330,7 @@ def vllm_edges() -> dict[str, tuple[float, ...]]:
     return found
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("slo", "expected"),
     [
         ("", None),
@@ -360,7 +359,7 @@ def test_warnings_about_thresholds_that_the_histogram_cannot_tell_apart(
     assert warnings_of(tmp_path, text, runtimes=runtimes) == ([] if expected is None else [expected])
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("written", "asked"),
     [
         ("/metrics?model=a", "/metrics?model=a&autoload=false"),
@@ -375,7 +374,7 @@ def test_a_metrics_path_with_a_query_never_has_a_model_loaded(tmp_path: Path, wr
     assert target_of(tmp_path, f"metrics_path: {json.dumps(written)}").metrics_path == asked
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "written",
     ["metrics?model=a", "/metrics?", "/metrics?model=a b", "/metrics?a=1#b", "?model=a", "//x?a=1", "/metrics?m=ä"],
 )

@@ -10,6 +10,7 @@ from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.model.model_settings import ModelSettings
 from tests.support.builders.configuration import load_text, problems_of
+from tests.support.rows import check_rows
 
 
 def model(folder: Path, text: str) -> ModelSettings:
@@ -17,7 +18,7 @@ def model(folder: Path, text: str) -> ModelSettings:
     return config.targets[0].model
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "expected"),
     [
         ("Llama-3.1-8B", ModelSettings(name="Llama-3.1-8B")),
@@ -37,7 +38,7 @@ def test_a_block_or_a_text_alone(tmp_path: Path, text: str, expected: ModelSetti
     assert model(tmp_path, text) == expected
 
 
-@pytest.mark.parametrize("text", ["./m", "../m", "{config: m}", "{config: ./m}"])
+@check_rows("text", ["./m", "../m", "{config: m}", "{config: ./m}"])
 def test_relative_paths_are_of_the_file(tmp_path: Path, text: str) -> None:
     found = model(tmp_path, text).config
     assert found is not None

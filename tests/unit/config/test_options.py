@@ -14,6 +14,7 @@ from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.tenants import TenantKind
 from tests.support.builders.configuration import load_flags, load_text, problems_of, problems_of_flags
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 TARGET = ("--target", "http://localhost:8000")
 PREFIX = "LLM_SERVING_EXPORTER_"
@@ -126,9 +127,7 @@ def test_every_option_has_a_sample() -> None:
     assert {option.name for option in OPTIONS} - set(SAMPLES) == {"config.file", "target"}
 
 
-@pytest.mark.parametrize(
-    "option", [option for option in OPTIONS if option.name in SAMPLES], ids=lambda option: option.name
-)
+@check_rows("option", [option for option in OPTIONS if option.name in SAMPLES], ids=lambda option: option.name)
 def test_every_option_works_as_flag_variable_and_key(option: object, tmp_path: Path) -> None:
     text, find, expected = SAMPLES[option.name]
     beside = (*TARGET, *BESIDE.get(option.name, ()))
@@ -141,7 +140,7 @@ def test_every_option_works_as_flag_variable_and_key(option: object, tmp_path: P
         assert find(load_text(tmp_path, content, *beside)) == expected
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("flags", "expected"),
     [
         ((), True),

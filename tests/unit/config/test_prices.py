@@ -15,6 +15,7 @@ from llm_serving_exporter.model.prices import Power, PriceBook, Rate, RateKind, 
 from llm_serving_exporter.schema.problems import Place
 from tests.support.builders.configuration import load_flags
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 EXAMPLE = ROOT / "deploy/prices.example.yml"
 FOLDER = Path(__file__).parent / "bad_prices"
@@ -85,7 +86,7 @@ def test_another_price_is_another_configuration(tmp_path: Path) -> None:
     assert len(hashes) == 2
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yml")), ids=lambda path: path.stem)
+@check_rows("path", sorted(FOLDER.glob("*.yml")), ids=lambda path: path.stem)
 def test_a_mistake_is_told_at_its_place_with_what_to_do(path: Path) -> None:
     expected = [
         line.removeprefix("# expect ") for line in path.read_text().splitlines() if line.startswith("# expect ")
@@ -133,7 +134,7 @@ def test_check_config_ends_with_1_where_the_price_file_cannot_be_used(
     assert main([*words, "--window", "soon"]) == 2
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("flag", "text"),
     [
         ("--cost.method", "guess"),

@@ -24,6 +24,7 @@ from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.schema.context import Host
 from tests.support.builders.configuration import load_text, problems_of
 from tests.support.builders.recordings import page
+from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
 
 ROWS = """
@@ -234,7 +235,7 @@ runtimes:
     assert (table.fingerprints, table.shows, table.missing, table.title) == ((), (), {}, "fork")
 
 
-@pytest.mark.parametrize("name", RUNTIMES)
+@check_rows("name", RUNTIMES)
 def test_any_built_in_table_can_be_started_from(tmp_path: Path, name: str) -> None:
     text = f"targets: [{{url: 'http://a:1', runtime: fork}}]\nruntimes:\n- {{name: fork, based_on: {name}}}\n"
     config = load_text(tmp_path, text)
@@ -278,7 +279,7 @@ def test_the_effective_configuration_and_its_hash_cover_it(tmp_path: Path) -> No
     assert load_text(tmp_path, fork).config_hash == load_text(tmp_path, fork).config_hash
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "expected"),
     [
         (ACME, []),

@@ -9,6 +9,7 @@ import pytest
 from llm_serving_exporter.config.effective import effective
 from llm_serving_exporter.model.shard import Shard, find_shard
 from tests.support.builders.configuration import load_flags, load_text, problems_of, problems_of_flags
+from tests.support.rows import check_rows
 
 TARGET = ("--target", "a:1")
 
@@ -20,7 +21,7 @@ def test_the_second_of_four() -> None:
     assert load_flags(*TARGET, "--shard", "256/256").shard == Shard(256, 256)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("written", "expected"),
     [
         ("0/4", "there is no shard 0 of 4. Shards count from 1: write 1/4 to 4/4."),
@@ -58,7 +59,7 @@ def test_a_pod_beyond_the_last_shard_does_not_start() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["exporter-7d9f8b6c5-x2x4z", "exporter", "-", "exporter-1a", "exporter-12345678901"])
+@check_rows("name", ["exporter-7d9f8b6c5-x2x4z", "exporter", "-", "exporter-1a", "exporter-12345678901"])
 def test_a_pod_without_an_ordinal_does_not_start(name: str) -> None:
     (problem,) = problems_of_flags(*TARGET, "--shard=ordinal/4", environ={"POD_NAME": name})
     assert problem.startswith(f'flag --shard: the pod\'s name "{name}" does not end in an ordinal')

@@ -9,6 +9,7 @@ import pytest
 from llm_serving_exporter.config.types import SloConfig
 from llm_serving_exporter.errors import ConfigError
 from tests.support.builders.configuration import load_flags, load_text, problems_of
+from tests.support.rows import check_rows
 
 RULES = Path(__file__).parent / "rules.yml"
 TARGET = "targets: ['http://a:1']\n"
@@ -93,7 +94,7 @@ def test_the_hash_follows_the_thresholds_wherever_they_stand(tmp_path: Path) -> 
 EXAMPLE = "Write slo: {ttft: {threshold: 2.5s}} into it, or do not give slo.file."
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "problem"),
     [
         (None, "the file does not exist. Check the path."),

@@ -12,6 +12,7 @@ from llm_serving_exporter.derive.price import find_price
 from llm_serving_exporter.model.prices import Price, PriceBook
 from tests.support.builders.configuration import load_flags, problems_of_flags
 from tests.support.builders.recordings import page
+from tests.support.rows import check_rows
 from tests.support.servers.exporter_process import Exporter
 from tests.support.servers.replica import Replica
 
@@ -73,7 +74,7 @@ def test_a_gpu_is_one_of_the_catalogue_or_of_the_file(tmp_path: Path) -> None:
     assert problem.startswith("flag --gpu-model: GPU 'House Card' is not in the catalogue")
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "nan", "two"])
+@check_rows("value", ["0", "-1", "nan", "two"])
 def test_a_price_that_is_none_is_refused(value: str) -> None:
     (problem,) = problems_of_flags(*TWO, f"--gpu-price={value}")
     assert "USD above 0" in problem

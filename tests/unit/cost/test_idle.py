@@ -20,6 +20,7 @@ from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.costmeter import TARGET, TERMS, WORKED, Bench, page, seconds, usd
+from tests.support.rows import check_rows
 
 MINUTES_SECONDS = 600.0
 # ten minutes of seconds are many ticks
@@ -138,20 +139,22 @@ def passes(server: Server, source: BusySource, interval: float, shift: float) ->
     return at
 
 
-@pytest.fixture(params=TRUTHS, ids=lambda truth: f"{truth[0]:g}-batch-{truth[1]}")
-def server(request: pytest.FixtureRequest) -> Server:
-    return Server(*request.param)
+EACH_SERVER = check_rows(
+    "server", [Server(*truth) for truth in TRUTHS], ids=lambda one: f"{one.share:g}-batch-{one.batch}"
+)
 
 
-@pytest.mark.parametrize("interval", INTERVALS)
+@EACH_SERVER
+@check_rows("interval", INTERVALS)
 def test_by_the_engines_count_of_its_devices_time(server: Server, interval: float) -> None:
     found = watch(server, interval, lambda reading: reading)
     assert_near(busy_share(found), server.share)
     assert found.busy_source is BusySource.PAGE
 
 
-@pytest.mark.parametrize("interval", INTERVALS)
-@pytest.mark.parametrize(("source", "apart"), [(BusySource.GPM, 0.7), (BusySource.NVML, 3.0)])
+@EACH_SERVER
+@check_rows("interval", INTERVALS)
+@check_rows(("source", "apart"), [(BusySource.GPM, 0.7), (BusySource.NVML, 3.0)])
 def test_by_what_watches_its_gpus(server: Server, interval: float, source: BusySource, apart: float) -> None:
     gpus = passes(server, source, interval * apart, 0.3 * interval)
     found = watch(server, interval, without_device, gpus)
@@ -159,7 +162,8 @@ def test_by_what_watches_its_gpus(server: Server, interval: float, source: BusyS
     assert found.busy_source is source
 
 
-@pytest.mark.parametrize("interval", INTERVALS)
+@EACH_SERVER
+@check_rows("interval", INTERVALS)
 def test_by_its_latencies_over_the_batch(server: Server, interval: float) -> None:
     found = watch(server, interval, without_device)
     assert_near(busy_share(found), server.share)

@@ -16,6 +16,7 @@ from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import GAP_INTERVALS
 from tests.support.builders.costmeter import TARGET, TERMS, WORKED, Bench, page, seconds, usd
+from tests.support.rows import check_rows
 
 
 def test_time_before_the_first_tick_is_nobodys() -> None:
@@ -31,7 +32,7 @@ def test_a_busy_tick_costs_what_its_gpus_do() -> None:
     assert found.signals[COST] == found.signals[SECONDS] == ""
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("state", "place", "phase"),
     [
         (State.LOADING, "idle", "idle"),
@@ -192,7 +193,7 @@ def test_without_a_price_gpu_seconds_go_on_and_the_cost_says_why(
     assert [found.signals[name] for name in (SECONDS, COST, PER_MILLION, SAVINGS)] == ["", why, why, why]
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("terms", "changes", "why"),
     [
         (TERMS, {"target_gpus": None}, Absence.GPUS_UNKNOWN),

@@ -11,6 +11,7 @@ import yaml
 
 from llm_serving_exporter.cli import main
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 RENDERED = ROOT / "dashboards" / "rendered"
 # what the API server takes: 1 MiB of data a ConfigMap (kubernetes.io/docs/concepts/configuration/configmap)
@@ -63,7 +64,7 @@ def test_a_data_source_for_a_grafana_that_has_none(tmp_path: Path) -> None:
     assert (found["url"], found["jsonData"]["timeInterval"]) == ("http://p:9090", "30s")
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("words", "said"),
     [
         ([], "--output-dir"),

@@ -14,6 +14,7 @@ from llm_serving_dashboards.grafana import render
 from llm_serving_dashboards.grafana.changes import PANEL_CHANGES, QUERY_CHANGES, ROW_CHANGES
 from llm_serving_dashboards.grafana.patch import Changes, apply_changes
 from llm_serving_dashboards.panels import Panel, Unit, Visualization
+from tests.support.rows import check_rows
 
 # of each visualization the class that writes its panels; the base of all where the visualization is ours
 CLASSES = {
@@ -25,7 +26,7 @@ CLASSES = {
     Visualization.HEATMAP: "Panel",
     Visualization.XY_CHART: "Panel",
 }
-VISUALIZATIONS = pytest.mark.parametrize("visualization", list(Visualization))
+VISUALIZATIONS = check_rows("visualization", list(Visualization))
 ABSENT = object()
 
 
@@ -90,7 +91,7 @@ def test_without_grafanalibs_class_a_panel_is_empty(
         assert value_at(panel, "fieldConfig.overrides") is ABSENT
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("visualization", "written"),
     [
         (Visualization.TIME_SERIES, ["fieldConfig.defaults.unit", "fieldConfig.defaults.custom.showPoints", "options.legend.placement"]),

@@ -13,12 +13,13 @@ from llm_serving_dashboards.boards import Dashboard, build_dashboards
 from llm_serving_dashboards.grafana.legends import NOTHING, PREFIX, blank_varying, write_legend
 from tests.support.builders.askedpanels import ask_promtool, write_series
 from tests.support.builders.panelqueries import filled
+from tests.support.rows import check_rows
 
 BOARDS = {made.board.uid: made for made in build_dashboards(default_settings())}
 PHASES = "llm-serving-phases"
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("legend", "identity", "wanted"),
     [
         # a model is all that the legend says: it stays

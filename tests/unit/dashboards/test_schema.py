@@ -14,6 +14,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.boards import build_dashboards
+from tests.support.rows import check_rows
 
 register_default_plugins()
 DOCUMENTS = {made.board.uid: made.document for made in build_dashboards(default_settings())}
@@ -42,12 +43,12 @@ def round_trip(document: dict[str, Any]) -> list[str]:
     return list(lost(document, json.loads(JSONEncoder(sort_keys=True).encode(decoded))))
 
 
-@pytest.mark.parametrize("uid", list(DOCUMENTS))
+@check_rows("uid", list(DOCUMENTS))
 def test_grafanas_model_knows_every_key(uid: str) -> None:
     assert round_trip(DOCUMENTS[uid]) == []
 
 
-@pytest.mark.parametrize("kind", ["timeseries", "stat", "state-timeline", "table", "bargauge", "heatmap", "xychart"])
+@check_rows("kind", ["timeseries", "stat", "state-timeline", "table", "bargauge", "heatmap", "xychart"])
 def test_a_key_that_it_does_not_know_is_seen(kind: str) -> None:
     """Of each kind of panel, so that none is passed through unread."""
     for document in copy.deepcopy(DOCUMENTS).values():

@@ -6,14 +6,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from llm_serving_alerts.settings_file import default_settings, read_settings
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.queries import list_record_labels
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PLACE_LABELS
 from tests.support.renamed import find_renamed
+from tests.support.rows import check_rows
 
 
 def documents(tmp_path: Path, settings: str) -> dict[str, dict[str, Any]]:
@@ -31,7 +30,7 @@ def steps(found: dict[str, Any]) -> list[float | None]:
     return [step["value"] for step in found["fieldConfig"]["defaults"]["thresholds"]["steps"]]
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("settings", "uid", "title", "wanted"),
     [
         (

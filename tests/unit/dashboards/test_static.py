@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
-import pytest
-
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards import exporter
 from llm_serving_dashboards.boards import build_dashboards
@@ -20,9 +18,10 @@ from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX, Kind
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.roofline import Limiter
+from tests.support.rows import check_rows
 
 BOARDS = {made.board.uid: made for made in build_dashboards(default_settings())}
-UIDS = pytest.mark.parametrize("uid", list(BOARDS))
+UIDS = check_rows("uid", list(BOARDS))
 RECORDED = list_record_labels(default_settings())
 DOCUMENTS = {uid: made.document for uid, made in BOARDS.items()}
 # Grafana's own variables: https://grafana.com/docs/grafana/latest/dashboards/variables/add-template-variables/#global-variables

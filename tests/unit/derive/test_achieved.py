@@ -16,6 +16,7 @@ from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.windows import engine, window
 from tests.support.models.roofs import GPT_OSS, H100, LLAMA_8B, flat, roof, served, shape
+from tests.support.rows import check_rows
 
 SAMPLES = (DeviceSample(0.0, 4, gpm_ratio=0.4, dcgm_ratio=0.3), DeviceSample(5.0, 4, gpm_ratio=0.6))
 SOUND = replace(served(LLAMA_8B), estimate_sound=True)
@@ -55,7 +56,7 @@ CHUNKED = shape((AttentionLayers(1, 2, 1, 0, 0, Span.CHUNKED, 8192),))
 MLA = replace(LLAMA_8B, mla=True)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("form", "version", "sound"),
     [
         (LLAMA_8B, None, True),
@@ -91,7 +92,7 @@ def test_measured_is_believed_before_worked_out_and_nothing_above_one() -> None:
 DENSE, SPARSE = roof(served(LLAMA_8B)), roof(flat(1e9, form=shape(experts=8, per_token=2), expert_parameters=1e8))
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("lower", "it", "gpus", "formats", "told"),
     [
         (0.9, DENSE, True, True, Cause.SHARED_PREFIX),

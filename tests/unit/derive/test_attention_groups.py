@@ -34,6 +34,7 @@ from tests.support.models.flagship_models import (
 )
 from tests.support.models.moe_models import Config
 from tests.support.models.roofs import A100, FP8, H100, flat, roof, served, shape
+from tests.support.rows import check_rows
 
 MILLION = 1_000_000
 # fp8_ds_mla: bytes a token and layer that vLLM stores (models/deepseek_v2.py and deepseek_v4/attention.py) over elements
@@ -47,7 +48,7 @@ def sparse(**changes: object) -> Roof:
     return roof(flat(0, FP8, form=shape((replace(SPARSE, **changes),))))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("context", "entries"), [(0, 0.0), (8, 4.0), (20, 10.0), (21, 10.0), (4000, 10.0)])
+@check_rows(("context", "entries"), [(0, 0.0), (8, 4.0), (20, 10.0), (21, 10.0), (4000, 10.0)])
 def test_reads_stop_at_what_is_picked_but_for_the_index(context: int, entries: float) -> None:
     """A third layer takes what the second picked; an entry stands for two tokens; KV at 2 bytes an element."""
     it = sparse()
@@ -64,7 +65,7 @@ def test_an_index_is_scored_at_bf16_where_there_is_no_fp8() -> None:
     assert token_flops(it, 100) == {Precision.BF16: 3 * 12 * 10 + 2 * 5 * 50}
 
 
-@pytest.mark.parametrize(("new", "prefix"), [(1, 0), (40, 0), (100, 0), (40, 25), (3, 200)])
+@check_rows(("new", "prefix"), [(1, 0), (40, 0), (100, 0), (40, 25), (3, 200)])
 def test_a_prompts_token_is_computed_the_cheaper_way(new: int, prefix: int) -> None:
     """Token by token: all entries at 4 FLOPs, or the 10 that are picked at 12; the index scores all."""
     looked = scored = 0.0

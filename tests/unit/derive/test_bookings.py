@@ -22,6 +22,7 @@ from llm_serving_exporter.model.window import Window
 from tests.support.builders.windows import all_of
 from tests.support.models.roofs import H100, LLAMA_8B, roof, served
 from tests.support.quick import keep_quick
+from tests.support.rows import check_rows
 
 MODEL = served(LLAMA_8B)
 ROOF = roof(MODEL)
@@ -194,12 +195,10 @@ def an_hour(clients: int, prompts: tuple[int, int], outputs: tuple[int, int]) ->
     return list(watch(engine, 3600.0)), engine.spent
 
 
-@pytest.mark.parametrize(
-    "latencies", keep_quick([True, False], lambda latencies: latencies), ids=["latencies", "tokens only"]
-)
-@pytest.mark.parametrize("clients", keep_quick([1, 3, 12], lambda clients: clients == 12))
-@pytest.mark.parametrize("late", LATE.values(), ids=LATE.keys())
-@pytest.mark.parametrize(("prompts", "outputs"), LOADS.values(), ids=LOADS.keys())
+@check_rows("latencies", keep_quick([True, False], lambda latencies: latencies), ids=["latencies", "tokens only"])
+@check_rows("clients", keep_quick([1, 3, 12], lambda clients: clients == 12))
+@check_rows("late", LATE.values(), ids=LATE.keys())
+@check_rows(("prompts", "outputs"), LOADS.values(), ids=LOADS.keys())
 def test_busy_time_is_split_as_it_was_spent(
     prompts: tuple[int, int], outputs: tuple[int, int], late: frozenset[str], clients: int, *, latencies: bool
 ) -> None:

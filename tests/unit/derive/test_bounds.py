@@ -24,6 +24,7 @@ from tests.support.models.roofs import (
     served,
     shape,
 )
+from tests.support.rows import check_rows
 
 # bytes of DeepSeek-V3's matrices that every token passes, and of one routed expert in all layers, near enough
 WHOLE, EXPERT, KV = 17e9, 2.5e9, 61 * 576.0
@@ -43,8 +44,8 @@ def step_bytes(
     return dp * (WHOLE if experts else 70e9) + routed + tokens * context * kv * copies
 
 
-@pytest.mark.parametrize("batch", [1, 8, 100, 1000])
-@pytest.mark.parametrize(
+@check_rows("batch", [1, 8, 100, 1000])
+@check_rows(
     ("tp", "pp", "dp", "ep", "dcp", "copies"),
     [
         (8, 1, 1, 1, 1, 8),
@@ -64,7 +65,7 @@ def test_bytes_of_mla_and_experts_in_every_layout(
     assert found.bandwidth_tokens_per_second == pytest.approx(batch * tp * dp * 4.8e12 / told)
 
 
-@pytest.mark.parametrize(("tp", "dp", "dcp", "copies"), [(4, 1, 1, 1), (16, 1, 1, 2), (16, 1, 2, 1), (4, 2, 1, 1)])
+@check_rows(("tp", "dp", "dcp", "copies"), [(4, 1, 1, 1), (16, 1, 1, 2), (16, 1, 2, 1), (4, 2, 1, 1)])
 def test_bytes_of_heads_that_are_kept_several_times(tp: int, dp: int, dcp: int, copies: int) -> None:
     """Dense data parallelism is whole copies; decode context parallelism cuts what ranks beyond the KV heads would keep again."""
     found = replica_ceiling(roof(GQA, H200, tp, data=dp, context=dcp), 64, 4000)
@@ -109,7 +110,7 @@ def test_the_highest_published_peaks_bound_it() -> None:
     assert busy.upper_tokens_per_second == pytest.approx(2 * busy.expected.tokens_per_second)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("bits", "rate"),
     [(16.0, 2250e12), (8.5, 4500e12), (4.5, 9000e12), (5.6, 4500e12)],
     ids=["bf16", "q8_0", "nvfp4", "q5_k"],

@@ -16,6 +16,7 @@ from tests.support.builders.engine_roofline import Outcome, roofline
 from tests.support.builders.windows import all_of, window
 from tests.support.models.roofs import FP8, GPT_OSS, H100, LLAMA_8B, LLAMA_70B, flat, gpu, roof, served, shape
 from tests.support.paths import TESTS
+from tests.support.rows import check_rows
 
 PREFILL, DECODE = (f"phase_ceiling_tokens_per_second_{phase}" for phase in ("prefill", "decode"))
 ONE, FOUR = Hardware(H100, Parallel(), 1.0), Hardware(H100, Parallel(4), 4.0)
@@ -40,7 +41,7 @@ def decoding(batch: float, context: float, capacity: float, **more: Any) -> dict
     return {"decoded": 1000 * batch, "steps": 1000.0, **gauges(context, batch, capacity), **more}
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("limit", "facts"),
     [(None, 6244), (1024.0, 6244), (64.0, 6244), (32.0, 4345)],
     ids=["the KV cache alone", "the KV cache before the limit", "both", "the limit before the KV cache"],
@@ -106,8 +107,8 @@ def test_what_decodes_now_fits_whatever_the_lengths_say() -> None:
 WINDOWED = flat(8e9, form=shape(GPT_OSS))
 
 
-@pytest.mark.parametrize("model", [WINDOWED, LLAMA], ids=["no count of tokens", "not said"])
-@pytest.mark.parametrize(("limit", "most"), [(None, 32), (20.0, 20)])
+@check_rows("model", [WINDOWED, LLAMA], ids=["no count of tokens", "not said"])
+@check_rows(("limit", "most"), [(None, 32), (20.0, 20)])
 def test_without_a_capacity_in_tokens_as_many_fit_as_fill_it_as_those_of_now_do(
     model: ModelFacts, limit: float | None, most: float
 ) -> None:
@@ -150,7 +151,7 @@ def test_speculation_counts_in_tokens_and_its_drafts_in_the_step() -> None:
     assert batched.phase_ceiling["decode"] == batched.decode_ceiling
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("done", "prefill", "decode"),
     [
         ({}, Absence.IDLE, Absence.IDLE),
@@ -192,7 +193,7 @@ def test_an_encoder_has_prefill_only() -> None:
     assert outcome.signals[DECODE] is Absence.NO_DECODE
 
 
-@pytest.mark.parametrize("golden", GOLDENS, ids=lambda path: path.stem)
+@check_rows("golden", GOLDENS, ids=lambda path: path.stem)
 def test_over_recorded_pages_no_rate_is_above_what_the_engine_could_do(golden: Path) -> None:
     """And the largest batch never does less than the batch of now, nor more than in proportion."""
     found: dict[tuple[str, str, str], float] = {

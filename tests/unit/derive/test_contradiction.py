@@ -19,6 +19,7 @@ from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.golden_cases import vllm_says
 from tests.support.builders.recordings import recording
 from tests.support.quick import keep_quick
+from tests.support.rows import check_rows
 from tests.support.servers.replica import Routes, readings
 
 RUN = recording("vllm-0.32")
@@ -52,7 +53,7 @@ def is_suspect(reading: TargetReading) -> bool:
     return suspect
 
 
-@pytest.mark.parametrize("numbers", [LIGHT, SATURATED, PRESSED, DECODING, range(120, 149), range(179, 220)])
+@check_rows("numbers", [LIGHT, SATURATED, PRESSED, DECODING, range(120, 149), range(179, 220)])
 def test_a_gauge_that_is_right_is_never_suspect(numbers: range) -> None:
     assert not any(map(is_suspect, read(numbers)))
 
@@ -125,7 +126,7 @@ def tick(
     return EngineWindow((first, last), seconds)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("sequences", "busy", "more", "live", "speaks"),
     [
         (1.0, 1.0, {}, LIVE, True),
@@ -255,7 +256,7 @@ def test_no_honest_gauge_is_suspect_in_hundreds_of_hours(seed: int) -> None:
             assert weigh_most(iter(found), interval) < SURE / 2
 
 
-@pytest.mark.parametrize("seed", range(4))
+@check_rows("seed", range(4))
 def test_a_gauge_that_lies_all_the_time_is_found_under_a_steady_load(seed: int) -> None:
     rng = random.Random(seed)
     load = closed_loop(rng, 1.0, 8, 0.2, 400)

@@ -21,6 +21,7 @@ from llm_serving_exporter.derive.cost import (
 from llm_serving_exporter.model.cost import Attribution, EngineTotals, GpuState, Method, TickWork
 from llm_serving_exporter.model.prices import Power, Price, Rate, RateKind
 from llm_serving_exporter.model.target import Role
+from tests.support.rows import check_rows
 
 BUSY, IDLE, DOWN, UNKNOWN = GpuState.BUSY, GpuState.IDLE, GpuState.DOWN, GpuState.UNKNOWN
 # 3600 USD an hour: a USD a GPU second
@@ -140,7 +141,7 @@ def test_every_cent_is_in_one_place(ticks: list[Any]) -> None:
 WORK = TickWork(True, {"prefill": 0.2, "decode": 0.6}, prefill_tokens=3000.0, decode_tokens=500.0)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("how", "role", "expected"),
     [
         (Attribution(), Role.UNIFIED, {"prefill": 0.2, "decode": 0.6}),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from llm_serving_exporter.derive.device_ids import count_parts, find_device
 from llm_serving_exporter.model.device import GpuIdentity, MigInstance
 from llm_serving_exporter.model.kubelet import DeviceGrant
+from tests.support.rows import check_rows
 
 
 def uuid(number: int, kind: str = "GPU") -> str:
@@ -32,7 +31,7 @@ GPUS = (
 NVIDIA = "nvidia.com/gpu"
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("resource", "device", "found", "is_part"),
     [
         (NVIDIA, uuid(1), uuid(1), False),
@@ -58,7 +57,7 @@ def test_a_known_form_is_a_gpu(resource: str, device: str, found: str, is_part: 
     assert (one.uuid, one.is_part, one.why) == (found, is_part, "")
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("resource", "device", "why"),
     [
         (NVIDIA, "nvidia7", "/dev/nvidia7 is not visible to NVML here"),
@@ -91,7 +90,7 @@ def test_another_form_is_named_and_not_known(resource: str, device: str, why: st
     assert one.why.isprintable()
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("grant", "named"),
     [
         (DeviceGrant("accelerators.example.com/npu", "npu-3"), "accelerators.example.com/npu npu-3"),
@@ -110,7 +109,7 @@ def test_what_nobody_has_heard_of_may_be_an_accelerator(grant: DeviceGrant, name
     assert one.why.isprintable()
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "grant",
     [
         DeviceGrant("rdma/hca_shared", "mlx5_0"), DeviceGrant("nvidia.com/hostdev", "0000:3b:00.2"),

@@ -12,6 +12,7 @@ from llm_serving_exporter.model.device import GpuAbsence, GpuReading
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.builders import views
+from tests.support.rows import check_rows
 
 FIRST = views.gpu(0, dram_bandwidth_ratio=0.4, memory_used_bytes=10)
 SECOND = views.gpu(1, dram_bandwidth_ratio=0.6, memory_used_bytes=30)
@@ -37,7 +38,7 @@ def test_one_gpu_without_the_reading_leaves_none_for_all() -> None:
     assert found.memory_used_bytes == 40
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("why", "told"),
     [
         (GpuAbsence.NOT_SUPPORTED, Absence.NOT_EXPORTED), (GpuAbsence.NO_PERMISSION, Absence.NO_PERMISSION),

@@ -12,6 +12,7 @@ from llm_serving_exporter.derive.experts import estimate_touched_experts
 from llm_serving_exporter.derive.roof import experts_touched, weight_read_bytes
 from llm_serving_exporter.model.weights import ModelFacts, WeightGroup
 from tests.support.models.roofs import BF16, FP8, MXFP4, flat, roof, shape
+from tests.support.rows import check_rows
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 # C: expected experts by batch, and vLLM's own min(B k, E) at batch 8 and 64
@@ -27,14 +28,14 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("batch", BATCHES)
-@pytest.mark.parametrize(("model", "experts", "per_token"), EXPECTED)
+@check_rows("batch", BATCHES)
+@check_rows(("model", "experts", "per_token"), EXPECTED)
 def test_expected_experts_by_batch(model: str, experts: int, per_token: int, batch: int) -> None:
     told = EXPECTED[model, experts, per_token][0][BATCHES.index(batch)]
     assert estimate_touched_experts(experts, per_token, batch).expected == pytest.approx(told, abs=0.0051)
 
 
-@pytest.mark.parametrize(("model", "experts", "per_token"), EXPECTED)
+@check_rows(("model", "experts", "per_token"), EXPECTED)
 def test_upper_bound_is_what_vllm_assumes(model: str, experts: int, per_token: int) -> None:
     assert (
         estimate_touched_experts(experts, per_token, 8).upper,
@@ -53,7 +54,7 @@ BYTES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("model", BYTES)
+@check_rows("model", BYTES)
 def test_weight_bytes_of_a_step(model: str) -> None:
     """One expert's parameters are (all - active) / (E - k); what is left of the active ones every step reads."""
     total, active, read, experts, per_token, expert_format, rest, told = BYTES[model]

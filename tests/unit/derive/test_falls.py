@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from llm_serving_exporter.derive.falls import (
     are_of_a_restart,
     find_falls,
@@ -16,6 +14,7 @@ from llm_serving_exporter.derive.falls import (
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Snapshot
 from llm_serving_exporter.model.window import Spans, Window
+from tests.support.rows import check_rows
 
 LATENCY = Histogram((1.0, 2.0), (3.0, 5.0), 6.0, 9.0)
 ENGINE = EngineSnapshot(
@@ -39,7 +38,7 @@ def fall(engine: EngineSnapshot) -> set[str]:
     return {field for _, _, field in find_falls(earlier, later, read_counts(earlier), read_counts(later))}
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("after", "fallen"),
     [
         ({"decode_tokens_total": 99.0}, "decode_tokens_total"),
@@ -54,7 +53,7 @@ def test_what_falls_is_found(after: dict[str, object], fallen: str) -> None:
     assert fall(replace(ENGINE, **after)) == {fallen}  # type: ignore[arg-type]  # fields by name
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "after",
     [
         {},

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from llm_serving_exporter.derive.fit import check_fit, least_gpus
 from llm_serving_exporter.model.geometry import AttentionLayers, RecurrentLayers, Span
 from tests.support.models.roofs import BF16, FP8, LLAMA_8B, LLAMA_70B, flat, roof, served, shape
+from tests.support.rows import check_rows
 
 
 def test_llama_8b_on_one_gpu() -> None:
@@ -84,9 +85,7 @@ def test_experts_of_several_engines() -> None:
     assert check_fit(roof(model, sharing=8), 80e9, context_tokens=1).free_kv_bytes == pytest.approx(8 * 62e9)
 
 
-@pytest.mark.parametrize(
-    ("weights", "memory", "told"), [(1.0, 80e9, 1), (80e9, 80e9, 1), (80.1e9, 80e9, 2), (1.0, 0.0, None)]
-)
+@check_rows(("weights", "memory", "told"), [(1.0, 80e9, 1), (80e9, 80e9, 1), (80.1e9, 80e9, 2), (1.0, 0.0, None)])
 def test_least_gpus(weights: float, memory: float, told: int | None) -> None:
     assert least_gpus(weights, memory) == told
 

@@ -31,6 +31,7 @@ from tests.support.models.roofs import (
     served,
     shape,
 )
+from tests.support.rows import check_rows
 
 
 def test_a_decode_token_passes_its_experts_and_the_lm_head_once() -> None:
@@ -55,8 +56,8 @@ def test_mla_decodes_in_the_absorbed_form() -> None:
     assert token_flops(it, 10)[Precision.BF16] / kv_read_bytes(it, 10) == pytest.approx(242, abs=0.5)
 
 
-@pytest.mark.parametrize(("new", "prefix"), [(1, 0), (1, 99), (7, 3), (40, 0), (40, 25), (3, 64)])
-@pytest.mark.parametrize("span", [Span.FULL, Span.SLIDING, Span.CHUNKED])
+@check_rows(("new", "prefix"), [(1, 0), (1, 99), (7, 3), (40, 0), (40, 25), (3, 64)])
+@check_rows("span", [Span.FULL, Span.SLIDING, Span.CHUNKED])
 def test_prefill_sums_the_context_of_each_token(span: Span, new: int, prefix: int) -> None:
     """Against a plain count, token by token; window of 16."""
     window = None if span is Span.FULL else 16

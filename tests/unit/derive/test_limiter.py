@@ -30,6 +30,7 @@ from tests.support.builders.windows import all_of, engine, held, window
 from tests.support.models.rooflines import ROWS, Published, rows
 from tests.support.models.roofs import H100, LLAMA_8B, served
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 PAGE = (ROOT / "docs/internals-limiter.md").read_text()
 WELL = {"busy": 1.0, "requests_waiting": 0.0, "kv_cache_usage": 0.5, "preemptions_per_second": 0.0}
@@ -91,9 +92,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("row", "state"), [(row, state) for state, told in EXPECTED.items() for row in rows(*told)], ids=str
-)
+@check_rows(("row", "state"), [(row, state) for state, told in EXPECTED.items() for row in rows(*told)], ids=str)
 def test_published_replicas(row: Published, state: Limiter) -> None:
     assert decide_limiter(replica(row)) is state
 
@@ -124,7 +123,7 @@ def test_a_saturated_replica_is_bound_by_compute_whatever_queues(row: Published)
     assert decide_limiter({**found, "prefill_busy": 0.6}) is Limiter.COMPUTE
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
+@check_rows("row", ROWS, ids=str)
 def test_the_page_has_each_published_row(row: Published) -> None:
     assert line(row) + "\n" in PAGE
 
@@ -222,7 +221,7 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("found", "state"), TABLE)
+@check_rows(("found", "state"), TABLE)
 def test_the_first_row_that_holds(found: dict[str, float], state: Limiter) -> None:
     assert decide_limiter(found) is state
 
@@ -231,7 +230,7 @@ def test_every_state_is_reached() -> None:
     assert {state for _, state in TABLE} == set(Limiter)
 
 
-@pytest.mark.parametrize(("found", "state"), [(found, state) for found, state in TABLE if found])
+@check_rows(("found", "state"), [(found, state) for found, state in TABLE if found])
 def test_a_state_in_force_keeps_its_place_while_its_thresholds_are_nearly_met(
     found: dict[str, float], state: Limiter
 ) -> None:
@@ -354,7 +353,7 @@ def test_a_change_that_does_not_last_takes_none() -> None:
     assert over_time("BBCCCBCCCB") == "B" * 10
 
 
-@pytest.mark.parametrize("interval", [1.0, 5.0, 15.0, 60.0])
+@check_rows("interval", [1.0, 5.0, 15.0, 60.0])
 def test_candidates_that_alternate_with_the_state_in_force_never_flap(interval: float) -> None:
     assert over_time("BC" * 100, interval) == "B" * 200
 

@@ -12,6 +12,7 @@ from llm_serving_exporter.model.window import EngineWindow
 from llm_serving_exporter.normalise.runtimes.llamacpp import RUNTIME as LLAMACPP
 from tests.support.builders.snapshots import engine_of
 from tests.support.builders.windows import window
+from tests.support.rows import check_rows
 
 
 def of_waiting(one: EngineWindow, **more: object) -> dict[str, float]:
@@ -42,7 +43,7 @@ def test_what_is_not_known_of_a_prompt_that_waits_is_no_evidence() -> None:
     assert "next_prompt_kv" not in of_waiting(window(**{**waits, "requests_waiting": 0.0}), prompt_tokens=8000.0)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("connector", "receives", "state"),
     [
         (1.0, False, Limiter.TRANSFER),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.derive import planning
+from tests.support.rows import check_rows
 
 
 def test_mean_length_of_speculation() -> None:
@@ -19,7 +20,7 @@ def test_mean_length_of_speculation() -> None:
     assert planning.speculated_tokens(0.5, 0) == 1
 
 
-@pytest.mark.parametrize(("acceptance", "drafts"), [(-0.1, 4), (1.1, 4), (math.nan, 4), (0.8, -1)])
+@check_rows(("acceptance", "drafts"), [(-0.1, 4), (1.1, 4), (math.nan, 4), (0.8, -1)])
 def test_speculation_outside_of_its_range(acceptance: float, drafts: int) -> None:
     assert planning.speculated_tokens(acceptance, drafts) is None
 
@@ -36,7 +37,7 @@ def test_no_throughput_has_no_price(tokens: float) -> None:
     assert planning.usd_per_million_tokens(16, tokens) is None
 
 
-@pytest.mark.parametrize(("throughput", "share"), [(0, 0.7), (5000, 0), (-1, 0.7), (5000, math.nan)])
+@check_rows(("throughput", "share"), [(0, 0.7), (5000, 0), (-1, 0.7), (5000, math.nan)])
 def test_replicas_that_do_nothing_are_never_enough(throughput: float, share: float) -> None:
     assert planning.replicas(10, 500, 200, throughput, share) is None
 

@@ -7,6 +7,7 @@ import pytest
 from llm_serving_exporter.derive.price import find_price, purchase_usd_per_gpu_hour
 from llm_serving_exporter.model.prices import Price, PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.snapshot import Absence
+from tests.support.rows import check_rows
 
 RESERVED, SPOT = Rate("reserved", RateKind.RESERVED), Rate("spot", RateKind.SPOT)
 H100 = "H100 SXM 80GB"
@@ -28,9 +29,7 @@ BOOK = book(
 )
 
 
-@pytest.mark.parametrize(
-    ("at", "usd"), [(0.0, 2.5), (999.9, 2.5), (1000.0, 2.0), (1999.0, 2.0), (2000.0, 1.5), (9e9, 1.5)]
-)
+@check_rows(("at", "usd"), [(0.0, 2.5), (999.9, 2.5), (1000.0, 2.0), (1999.0, 2.0), (2000.0, 1.5), (9e9, 1.5)])
 def test_the_latest_statement_that_has_begun_wins(at: float, usd: float) -> None:
     assert find_price(BOOK, "other", ("gpu-9",), H100, at) == Price(usd, RESERVED)
 

@@ -27,6 +27,7 @@ from tests.support.models.roofs import (
     served,
     shape,
 )
+from tests.support.rows import check_rows
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_chunked_layers_store_and_read_at_most_a_chunk() -> None:
     assert kv_read_bytes(it, 1000) == 36 * 2048 * 2 * 1000
 
 
-@pytest.mark.parametrize(("tensor", "copies"), [(1, 1), (4, 1), (8, 1), (16, 2), (32, 4)])
+@check_rows(("tensor", "copies"), [(1, 1), (4, 1), (8, 1), (16, 2), (32, 4)])
 def test_ranks_beyond_the_kv_heads_hold_copies(tensor: int, copies: int) -> None:
     it = roof(served(LLAMA_70B), tensor=tensor)
     assert kv_read_bytes(it, 1000) == copies * 1000 * 327_680

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from llm_serving_exporter.derive.refusals import list_refusals
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.hardware import Parallel
 from tests.support.models.roofs import BF16, DEEPSEEK_V3, FP8, H100, H200, INT4, LLAMA_70B, flat, served, shape
+from tests.support.rows import check_rows
 
 T4 = replace(H100, name="T4", compute_capability=(7, 5))
 LLAMA = replace(served(LLAMA_70B, FP8), context_limit_tokens=131_072)
@@ -26,12 +25,12 @@ PHI_4 = served(
 MLA = flat(1e9, FP8, replace(shape(DEEPSEEK_V3), mla=True))
 
 
-@pytest.mark.parametrize("tensor", [1, 2, 4, 8, 16, 32, 64])
+@check_rows("tensor", [1, 2, 4, 8, 16, 32, 64])
 def test_sixty_four_heads_spread_over_any_power_of_two(tensor: int) -> None:
     assert list_refusals(LLAMA, H100, Parallel(tensor), 4096) == ()
 
 
-@pytest.mark.parametrize("tensor", [3, 6, 7, 128])
+@check_rows("tensor", [3, 6, 7, 128])
 def test_heads_that_do_not_divide(tensor: int) -> None:
     (said,) = list_refusals(LLAMA, H100, Parallel(tensor), 4096)
     assert f"{tensor} does not divide" in said

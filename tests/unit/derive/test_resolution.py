@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from llm_serving_exporter.derive.resolution import is_coarse
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.windows import engine
+from tests.support.rows import check_rows
 
 TOKENS = "prefill_tokens_total"
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("value", "grown", "expected"),
     [
         # six digits print whole numbers below a million in full

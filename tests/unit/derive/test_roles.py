@@ -15,6 +15,7 @@ from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import Window
 from tests.support.builders.windows import MINUTE, engine
 from tests.support.models.roofs import H100, LLAMA_8B, served
+from tests.support.rows import check_rows
 
 MODEL = served(LLAMA_8B)
 PREFILLS = {"phase_ceiling_tokens_per_second_prefill"}
@@ -37,7 +38,7 @@ def derived(role: Role) -> Derived:
     return derive(Window(snapshots), settings, None)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("role", "silent"),
     [
         (Role.UNIFIED, set()),

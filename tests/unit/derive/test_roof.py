@@ -42,9 +42,10 @@ from tests.support.models.roofs import (
     served,
     shape,
 )
+from tests.support.rows import check_rows
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("batch", "microseconds"),
     [(1, 5279), (8, 672), (32, 179), (64, 96), (100, 67), (128, 55), (256, 35)],
 )
@@ -96,7 +97,7 @@ def test_speculation_touches_the_experts_of_its_drafts() -> None:
     assert drafted.step_seconds == more.step_seconds
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("weights", "peaks", "told"),
     [(BF16, H100, 295.3), (FP8, H100, 295.3), (INT8_WEIGHT_ONLY, H100, 147.7), (BF16, A100, 153.0),
      (BF16, H200, 206.1), (BF16, B200, 281.3), (FP8, B200, 281.3), (NVFP4, B200, 316.4),
@@ -223,7 +224,7 @@ def test_an_encoder_does_not_decode() -> None:
     assert [lack.reason for lack in lacks(it)] == [Absence.NO_DECODE]
 
 
-@pytest.mark.parametrize("batch", [0.0, -1.0, math.nan, math.inf])
+@check_rows("batch", [0.0, -1.0, math.nan, math.inf])
 def test_a_batch_that_is_none_has_no_ceiling(batch: float) -> None:
     assert decode_ceiling(roof(served(LLAMA_8B)), batch, 1000) is None
     assert decode_ceiling(roof(served(LLAMA_8B)), 1, 1000, tokens_per_step=batch) is None

@@ -22,6 +22,7 @@ from tests.support.builders.windows import all_of, engine, held, window
 from tests.support.models.hybrid_models import QWEN3_NEXT_80B
 from tests.support.models.moe_models import TABLE
 from tests.support.models.roofs import H100, LLAMA_8B, flat, gpu, served, shape
+from tests.support.rows import check_rows
 
 ONE = Hardware(H100, Parallel(), 1.0)
 LLAMA = served(LLAMA_8B)
@@ -159,7 +160,7 @@ def test_tensor_and_pipeline_gpus_are_all_in_the_ceiling() -> None:
     assert found.decode_ceiling == pytest.approx(64 / ((READ + 32 * 1000 * KV) / (2 * 3.35e12)))
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("hardware", "why"),
     [
         (Hardware(Absence.PEAK_UNKNOWN, Parallel(), 1.0), Absence.PEAK_UNKNOWN),
@@ -198,7 +199,7 @@ def test_without_a_compute_rate_bandwidth_is_known() -> None:
         assert outcome.signals[name] is Absence.PEAK_UNKNOWN
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("done", "why"),
     [
         (EngineWindow((engine(decoded=5, steps=5),), 0.0), Absence.WARMING_UP),

@@ -18,6 +18,7 @@ from llm_serving_exporter.model.snapshot import EngineSnapshot, Quality, Snapsho
 from llm_serving_exporter.model.window import EngineWindow, Window
 from tests.support.builders.windows import engine
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 STEP = 5.0
 SPAN = declared.SPAN_SECONDS
@@ -101,7 +102,7 @@ def test_a_gap_begins_a_new_count() -> None:
     assert measure_standstill(advance_standstill(before, None, page(), 10_000.0), SPAN) is None
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("quality", "says"),
     [
         ({}, True),

@@ -28,6 +28,7 @@ from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import Window
 from tests.support.builders.windows import engine, held, pages
 from tests.support.models.roofs import H100, LLAMA_8B, served
+from tests.support.rows import check_rows
 
 WINDOW = pages(
     (engine(),), (engine(decoded=64_000.0, steps=1000.0, prompts=9.0, prefill=9000.0, **held(1000, 64)),), seconds=60.0
@@ -83,7 +84,7 @@ def test_every_metric_of_an_engine_is_published_by_some_row() -> None:
     assert {series.metric.name for row in ROWS for series in row.series} == declared
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("row", "fault"),
     [
         (kv.HIT_RATIO, "prefix_cache_hit_ratio stands in two rows"),
@@ -174,7 +175,7 @@ def test_a_circle_is_refused() -> None:
         order_figures([second])
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("series", "value", "samples"),
     [
         (Series(names.PREEMPTIONS_PER_SECOND), 0.5, {(): 0.5}),

@@ -20,6 +20,7 @@ from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import HttpSettings, Secret
 from tests.support.builders.dcgmpages import MIXED, PLAIN, T4
+from tests.support.rows import check_rows
 from tests.support.servers import faultbehaviours as fault
 from tests.support.servers.faultserver import Behaviour, FaultServer
 
@@ -66,7 +67,7 @@ def test_a_new_layout_and_another_path() -> None:
         assert [gpu.dram_bandwidth_ratio for gpu in source.read().gpus] == [None, 0.64]
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("behaviour", "stage", "reason"),
     [
         (fault.status(500), Stage.SCRAPE, FailureReason.STATUS),

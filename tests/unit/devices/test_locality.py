@@ -16,9 +16,10 @@ from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.schema.url import parse_url
 from tests.support.builders.configuration import load_flags
 from tests.support.builders.procfolders import Process, write_proc_folder
+from tests.support.rows import check_rows
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("url", "local"),
     [
         ("http://localhost:8000", True), ("http://vllm.localhost:8000", True), ("http://127.0.0.1:8000", True), ("http://127.8.8.8", True),
@@ -36,7 +37,7 @@ def test_loopback_is_local(url: str, local: bool) -> None:
     assert parse_url(url).is_local("web-3") is local
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("own_name", "host", "local"),
     [
         ("gpu-7", "gpu-7", True), ("gpu-7", "GPU-7", True), ("Gpu-7", "gpu-7", True), ("gpu-7", "gpu-7.", True), ("gpu-7", "gpu-70", False),

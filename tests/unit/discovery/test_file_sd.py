@@ -22,6 +22,7 @@ from llm_serving_exporter.schema.context import Host
 from llm_serving_exporter.schema.document import LARGEST_FILE_BYTES
 from tests.support.builders.configuration import load_text, problems_of
 from tests.support.quick import keep_quick
+from tests.support.rows import check_rows
 
 
 def discovery(folder: Path, *patterns: str, defaults: str = "{}") -> FileDiscovery:
@@ -255,7 +256,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), BROKEN)
+@check_rows(("text", "expected"), BROKEN)
 def test_a_broken_file_says_why_and_keeps_its_last_good_targets(tmp_path: Path, text: str, expected: str) -> None:
     setup = discovery(tmp_path)
     path = tmp_path / "sd/a.yml"

@@ -23,6 +23,7 @@ from llm_serving_exporter.model.target import HttpSettings, Role, Secret, Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.schema.context import Host
 from tests.support.quick import keep_quick
+from tests.support.rows import check_rows
 from tests.support.servers import faultbehaviours as answers
 from tests.support.servers.faultserver import Behaviour, FaultServer
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
@@ -162,7 +163,7 @@ FAULTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@check_rows("fault", FAULTS)
 def test_whatever_the_server_does_the_last_good_targets_stay(fault: str) -> None:
     behaviour, expected = FAULTS[fault]
     with serving(behaviour) as (server, section):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.support.builders.pods import FIXTURES, STACKS, Pod, fixture_pods
+from tests.support.rows import check_rows
 
 EVERY = [(stack, pod) for stack in STACKS for pod in fixture_pods(stack)]
 
@@ -15,14 +14,14 @@ def test_each_stack_has_its_pods() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("stack", STACKS)
+@check_rows("stack", STACKS)
 def test_each_file_names_its_source(stack: str) -> None:
     above = (FIXTURES / f"{stack}.yaml").read_text().partition("apiVersion")[0]
     assert "/" in above
     assert " at " in above or "(" in above
 
 
-@pytest.mark.parametrize(("stack", "pod"), EVERY, ids=[pod["metadata"]["name"] for _stack, pod in EVERY])
+@check_rows(("stack", "pod"), EVERY, ids=[pod["metadata"]["name"] for _stack, pod in EVERY])
 def test_each_pod_is_whole(stack: str, pod: Pod) -> None:
     metadata = pod["metadata"]
     (owner,) = metadata["ownerReferences"]

@@ -26,6 +26,7 @@ from llm_serving_exporter.model.target import HttpSettings, Secret, Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.configuration import load_text
 from tests.support.quick import keep_quick
+from tests.support.rows import check_rows
 from tests.support.servers import faultbehaviours as answers
 from tests.support.servers.driven_exporter import HandClock
 from tests.support.servers.faultserver import FaultServer
@@ -240,7 +241,7 @@ def test_what_a_pod_does_is_said_of_its_own_target_alone(monkeypatch: pytest.Mon
     assert "is already taken" in found.problems[0]
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("old", "new"),
     [
         # its node is lost, and what it runs is called ready for ever
@@ -253,8 +254,8 @@ def test_what_a_pod_does_is_said_of_its_own_target_alone(monkeypatch: pytest.Mon
         (PodState(False, 20.0), PodState(True, 10.0, is_ready=True)),
     ],
 )
-@pytest.mark.parametrize("apart", [False, True])
-@pytest.mark.parametrize("turned", [False, True])
+@check_rows("apart", [False, True])
+@check_rows("turned", [False, True])
 def test_an_address_that_two_pods_have_is_that_of_the_one_that_has_it_now(
     old: PodState, new: PodState, apart: bool, turned: bool
 ) -> None:
@@ -370,7 +371,7 @@ def counter_of(name: str, now: float) -> float:
     return (1 + int(name.partition("chat-")[2].partition(":")[0]) % 5) * now
 
 
-@pytest.mark.parametrize(("old", "new"), [(4, 5), (5, 4), (1, 2), (3, 3)])
+@check_rows(("old", "new"), [(4, 5), (5, 4), (1, 2), (3, 3)])
 def test_rates_stay_whole_while_exporters_take_another_number_of_shards(
     monkeypatch: pytest.MonkeyPatch, old: int, new: int
 ) -> None:

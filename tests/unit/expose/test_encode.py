@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from llm_serving_exporter.expose.encode import encode, write_openmetrics, write_text
+from tests.support.rows import check_rows
 from tests.unit.test_golden import CASES, GOLDEN
 
 # what Prometheus 2.42 and 3 send, curl, and a client that wants a quoted form of names
@@ -35,7 +36,7 @@ class Fixed(Collector):
         return self.families
 
 
-@pytest.mark.parametrize("name", CASES)
+@check_rows("name", CASES)
 def test_every_golden_page_is_what_the_library_writes(name: str) -> None:
     families = list(text_string_to_metric_families((GOLDEN / f"{name}.prom").read_text()))
     for family in families:  # the parser keeps a counter's name with its suffix off, and an info's as a gauge's
@@ -60,7 +61,7 @@ def test_any_text_and_any_number(documentation: str, labels: dict[str, str], val
     assert write_openmetrics(together.collect()) == their_openmetrics(together)
 
 
-@pytest.mark.parametrize("accept", ACCEPTS)
+@check_rows("accept", ACCEPTS)
 def test_what_is_asked_for_is_what_the_library_would_send(accept: str) -> None:
     registry = CollectorRegistry()
     registry.register(Fixed(GaugeMetricFamily("g", "a gauge", 1.5)))
@@ -68,7 +69,7 @@ def test_what_is_asked_for_is_what_the_library_would_send(accept: str) -> None:
     assert encode(registry, accept) == (theirs(registry), content_type)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("accept", "is_openmetrics"),
     [
         ("application/openmetrics-text;version=1.0.0;q=0, text/plain", False),

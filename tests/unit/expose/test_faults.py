@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from llm_serving_exporter.config.mode import choose_mode
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.expose import serving
@@ -15,6 +13,7 @@ from llm_serving_exporter.model.mode import Mode
 from llm_serving_exporter.model.pod import PodFault, PodState
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
+from tests.support.rows import check_rows
 
 TARGET = Target("chat-0", "http://10.0.0.1:8000", nodes=("node-a", "node-b"))
 
@@ -34,7 +33,7 @@ def attempt(reason: FailureReason | None) -> Attempt:
     return Attempt(Stage.SCRAPE, reason, "", 0.0, 1.0)
 
 
-@pytest.mark.parametrize("reason", [None, FailureReason.REFUSED, FailureReason.TIMEOUT, FailureReason.LOADING])
+@check_rows("reason", [None, FailureReason.REFUSED, FailureReason.TIMEOUT, FailureReason.LOADING])
 def test_a_server_whose_host_answers_has_no_fault(reason: FailureReason | None) -> None:
     assert faults(TargetReading(TARGET, last=attempt(reason))) == []
 
@@ -54,7 +53,7 @@ def test_what_kubernetes_knows_is_said_too() -> None:
 IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("urls", "environ", "mode"),
     [
         (["http://localhost:8000"], IN_A_POD, Mode.SIDECAR),

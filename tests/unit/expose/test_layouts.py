@@ -16,6 +16,7 @@ from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.expose.layouts import find_layout
 from llm_serving_exporter.model.histogram import Histogram
+from tests.support.rows import check_rows
 
 TTFT = next(metric for metric in serving.HISTOGRAMS if metric.name == "time_to_first_token_seconds")
 TOKENS = next(metric for metric in serving.COUNTERS if metric.name == "decode_tokens_total")
@@ -91,7 +92,7 @@ def test_any_labels_and_any_numbers_are_read_back_as_they_were(
     assert read(families) == expected
 
 
-@pytest.mark.parametrize("wrong", [nan, inf, -inf, -1.0])
+@check_rows("wrong", [nan, inf, -inf, -1.0])
 def test_what_cannot_be_is_left_out_from_among_the_others(wrong: float) -> None:
     one, other, families = SharedLabels({"target": "a"}), SharedLabels({"target": "b"}), Families()
     families.add_value(TOKENS, one, 5.0)

@@ -15,6 +15,7 @@ from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.model.histogram import Histogram
 from tests.support.builders.lying_pages import KNOWN, PRICES, Server
 from tests.support.builders.recordings import page
+from tests.support.rows import check_rows
 from tests.support.servers.driven_exporter import DrivenExporter
 
 LABELS = SharedLabels({"target": "a"})
@@ -25,7 +26,7 @@ def samples(families: Families) -> list[float]:
     return [sample.value for family in families for sample in family.samples]
 
 
-@pytest.mark.parametrize("value", [nan, inf, -inf, -1.0, 11.0])
+@check_rows("value", [nan, inf, -inf, -1.0, 11.0])
 def test_a_value_outside_its_range_is_no_sample_and_is_counted(value: float) -> None:
     families = Families()
     families.add_value(derived.PREFIX_CACHE_HIT_RATIO, LABELS, value)

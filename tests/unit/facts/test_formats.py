@@ -13,11 +13,12 @@ from llm_serving_exporter.facts.weighing import stored_bytes, weigh
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
 from tests.support.models.weightmodels import LLAMA_8B
+from tests.support.rows import check_rows
 
 GIB = 2**30
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "bits", "multiplied"),
     [
         ("bf16", 16.0, Precision.BF16),
@@ -57,14 +58,14 @@ def test_named_formats_have_the_bits_of_table_d5(name: str, bits: float, multipl
     assert found.multiplied is multiplied
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "bits"), [("Q2_K", 2.625), ("Q3_K", 3.4375), ("Q4_K", 4.5), ("Q5_K", 5.5), ("Q6_K", 6.5625), ("Q8_0", 8.5)]
 )
 def test_gguf_blocks_have_the_bits_of_table_d5(name: str, bits: float) -> None:
     assert formats.gguf_block(name).bits == bits
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "gib"),
     # llama.cpp tools/quantize/README.md, Llama-3.1-8B: "size (GiB)"
     [
@@ -77,7 +78,7 @@ def test_gguf_files_of_llama_8b_have_their_published_size(name: str, gib: float)
     assert stored_bytes(groups, 0) / GIB == pytest.approx(gib, abs=0.006)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("bits", "group_size", "zero_point", "stored"),
     [
         (4, 128, False, 4.125),
@@ -102,7 +103,7 @@ def test_one_name_never_means_two_layouts(bits: int, size: int, zero_point: bool
         assert (made.name == other.name) == (made == other)
 
 
-@pytest.mark.parametrize("text", ["BF16", " bfloat16 ", "torch.bfloat16", "BFloat16"])
+@check_rows("text", ["BF16", " bfloat16 ", "torch.bfloat16", "BFloat16"])
 def test_names_are_taken_in_any_spelling(text: str) -> None:
     assert formats.named(text) is formats.BF16
 

@@ -15,6 +15,7 @@ from llm_serving_exporter.model.geometry import Geometry, Part
 from tests.support.models import weightmodels
 from tests.support.models.hybrid_models import NEMOTRON_3_NANO
 from tests.support.models.moe_models import PUBLISHED, TABLE
+from tests.support.rows import check_rows
 
 BY_HAND = {
     "Mixtral-8x7B": weightmodels.MIXTRAL_8X7B,
@@ -41,8 +42,8 @@ def by_part(assignment: Assignment) -> dict[tuple[str, str], dict[str, int]]:
     return found
 
 
-@pytest.mark.parametrize("model", BY_HAND)
-@pytest.mark.parametrize("served", [formats.BF16, formats.FP8, formats.NVFP4, formats.named("q4_k_m")])
+@check_rows("model", BY_HAND)
+@check_rows("served", [formats.BF16, formats.FP8, formats.NVFP4, formats.named("q4_k_m")])
 def test_builders_and_hand_agree_on_what_is_quantised(model: str, served: formats.WeightFormat) -> None:
     built, by_hand = (
         step_bytes(weigh(shape, assign({}, None, shape, override=served)), shape.experts_per_token)
@@ -51,7 +52,7 @@ def test_builders_and_hand_agree_on_what_is_quantised(model: str, served: format
     assert built == pytest.approx(by_hand, rel=1e-12)
 
 
-@pytest.mark.parametrize("model", BY_HAND)
+@check_rows("model", BY_HAND)
 def test_builders_and_hand_agree_on_what_a_list_leaves_out(model: str) -> None:
     quantised = {"quantization": {"quant_algo": "NVFP4", "exclude_modules": list(NAMED)}}
     built, by_hand = geometry(TABLE[model][0]), BY_HAND[model]

@@ -20,6 +20,7 @@ from tests.support.models.dense_models import (
     dense,
 )
 from tests.support.models.dense_odd import BASE, CLASSIC, ODD
+from tests.support.rows import check_rows
 
 
 def module(shape: Geometry, path: str) -> Module:
@@ -31,7 +32,7 @@ def sliding(shape: Geometry) -> int:
     return sum(group.layers for group in shape.attention if group.span is Span.SLIDING)
 
 
-@pytest.mark.parametrize(("config", "total", "read", "kv_bytes"), TABLE.values(), ids=TABLE)
+@check_rows(("config", "total", "read", "kv_bytes"), TABLE.values(), ids=TABLE)
 def test_table_of_dense_models(config: Config, total: int, read: int, kv_bytes: int) -> None:
     shape = geometry(config)
     assert shape.parameters_total == total
@@ -41,12 +42,12 @@ def test_table_of_dense_models(config: Config, total: int, read: int, kv_bytes: 
     assert shape.tied == (read == total)
 
 
-@pytest.mark.parametrize(("config", "total"), PUBLISHED.values(), ids=PUBLISHED)
+@check_rows(("config", "total"), PUBLISHED.values(), ids=PUBLISHED)
 def test_published_models_as_transformers_counts_them(config: Config, total: int) -> None:
     assert geometry(config).parameters_total == total
 
 
-@pytest.mark.parametrize(("model_type", "changes", "total", "slide"), ODD)
+@check_rows(("model_type", "changes", "total", "slide"), ODD)
 def test_odd_sizes_and_switches_as_transformers_counts_them(
     model_type: str, changes: dict[str, Any], total: int, slide: int
 ) -> None:
@@ -56,12 +57,12 @@ def test_odd_sizes_and_switches_as_transformers_counts_them(
     assert sum(group.layers for group in shape.attention) == shape.layers == 5
 
 
-@pytest.mark.parametrize(("model_type", "fields", "total"), CLASSIC)
+@check_rows(("model_type", "fields", "total"), CLASSIC)
 def test_odd_classic_models_as_transformers_counts_them(model_type: str, fields: dict[str, Any], total: int) -> None:
     assert geometry({"model_type": model_type, **fields}).parameters_total == total
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("config", "total"),
     [
         # no class in transformers; the counts are those that the authors' checkpoints carry
@@ -150,8 +151,8 @@ def test_one_kv_head_counts_as_one_for_tensor_parallel_ranks() -> None:
     assert (attention.kv_heads, attention.kv_elements) == (1, 2 * 64)
 
 
-@pytest.mark.parametrize("outer", [None, True, False])
-@pytest.mark.parametrize("inner", [None, True, False])
+@check_rows("outer", [None, True, False])
+@check_rows("inner", [None, True, False])
 def test_tie_flag_on_either_level(outer: bool | None, inner: bool | None) -> None:
     """The language part's own word first, then the outer config's, then the class default (untied for Mistral)."""
     text = dense("mistral", 5120, 40, 32, 8, 32768, 131072, head_dim=128, tie_word_embeddings=inner)

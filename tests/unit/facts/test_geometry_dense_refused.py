@@ -14,6 +14,7 @@ from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.models.dense_models import LLAMA_8B, MISTRAL_7B, PUBLISHED
 from tests.support.models.dense_odd import BASE
+from tests.support.rows import check_rows
 
 
 def refusal(config: dict[str, Any]) -> str:
@@ -23,10 +24,8 @@ def refusal(config: dict[str, Any]) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "key", ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"]
-)
-@pytest.mark.parametrize("value", [None, -1, 0, True, 4096.0, "4096", [4096], 1 << 60, float("nan")])
+@check_rows("key", ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"])
+@check_rows("value", [None, -1, 0, True, 4096.0, "4096", [4096], 1 << 60, float("nan")])
 def test_a_size_that_is_missing_or_no_size_names_its_key(key: str, value: object) -> None:
     message = refusal({**LLAMA_8B, key: value})
     assert key in message
@@ -44,12 +43,12 @@ def test_a_billion_layers_are_refused_before_anything_grows() -> None:
     assert "n_layer is 1000000000" in refusal({**PUBLISHED["GPT-2"][0], "n_layer": 10**9})
 
 
-@pytest.mark.parametrize("model_type", ["mamba9", "", None, 7, "t5", "whisper", ["llama"]])
+@check_rows("model_type", ["mamba9", "", None, 7, "t5", "whisper", ["llama"]])
 def test_an_architecture_without_a_formula_is_refused(model_type: object) -> None:
     assert "model_type" in refusal({**LLAMA_8B, "model_type": model_type})
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("changes", "key"),
     [
         ({"num_key_value_heads": 5}, "num_key_value_heads"),
@@ -70,7 +69,7 @@ def test_fields_that_contradict_are_refused(changes: dict[str, Any], key: str) -
     assert key in refusal({**LLAMA_8B, **changes})
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("model_type", "changes"),
     [
         ("mistral", {"attention_bias": True}),
@@ -92,7 +91,7 @@ def test_a_key_that_would_change_the_shape_is_not_passed_over(model_type: str, c
     assert geometry({**config, key: None}) == geometry(config)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("model_type", "key"),
     [
         ("qwen2", "attention_bias"),
@@ -101,14 +100,14 @@ def test_a_key_that_would_change_the_shape_is_not_passed_over(model_type: str, c
         ("gemma3_text", "use_qk_norm"),
     ],
 )
-@pytest.mark.parametrize("value", [True, False])
+@check_rows("value", [True, False])
 def test_what_every_model_of_a_family_has_may_be_said(model_type: str, key: str, value: bool) -> None:
     """Engines and transformers read no such key for these families: the biases and norms are there either way."""
     config = {"model_type": model_type, **BASE}
     assert geometry({**config, key: value}) == geometry(config)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "changes"),
     [
         ("MPT-7B", {"no_bias": False}),
@@ -205,7 +204,7 @@ def test_counts_add_up_and_reads_grow_with_context(
     assert shape.kv_elements_read(long) <= shape.kv_elements_stored() * long * (1 + 1e-12)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     # as SpecForge, AngelSlim, vLLM and z-lab name them; the model_type is that of the model that is drafted for
     "named",
     ["LlamaForCausalLMEagle3", "EagleLlamaForCausalLM", "MedusaModel", "DeepSeekMTPModel", "DFlashDraftModel"],

@@ -14,6 +14,7 @@ from llm_serving_exporter.model.geometry import Geometry, Part, Span
 from tests.support.models import hybrid_models as models
 from tests.support.models.dense_models import LLAMA_8B, MISTRAL_7B, TIED
 from tests.support.models.odd_models import ENCODERS
+from tests.support.rows import check_rows
 
 Config = dict[str, Any]
 
@@ -24,7 +25,7 @@ def passed_matrices(geometry: Geometry) -> int:
     return sum(each.matrix * each.places for each in geometry.modules if each.part not in beside)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("config", "parameters"),
     [
         pytest.param(models.BERT_BASE, 109_482_240, id="bert-base"),
@@ -39,12 +40,12 @@ def test_every_published_encoder_has_its_exact_number_of_parameters(config: Conf
     assert registry.geometry(config).parameters_total == parameters
 
 
-@pytest.mark.parametrize(("config", "parameters"), ENCODERS)
+@check_rows(("config", "parameters"), ENCODERS)
 def test_odd_configs_and_classifiers_have_the_exact_number_too(config: Config, parameters: int) -> None:
     assert registry.geometry(config).parameters_total == parameters
 
 
-@pytest.mark.parametrize("config", [config for config, _ in ENCODERS])
+@check_rows("config", [config for config, _ in ENCODERS])
 def test_encoders_keep_nothing_and_do_not_decode(config: Config) -> None:
     geometry = registry.geometry(config)
 
@@ -116,7 +117,7 @@ def test_a_tied_stack_keeps_its_table_as_input_embedding() -> None:
     assert embedder.without_lm_head(bare) == bare
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("architecture", "embeds"),
     [
         ("MistralModel", True), ("Qwen2Model", True), ("LlamaForCausalLM", False), ("GPT2LMHeadModel", False),
@@ -127,7 +128,7 @@ def test_only_bare_stacks_are_taken_for_embedders(architecture: str, embeds: boo
     assert embedder.embeds(architecture) is embeds
 
 
-@pytest.mark.parametrize("named", [None, [], [None], "MistralModel", {"0": "MistralModel"}])
+@check_rows("named", [None, [], [None], "MistralModel", {"0": "MistralModel"}])
 def test_architectures_that_name_nothing_leave_a_decoder_a_decoder(named: object) -> None:
     assert not registry.geometry({**MISTRAL_7B, "architectures": named}).encoder
 
@@ -139,7 +140,7 @@ def test_a_language_part_names_its_own_architecture() -> None:
     assert not registry.geometry({"architectures": ["SomeVisionModel"], "llm_config": inner}).encoder
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("config", "change", "key"),
     [
         (models.BERT_BASE, {"position_embedding_type": "alibi"}, "position_embedding_type"),

@@ -26,6 +26,7 @@ from tests.support.models.flagship_models import (
     NEMOTRON_SUPER_49B,
 )
 from tests.support.models.moe_models import Config
+from tests.support.rows import check_rows
 
 ALL: dict[str, Config] = {
     **{name: row[0] for name, row in CLASSES.items()},
@@ -49,7 +50,7 @@ def text(config: Config, **changes: Any) -> Config:
     return {**config, "text_config": {**config["text_config"], **changes}}
 
 
-@pytest.mark.parametrize(("config", "total", "active", "read", "experts", "k"), CLASSES.values(), ids=CLASSES)
+@check_rows(("config", "total", "active", "read", "experts", "k"), CLASSES.values(), ids=CLASSES)
 def test_published_models_as_transformers_counts_them(
     config: Config, total: int, active: int, read: int, experts: int, k: int
 ) -> None:
@@ -60,7 +61,7 @@ def test_published_models_as_transformers_counts_them(
     assert (shape.experts, shape.experts_per_token) == (experts, k)
 
 
-@pytest.mark.parametrize("config", ALL.values(), ids=ALL)
+@check_rows("config", ALL.values(), ids=ALL)
 def test_what_holds_for_each_of_them(config: Config) -> None:
     shape = geometry(config)
     assert not shape.reads_unknown

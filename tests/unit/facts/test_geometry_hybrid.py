@@ -15,6 +15,7 @@ from llm_serving_exporter.model.geometry import Geometry, Module, Part
 from llm_serving_exporter.model.weights import ModelFacts
 from tests.support.models import hybrid_models as models
 from tests.support.models.odd_models import HYBRIDS
+from tests.support.rows import check_rows
 
 Config = dict[str, Any]
 
@@ -48,12 +49,12 @@ def state_bytes(config: Config, bytes_per_element: float) -> float:
     return facts.state_bytes_per_sequence()
 
 
-@pytest.mark.parametrize(("config", "parameters"), PUBLISHED)
+@check_rows(("config", "parameters"), PUBLISHED)
 def test_every_published_hybrid_has_its_exact_number_of_parameters(config: Config, parameters: int) -> None:
     assert registry.geometry(config).parameters_total == parameters
 
 
-@pytest.mark.parametrize(("config", "parameters"), HYBRIDS)
+@check_rows(("config", "parameters"), HYBRIDS)
 def test_odd_configs_have_the_exact_number_of_parameters_too(config: Config, parameters: int) -> None:
     assert registry.geometry(config).parameters_total == parameters
 
@@ -119,7 +120,7 @@ def test_a_text_part_that_leaves_out_class_defaults_is_filled_from_them() -> Non
     assert registry.geometry(config).parameters_total == 8_953_803_264  # transformers 5.23.0 on the meta device
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("config", "bytes_per_element", "expected"),
     [
         pytest.param(models.NEMOTRON_3_NANO, 4, 23 * (524_288 * 4 + 18_432 * 2), id="Nemotron-3-Nano 49.1 MB"),
@@ -174,7 +175,7 @@ def test_short_convolutions_keep_their_last_inputs_and_no_other_state() -> None:
     assert (group.layers, group.ssm_elements, group.conv_elements) == (10, 0, 2048 * 2)
 
 
-@pytest.mark.parametrize("config", [param.values[0] for param in PUBLISHED])
+@check_rows("config", [param.values[0] for param in PUBLISHED])
 def test_only_projections_are_linear_modules(config: Config) -> None:
     """Quantisers take Linear modules: no convolution, norm or table; and a module's rows and columns make its matrix."""
     for each in registry.geometry(config).modules:
@@ -184,7 +185,7 @@ def test_only_projections_are_linear_modules(config: Config) -> None:
         assert each.linear != (name in unquantised or "norm" in name), each.path
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("config", "change", "key"),
     [
         (models.JAMBA, {"attn_layer_period": None}, "attn_layer_period"),

@@ -13,9 +13,10 @@ from llm_serving_exporter.model.geometry import Part, Span
 from tests.support.models.flagship_models import DEEPSEEK_V3_2, DEEPSEEK_V4_FLASH
 from tests.support.models.hybrid_models import QWEN3_5_27B
 from tests.support.models.later_models import BASE, LATER
+from tests.support.rows import check_rows
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("model_type", "changes", "total", "active", "read", "full"),
     LATER,
     ids=[f"{row[0]}-{index}" for index, row in enumerate(LATER)],
@@ -33,7 +34,7 @@ def test_odd_sizes_and_switches_as_transformers_counts_them(
         assert ("{}" in module.path) == bool(module.layers)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("config", "total"),
     [
         # transformers 5.23.0's Glm4vTextModel, 8,779,522,048, and GlmOcrTextModel, 312,542,208, with an lm_head each
@@ -61,9 +62,7 @@ def test_language_parts_that_leave_out_their_class_defaults(config: dict[str, An
     assert geometry(config).parameters_total == total
 
 
-@pytest.mark.parametrize(
-    "model_type", ["mimo", "dots_ocr", "keye", "KeyeVL1_5", "phi4mm", "internlm", "xverse", "aquila", "orion"]
-)
+@check_rows("model_type", ["mimo", "dots_ocr", "keye", "KeyeVL1_5", "phi4mm", "internlm", "xverse", "aquila", "orion"])
 def test_families_with_code_of_their_own_are_rows(model_type: str) -> None:
     config = {
         "model_type": model_type,
@@ -90,7 +89,7 @@ GROK = {"hidden_size": 6144, "intermediate_size": 32768, "num_hidden_layers": 64
         "vocab_size": 131072, "num_local_experts": 8, "num_experts_per_tok": 2}  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("config", "total", "tolerance", "active"),
     [
         # published: 316B without the vision tower, 38B activated

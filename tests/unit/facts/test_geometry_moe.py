@@ -12,6 +12,7 @@ from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.geometry import Geometry, Module, Part, Span
 from tests.support.models.moe_models import PUBLISHED, TABLE, Config
 from tests.support.models.moe_odd import BASE, ODD
+from tests.support.rows import check_rows
 
 ALL: dict[str, Config] = {
     **{name: row[0] for name, row in (*TABLE.items(), *PUBLISHED.items())},
@@ -33,7 +34,7 @@ def full_layers(shape: Geometry) -> int:
     return sum(group.layers for group in shape.attention if group.span is Span.FULL)
 
 
-@pytest.mark.parametrize(("config", "total", "active", "read", "kv_bytes", "experts", "k"), TABLE.values(), ids=TABLE)
+@check_rows(("config", "total", "active", "read", "kv_bytes", "experts", "k"), TABLE.values(), ids=TABLE)
 def test_table_of_mixtures(
     config: Config, total: int, active: int, read: int, kv_bytes: int, experts: int, k: int
 ) -> None:
@@ -45,7 +46,7 @@ def test_table_of_mixtures(
     assert (shape.experts, shape.experts_per_token) == (experts, k)
 
 
-@pytest.mark.parametrize(("config", "total", "active", "read", "experts", "k"), PUBLISHED.values(), ids=PUBLISHED)
+@check_rows(("config", "total", "active", "read", "experts", "k"), PUBLISHED.values(), ids=PUBLISHED)
 def test_published_models_as_transformers_counts_them(
     config: Config, total: int, active: int, read: int, experts: int, k: int
 ) -> None:
@@ -56,9 +57,7 @@ def test_published_models_as_transformers_counts_them(
     assert (shape.experts, shape.experts_per_token) == (experts, k)
 
 
-@pytest.mark.parametrize(
-    ("model_type", "changes", "total", "active", "read", "experts", "k", "full"), ODD.values(), ids=ODD
-)
+@check_rows(("model_type", "changes", "total", "active", "read", "experts", "k", "full"), ODD.values(), ids=ODD)
 def test_odd_sizes_and_switches_as_transformers_counts_them(
     model_type: str, changes: Config, total: int, active: int, read: int, experts: int, k: int, full: int
 ) -> None:
@@ -71,7 +70,7 @@ def test_odd_sizes_and_switches_as_transformers_counts_them(
     assert sum(group.layers for group in shape.attention) == shape.layers
 
 
-@pytest.mark.parametrize("config", ALL.values(), ids=ALL)
+@check_rows("config", ALL.values(), ids=ALL)
 def test_what_holds_for_every_mixture(config: Config) -> None:
     shape = geometry(config)
     assert shape.mla == (shape.family in MULTI_HEAD_LATENT)
@@ -107,7 +106,7 @@ def test_every_other_layer_of_gpt_oss_slides(name: str) -> None:
         }
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "changes",
     [
         {},
@@ -117,7 +116,7 @@ def test_every_other_layer_of_gpt_oss_slides(name: str) -> None:
     ],
     ids=["by default", "empty list", "listed", "by kind"],
 )
-@pytest.mark.parametrize("name", ["Llama-4-Scout", "Llama-4-Maverick"])
+@check_rows("name", ["Llama-4-Scout", "Llama-4-Maverick"])
 def test_three_of_four_layers_of_llama_4_are_chunked(name: str, changes: Config) -> None:
     shape = geometry({**ALL[name], "text_config": {**ALL[name]["text_config"], **changes}})
     chunked, full = ([group for group in shape.attention if group.span is span] for span in (Span.CHUNKED, Span.FULL))
@@ -178,7 +177,7 @@ def test_queries_without_a_rank_come_from_one_matrix() -> None:
     assert module(with_rank, "model.layers.{}.self_attn.q_a_proj").rows == 1536
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "experts", "routers"),
     [
         ("Mixtral-8x7B", {"block_sparse_moe.experts.*.w1", "block_sparse_moe.experts.*.w2", "block_sparse_moe.experts.*.w3"},
@@ -200,7 +199,7 @@ def test_experts_are_named_as_in_the_checkpoints(name: str, experts: set[str], r
     assert paths(shape, Part.ROUTER) == {f"model.layers.{{}}.{path}" for path in routers}
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "expert", "head"),
     [
         (
@@ -230,7 +229,7 @@ def test_shared_experts_are_passed_by_every_token() -> None:
     assert module(shape, "model.layers.{}.mlp.gate_proj").layers == (0,)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("changes", "sparse"),
     [
         ({}, (0, 1, 2, 3, 4, 5)),
@@ -239,7 +238,7 @@ def test_shared_experts_are_passed_by_every_token() -> None:
         ({"mlp_only_layers": [0]}, (1, 2, 3, 4, 5)),
     ],
 )
-@pytest.mark.parametrize("model_type", ["qwen2_moe", "qwen3_moe"])
+@check_rows("model_type", ["qwen2_moe", "qwen3_moe"])
 def test_which_layers_of_qwen_have_experts(model_type: str, changes: Config, sparse: tuple[int, ...]) -> None:
     shape = geometry({"model_type": model_type, **BASE, "num_hidden_layers": 6, "num_key_value_heads": 2, **changes})
     assert module(shape, "model.layers.{}.mlp.experts.*.up_proj").layers == sparse
@@ -287,7 +286,7 @@ def test_any_latent_mixture_by_the_closed_form(
     assert shape.kv_elements_stored() == layers * (c + r)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "key", "alias"),
     [
         ("mixtral-odd", "num_local_experts", "num_experts"),

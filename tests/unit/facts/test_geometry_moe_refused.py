@@ -11,6 +11,7 @@ from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.models.moe_models import PUBLISHED, TABLE, Config
 from tests.support.models.moe_odd import BASE, ODD
+from tests.support.rows import check_rows
 
 
 def refusal(config: Config) -> str:
@@ -25,14 +26,14 @@ def odd(name: str, **changes: Any) -> Config:
     return {"model_type": model_type, **BASE, **fields, **changes}
 
 
-@pytest.mark.parametrize("key", ["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"])
-@pytest.mark.parametrize("name", ["Mixtral-8x7B", "Qwen3-30B-A3B", "DeepSeek-V3", "gpt-oss-20b"])
+@check_rows("key", ["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"])
+@check_rows("name", ["Mixtral-8x7B", "Qwen3-30B-A3B", "DeepSeek-V3", "gpt-oss-20b"])
 def test_missing_sizes_are_named(name: str, key: str) -> None:
     config = {field: value for field, value in TABLE[name][0].items() if field != key}
     assert f"({config['model_type']}): {key} is missing" in refusal(config)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("config", "said"),
     [
         # more experts passed than there are

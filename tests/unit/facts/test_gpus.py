@@ -16,6 +16,7 @@ from llm_serving_exporter.facts.gpus import find, match
 from llm_serving_exporter.facts.peaks import native
 from llm_serving_exporter.model.weights import Precision
 from tests.support.models.gpucatalogue import CATALOGUE, DOCUMENT, MEBIBYTE, device, instance, row
+from tests.support.rows import check_rows
 
 BF16, FP8, INT8, FP4, FP32 = Precision.BF16, Precision.FP8, Precision.INT8, Precision.FP4, Precision.FP32
 
@@ -70,7 +71,7 @@ PUBLISHED = [
 ]
 
 
-@pytest.mark.parametrize("published", PUBLISHED, ids=lambda each: each[0])
+@check_rows("published", PUBLISHED, ids=lambda each: each[0])
 def test_figures(published):
     name, gigabytes, bf16, fp8, int8, fp4, watts, capability = published
     spec = row(name)
@@ -80,7 +81,7 @@ def test_figures(published):
     assert (spec.tdp_watts, spec.compute_capability) == (watts, capability)
 
 
-@pytest.mark.parametrize("spec", CATALOGUE, ids=lambda spec: spec.name)
+@check_rows("spec", CATALOGUE, ids=lambda spec: spec.name)
 def test_every_row_says_where_its_figures_come_from(spec):
     assert spec.source
     assert "2026-06-01" <= spec.date <= "2026-11-25"
@@ -101,7 +102,7 @@ UNDOUBLED = (
 )
 
 
-@pytest.mark.parametrize("spec", CATALOGUE, ids=lambda spec: spec.name)
+@check_rows("spec", CATALOGUE, ids=lambda spec: spec.name)
 def test_rates_stand_as_dense_tensor_rates_do(spec):
     """8 bits run at twice the rate of 16 (GeForce INT8 at four times, for its 16-bit rate is halved), FP4 at twice FP8 and more.
     Only these do not double: CDNA 2, RDNA 3, Gaudi 3, TPUs and the first Trainium at 8 bits, Trainium3 at 4."""
@@ -119,7 +120,7 @@ def test_rates_stand_as_dense_tensor_rates_do(spec):
         assert INT8 not in flops or spec.compute_capability >= (6, 1)
 
 
-@pytest.mark.parametrize("spec", CATALOGUE, ids=lambda spec: spec.name)
+@check_rows("spec", CATALOGUE, ids=lambda spec: spec.name)
 def test_what_is_published_beside_a_figure_is_beside_it(spec):
     for lowest, rates in ((True, spec.flops_lowest), (False, spec.flops_highest)):
         for key, rate in rates.items():
@@ -130,7 +131,7 @@ def test_what_is_published_beside_a_figure_is_beside_it(spec):
 
 
 # D.4 of the fact file: figures that published tables get wrong
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "precision", "wrong"),
     [
         ("H100 SXM 80GB", BF16, 1979), ("H100 SXM 80GB", FP8, 3958),  # sparse
@@ -147,7 +148,7 @@ def test_published_rates_that_are_wrong(name, precision, wrong):
     assert abs(row(name).flops[precision] / 1e12 / wrong - 1) > 0.3
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "wrong"),
     [
         ("A100 SXM 80GB", 1555), ("A100 SXM 80GB", 2000), ("A100 SXM 80GB", 2048), ("A100 PCIe 80GB", 2039),
@@ -236,12 +237,12 @@ NAMES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "name"), NAMES)
+@check_rows(("text", "name"), NAMES)
 def test_names_as_people_write_them(text, name):
     assert find(text, CATALOGUE).name == name
 
 
-@pytest.mark.parametrize("spec", CATALOGUE, ids=lambda spec: spec.name)
+@check_rows("spec", CATALOGUE, ids=lambda spec: spec.name)
 def test_every_rows_own_names_find_it(spec):
     for name in (spec.name, *spec.names, *spec.aliases):
         for form in (name, f"NVIDIA {name}", name.replace(" ", "-"), name.upper(), f"  {name.lower()} "):
@@ -263,7 +264,7 @@ def _meant(words):
     }
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "text",
     [
         "", " ", "80GB", "GPU", "NVIDIA", "foo", "GB11", "H20-4e", "L20Y", "L3", "H10", "B20", "GB20", "V10", "A1", "A1000", "A100X",
@@ -284,7 +285,7 @@ def test_what_fits_no_row_is_refused(text):
     assert len(str(refused.value)) < 400
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "near"),
     [
         ("RTX 4090 Ti", "RTX 4090"), ("H20-4e", "H20 96GB"), ("H1OO", "H100 SXM 80GB"), ("RTX 6000", "RTX 6000 Ada"),
@@ -302,7 +303,7 @@ def test_no_text_does_anything_but_find_or_refuse(text):
         assert find(text, CATALOGUE) in CATALOGUE
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "memory_mib", "pci", "meant"),
     [
         # captures of nvidia_gpu_exporter, public nvidia-smi pages
@@ -387,7 +388,7 @@ def _with(**values):
     return lambda rows: rows[0].update(values)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("damage", "told"),
     [
         (_without("name"), r"\[\[gpu\]\] 0 name is missing"),
@@ -433,9 +434,7 @@ def test_a_row_that_is_not_as_it_must_be_is_named(damage, told):
     assert refused.value.reason == "peak_unknown"
 
 
-@pytest.mark.parametrize(
-    "sources", [None, {"smi": "text"}, {"smi": {"title": "x"}}, {"smi": {"title": "x", "date": "May"}}]
-)
+@check_rows("sources", [None, {"smi": "text"}, {"smi": {"title": "x"}}, {"smi": {"title": "x", "date": "May"}}])
 def test_sources_need_a_title_and_a_date(sources):
     with pytest.raises(FactsError, match="sources"):
         parse({**DOCUMENT, "sources": sources})

@@ -11,6 +11,7 @@ import pytest
 from llm_serving_exporter.model.weights import Precision
 from tests.support.models.gpucatalogue import CATALOGUE, row
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 from tests.unit.facts.test_gpus import PUBLISHED
 
 BF16, FP8, INT8, FP4, FP32 = Precision.BF16, Precision.FP8, Precision.INT8, Precision.FP4, Precision.FP32
@@ -31,7 +32,7 @@ HEADLINES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "precision", "sparse"), HEADLINES)
+@check_rows(("name", "precision", "sparse"), HEADLINES)
 def test_a_dense_rate_is_half_of_the_sparse_headline(name, precision, sparse):
     assert row(name).flops[precision] / 1e12 == pytest.approx(sparse / 2, rel=0.012)
 
@@ -56,12 +57,12 @@ BY_CLOCK = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "precision", "units", "megahertz", "flop"), BY_CLOCK)
+@check_rows(("name", "precision", "units", "megahertz", "flop"), BY_CLOCK)
 def test_a_rate_is_what_its_units_do_at_their_clock(name, precision, units, megahertz, flop):
     assert row(name).flops[precision] == pytest.approx(units * megahertz * 1e6 * flop, rel=0.026)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "precision", "units", "megahertz", "flop"),
     [
         ("Instinct MI355X", BF16, 256, 2400, 4096),
@@ -107,7 +108,7 @@ BY_PINS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "gigabits", "bits"), BY_PINS)
+@check_rows(("name", "gigabits", "bits"), BY_PINS)
 def test_a_bandwidth_is_the_pins_rate_times_the_bus(name, gigabits, bits):
     assert row(name).bandwidth_bytes_per_second == pytest.approx(gigabits * 1e9 * bits / 8, rel=0.026)
 
@@ -121,7 +122,7 @@ BY_CHIP = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "bandwidth", "precision", "rate"), BY_CHIP)
+@check_rows(("name", "bandwidth", "precision", "rate"), BY_CHIP)
 def test_a_chip_is_what_another_table_says(name, bandwidth, precision, rate):
     spec = row(name)
     assert spec.bandwidth_bytes_per_second == pytest.approx(bandwidth, rel=0.03)
@@ -140,7 +141,7 @@ PLANNER = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "bandwidth", "bf16", "fp8", "fp4"), PLANNER)
+@check_rows(("name", "bandwidth", "bf16", "fp8", "fp4"), PLANNER)
 def test_nvidias_planner_is_within_what_the_row_says_is_published(name, bandwidth, bf16, fp8, fp4):
     spec = row(name)
     low = spec.bandwidth_lowest_bytes_per_second or spec.bandwidth_bytes_per_second
@@ -173,8 +174,6 @@ def test_how_many_rows_were_only_recalled():
     assert len(recalled) == 20, recalled
 
 
-@pytest.mark.parametrize(
-    "vendor", ["Instinct", "Radeon", "Gaudi", "Arc", "TPU", "Trainium", "Inferentia", "Apple", "Jetson"]
-)
+@check_rows("vendor", ["Instinct", "Radeon", "Gaudi", "Arc", "TPU", "Trainium", "Inferentia", "Apple", "Jetson"])
 def test_every_vendor_is_there(vendor):
     assert any(spec.name.startswith(vendor) for spec in CATALOGUE)

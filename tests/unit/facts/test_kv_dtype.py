@@ -9,9 +9,10 @@ import pytest
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.kv_dtype import hint, kv_format, names
+from tests.support.rows import check_rows
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "name", "size"),
     [
         ("auto", "bf16", 2.0),
@@ -57,7 +58,7 @@ def test_every_name_listed_is_taken() -> None:
     assert all(0 < kv_format(name, formats.BF16).bytes <= 4 for name in names())
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("config", "hf_quant_config", "expected"),
     [
         # nvidia/Llama-3.1-70B-Instruct-FP8

@@ -9,6 +9,7 @@ import pytest
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.geometry import Span
+from tests.support.rows import check_rows
 
 Config = dict[str, Any]
 
@@ -78,7 +79,7 @@ def test_gemma_4_unified_has_no_embedding_for_each_layer() -> None:
     assert geometry(config).parameters_total == 3_010_758_400
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("config", "named"),
     [
         # any class of transformers 5 takes it

@@ -13,6 +13,7 @@ from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.model_files import ModelFiles
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from tests.support.models.modelfolders import LLAMA, MODELOPT_FP8, REVISION, cached, folder, index, single
+from tests.support.rows import check_rows
 
 NOTHING = ModelSettings()
 
@@ -67,7 +68,7 @@ def test_no_such_path(tmp_path: Path) -> None:
     assert "not a path" in _refused("a\0b")
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("content", "what"),
     [
         (b"", "is not valid JSON"),
@@ -115,7 +116,7 @@ def test_a_loop_of_links(tmp_path: Path) -> None:
 # sizes
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("content", "expected"),
     [
         (index(16_060_522_496), 16_060_522_496),
@@ -133,7 +134,7 @@ def test_total_size_of_an_index(tmp_path: Path, content: bytes, expected: int | 
     assert loader.read_config(str(folder(tmp_path, index=content))).checkpoint_bytes == expected
 
 
-@pytest.mark.parametrize("before", range((1 << 16) - 40, (1 << 16) + 4, 3))
+@check_rows("before", range((1 << 16) - 40, (1 << 16) + 4, 3))
 def test_total_size_at_a_border_between_reads(tmp_path: Path, before: int) -> None:
     content = b" " * before + b'"total_size": 1234567890123}'
     assert loader.read_config(str(folder(tmp_path, index=content))).checkpoint_bytes == 1_234_567_890_123
@@ -184,7 +185,7 @@ def test_without_refs_main_the_only_revision_counts(tmp_path: Path) -> None:
     assert "holds 2 revisions and no refs/main" in _refused(place)
 
 
-@pytest.mark.parametrize("content", ["../../../elsewhere", "", ".", "..", "/etc", "a/b", "\xe9", "x" * 200])
+@check_rows("content", ["../../../elsewhere", "", ".", "..", "/etc", "a/b", "\xe9", "x" * 200])
 def test_refs_main_that_names_no_revision(tmp_path: Path, content: str) -> None:
     folder(tmp_path / "elsewhere")
     place = cached(tmp_path, "a/b")
@@ -200,7 +201,7 @@ def test_a_model_that_is_not_whole_is_not_there(tmp_path: Path) -> None:
     assert loader.read_cached(str(tmp_path / "none"), "a/b") is None
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "repository",
     [
         "..", "../x", "a/../b", "a/b/c", "/a/b", "a//b", "", ".", "a/", "/b", "a/.b", "a--b/c", "a/b\n", "a\0/b", "a/b" + "c" * 100,
@@ -240,9 +241,7 @@ def test_links_out_of_the_cache_are_not_followed(tmp_path: Path) -> None:
 # paths that a server says
 
 
-@pytest.mark.parametrize(
-    "name", ["config.json", "hf_quant_config.json", "model.safetensors.index.json", "model.safetensors"]
-)
+@check_rows("name", ["config.json", "hf_quant_config.json", "model.safetensors.index.json", "model.safetensors"])
 def test_links_out_of_a_served_folder_are_not_followed(tmp_path: Path, name: str) -> None:
     (tmp_path / "secret").write_text('{"password": "hunter2"}')
     place = folder(tmp_path / "model")
@@ -332,7 +331,7 @@ def test_what_is_there_and_broken_is_noted_and_the_next_place_counts(tmp_path: P
     assert "is not valid JSON" in note
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("environment", "expected"),
     [
         ({"HF_HUB_CACHE": "/c", "HF_HOME": "/h"}, "/c"),

@@ -21,6 +21,7 @@ from llm_serving_exporter.model.model_settings import ModelSettings
 from tests.support.models import dense_models, hybrid_models, moe_models
 from tests.support.models.catalogued import document, texts, whole_catalogue
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 from tests.support.waiting import PATIENCE_SECONDS
 
 DOCUMENT = document()
@@ -53,7 +54,7 @@ def test_there_are_enough_models_and_each_has_a_count() -> None:
     assert sum(how == "class" for _, how in COUNTS.values()) >= 400
 
 
-@pytest.mark.parametrize("name", ROWS)
+@check_rows("name", ROWS)
 def test_parameters(name: str) -> None:
     """transformers' own class on the meta device, else the published total."""
     shape, (count, how) = geometry(ROWS[name].config), COUNTS[name]
@@ -69,7 +70,7 @@ def test_parameters(name: str) -> None:
         assert shape.parameters_total - 0.01 * count <= count <= shape.parameters_total + beside
 
 
-@pytest.mark.parametrize("name", TABLE_B8)
+@check_rows("name", TABLE_B8)
 def test_table_b8(name: str) -> None:
     shape = geometry(find(name, CATALOGUE).entry.config)
     found = (
@@ -81,7 +82,7 @@ def test_table_b8(name: str) -> None:
     assert found == TABLE_B8[name]
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "config"),
     [
         *((name, row[0]) for name, row in (*dense_models.TABLE.items(), *moe_models.TABLE.items())),
@@ -103,7 +104,7 @@ def test_a_row_leaves_out_nothing_that_shapes_the_model(name: str, config: dict[
     assert short.decode_read_parameters == full.decode_read_parameters
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "full", "windowed", "window"),
     [
         ("gpt-oss-20b", 12, 12, 128), ("Gemma-3-27B", 10, 52, 1024), ("Gemma-2-9B", 21, 21, 4096), ("Mistral-7B-v0.1", 0, 32, 4096),
@@ -186,7 +187,7 @@ def _changed(**changes: object) -> dict[str, object]:
     return document
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("document", "message"),
     [
         ({}, "needs \\[sources\\] and \\[\\[model\\]\\] rows"),
@@ -230,7 +231,7 @@ def test_a_checkpoint_has_the_fields_of_its_base_and_formats_of_its_own() -> Non
 
 
 # NVIDIA's FP4 keeps other layers in bf16 than another's, and its KV cache in FP8: what its name alone would not say
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "formats", "kv"),
     [
         ("nvidia/DeepSeek-V3.1-NVFP4", {"nvfp4", "bf16"}, "fp8_e4m3"),

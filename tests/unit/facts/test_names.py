@@ -14,6 +14,7 @@ from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.model_files import ModelEntry
 from llm_serving_exporter.facts.names import Match, find, key
 from tests.support.models.catalogued import whole_catalogue
+from tests.support.rows import check_rows
 
 LLAMA, LLAMA_70B = "Llama-3.1-8B", "Llama-3.1-70B"
 
@@ -74,14 +75,14 @@ UNCLEAR = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "row"), MEANT)
+@check_rows(("name", "row"), MEANT)
 def test_meant(name: str, row: str) -> None:
     match = find(name, whole_catalogue())
     assert match.entry.name == row
     assert match.unclear is None
 
 
-@pytest.mark.parametrize("entry", whole_catalogue()[::6], ids=lambda entry: entry.name)
+@check_rows("entry", whole_catalogue()[::6], ids=lambda entry: entry.name)
 def test_every_name_and_alias_of_the_catalogue_means_its_row(entry: ModelEntry) -> None:
     for name in (entry.name, *entry.also):
         spelled = [name, name.lower(), name.upper(), f"/mnt/models/{name}/"]
@@ -91,7 +92,7 @@ def test_every_name_and_alias_of_the_catalogue_means_its_row(entry: ModelEntry) 
             assert find(written, whole_catalogue()).entry is entry
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@check_rows("name", OTHERS)
 def test_another_model_or_none(name: str) -> None:
     with pytest.raises(FactsError, match="not in the built-in catalogue") as caught:
         find(name, whole_catalogue())
@@ -104,7 +105,7 @@ def test_the_nearest_rows_are_named() -> None:
         find("acme/Llama-3.1-8B-sql", whole_catalogue())
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "row"),
     [
         ("qwen2p5-coder-7b-instruct", "Qwen2.5-7B"), ("llama-v3p1-8b-instruct", LLAMA), ("llama-v2-7b-chat", "Llama-2-7B"),
@@ -128,14 +129,14 @@ def test_a_row_of_one_organisation_is_meant_by_its_name_alone() -> None:
     assert find("y/B-7B", rows).entry is find("x/B-7B", rows).entry is rows[2]
 
 
-@pytest.mark.parametrize(("name", "said"), FORMATS)
+@check_rows(("name", "said"), FORMATS)
 def test_formats_that_a_name_says(name: str, said: str) -> None:
     match = find(name, whole_catalogue())
     assert (match.entry.name, match.weight_format, match.unclear) == (LLAMA, said, None)
     assert formats.named(said).bits > 0
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "row", "said"),
     [
         # Qwen's own FP8, in blocks, is a row, which leaves a word that says nothing
@@ -148,7 +149,7 @@ def test_a_format_that_a_shorter_name_makes_whole(name: str, row: str, said: str
     assert (match.entry.name, match.weight_format, match.unclear) == (row, said, None)
 
 
-@pytest.mark.parametrize("name", UNCLEAR)
+@check_rows("name", UNCLEAR)
 def test_formats_that_a_name_hints_at_without_saying_them(name: str) -> None:
     match = find(name, whole_catalogue())
     assert (match.entry.name, match.weight_format) == (LLAMA, None)
@@ -161,7 +162,7 @@ def test_a_name_without_a_format_says_none(name: str) -> None:
     assert (match.weight_format, match.unclear) == (None, None)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "expected"),
     [
         ("Llama-3.1-8B", "llama3-1-8b"), ("llama3.1:8b", "llama3-1-8b"), ("gpt-j-6b", "gptj6b"), ("GPT J 6B", "gptj6b"), ("8x7B", "8x7b"),
@@ -178,7 +179,7 @@ def test_any_text_means_a_row_or_none(text: str) -> None:
         assert find(text, whole_catalogue()).entry in whole_catalogue()
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "text", ["q4-k-" * 800, "models--" * 500, "/".join(["a"] * 2000), "-fp8" * 60, "llama-" + "-".join(["1234"] * 48)]
 )
 def test_no_text_costs_more_than_a_moment(text: str) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from llm_serving_exporter.facts.near_names import nearest
 from tests.support.models.catalogued import whole_catalogue
+from tests.support.rows import check_rows
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("said", "among"),
     [
         ("lama-3.1-8b", "Llama-3.1-8B"), ("mixtarl-8x7b", "Mixtral-8x7B"),
@@ -21,7 +20,7 @@ def test_near(said: str, among: str) -> None:
     assert among in nearest(said, whole_catalogue())
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "said",
     [
         # letters in common, nothing else

@@ -10,6 +10,7 @@ import pytest
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
+from tests.support.rows import check_rows
 
 CONFIG = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -76,7 +77,7 @@ def test_they_go_before_the_built_in_ones(tmp_path: Path) -> None:
     assert _origin(tmp_path, "Qwen/Qwen3-8B").startswith("built-in catalogue: Qwen3-8B")
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "message"),
     [
         ("[[model]\n", "is no TOML: "),

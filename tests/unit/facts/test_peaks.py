@@ -20,6 +20,7 @@ from llm_serving_exporter.facts.peaks import (
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.weights import Precision
 from tests.support.models.gpucatalogue import CATALOGUE, MEBIBYTE, device, instance, row
+from tests.support.rows import check_rows
 
 BF16, FP8, INT8, FP4, FP32 = Precision.BF16, Precision.FP8, Precision.INT8, Precision.FP4, Precision.FP32
 
@@ -65,7 +66,7 @@ CLOCKS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "clock", "bits", "computed", "sheet", "off", "believed"), CLOCKS)
+@check_rows(("name", "clock", "bits", "computed", "sheet", "off", "believed"), CLOCKS)
 def test_clocks_against_the_data_sheet(name, clock, bits, computed, sheet, off, believed):
     peaks = peaks_of_identity(device(name, clock_mhz=clock, bus_bits=bits), CATALOGUE)
     assert peaks.by_origin["nvml"] == pytest.approx(computed * 1e9, abs=0.06e9)
@@ -121,7 +122,7 @@ def test_gb10_of_which_nvml_tells_nothing_has_the_catalogues_figures():
     assert (peaks.flops[FP4], INT8 in peaks.flops) == (500e12, False)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("profile", "slices", "total", "bandwidth", "compute"),
     [
         ("1g.10gb", 1, 8, 1 / 8, 1 / 7),
@@ -152,7 +153,7 @@ def test_a_card_of_four_slices():
     assert peaks.flops[BF16] == pytest.approx(165e12 / 4)
 
 
-@pytest.mark.parametrize(("memory_mib", "slices"), [(9856, 1), (19968, 2), (40192, 4), (80896, 8)])
+@check_rows(("memory_mib", "slices"), [(9856, 1), (19968, 2), (40192, 4), (80896, 8)])
 def test_in_a_container_the_slices_come_from_the_catalogues_memory(memory_mib, slices):
     """There NVML refuses the whole GPU's memory, so that the identity has no slices."""
     mig = instance("1g.10gb", None)
@@ -210,7 +211,7 @@ def test_the_upper_bound_of_a_group_is_the_lowest_of_its_upper_bounds():
     assert (dict(alike.flops_upper), dict(alike.flops_lower)) == ({}, {})
 
 
-@pytest.mark.parametrize("parts", [1, 2, 4, 8])
+@check_rows("parts", [1, 2, 4, 8])
 def test_a_partition_has_its_part_of_everything(parts):
     """AMD's compute partitions: CPX of an MI300X is eight GPUs of 24 GB."""
     whole = peaks_of_spec(row("Instinct MI300X"))
@@ -223,7 +224,7 @@ def test_a_partition_has_its_part_of_everything(parts):
 
 
 # table D.3 of the fact file: compute capability -> precisions with a path of their own
-@pytest.mark.parametrize(
+@check_rows(
     ("capability", "precisions"),
     [
         ((5, 2), set()),
@@ -246,7 +247,7 @@ def test_native_paths(capability, precisions):
     assert {each for each in Precision if native(each, capability)} == precisions | {FP32}
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "wanted", "runs"),
     [
         ("H100 SXM 80GB", FP8, FP8),

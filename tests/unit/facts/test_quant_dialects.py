@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.quantisation import assign
 from llm_serving_exporter.model.geometry import Part
 from tests.support.models.quantising import by_modelopt, given_to, group, quantised
 from tests.support.models.weightmodels import DEEPSEEK_V3, GPT_OSS_20B, LLAMA_1B, LLAMA_8B, MIXTRAL_8X7B
+from tests.support.rows import check_rows
 
 # --- compressed-tensors
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("weights", "activations", "name", "bits"),
     [
         ({"num_bits": 8, "type": "float", "strategy": "channel"}, {"num_bits": 8, "type": "float", "dynamic": True}, "fp8", 8.0),
@@ -61,7 +60,7 @@ def test_kimi_k2_quantises_routed_experts_only() -> None:
     assert given_to(assignment, "experts.*.down_proj") == {"int4_g32": 58}
 
 
-@pytest.mark.parametrize("lead", [r"model\.language_model\.", r"language_model\.model\.", r"model\.", ""])
+@check_rows("lead", [r"model\.language_model\.", r"language_model\.model\.", r"model\.", ""])
 def test_expressions_match_from_the_start_of_a_name_with_any_lead(lead: str) -> None:
     groups = {"a": group(num_bits=4, type="int", strategy="group", group_size=128)}
     ignored = [rf"re:{lead}layers\.3\..*", "re:mlp"]
@@ -84,7 +83,7 @@ def test_a_group_that_names_modules_goes_before_one_of_every_linear() -> None:
 # --- GPTQ, AWQ, AutoRound, bitsandbytes
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("settings", "name", "bits"),
     [
         (
@@ -262,7 +261,7 @@ def test_mixed_precision_by_expert_in_the_checkpoints_own_names() -> None:
         assert given_to(assignment, f"experts.*.{name}") == {"nvfp4": 32}
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("algorithm", "name"),
     [("FP8_PB_WO", "fp8_block"), ("W4A16_AWQ", "int4_g128"), ("W4A8_AWQ", "int4_g128_w4a8_fp8"), ("mxfp8", "mxfp8")],
 )

@@ -15,11 +15,12 @@ from llm_serving_exporter.facts.quantisation import assign, dtype, uniform
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.models.quantising import given_to, group, quantised
 from tests.support.models.weightmodels import LLAMA_1B, LLAMA_8B, MIXTRAL_8X7B, QWEN3_30B
+from tests.support.rows import check_rows
 
 # --- dtype and override
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("config", "name"),
     [
         ({"torch_dtype": "bfloat16"}, "bf16"),
@@ -118,7 +119,7 @@ def test_fused_names_mean_their_parts() -> None:
 # --- refusals
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("settings", "said"),
     [
         ({"quant_method": "aqlm", "in_group_size": 8}, "quant_method is 'aqlm'"),
@@ -208,7 +209,7 @@ def test_any_config_is_read_or_refused(method: Any, settings: Mapping[str, Any])
     assert sum(share.places for share in assignment.shares) == sum(module.places for module in LLAMA_1B.modules)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "settings",
     [
         # a checkpoint of Mixtral's names, with Llama's sizes; targets that are classes of modules; MoE's experts in a dense model

@@ -15,6 +15,7 @@ from llm_serving_exporter.facts.resolve import resolve
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.weights import ModelFacts
 from tests.support.models.modelfolders import FP8, LLAMA, MODELOPT_FP8, folder, index
+from tests.support.rows import check_rows
 
 NOTHING = ModelSettings()
 # 2 x 4096 x 256 embeddings, 8 layers of 2 x 256 x 256 + 2 x 64 x 256 attention, 3 x 256 x 1024 MLP and 2 norms of 256, 1 norm
@@ -83,7 +84,7 @@ def test_what_was_loaded_goes_before_the_name_it_is_served_by() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "root",
     [
         "Qwen/Qwen3-32B", "/models/Qwen3-32B", "/models/Qwen/Qwen3-32B/", "/hub/models--Qwen--Qwen3-32B/snapshots/9216db5781bf",
@@ -120,7 +121,7 @@ def test_a_label_on_another_model_of_the_hub_does_not_count() -> None:
         by_name(ServedModel("Llama-3.1-8B", root="acme/llama-8b-pruned-4b"))
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("settings", "served", "what"),
     [
         (NOTHING, ServedModel("acme-chat", root="/models/x"), "'/models/x' is not in the built-in catalogue"),
@@ -168,7 +169,7 @@ def test_a_fault_quotes_a_file_only_so_far(key: str) -> None:
     assert len(str(caught.value)) < 6000
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("path", "name"),
     [
         (PATH, "small"), ("config.json", "config"), ("./config.json", "config"), ("/config.json", "config"), ("/a/mid.json", "mid"),
@@ -229,7 +230,7 @@ def test_dtype_of_the_server_goes_before_the_files() -> None:
         assert by_files(found(), ServedModel("m", dtype=word)).weight_bytes == BF16_BYTES
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "formats", "how"),
     [
         ("RedHatAI/Meta-Llama-3.1-8B-Instruct-FP8", {"bf16", "fp8"}, "as its name says"),
@@ -275,7 +276,7 @@ def test_the_engines_word_for_a_model_of_the_catalogue() -> None:
     assert served("gpt_oss_mxfp4", "gpt-oss-20b") == {"bf16", "mxfp4"}
 
 
-@pytest.mark.parametrize("word", ["compressed-tensors", "modelopt", "quark", "gguf", "torchao", "x" * 5000])
+@check_rows("word", ["compressed-tensors", "modelopt", "quark", "gguf", "torchao", "x" * 5000])
 def test_a_word_that_leaves_the_bits_open_is_refused(word: str) -> None:
     for facts in (
         lambda: by_name(ServedModel("Llama-3.1-8B", quantization=word)),
@@ -335,7 +336,7 @@ def test_auto_of_nvidias_own_checkpoints(name: str) -> None:
     assert (kv("modelopt/fp8_e4m3"), kv("modelopt/nvfp4")) == ("fp8_e4m3", "bf16")
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("said", "format_bytes"), [("auto", 656 / 576), ("fp8", 656 / 576), ("fp8_e4m3", 656 / 576), ("bfloat16", 2)]
 )
 def test_deepseek_v4_has_a_kv_layout_of_its_own(said: str, format_bytes: float) -> None:
@@ -417,7 +418,7 @@ def test_what_is_not_counted_explains_a_larger_checkpoint() -> None:
     assert "vision tower" not in by_files(smaller).notes[0]
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("config", "served", "settings", "kept"),
     [
         ({}, ServedModel("m", dtype="bfloat16"), NOTHING, True),

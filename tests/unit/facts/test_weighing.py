@@ -23,6 +23,7 @@ from tests.support.models.weightmodels import (
     QWEN3_235B,
     hybrid,
 )
+from tests.support.rows import check_rows
 
 GIB = 2**30
 BF16 = {"torch_dtype": "bfloat16"}
@@ -48,7 +49,7 @@ def read(geometry: Geometry, assignment: Assignment, experts: float | None = Non
     return step_bytes(weigh(geometry, assignment), geometry.experts_per_token if experts is None else experts)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("geometry", "total", "decode_read"),
     # table B.8: that the geometries of these tests are the models they say
     [
@@ -69,7 +70,7 @@ def test_bf16_bytes_are_two_a_parameter(geometry: Geometry, total: int, decode_r
     assert read(geometry, assignment) == 2 * decode_read
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("geometry", "config", "override", "batch_1", "all_experts"),
     # table C, GB: columns B=1 and "all experts"; its fp8 rows have lm_head in fp8 too
     [
@@ -134,7 +135,7 @@ def test_deepseek_r1_nvfp4_reads_38_5_gb() -> None:
     assert read(DEEPSEEK_V3, assign(BF16, quantised, DEEPSEEK_V3)) / 1e9 == pytest.approx(38.5, abs=0.05)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("geometry", "override", "gigabytes"),
     # table F rows 2, 3, 5, 9: gpt-fast, which quantises lm_head with the rest
     [(LLAMA_8B, "bf16", 15.01), (LLAMA_8B, "int8", 7.49), (LLAMA_70B, "int8", 69.50), (MIXTRAL_8X7B, "int8", 12.75)],
@@ -196,7 +197,7 @@ def test_no_parameter_is_lost_or_counted_twice(geometry: Geometry, left_out: lis
     assert all(sum(s.places for s in assignment.shares if s.module is m) == m.places for m in geometry.modules)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("geometry", "config", "sound"),
     [
         (LLAMA_8B, BF16, True),

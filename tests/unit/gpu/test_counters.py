@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.gpu.counters import WRAP_32_BITS, Total, Totals
+from tests.support.rows import check_rows
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("raws", "totals"),
     [
         pytest.param([5, 5, 9], [5, 5, 9], id="starts at the raw value"),

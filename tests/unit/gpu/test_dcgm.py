@@ -17,6 +17,7 @@ from llm_serving_exporter.model.dcgm import DcgmRatios, DcgmReading, DcgmReading
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, MigInstance
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from tests.support.builders.dcgmpages import A30, A100, ADA, MIG, MIXED, OLD_NAMESPACE, PLAIN, T4, samples_of
+from tests.support.rows import check_rows
 
 DRAM = "DCGM_FI_PROF_DRAM_ACTIVE"
 
@@ -127,12 +128,12 @@ def test_uuids_in_another_case_are_the_same_gpu() -> None:
     assert one(dram("0.5") + dram("0.5", f'gpu="0",UUID="{T4.upper()}"')).dram_bandwidth_ratio == 0.5
 
 
-@pytest.mark.parametrize("labels", ['gpu="0"', 'gpu="0",UUID=""', 'cpu="0",Hostname="grace"', 'nvswitch="nvswitch0"'])
+@check_rows("labels", ['gpu="0"', 'gpu="0",UUID=""', 'cpu="0",Hostname="grace"', 'nvswitch="nvswitch0"'])
 def test_series_that_name_no_gpu_are_left_out(labels: str) -> None:
     assert read(dram("0.5", labels)) == ()
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("instance", "expected"),
     [("", [None]), ("0", [0]), ("13", [13]), ("x", []), ("-1", []), ("²", []), ("9" * 5000, [])],
 )
@@ -151,7 +152,7 @@ def test_a_page_of_any_number_of_gpus_is_bounded(monkeypatch: pytest.MonkeyPatch
 # --- blanks and nonsense ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("value", "absence"),
     [
         ("140737488355328.000000", Absence.WARMING_UP),
@@ -169,20 +170,20 @@ def test_a_page_of_any_number_of_gpus_is_bounded(monkeypatch: pytest.MonkeyPatch
         ("73", Absence.INVALID),
     ],
 )
-@pytest.mark.parametrize("field", [name for name in FIELDS if name.endswith("_ratio")])
+@check_rows("field", [name for name in FIELDS if name.endswith("_ratio")])
 def test_a_ratio_that_is_none(field: str, value: str, absence: Absence) -> None:
     gpu = one(dram(value, name=FIELDS[field].names[0]))
     assert getattr(gpu, field) is None
     assert gpu.absent[field] is absence
 
 
-@pytest.mark.parametrize("value", ["0", "0.000000", "1", "1.000000", "-0.0"])
+@check_rows("value", ["0", "0.000000", "1", "1.000000", "-0.0"])
 def test_the_ends_of_the_range_are_ratios(value: str) -> None:
     assert one(dram(value)).dram_bandwidth_ratio == float(value)
 
 
-@pytest.mark.parametrize("name", ["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "DCGM_FI_DEV_FB_USED"])
-@pytest.mark.parametrize(
+@check_rows("name", ["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "DCGM_FI_DEV_FB_USED"])
+@check_rows(
     ("value", "absence"),
     [
         (0x7FFFFFFFFFFFFFF0, Absence.NOT_EXPORTED),
@@ -275,7 +276,7 @@ def test_one_gpu_that_is_missing_leaves_none() -> None:
     assert "is dcgm.url the dcgm-exporter of this node" in found.why
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "absence", "why"),
     [
         (

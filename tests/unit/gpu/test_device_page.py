@@ -24,6 +24,7 @@ from tests.support.builders.exporterpages import (
     samples_of_exporter,
 )
 from tests.support.models.gpucatalogue import CATALOGUE, row
+from tests.support.rows import check_rows
 
 
 def read(text: str) -> tuple[GpuReading, ...]:
@@ -121,7 +122,7 @@ def test_what_the_exporter_has_of_the_whole_card_is_no_parts_own() -> None:
     assert (first.memory_used_bytes, second.memory_used_bytes) == (20_000 * 10**6, 1000 * 10**6)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "value", "field"),
     [
         ("gpu_gfx_activity", 101, "busy_ratio"),
@@ -156,7 +157,7 @@ def test_a_gaudi() -> None:
     assert gpu.pcie_bytes_total == {}
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("memory", "name"), [(96 << 30, "Gaudi 2"), (128 << 30, "Gaudi 3"), (98 * 10**9, "Gaudi 2"), (32 << 30, "")]
 )
 def test_its_memory_says_which_gaudi_it_is(memory: int, name: str) -> None:

@@ -11,13 +11,14 @@ import pytest
 
 from llm_serving_exporter.gpu.environment import find_environment_gpus
 from tests.support.builders.procfolders import Process, write_proc_folder
+from tests.support.rows import check_rows
 from tests.support.waiting import PATIENCE_SECONDS
 
 ONE, TWO = (f"GPU-0a1b2c3d-0000-4000-8000-00000000000{n}" for n in (1, 2))
 SLICE = "MIG-0a1b2c3d-0000-4000-8000-000000000003"
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("given", "taken", "found"),
     [
         (ONE, None, (ONE,)),

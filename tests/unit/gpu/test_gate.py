@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from math import inf, nan
 
-import pytest
-
 from llm_serving_exporter.gpu.gate import drop_implausible
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.render.sentences import why_gpu_absent
+from tests.support.rows import check_rows
 
 WHO = GpuIdentity("GPU-0", 0, "NVIDIA H100 80GB HBM3")
 
@@ -21,8 +20,8 @@ def dropped(**values: object) -> GpuReading:
     return found.gpus[0]
 
 
-@pytest.mark.parametrize("value", [nan, inf, -1.0, 1e308])
-@pytest.mark.parametrize("field", ["energy_joules_total", "busy_ratio", "dram_bandwidth_ratio", "memory_used_bytes"])
+@check_rows("value", [nan, inf, -1.0, 1e308])
+@check_rows("field", ["energy_joules_total", "busy_ratio", "dram_bandwidth_ratio", "memory_used_bytes"])
 def test_a_value_outside_its_range_is_absent(field: str, value: float) -> None:
     found = dropped(**{field: value})
     assert getattr(found, field) is None

@@ -7,6 +7,7 @@ import pytest
 
 from llm_serving_exporter.gpu.inventory import peak_bandwidth_bytes_per_second
 from tests.nvml_stub.stub import ALL_LINKS, MEBIBYTE
+from tests.support.rows import check_rows
 
 NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, UNKNOWN = 3, 4, 13, 999
 
@@ -25,7 +26,7 @@ def test_an_h100_is_identified_with_its_published_peak_bandwidth(rig):
     assert who.mig is None
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("megahertz", "bits", "data_sheet_gigabytes", "tolerance"),
     [
         pytest.param(2619, 5120, 3350, 0.002, id="H100 SXM5"),
@@ -60,7 +61,7 @@ def test_peak_bandwidth_agrees_with_data_sheets(megahertz, bits, data_sheet_giga
     assert peak == pytest.approx(data_sheet_gigabytes * 1e9, rel=tolerance)
 
 
-@pytest.mark.parametrize(("hertz", "bits"), [(None, 5120), (2.619e9, None), (2.619e9, 0), (0.0, 5120)])
+@check_rows(("hertz", "bits"), [(None, 5120), (2.619e9, None), (2.619e9, 0), (0.0, 5120)])
 def test_peak_bandwidth_is_absent_where_clock_or_bus_width_is(hertz, bits):
     assert peak_bandwidth_bytes_per_second(hertz, bits) is None
 

@@ -9,6 +9,7 @@ import pytest
 from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.gpu.vendor import NAMES_MAX, find_other_vendor_gpus
 from tests.support.models.gpucatalogue import CATALOGUE
+from tests.support.rows import check_rows
 
 
 def pci(root: Path, address: str, vendor: str, kind: str, device: str = "0x74a1") -> Path:
@@ -22,7 +23,7 @@ def pci(root: Path, address: str, vendor: str, kind: str, device: str = "0x74a1"
     return folder
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("vendor", "kind", "name"),
     [
         pytest.param("0x1002", "0x120000", "AMD 0x74a1 at 0000:05:00.0", id="Instinct, a processing accelerator"),
@@ -36,7 +37,7 @@ def test_accelerators_are_named(tmp_path, vendor, kind, name):
     assert find_other_vendor_gpus(tmp_path) == (name,)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("vendor", "device", "name"),
     [
         ("0x1ae0", "0x006f", "TPU v6e"),
@@ -53,7 +54,7 @@ def test_accelerators_of_clouds_have_the_catalogues_names(tmp_path, vendor, devi
     assert find(name, CATALOGUE).name == name
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("vendor", "kind"),
     [("0x10de", "0x030200"), ("0x8086", "0x020000"), ("0x1002", "0x040300"), ("0x1af4", "0x030000")],
     ids=["NVIDIA", "Intel network card", "AMD sound", "virtio display"],

@@ -19,6 +19,7 @@ from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.model.target import Target
+from tests.support.rows import check_rows
 
 
 @speed_up
@@ -89,7 +90,7 @@ def test_fields_are_replaced_as_the_library_replaces_them() -> None:
         replace_fields(one, third=3)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("cls", sorted(frozen._copiers, key=lambda cls: cls.__qualname__), ids=lambda cls: cls.__name__)
+@check_rows("cls", sorted(frozen._copiers, key=lambda cls: cls.__qualname__), ids=lambda cls: cls.__name__)
 def test_every_class_keeps_its_signature_and_slots(cls: type) -> None:
     again = dataclass(frozen=True, slots=True)(
         type(cls.__name__, (), {"__annotations__": cls.__annotations__, **_class_fields(cls)})
@@ -135,7 +136,7 @@ class Child(Plain):
     third: float = 0.0
 
 
-@pytest.mark.parametrize("cls", [WithoutSlots, Thawed, ByName, Child, int])
+@check_rows("cls", [WithoutSlots, Thawed, ByName, Child, int])
 def test_other_classes_are_refused(cls: type) -> None:
     with pytest.raises(TypeError, match=cls.__name__):
         speed_up(cls)
@@ -312,12 +313,12 @@ def set_and_delete(one: Any, name: str, value: object) -> list[str]:
     return said
 
 
-@pytest.mark.parametrize("look", LOOKS)
+@check_rows("look", LOOKS)
 def test_shared_methods_do_what_the_librarys_do(look: str) -> None:
     assert LOOKS[look](OURS) == LOOKS[look](LIBRARYS)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@check_rows("fault", FAULTS)
 def test_what_the_library_refuses_is_refused(fault: str) -> None:
     with pytest.raises(TypeError) as expected:
         FAULTS[fault](LIBRARYS)

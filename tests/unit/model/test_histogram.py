@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.model.histogram import Histogram
+from tests.support.rows import check_rows
 
 # 10 events: 2 up to 1 s, 6 up to 2 s, 9 up to 4 s, one beyond
 TEN = Histogram((1.0, 2.0, 4.0), (2.0, 6.0, 9.0), 10.0, 21.0)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("q", "value", "clipped"),
     [
         (0.5, 1.0 + (5 - 2) / 4, ""),  # rank 5 is the third of four events between 1 and 2
@@ -54,7 +55,7 @@ def test_sum_of_two_engines() -> None:
     assert TEN.plus(TEN) == Histogram((1.0, 2.0, 4.0), (4.0, 12.0, 18.0), 20.0, 42.0)
 
 
-@pytest.mark.parametrize(("threshold", "edge"), [(0.5, None), (1.0, 1.0), (3.9, 2.0), (4.0, 4.0), (99.0, 4.0)])
+@check_rows(("threshold", "edge"), [(0.5, None), (1.0, 1.0), (3.9, 2.0), (4.0, 4.0), (99.0, 4.0)])
 def test_the_strictest_edge_that_can_stand_for_a_threshold(threshold: float, edge: float | None) -> None:
     assert TEN.edge_at_or_below(threshold) == edge
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from urllib.parse import quote
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.model.secret_text import Masker, hide_credentials, secrets_of_url
 from llm_serving_exporter.model.text import escape_label_value
+from tests.support.rows import check_rows
 
 PLANTED = "pl4nted"
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "shown"),
     [
         (f"http://me:{PLANTED}@host:9090/x", "http://***@host:9090/x"),
@@ -39,7 +39,7 @@ def test_credentials_are_found_by_where_they_stand(text: str, shown: str) -> Non
     assert hide_credentials(shown) == shown
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "text",
     [
         "http://host:9090/metrics?model=a&zone=b#c",

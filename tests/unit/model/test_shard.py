@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.model.shard import MOST_SHARDS, Shard, find_shard
+from tests.support.rows import check_rows
 
 NAMES = [f"serving-{number % 7}/chat-{number:05}:8000" for number in range(10_000)]
 # a correct hash leaves so many standard deviations in one of 10^11 tests
@@ -23,7 +24,7 @@ def spread(count: int, share: float) -> float:
     return DEVIATIONS * math.sqrt(count * share * (1 - share))
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 16, MOST_SHARDS])
+@check_rows("count", [1, 2, 3, 4, 7, 16, MOST_SHARDS])
 def test_no_name_is_lost_or_doubled(count: int) -> None:
     holders = [sum(Shard(number, count).holds(name) for number in range(1, count + 1)) for name in NAMES[:500]]
     assert set(holders) == {1}
@@ -34,7 +35,7 @@ def test_no_name_is_lost_or_doubled(count: int) -> None:
         assert abs(sizes[number] - len(NAMES) / count) <= spread(len(NAMES), 1 / count)
 
 
-@pytest.mark.parametrize("count", [1, 2, 4, 9, 63])
+@check_rows("count", [1, 2, 4, 9, 63])
 def test_one_more_shard_takes_its_part_and_moves_nothing_else(count: int) -> None:
     moved = [
         (find_shard(name, count), find_shard(name, count + 1))

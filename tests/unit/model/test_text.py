@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from llm_serving_exporter.model.text import blank_unprintable, clean, has_control_characters, on_one_line
+from tests.support.rows import check_rows
 
 HOSTILE = "a\tb\x1b[2K\r\n \u2028c\ud800"
 
@@ -27,7 +26,7 @@ def test_a_label_shows_that_there_was_something() -> None:
     assert clean(HOSTILE, 4) == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"
 
 
-@pytest.mark.parametrize("text", ["\n", "\x00", "\x7f", "\x85", "\u2028", "\ud800"])
+@check_rows("text", ["\n", "\x00", "\x7f", "\x85", "\u2028", "\ud800"])
 def test_control_characters_are_found(text: str) -> None:
     assert has_control_characters(f"a{text}b")
     assert not has_control_characters("Qwen/Qwen3 – é 模型")

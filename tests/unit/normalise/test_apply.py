@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.normalise.apply import Overrides
 from tests.support.builders.snapshots import snapshot_of
+from tests.support.rows import check_rows
 
 PAGE = 'vllm:num_requests_running{{engine="0",model_name="{}"}} 1\n'
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("model", "contexts", "expected"),
     [
         ("a", {"a": 4096, "b": 8192}, 4096),

@@ -14,6 +14,7 @@ from llm_serving_exporter.normalise.runtimes.sglang import RUNTIME as SGLANG
 from llm_serving_exporter.normalise.runtimes.trtllm import RUNTIME as TRTLLM
 from tests.support.builders.recordings import page
 from tests.support.builders.snapshots import snapshot_of
+from tests.support.rows import check_rows
 
 RUNS = {"sglang-0.5.23": SGLANG, "trtllm-050f80de": TRTLLM, "dynamo-1.6.1-worker": DYNAMO}
 WORK = (
@@ -73,7 +74,7 @@ def test_with_the_first_work_what_is_missing_is_not_waited_for_any_more(first: s
     assert reasons(snapshot, "prompt_tokens_total", "e2e_request_latency_seconds") == {Absence.NOT_EXPORTED}
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("run", "number", "families", "field"),
     [
         ("sglang-0.5.23", 46, "sglang:request_time_per_output_token", "time_per_output_token_seconds"),

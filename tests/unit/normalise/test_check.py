@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.check import faults
 from llm_serving_exporter.normalise.check_row import row_faults
@@ -21,6 +19,7 @@ from llm_serving_exporter.normalise.mapping import (
     Row,
     Runtime,
 )
+from tests.support.rows import check_rows
 
 SOUND = Runtime(
     "acme",
@@ -39,7 +38,7 @@ def test_a_sound_table_has_no_faults() -> None:
     assert said() == []
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("changes", "expected"),
     [
         ({"name": "Acme"}, 'name: "Acme" is not a name for a runtime. Write lower-case words with dashes, as in acme-serve.'),
@@ -102,7 +101,7 @@ def test_rows_that_differ_in_texts_only_are_the_same() -> None:
     assert said(rows=(*SOUND.rows, replace(again, versions=">=2"))) == []
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("row", "places"),
     [
         (Row("model_name", ("acme",)), ["field"]),

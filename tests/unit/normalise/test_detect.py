@@ -14,6 +14,7 @@ from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.recordings import names, recording
 from tests.support.builders.snapshots import page_of
 from tests.support.paths import TESTS
+from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
 
 MADE = TESTS / "made"
@@ -111,7 +112,7 @@ def only_reading(*pages: str | bytes, **target: object) -> TargetReading:
     return readings([{"/metrics": page} for page in pages], **target)[-1]
 
 
-@pytest.mark.parametrize("run", names())
+@check_rows("run", names())
 def test_every_recorded_page_is_what_it_is(run: str) -> None:
     pages = recording(run).pages
     answers = name_all(pages[number].decode() for number in pages if not pages[number].startswith(b"{"))
@@ -127,7 +128,7 @@ def test_a_page_of_a_router_is_refused_with_what_to_point_at(name: str) -> None:
     assert found.router.instead.startswith("point url at")
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in MADE.glob("*.prom") if path.stem not in ROUTERS))
+@check_rows("name", sorted(path.stem for path in MADE.glob("*.prom") if path.stem not in ROUTERS))
 def test_a_page_made_from_the_facts_is_of_one_runtime_at_most(name: str) -> None:
     found = seen_on((MADE / f"{name}.prom").read_text())
     assert found.router is None

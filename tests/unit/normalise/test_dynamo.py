@@ -19,6 +19,7 @@ from tests.support.builders.configuration import load_text
 from tests.support.builders.recordings import page, recording
 from tests.support.builders.snapshots import engine_of, snapshot_of
 from tests.support.paths import ROOT, TESTS
+from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
 
 MADE = TESTS / "made"
@@ -277,8 +278,8 @@ def test_a_frontend_under_another_prefix_is_told_what_to_do(router: bool, said: 
     assert "unset DYN_METRICS_PREFIX there, or write a table based_on dynamo-frontend (docs/dynamo.md)" in found.problem
 
 
-@pytest.mark.parametrize("router", [True, False])
-@pytest.mark.parametrize("named", [None, "acme-frontend"])
+@check_rows("router", [True, False])
+@check_rows("named", [None, "acme-frontend"])
 def test_the_documents_own_table_reads_a_frontend_under_another_prefix(
     tmp_path: Path, router: bool, named: str | None
 ) -> None:

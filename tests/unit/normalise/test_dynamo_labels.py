@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from llm_serving_exporter.normalise.runtimes.dynamo_frontend import RUNTIME as FRONTEND
 from llm_serving_exporter.normalise.runtimes.dynamo_worker import RUNTIME as WORKER
 from tests.support.builders.snapshots import engine_of
+from tests.support.rows import check_rows
 
 # http_action_for_class in Dynamo's lib/llm/src/http/service/error.rs (PR 14396); None: no answer is sent
 STATUSES = {
@@ -16,8 +15,8 @@ STATUSES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("succeeded", [10, 0])
-@pytest.mark.parametrize(("kind", "status"), STATUSES.items())
+@check_rows("succeeded", [10, 0])
+@check_rows(("kind", "status"), STATUSES.items())
 def test_a_failure_is_a_response_by_the_status_that_its_class_gets(
     kind: str, status: int | None, succeeded: int
 ) -> None:

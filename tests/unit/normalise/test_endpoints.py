@@ -25,6 +25,7 @@ from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.recordings import page
 from tests.support.paths import TESTS
 from tests.support.quick import keep_quick
+from tests.support.rows import check_rows
 from tests.support.servers.llamacpp import BUSY, MODELS, PROPS, slots
 from tests.support.servers.replica import Routes, readings
 
@@ -159,7 +160,7 @@ ANSWERS: dict[str, dict[str, list[Any]]] = {
     "lightllm": {"/get_model_name": [{"model_name": "tiny"}], "/token_load": [{"current_load": [0.5, 0.25]}]},
     "ollama": {"/api/version": [{"version": "0.33.0"}], "/api/ps": [{"models": [LOADED]}]},
 }  # fmt: skip
-EACH = pytest.mark.parametrize("name", list(ANSWERS))
+EACH = check_rows("name", ANSWERS)
 
 
 @pytest.fixture(autouse=True)
@@ -284,7 +285,7 @@ QUICK = ("huge", "nan", "null", "word", "deep", "numbers", "digits", "cut", "obj
 
 
 @EACH
-@pytest.mark.parametrize("kind", keep_quick(HOSTILE, lambda kind: kind in QUICK))
+@check_rows("kind", keep_quick(HOSTILE, lambda kind: kind in QUICK))
 def test_a_value_at_every_leaf_takes_no_target_down(name: str, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     answers = {path: every(found[0], HOSTILE[kind]) for path, found in ANSWERS[name].items()}
     bear(name, {path: json.dumps(answer) for path, answer in answers.items()}, caplog)
@@ -299,19 +300,19 @@ def test_a_huge_number_at_any_one_leaf_takes_no_target_down(name: str, caplog: p
 
 
 @EACH
-@pytest.mark.parametrize("kind", keep_quick(LISTS, lambda kind: kind in QUICK))
+@check_rows("kind", keep_quick(LISTS, lambda kind: kind in QUICK))
 def test_a_list_without_end_takes_no_target_down(name: str, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     answers = {path: lists(found[0], LISTS[kind]) for path, found in ANSWERS[name].items()}
     bear(name, {path: json.dumps(answer) for path, answer in answers.items()}, caplog)
 
 
 @EACH
-@pytest.mark.parametrize("kind", keep_quick(BODIES, lambda kind: kind in QUICK))
+@check_rows("kind", keep_quick(BODIES, lambda kind: kind in QUICK))
 def test_an_answer_of_any_kind_takes_no_target_down(name: str, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     bear(name, dict.fromkeys(ANSWERS[name], BODIES[kind]), caplog)
 
 
-@pytest.mark.parametrize("name", [name for name, runtime in RUNTIMES.items() if runtime.kind is PageKind.JSON])
+@check_rows("name", [name for name, runtime in RUNTIMES.items() if runtime.kind is PageKind.JSON])
 def test_a_page_of_json_is_borne_whatever_it_is(name: str, caplog: pytest.LogCaptureFixture) -> None:
     path = RUNTIMES[name].paths[0]
     sound = json.loads(PAGES[name])

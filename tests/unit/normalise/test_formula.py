@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
 from llm_serving_exporter.normalise.formula import formula
 from llm_serving_exporter.normalise.mapping import Aggregate, Reads, Row
+from tests.support.rows import check_rows
 
 FIELD = "decode_tokens_total"
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("row", "says"),
     [
         (Row(FIELD, ("a", "b")), "a + b"),

@@ -14,6 +14,7 @@ from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import page_of, snapshot_of
 from tests.support.paths import TESTS
+from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
 
 MADE = TESTS / "made"
@@ -41,7 +42,7 @@ def door(page: str) -> EngineSnapshot:
     return next(engine for engine in found.engines if engine.model_name == "llama")
 
 
-@pytest.mark.parametrize("page", DOORS)
+@check_rows("page", DOORS)
 def test_its_page_is_recognised_and_is_a_front_end(page: str) -> None:
     found = detect(PageParser(labels_needed()).parse(page_of(text_of(page))).layout)
     assert found.router is None
@@ -49,7 +50,7 @@ def test_its_page_is_recognised_and_is_a_front_end(page: str) -> None:
     assert RUNTIMES[DOORS[page]].role is Role.FRONTEND
 
 
-@pytest.mark.parametrize("page", DOORS)
+@check_rows("page", DOORS)
 def test_nothing_of_it_is_taken_for_an_engine(page: str) -> None:
     """Not in its snapshot, nor in what follows: no batch, no phase, no limiter, and no good or bad first token that is not the client's."""
     reading = readings([{"/metrics": text_of(page)}] * 3, seconds=10.0)[-1]
@@ -177,7 +178,7 @@ def test_the_servers_behind_it_have_the_clients_tokens_and_it_has_none() -> None
     assert fleet("vllm-router-0.1.17", 30).decode_tokens_total is None
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "clock"),
     [
         ("dynamo-frontend", FirstToken.CLIENT),
@@ -199,9 +200,7 @@ def test_only_what_reads_a_first_token_says_whose_it_is() -> None:
         assert runtime.first_token is None or (reads and runtime.role is Role.FRONTEND), runtime.name
 
 
-@pytest.mark.parametrize(
-    ("page", "counted"), [("envoy-ai-gateway", True), ("llm-d-epp", True), ("litellm", False), ("smg", False)]
-)
+@check_rows(("page", "counted"), [("envoy-ai-gateway", True), ("llm-d-epp", True), ("litellm", False), ("smg", False)])
 def test_objectives_count_first_tokens_of_the_clients_clock_only(page: str, counted: bool) -> None:
     reading = readings([{"/metrics": text_of(page)}] * 3, seconds=10.0)[-1]
     assert reading.derived is not None

@@ -15,6 +15,7 @@ from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.snapshot import GAUGE_FIELDS, Absence
 from llm_serving_exporter.normalise.runtimes.ollama import read_loaded, read_page
 from tests.nvml_stub.stub import StubState, stub_environment
+from tests.support.rows import check_rows
 from tests.support.servers.exporter_process import Exporter
 from tests.support.servers.replica import Replica, Routes, readings
 
@@ -52,7 +53,7 @@ def unexplained(one: TargetReading) -> dict[str, Absence]:
     return {signal: why for signal, why in one.derived.signals.items() if why is not Absence.NO_METRICS}
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("runtime", "routes"),
     [
         ("gpu-only", {"/health": "ok"}),
@@ -155,7 +156,7 @@ def test_a_model_that_is_loaded_and_unloaded_is_no_restart() -> None:
     assert [one.facts.quantization for one in found] == [None, None, "Q4_K_M", "Q4_K_M", None]
 
 
-@pytest.mark.parametrize("body", ['{"error":"no"}', "[]", '{"models":5}', "5"])
+@check_rows("body", ['{"error":"no"}', "[]", '{"models":5}', "5"])
 def test_other_json_is_not_ollamas(body: str) -> None:
     one = last({"/api/ps": (200, "application/json", body.encode())}, runtime="ollama")
     assert one.up is False

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.reading import State
@@ -13,6 +11,7 @@ from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.normalise.runtimes.infinity import RUNTIME, is_infinity, read_models, read_stats
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import snapshot_of
+from tests.support.rows import check_rows
 from tests.support.servers.replica import Replica, readings
 
 RUN = recording("infinity-0.0.78")
@@ -46,7 +45,7 @@ def test_a_server_below_v1_is_recognised_too() -> None:
         assert one.snapshot.engines[0].http_responses_total == {"2xx": 1646}
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "listed",
     [
         None,
@@ -136,7 +135,7 @@ def test_the_pending_results_are_not_taken_for_running_requests() -> None:
     assert "requests_running" in RUNTIME.missing
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "answer",
     [
         None,

@@ -8,6 +8,7 @@ from math import inf, nan
 import pytest
 
 from llm_serving_exporter.normalise.json_values import LARGEST, MOST_WHOLE, listed, mapping, number, text, whole
+from tests.support.rows import check_rows
 
 # 400 digits: json.loads makes a whole number of them, which no float holds
 HUGE = json.loads("9" * 400)
@@ -18,20 +19,18 @@ def test_whole_numbers(value: int) -> None:
     assert whole(value) == value
 
 
-@pytest.mark.parametrize("value", [0, -1, MOST_WHOLE + 1, HUGE, -HUGE, True, False, 1.0, nan, inf, "1", None, [1], {}])
+@check_rows("value", [0, -1, MOST_WHOLE + 1, HUGE, -HUGE, True, False, 1.0, nan, inf, "1", None, [1], {}])
 def test_what_is_no_whole_number(value: object) -> None:
     assert whole(value) is None
 
 
-@pytest.mark.parametrize("value", [0, -1, 1.5, -1.5, MOST_WHOLE, 10**18, -(10**18), LARGEST])
+@check_rows("value", [0, -1, 1.5, -1.5, MOST_WHOLE, 10**18, -(10**18), LARGEST])
 def test_numbers(value: float) -> None:
     found = number(value)
     assert (found, type(found)) == (value, float)
 
 
-@pytest.mark.parametrize(
-    "value", [10**18 + 1, HUGE, -HUGE, 1e19, 1e308, nan, inf, -inf, True, False, "1", None, [], {}]
-)
+@check_rows("value", [10**18 + 1, HUGE, -HUGE, 1e19, 1e308, nan, inf, -inf, True, False, "1", None, [], {}])
 def test_what_is_no_number(value: object) -> None:
     assert number(value) is None
 

@@ -13,6 +13,7 @@ from llm_serving_exporter.normalise.runtimes.lightllm import read_model_name, re
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS
+from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
 
 MADE = TESTS / "made"
@@ -95,7 +96,7 @@ def test_side_endpoints_name_the_model_and_fill_the_kv_cache() -> None:
     assert (engine.model_name, engine.kv_cache_usage_ratio, engine.requests_running) == ("served", 0.25, 22)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("answer", "load"),
     [
         ({"current_load": [0.5, 0.25]}, 0.375),  # data parallel: one a rank

@@ -25,6 +25,7 @@ from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.targets.served_models import served_model
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
+from tests.support.rows import check_rows
 from tests.support.servers.llamacpp import ANSWERS, BUSY, IDLE, MODELS, PROPS, RUN, rate_of, read, routes, slots
 from tests.support.servers.replica import Replica, readings
 
@@ -148,7 +149,7 @@ def test_fields_of_slots_that_a_build_lacks_are_left_out_alone() -> None:
     assert read_slots(without_state) == ()
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "answer",
     [None, 3, "x", {}, [], [None], [1], [{"is_processing": 1}], [{"n_ctx": "big"}], {"error": {"code": 501}}],
 )
@@ -156,7 +157,7 @@ def test_slots_of_any_other_json_say_nothing(answer: object) -> None:
     assert read_slots(answer) == ()
 
 
-@pytest.mark.parametrize("wrong", [-1, True, "9", None, 1e300, float("nan"), [1]])
+@check_rows("wrong", [-1, True, "9", None, 1e300, float("nan"), [1]])
 def test_a_number_that_is_none_voids_its_sum(wrong: object) -> None:
     found = {key.name for key, _ in read_slots([{**slot, "n_prompt_tokens": wrong} for slot in slots(80)])}
     assert found == {CAPACITY, DECODED}
@@ -266,7 +267,7 @@ def test_of_a_routers_list_the_model_that_was_asked_for_counts() -> None:
     assert read_models(listed, ServerFacts()) == ServerFacts()
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("ftype", "dtype", "quantization"),
     [
         ("all F32", "float32", ""), ("F16", "float16", ""), ("BF16", "bfloat16", ""), ("Q8_0", None, "q8_0"),
@@ -280,7 +281,7 @@ def test_file_types(ftype: object, dtype: str | None, quantization: str | None) 
     assert (facts.dtype, facts.quantization) == (dtype, quantization)
 
 
-@pytest.mark.parametrize("answer", [
+@check_rows("answer", [
     None, [], "x", 1, {}, {"data": 3}, {"data": [None, {"id": 1}]}, {"data": [{"meta": []}]}, {"data": [{"aliases": 3}] * 2},
     {"default_generation_settings": [], "total_slots": -1, "build_info": 3, "model_alias": {}, "model_path": ""},
     {"data": [{"meta": {"size": "large", "ftype": {}}}]},

@@ -12,6 +12,7 @@ from llm_serving_exporter.normalise.runtimes.lmdeploy import RUNTIME
 from llm_serving_exporter.normalise.runtimes.lmdeploy_endpoints import read_engine_info, read_models
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import engine_of, snapshot_of
+from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
 
 RUN = recording("lmdeploy-0.18.0")
@@ -151,9 +152,7 @@ def test_with_data_parallelism_attention_has_a_share_of_the_group() -> None:
     assert (found.tensor_parallel_size, found.data_parallel_size, found.experts_spread) == (2, 4, True)
 
 
-@pytest.mark.parametrize(
-    "answer", [None, 5, [], "", "{", "[" * 4096, '"x"', {"tp_size": True, "dp_size": "2"}, {"data": 3}]
-)
+@check_rows("answer", [None, 5, [], "", "{", "[" * 4096, '"x"', {"tp_size": True, "dp_size": "2"}, {"data": 3}])
 def test_odd_json_says_nothing(answer: object) -> None:
     assert read_engine_info(answer, ServerFacts()) == ServerFacts()
     assert read_models(answer, ServerFacts()) == ServerFacts()

@@ -14,6 +14,7 @@ from llm_serving_exporter.normalise.runtimes.mistralrs import read_models
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS
+from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
 
 MADE = TESTS / "made"
@@ -135,7 +136,7 @@ def test_several_models_are_not_guessed_among() -> None:
     assert snapshot.engines[0].model_name == ""
 
 
-@pytest.mark.parametrize("answer", [None, [], {"data": 3}, {"data": [3, {"id": 4}]}, {"data": [{"id": "default"}]}])
+@check_rows("answer", [None, [], {"data": 3}, {"data": [3, {"id": 4}]}, {"data": [{"id": "default"}]}])
 def test_any_json_is_borne(answer: object) -> None:
     assert read_models(answer, ServerFacts()) == ServerFacts()
 

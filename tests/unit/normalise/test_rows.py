@@ -11,6 +11,7 @@ from llm_serving_exporter.normalise.mapping import Reads, Row, Runtime
 from llm_serving_exporter.normalise.polled import reading
 from llm_serving_exporter.normalise.selector import Selector, selector
 from tests.support.builders.snapshots import engine_of, snapshot_of
+from tests.support.rows import check_rows
 
 
 def runtime(*rows: Row, **columns: object) -> Runtime:
@@ -142,7 +143,7 @@ def test_an_edge_that_some_series_lack_is_no_edge_of_their_sum() -> None:
     assert snapshot.absent["time_to_first_token_seconds"] is Absence.INVALID
 
 
-@pytest.mark.parametrize(("bucket", "count"), [(8, 5), (8, 7.9), (8, "NaN"), (8, "+Inf"), ("NaN", 9)])
+@check_rows(("bucket", "count"), [(8, 5), (8, 7.9), (8, "NaN"), (8, "+Inf"), ("NaN", 9)])
 def test_a_bucket_and_a_count_that_cannot_both_be_are_no_histogram(bucket: object, count: object) -> None:
     text = f'x_h_bucket{{le="1"}} {bucket}\nx_h_bucket{{le="+Inf"}} {count}\nx_h_sum 3\nx_h_count {count}\nx_run 1\n'
     snapshot = snapshot_of(text, runtime=runtime(HISTOGRAM, RUNNING))
@@ -174,7 +175,7 @@ def test_a_sum_and_a_count_are_a_histogram_without_buckets() -> None:
     assert histogram.quantile(0.99) is None
 
 
-@pytest.mark.parametrize("blocks", ["0", "-8", "NaN", "+Inf", "1_0", "None", ""])
+@check_rows("blocks", ["0", "-8", "NaN", "+Inf", "1_0", "None", ""])
 def test_a_label_that_is_no_positive_number_is_no_factor(blocks: str) -> None:
     # "None" is vLLM's num_gpu_blocks before 0.9.0 (facts runtimes-vllm-sglang 1.2)
     labelled = Row("kv_cache_capacity_tokens", ("x_info",), reads=Reads.LABELS, labels=("blocks", "size"))

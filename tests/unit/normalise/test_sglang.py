@@ -16,6 +16,7 @@ from tests.made.sglang_ranks import page as ranks
 from tests.support.builders.recordings import names, page, recording
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS
+from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
 
 MADE = TESTS / "made"
@@ -347,7 +348,7 @@ def test_every_declared_family_is_read_or_known_and_a_new_one_is_told() -> None:
     assert snapshot_of(text, runtime=SGLANG).unmapped_families == ("sglang:brand_new_total",)
 
 
-@pytest.mark.parametrize("name", names())
+@check_rows("name", names())
 def test_only_its_own_pages_are_recognised(name: str) -> None:
     first = next(iter(recording(name).pages.values()))
     layout = PageParser().parse(page_of(first.decode())).layout
@@ -416,7 +417,7 @@ def test_models_and_loads() -> None:
     assert facts == ServerFacts(version="0.5.23", batch_limit_requests=60, gpu_name="NVIDIA H200", gpu_count=2)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "answer",
     [None, [], "x", 3, {}, {"data": 3}, {"data": [3, {"id": 4}]}, {"loads": {}}, {"loads": [[], {"max_running_requests": "9"}]},
      {"internal_states": [None, 3], "dp_size": 0, "tp_size": "8", "model_path": 7, "max_running_requests": True, "version": 5}],

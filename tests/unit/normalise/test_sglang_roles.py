@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.normalise.runtimes.sglang import RUNTIME as SGLANG
 from tests.support.builders.snapshots import engine_of, snapshot_of
+from tests.support.rows import check_rows
 
 
-@pytest.mark.parametrize(("role", "computed"), [("unified", 500), ("prefill", 500), ("decode", None)])
-@pytest.mark.parametrize("hits", ["", "sglang:cached_tokens_total{{{labels}}} 0\n"])
+@check_rows(("role", "computed"), [("unified", 500), ("prefill", 500), ("decode", None)])
+@check_rows("hits", ["", "sglang:cached_tokens_total{{{labels}}} 0\n"])
 def test_up_to_0_5_6_a_decode_worker_counts_prompts_that_it_does_not_compute(
     role: str, computed: int | None, hits: str
 ) -> None:

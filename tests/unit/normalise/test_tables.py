@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-
 from llm_serving_exporter.docgen.runtimes import support
 from llm_serving_exporter.normalise.check import RUNTIME_NAME, faults
 from llm_serving_exporter.normalise.check_row import EXPORTED_FIELDS, FIELDS
 from llm_serving_exporter.normalise.mapping import ERRORS, PageKind, Runtime
 from llm_serving_exporter.normalise.registry import _MODULES, RUNTIMES
+from tests.support.rows import check_rows
 
-EACH = pytest.mark.parametrize("runtime", RUNTIMES.values(), ids=list(RUNTIMES))
+EACH = check_rows("runtime", RUNTIMES.values(), ids=list(RUNTIMES))
 
 
 @EACH
@@ -51,7 +50,7 @@ def test_names_are_given_once() -> None:
     assert sorted(set(titles)) == sorted(titles)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "field", "cell"),
     [
         ("vllm", "decode_tokens_total", "exact"),

@@ -16,6 +16,7 @@ from llm_serving_exporter.normalise.runtimes.tgi_endpoints import read_tgi_info
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS
+from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
 
 MADE = TESTS / "made"
@@ -192,7 +193,7 @@ def test_info_before_2_3_says_dtype_and_may_say_the_batch_limit() -> None:
     assert read_tgi_info({**old, "max_batch_size": None}, ServerFacts()).batch_limit_requests is None
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "answer", [None, [], "x", {}, {"model_id": 3, "max_total_tokens": True}, {"model_id": "m", "max_total_tokens": -1}]
 )
 def test_any_json_is_borne(answer: object) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.detect import detect
@@ -13,6 +11,7 @@ from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.recordings import page
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS
+from tests.support.rows import check_rows
 from tests.support.servers.replica import Replica, readings
 
 L = 'engine_type="trtllm",model_name="m"'
@@ -159,7 +158,7 @@ def test_every_recorded_family_is_read_or_known() -> None:
     assert new.unmapped_families == ("trtllm_new",)
 
 
-@pytest.mark.parametrize("answer", [None, 7, [], "x", {}, {"data": 3}, {"data": [3, {}, {"id": 4}]}, {"version": []}])
+@check_rows("answer", [None, 7, [], "x", {}, {"data": 3}, {"data": [3, {}, {"id": 4}]}, {"version": []}])
 def test_side_endpoints_that_say_nothing_change_nothing(answer: object) -> None:
     known = ServerFacts(version="1.3.0", model_names=("m",))
     assert read_version(answer, known) == known

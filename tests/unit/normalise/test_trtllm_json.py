@@ -13,6 +13,7 @@ from llm_serving_exporter.model.snapshot import Absence, Quality, Snapshot
 from llm_serving_exporter.normalise.mapping import ERRORS
 from llm_serving_exporter.normalise.polled import MAX_TOTALS, Totals, reading
 from llm_serving_exporter.normalise.runtimes.trtllm_json import MAX_COUNT, RUNTIME, read_iterations
+from tests.support.rows import check_rows
 from tests.support.servers.replica import Answer, Replica, Routes, readings
 
 
@@ -134,7 +135,7 @@ def test_an_empty_answer_is_an_engine_at_rest_also_before_any_record() -> None:
     assert found[1].snapshot.engines[0].requests_running == 1
 
 
-@pytest.mark.parametrize("answer", ['{"error":"no"}', "[3]", "[{}]", "5", "null", '"[]"', "{}"])
+@check_rows("answer", ['{"error":"no"}', "[3]", "[{}]", "5", "null", '"[]"', "{}"])
 def test_other_json_is_not_an_engine_at_rest(answer: str) -> None:
     (found,) = readings([{"/metrics": (200, "application/json", answer.encode())}], runtime="trtllm-json")
     assert (found.up, found.state) == (False, State.UNKNOWN)
@@ -206,7 +207,7 @@ def test_ranks_of_attention_data_parallelism_are_engines_and_nothing_is_counted_
     assert (first.requests_finished_total, second.requests_finished_total) == ({"completed": 1}, None)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "answer",
     [
         None, 3, "x", {}, {"error": "no"}, [None], [[]], ["x"], [3], [{}], [{"iter": 3}], [[record()]],
@@ -217,9 +218,7 @@ def test_an_answer_without_records_is_not_its_and_an_empty_one_is(answer: object
     assert read_iterations([]) == ()
 
 
-@pytest.mark.parametrize(
-    "odd", [10**400, -1, True, "7", None, [], {}, 1e308, float("nan"), float("inf"), MAX_COUNT + 1]
-)
+@check_rows("odd", [10**400, -1, True, "7", None, [], {}, 1e308, float("nan"), float("inf"), MAX_COUNT + 1])
 def test_odd_numbers_are_left_out_one_by_one(odd: object) -> None:
     hostile = record(generating=1)
     hostile["inflightBatchingStats"]["numCtxTokens"] = odd
@@ -232,8 +231,8 @@ def test_odd_numbers_are_left_out_one_by_one(odd: object) -> None:
     assert "iterations" not in values([{**record(generating=1), "iter": odd}])
 
 
-@pytest.mark.parametrize("name", ["inflightBatchingStats", "kvCacheStats", "specDecodingStats"])
-@pytest.mark.parametrize("odd", [None, 3, [], "x"])
+@check_rows("name", ["inflightBatchingStats", "kvCacheStats", "specDecodingStats"])
+@check_rows("odd", [None, 3, [], "x"])
 def test_a_section_of_another_kind_is_left_out(name: str, odd: object) -> None:
     assert values([{**record(generating=1), name: odd}])["iterations"] == 2
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.normalise.version import parse_version, satisfies
+from tests.support.rows import check_rows
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "version"),
     [
         ("0.32.0", (0, 32, 0)),
@@ -22,7 +23,7 @@ def test_versions(text: str | None, version: tuple[int, ...] | None) -> None:
     assert parse_version(text) == version
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("version", "versions", "holds"),
     [
         ((0, 9), ">=0.9.0", True), ((0, 8, 5), ">=0.9", False), ((0, 9, 1), ">=0.9,<0.9.2", True), ((0, 9, 2), ">=0.9,<0.9.2", False),

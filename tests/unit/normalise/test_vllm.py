@@ -14,6 +14,7 @@ from llm_serving_exporter.normalise.version import satisfies
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.recordings import names, page, recording
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
+from tests.support.rows import check_rows
 
 L = 'engine="0",model_name="m"'
 
@@ -370,9 +371,7 @@ def test_endpoints_are_read_from_a_real_server_and_survive_anything() -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in names() if name.startswith("vllm-0") or name.startswith("vllm-logger")]
-)
+@check_rows("name", [name for name in names() if name.startswith("vllm-0") or name.startswith("vllm-logger")])
 def test_recorded_pages_are_vllms_and_have_no_unknown_family(name: str) -> None:
     run = recording(name)
     for number in (min(run.pages), max(run.pages)):
@@ -382,7 +381,7 @@ def test_recorded_pages_are_vllms_and_have_no_unknown_family(name: str) -> None:
         assert snapshot_of(text).unmapped_families == ()
 
 
-@pytest.mark.parametrize("name", [name for name in names() if not name.startswith(("vllm-0", "vllm-logger"))])
+@check_rows("name", [name for name in names() if not name.startswith(("vllm-0", "vllm-logger"))])
 def test_other_recorded_pages_are_not_taken_for_vllm(name: str) -> None:
     run = recording(name)
     for number in (min(run.pages), max(run.pages)):
@@ -404,7 +403,7 @@ vllm:request_success_total{{{L},finished_reason="repetition"}} 1
     assert engine_of(text).requests_finished_total == {"stop": 7, "repetition": 1}
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("reasons", "version", "counted"),
     [
         (("stop", "error"), None, True),  # every reason has its series from the start

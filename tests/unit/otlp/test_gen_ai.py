@@ -16,6 +16,7 @@ from llm_serving_exporter.otlp.reading import Buckets
 from llm_serving_exporter.otlp.sender import Sender
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import snapshot_of
+from tests.support.rows import check_rows
 from tests.support.servers.otlp_receiver import receive
 
 DURATION, PER_TOKEN, FIRST = (
@@ -113,7 +114,7 @@ def without(reading: TargetReading, field: str) -> TargetReading:
     return replace(reading, snapshot=replace(reading.snapshot, engines=engines), missing={field: "no histogram"})
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("change", "expected"),
     [
         (lambda one: finished(one, stop=9.0, length=1.0, abort=2.0), {}),
@@ -133,6 +134,7 @@ def without(reading: TargetReading, field: str) -> TargetReading:
         ),
         (lambda one: replace(one, runtime=""), dict.fromkeys((DURATION, PER_TOKEN, FIRST), "gen_ai.provider.name")),
     ],
+    shared=["reading"],
 )  # fmt: skip
 def test_what_cannot_be_known_is_left_out_and_why(reading: TargetReading, change, expected: dict[str, str]) -> None:  # type: ignore[no-untyped-def]
     found = read_server_metrics([change(reading)], "chat")

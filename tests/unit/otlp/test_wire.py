@@ -15,6 +15,7 @@ from llm_serving_exporter.model.histogram import Histogram as Observed
 from llm_serving_exporter.otlp.reading import Labels, read_family
 from llm_serving_exporter.otlp.wire import write_histogram, write_number
 from tests.support.builders.golden_cases import MAIN
+from tests.support.rows import check_rows
 from tests.unit.test_golden import rendered
 
 NOW = 1_795_000_000_000_000_001
@@ -26,8 +27,8 @@ def labels_of(point: object) -> Labels:
     return tuple((one.key, one.value.string_value) for one in point.attributes)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-@pytest.mark.parametrize("value", [0.0, -1.5, 1e300, math.inf, math.nan, None])
+@check_rows("text", HOSTILE)
+@check_rows("value", [0.0, -1.5, 1e300, math.inf, math.nan, None])
 def test_a_number_is_read_as_it_was_meant(text: str, value: float | None) -> None:
     labels = (("model_name", text), ("target", "a"))
     (point,) = Gauge.FromString(write_number(labels, 7, NOW, value)).data_points
@@ -65,7 +66,7 @@ def test_text_is_read_as_the_client_librarys_samples_are() -> None:
         assert read_family(family) == read_family(Sampled(family))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@check_rows("text", HOSTILE)
 def test_a_label_may_say_anything(text: str) -> None:
     families = Families()
     names = {"engine": text, "model_name": "m", "role": text, "target": "a"}

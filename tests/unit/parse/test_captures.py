@@ -16,6 +16,7 @@ from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.exposition_oracle import archived_pages, as_openmetrics, difference, oracle_samples
 from tests.support.paths import ROOT
 from tests.support.quick import keep_quick
+from tests.support.rows import check_rows
 
 REPOSITORY = ROOT
 ARCHIVES = sorted(
@@ -48,7 +49,7 @@ LARGE = {
 QUICK_FIRST = keep_quick(ARCHIVES, lambda path: path.name not in LARGE)
 
 
-@pytest.mark.parametrize("archive", QUICK_FIRST, ids=lambda path: path.name)
+@check_rows("archive", QUICK_FIRST, ids=lambda path: path.name)
 def test_the_oracle_reads_the_same(archive: Path) -> None:
     pages = list(archived_pages(archive))
     assert pages
@@ -59,7 +60,7 @@ def test_the_oracle_reads_the_same(archive: Path) -> None:
         assert difference(ours, oracle_samples(text, openmetrics=False)) == "", name
 
 
-@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
+@check_rows("archive", ARCHIVES, ids=lambda path: path.name)
 def test_the_oracle_reads_the_same_written_as_openmetrics(archive: Path) -> None:
     name, body = list(archived_pages(archive))[-1]
     text = as_openmetrics(body.decode())
@@ -101,8 +102,8 @@ def test_llamacpp_answer_while_loading_is_no_page() -> None:
         assert (caught.value.line, caught.value.reason) == (1, reason)
 
 
-@pytest.mark.parametrize("archive", QUICK_FIRST, ids=lambda path: path.name)
-@pytest.mark.parametrize("choice", [None, wanted], ids=["all", "wanted"])
+@check_rows("archive", QUICK_FIRST, ids=lambda path: path.name)
+@check_rows("choice", [None, wanted], ids=["all", "wanted"])
 def test_consecutive_pages_read_as_the_strict_parser_reads_each(archive: Path, choice: None) -> None:
     parser = PageParser(choice)
     last: Layout | None = None
@@ -123,7 +124,7 @@ def test_consecutive_pages_read_as_the_strict_parser_reads_each(archive: Path, c
         last = layout
 
 
-@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
+@check_rows("archive", ARCHIVES, ids=lambda path: path.name)
 def test_no_cut_of_a_recorded_page_is_taken_for_a_page(archive: Path) -> None:
     name, body = list(archived_pages(archive))[-1]
     for end in range(len(body) - 1, 0, -max(1, len(body) // 40)):

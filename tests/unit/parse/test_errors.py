@@ -9,6 +9,7 @@ import pytest
 from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.parse.exposition import parse_text
+from tests.support.rows import check_rows
 
 
 def refusal(text: str, *, openmetrics: bool = False, max_series: int = 50_000) -> tuple[int, str, str]:
@@ -77,7 +78,7 @@ MALFORMED_SAMPLES = {
 }
 
 
-@pytest.mark.parametrize("line", MALFORMED_SAMPLES, ids=ascii)
+@check_rows("line", MALFORMED_SAMPLES, ids=ascii)
 def test_malformed_sample_names_line_and_cause(line: str) -> None:
     assert refusal(f"good 1\n\n{line}\ngood 2\n") == (3, MALFORMED_SAMPLES[line], FailureReason.MALFORMED)
 
@@ -95,7 +96,7 @@ MALFORMED_COMMENTS = {
 }
 
 
-@pytest.mark.parametrize("line", MALFORMED_COMMENTS, ids=ascii)
+@check_rows("line", MALFORMED_COMMENTS, ids=ascii)
 def test_malformed_metadata_names_line_and_cause(line: str) -> None:
     assert refusal(f"good 1\n{line}\n") == (2, MALFORMED_COMMENTS[line], FailureReason.MALFORMED)
 
@@ -126,19 +127,19 @@ MALFORMED_OPENMETRICS = {
 }
 
 
-@pytest.mark.parametrize("line", MALFORMED_OPENMETRICS, ids=ascii)
+@check_rows("line", MALFORMED_OPENMETRICS, ids=ascii)
 def test_malformed_openmetrics_names_line_and_cause(line: str) -> None:
     text = f"good 1\n{line}\n# EOF\n"
     assert refusal(text, openmetrics=True) == (2, MALFORMED_OPENMETRICS[line], FailureReason.MALFORMED)
 
 
-@pytest.mark.parametrize(("rest", "line"), [("a 2\n", 3), ("\n", 3), ("# EOF\n", 3), ("a 2", 3), ("# EOF", 3)])
+@check_rows(("rest", "line"), [("a 2\n", 3), ("\n", 3), ("# EOF\n", 3), ("a 2", 3), ("# EOF", 3)])
 def test_nothing_may_follow_the_end_of_an_openmetrics_page(rest: str, line: int) -> None:
     assert refusal(f"a 1\n# EOF\n{rest}", openmetrics=True) == (line, "text after # EOF", FailureReason.MALFORMED)
 
 
-@pytest.mark.parametrize("openmetrics", [False, True])
-@pytest.mark.parametrize("cut", ["a 12", "# HELP a", "# EO", "a", "# EOF\\", "# EOF "])
+@check_rows("openmetrics", [False, True])
+@check_rows("cut", ["a 12", "# HELP a", "# EO", "a", "# EOF\\", "# EOF "])
 def test_page_that_stops_inside_a_line_is_truncated(cut: str, openmetrics: bool) -> None:
     cause = "the page ends inside this line, without a newline"
     assert refusal(f"a 1\n{cut}", openmetrics=openmetrics) == (2, cause, FailureReason.TRUNCATED)
@@ -179,7 +180,7 @@ def test_lines_beyond_the_series_cap_are_not_parsed() -> None:
     assert refusal("a 1\nnot a sample\na 3\n", max_series=2)[2] == FailureReason.TOO_MANY_SERIES
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "line",
     [
         "a{" + 'b="c",' * 200_000 + "! 1",

@@ -7,13 +7,14 @@ import math
 import pytest
 
 from llm_serving_exporter.parse.exposition import ParsedSample, is_openmetrics, parse_text
+from tests.support.rows import check_rows
 
 
 def samples(text: str, *, openmetrics: bool = False) -> tuple[ParsedSample, ...]:
     return parse_text(text, openmetrics=openmetrics).samples
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("written", "value"),
     [
         ("0", 0.0),
@@ -37,13 +38,13 @@ def samples(text: str, *, openmetrics: bool = False) -> tuple[ParsedSample, ...]
         ("-nan", math.nan),  # what printf makes of 0/0 on x86
     ],
 )
-@pytest.mark.parametrize("openmetrics", [False, True])
+@check_rows("openmetrics", [False, True])
 def test_numbers(written: str, value: float, openmetrics: bool) -> None:
     (sample,) = samples(f"a {written}\n# EOF\n", openmetrics=openmetrics)
     assert repr(sample.value) == repr(value)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "line",
     [
         'a{b="c"} 1',
@@ -62,7 +63,7 @@ def test_ways_to_write_one_sample(line: str) -> None:
     assert samples(line + "\n") == (ParsedSample("a", (("b", "c"),), 1.0, None),)
 
 
-@pytest.mark.parametrize("line", ["a 1", "a{} 1", "a{ } 1", "a\t1", "  a \t 1\t", '{"a"} 1'])
+@check_rows("line", ["a 1", "a{} 1", "a{ } 1", "a\t1", "  a \t 1\t", '{"a"} 1'])
 def test_ways_to_write_a_sample_without_labels(line: str) -> None:
     assert samples(line + "\n") == (ParsedSample("a", (), 1.0, None),)
 
@@ -229,7 +230,7 @@ def test_value_widths_say_where_a_line_ends_with_its_value() -> None:
     assert page.value_widths == (0, 2, 0, 0, 2, 0, 0)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("content_type", "expected"),
     [
         ("application/openmetrics-text; version=1.0.0; charset=utf-8", True),

@@ -15,6 +15,7 @@ from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.samples import Samples, SeriesKey
 from llm_serving_exporter.parse.known import KnownPages
 from llm_serving_exporter.parse.page import PageParser
+from tests.support.rows import check_rows
 
 # how long an example takes is the machine's matter, not the parser's
 TEXT = "text/plain; version=0.0.4"
@@ -63,7 +64,7 @@ def test_first_page() -> None:
     assert layout.series_count == 4
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("old", "new", "values"),
     [
         (b"", b"", "(1.5, 2.0, nan)"),
@@ -86,7 +87,7 @@ def test_layout_object_stays_while_the_series_stay(old: bytes, new: bytes, value
     assert repr(first.values) == "(1.5, 2.0, nan)"  # pages already given out do not move
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("old", "new"),
     [
         (b'b="d"', b'b="x"'),
@@ -102,7 +103,7 @@ def test_another_layout_is_another_object(old: bytes, new: bytes) -> None:
     assert second.layout is not first.layout
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("old", "new", "line", "cause"),
     [
         (b" 1.5\n", b" 1_5\n", 3, "value '1_5' is not a number"),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
 from markupsafe import Markup
 
 from llm_serving_exporter.render import html
+from tests.support.rows import check_rows
 
 HOSTILE = "<script>alert(1)</script>\"'&"
 ESCAPED = "&lt;script&gt;alert(1)&lt;/script&gt;&#34;&#39;&amp;"
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "piece",
     [
         html.fill("<p>{}</p>", HOSTILE), html.join([HOSTILE]), html.level(0.5, HOSTILE), html.badge(HOSTILE, "good"), html.soft(HOSTILE),
@@ -35,7 +35,7 @@ def test_braces_in_text_are_text() -> None:
     assert html.fill("<p>{}{}</p>", "{0.__class__}", "{}") == "<p>{0.__class__}{}</p>"
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "shown"),
     [
         ("Llama 3", "Llama 3"),

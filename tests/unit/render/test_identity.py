@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import pytest
-
 from llm_serving_exporter.commands.once import as_document_of, as_table
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Target
@@ -14,12 +12,13 @@ from llm_serving_exporter.render.identity import describe_identity
 from llm_serving_exporter.web.pages.debug import answer_debug_targets
 from tests.support.builders import views
 from tests.support.builders.landingpage import page_of
+from tests.support.rows import check_rows
 
 WHOLE = Identity("prod", "chat-0", "uid-1", "vllm", "chat", "Deployment", labels=(("team", "search"), ("tier", "gold")))
 WORDS = "pod prod/chat-0 (vllm); Deployment chat; node n1; team=search, tier=gold"
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("identity", "nodes", "words"),
     [
         (WHOLE, ("n1",), WORDS),

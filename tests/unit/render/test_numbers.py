@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.render import numbers as readable
+from tests.support.rows import check_rows
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("write", "value", "text"),
     [
         (readable.number, 0, "0"), (readable.number, 12_345, "12.3k"), (readable.number, 999.6, "1k"), (readable.number, 1.2e6, "1.2M"),
@@ -29,10 +30,8 @@ def test_three_digits_and_the_unit(write, value, text):
     assert write(value) == text
 
 
-@pytest.mark.parametrize(
-    "write", [readable.number, readable.count, readable.share, readable.seconds, readable.span, readable.size]
-)
-@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf])
+@check_rows("write", [readable.number, readable.count, readable.share, readable.seconds, readable.span, readable.size])
+@check_rows("value", [None, math.nan, math.inf, -math.inf])
 def test_what_is_not_there_is_a_dash_and_never_a_zero(write, value):
     assert write(value) == "–"
 
@@ -49,7 +48,7 @@ def test_a_number_is_true_to_half_a_percent(value):
     assert float(text.rstrip("kMGT")) * scale == pytest.approx(value, rel=0.006)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("value", "shown"),
     [(None, "–"), (math.nan, "–"), (0.0, "$0.00"), (0.000119, "$0.000119"), (0.00000119, "$0.00000119"), (0.0714, "$0.0714"),
      (0.1, "$0.10"), (1234.5, "$1,234.50")],
@@ -58,7 +57,7 @@ def test_prices_and_bills_are_true_to_the_cent(value: float | None, shown: str) 
     assert readable.usd_to_the_cent(value) == shown
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("value", "text"),
     [
         (None, "–"), (float("nan"), "–"), (0.0, "$0.00"), (1234.5, "$1,234"), (99.996, "$100"), (99.99, "$99.99"), (12.3, "$12.30"),
@@ -69,7 +68,7 @@ def test_amounts_of_the_report(value: float | None, text: str) -> None:
     assert readable.usd(value) == text
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("value", "text"),
     [
         (None, "–"),

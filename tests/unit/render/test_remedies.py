@@ -21,6 +21,7 @@ from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.render.sentences import ABSENCES, CAUSES, FAILURES
 from llm_serving_exporter.schema.context import Host
+from tests.support.rows import check_rows
 
 CONFIGURED = Target("t", "http://10.0.0.1:8000")
 POD = replace(CONFIGURED, places=list_places(FoundBy.KUBERNETES, ""))
@@ -40,7 +41,7 @@ def list_sentences() -> Iterator[str]:
 SENTENCES = sorted({one for one in list_sentences() if one})
 
 
-@pytest.mark.parametrize("sentence", SENTENCES)
+@check_rows("sentence", SENTENCES)
 def test_nobody_is_sent_to_a_place_that_is_not_theirs(sentence: str) -> None:
     assert place_remedy(sentence, CONFIGURED) == sentence
     for target in (POD, LISTED, SERVED):
@@ -67,7 +68,7 @@ def test_annotations_are_those_that_are_read() -> None:
     assert ANNOTATION_OF_KEY.keys() < NAMES
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("sentence", "pod", "listed"),
     [
         (

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from llm_serving_exporter.derive import long_context
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.page_fields import PASSED_THROUGH
@@ -25,9 +23,10 @@ from llm_serving_exporter.render.sentences import (
     why_absent,
     why_gpu_absent,
 )
+from tests.support.rows import check_rows
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("codes", "sentences"),
     [
         (Absence, ABSENCES),
@@ -61,7 +60,7 @@ def signals() -> list[str]:
     return list(derive(Window((snapshot,)), Settings(), None).signals)
 
 
-@pytest.mark.parametrize("absence", [absence for absence in Absence if absence])
+@check_rows("absence", [absence for absence in Absence if absence])
 def test_each_signal_that_derive_reports_has_a_sentence_for_each_reason(absence):
     assert set(PASSED_THROUGH) < set(signals())
     for signal in signals():
@@ -95,7 +94,7 @@ def test_advice_for_a_failure():
     assert what_to_do(FailureReason.REFUSED).startswith("Nothing listens there")
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "words"),
     [
         ("slo_ttft", "SLO time to first token"),

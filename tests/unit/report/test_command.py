@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.cli import main
+from tests.support.rows import check_rows
 from tests.support.servers.fakeprometheus import FakePrometheus, success
 from tests.support.servers.faultbehaviours import page as fault_page
 from tests.support.servers.faultserver import FaultServer
@@ -250,7 +251,7 @@ def test_data_that_end_are_a_gap_to_the_end(tmp_path: Path, capsys: pytest.Captu
     assert "Why it changed" not in said
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("words", "message"),
     [
         (("--week", "2026-W47"), "error: flag --week: 2026-W47 is not over. The last that is over is 2026-W46."),

@@ -13,6 +13,7 @@ from llm_serving_exporter.report.figures.rows import measure_attainments
 from llm_serving_exporter.report.figures.totals import sum_usage
 from llm_serving_exporter.report.settings.settings import Settings
 from tests.support.builders.costevidence import evidence, flat, joined, owner, usage
+from tests.support.rows import check_rows
 
 COST = {"prefill": 10.0, "decode": 30.0}
 WORKER = owner("worker:8000")
@@ -89,7 +90,7 @@ def test_prices_that_came_late_leave_the_hours_before_out() -> None:
     assert sum_usage(count_once(week)).decode_tokens == pytest.approx(83.25e6)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("roles", "seen"),
     [
         (("frontend", "unified"), "frontend"),

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
-
 from llm_serving_exporter.model.pools import Pool, PoolKind, PoolUse
 from llm_serving_exporter.report.evidence.usage import Gap
 from llm_serving_exporter.report.figures.actions import choose_actions
@@ -19,6 +17,7 @@ from llm_serving_exporter.report.figures.rows import AlertRow, AlertSums, Attain
 from llm_serving_exporter.report.figures.spare import Spare
 from llm_serving_exporter.report.figures.split import Split
 from llm_serving_exporter.report.figures.totals import Totals
+from tests.support.rows import check_rows
 
 NOW = Totals(usd=108.0, prompt_tokens=1e9, decode_tokens=2.27e8, usd_by_phase={"prefill": 40.0, "decode": 68.0})
 EARLIER = Totals(usd=100.0, prompt_tokens=8e8, decode_tokens=2e8, usd_by_phase={"prefill": 40.0, "decode": 60.0})
@@ -143,7 +142,7 @@ def test_every_rule_has_both_cases() -> None:
     assert set(CASES) == set(RULES)
 
 
-@pytest.mark.parametrize("rule", RULES)
+@check_rows("rule", RULES)
 def test_a_rule_speaks_and_is_silent(rule: str) -> None:
     loud, sentence, quiet = CASES[rule]
     said = {finding.rule: finding.sentence for finding in apply_rules(loud)}
@@ -189,7 +188,7 @@ def test_what_is_committed_or_owned_is_freed_and_not_saved() -> None:
     assert worth["Fill"][1].endswith("; $20.00 more on GPUs that are committed or owned")
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("make", "least"),
     [
         (lambda: choose_actions(NOW, None, (), (), {}), 0),

@@ -20,23 +20,24 @@ from llm_serving_exporter.catalogue.spec import NODE_LABELS, Subject
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.names import Asking
 from tests.pack.judging import verdict
+from tests.support.rows import check_rows
 
 RENDERED = tuple(every_rule(rule_groups(default_settings())))
 NEEDS_PROMTOOL = pytest.mark.skipif(shutil.which("promtool") is None, reason="`make test` installs promtool")
 
 
-@pytest.mark.parametrize("name", [*names.RECORDS, *names.MODEL_RECORDS, names.VERDICT])
+@check_rows("name", [*names.RECORDS, *names.MODEL_RECORDS, names.VERDICT])
 def test_every_record_is_recorded(name: str) -> None:
     assert name in {rule.record for rule in RENDERED if isinstance(rule, Record)}
 
 
-@pytest.mark.parametrize("quantity", names.QUANTITIES, ids=lambda one: one.name)
+@check_rows("quantity", names.QUANTITIES, ids=lambda one: one.name)
 def test_every_counter_has_the_labels_that_are_kept(quantity: names.Quantity) -> None:
     labels = BY_NAME[quantity.counter].labels
     assert set(labels) == {*names.TARGET, *quantity.alike, *quantity.of}
 
 
-@pytest.mark.parametrize("name", names.GAUGES)
+@check_rows("name", names.GAUGES)
 def test_every_gauge_is_in_the_catalogue(name: str) -> None:
     assert name in BY_NAME
 

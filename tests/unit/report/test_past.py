@@ -28,6 +28,7 @@ from llm_serving_exporter.report.figures.trend import build_trend
 from llm_serving_exporter.report.settings.settings import Settings
 from tests.support.builders.costevidence import WEEK, evidence, fleet_of, joined, owner, usage
 from tests.support.builders.costfortnight import blocks
+from tests.support.rows import check_rows
 from tests.support.servers.fakeprometheus import OWN, FakePrometheus, success
 from tests.support.servers.prometheus_server import PrometheusServer
 
@@ -88,7 +89,7 @@ def put_word(folder: Path) -> None:
     path.write_text(re.sub(r"(,invoice,sum,+)[0-9.e]+", r"\1nan", path.read_text()))
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("spoil", "said"),
     [
         (damage("cost-2026-W46.csv", b""), "ends within a line"),
@@ -112,6 +113,7 @@ def put_word(folder: Path) -> None:
         (make_pipe, "is not a file"),
         (put_word, "cost-2026-W46.csv has"),
     ],
+    shared=["review"],
 )
 def test_a_file_that_cannot_be_used_is_refused_by_name(spoil: Any, said: str, review: Review, tmp_path: Path) -> None:
     write(review, tmp_path, None)

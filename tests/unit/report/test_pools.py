@@ -11,6 +11,7 @@ from llm_serving_exporter.report.figures.pool_hours import find_family
 from llm_serving_exporter.report.figures.pool_moves import sum_moves
 from llm_serving_exporter.report.figures.pools import PoolRow, Pools, measure_pools
 from tests.support.builders.poolweek import EAST_A, H100, L4, P5, PoolWeek
+from tests.support.rows import check_rows
 
 HOUR = 3600.0
 ALL = range(168)
@@ -217,7 +218,7 @@ def test_a_type_counts_for_its_own_type_unless_sizes_are_flexible() -> None:
         assert find_family(one) != find_family(other), one
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("use", "covered"),
     [
         (PoolUse(gpu_name=H100), 8.0),

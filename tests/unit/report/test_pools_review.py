@@ -19,6 +19,7 @@ from llm_serving_exporter.report.settings.price_files import read_price_files
 from llm_serving_exporter.report.settings.settings import Settings
 from tests.support.builders.costevidence import gauge
 from tests.support.builders.poolweek import H100, L4, P5, PoolWeek
+from tests.support.rows import check_rows
 
 ALL = range(168)
 RESERVED = Pool("reserved", PoolKind.QUANTITY, PoolUse(instance_type=P5), 8.0, 2.5)
@@ -172,7 +173,7 @@ def test_price_files_of_several_fleets(tmp_path: Path) -> None:
     assert read_price_files(()) is None
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "said"),
     [
         (

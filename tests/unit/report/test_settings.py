@@ -12,6 +12,7 @@ from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.settings.arguments import parser, settings_of
 from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Server, Settings, Smtp
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 ENV = {"HOOK": "https://hooks.example.com/x", "MAIL_PASSWORD": "p"}
 DOCS = ROOT / "docs" / "report.md"
@@ -135,7 +136,7 @@ smtp: {host: 'a b', from: nobody, to: [], starttls: false, username: me, passwor
     assert all(line.endswith((".", "?")) for line in said)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "problem"),
     [
         ("schedule: 0 25 * * *", "schedule: \"0 25 * * *\" is not a crontab line: Error validating expression '25'"),
@@ -175,7 +176,7 @@ def test_a_problem(text: str, problem: str, tmp_path: Path) -> None:
     assert said.startswith(problem)
 
 
-@pytest.mark.parametrize("text", ["", "# nothing\n", "[]", "x", "{", "\x00"])
+@check_rows("text", ["", "# nothing\n", "[]", "x", "{", "\x00"])
 def test_what_is_no_settings_file_is_no_crash(text: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
         read(text, tmp_path)

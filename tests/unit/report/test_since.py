@@ -14,6 +14,7 @@ from llm_serving_exporter.cli import main
 from llm_serving_exporter.report.evidence.week import last_complete_week, span_of, week_before
 from llm_serving_exporter.report.figures.month import sum_month
 from llm_serving_exporter.report.figures.past_weeks import Known, Source
+from tests.support.rows import check_rows
 from tests.support.servers.fakeprometheus import FakePrometheus, success
 
 # Wednesday, twenty past two
@@ -108,7 +109,7 @@ def test_it_takes_no_week_s_place(tmp_path: Path) -> None:
     assert pages == ["cost-2026-W47.html", "cost-since-2026-11-24T13-25h.html", "cost-since-2026-11-24T14-24h.html"]
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("words", "said"),
     [
         (["--since", "90m"], "flag --since: 90m is not a number of whole hours up to 14 days. Write 1h to 14d"),

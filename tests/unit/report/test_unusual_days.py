@@ -14,6 +14,7 @@ from llm_serving_exporter.report.evidence.week import Week, parse_week, week_bef
 from llm_serving_exporter.report.figures.past_weeks import Known, Source, describe_read_week
 from llm_serving_exporter.report.figures.unusual_days import Measure, UnusualDay, find_unusual_days
 from tests.support.builders.costevidence import owner
+from tests.support.rows import check_rows
 
 ZONE = ZoneInfo("UTC")
 WEEK = parse_week("2026-W46", ZONE)
@@ -54,9 +55,9 @@ def calm(seed: int, noise: float, weekend: float = 0.6, growth: float = 0.0) -> 
     return shape
 
 
-@pytest.mark.parametrize("count", [2, 4, 12])
-@pytest.mark.parametrize("noise", [0.0, 0.08])
-@pytest.mark.parametrize("growth", [0.0, 0.04])
+@check_rows("count", [2, 4, 12])
+@check_rows("noise", [0.0, 0.08])
+@check_rows("growth", [0.0, 0.04])
 def test_a_calm_fleet_has_none(count: int, noise: float, growth: float) -> None:
     """Sundays are quiet, every week is larger than the last, days differ by chance: nobody is told."""
     # 8 weeks with 7 days each and three figures a day; 40 have at most one alarm
@@ -77,7 +78,7 @@ def test_a_step_from_one_day_on_is_no_unusual_day(count: int) -> None:
         assert look(count, stepped) == ()
 
 
-@pytest.mark.parametrize("count", [2, 3, 6, 12])
+@check_rows("count", [2, 3, 6, 12])
 def test_a_day_that_doubles_is_found_once(count: int) -> None:
     for seed in range(4):
         shape = calm(seed, 0.04)

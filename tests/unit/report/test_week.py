@@ -8,11 +8,12 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from llm_serving_exporter.report.evidence.week import last_complete_week, parse_week, week_before
+from tests.support.rows import check_rows
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "zone", "hours"),
     [
         ("2026-W46", "UTC", 168),
@@ -65,7 +66,7 @@ def test_the_week_before_crosses_years() -> None:
     assert week_before(week, BERLIN).end == week.begin
 
 
-@pytest.mark.parametrize("text", ["2026-46", "W46", "2026-W54", "2026-W00", "2025-W53", "0000-W01", "2026-W4", ""])
+@check_rows("text", ["2026-46", "W46", "2026-W54", "2026-W00", "2025-W53", "0000-W01", "2026-W4", ""])
 def test_what_is_no_week_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="write it as in 2026-W46"):
         parse_week(text, BERLIN)

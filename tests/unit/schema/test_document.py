@@ -16,13 +16,14 @@ from llm_serving_exporter.schema.problems import Place
 from llm_serving_exporter.schema.tree import Scalar
 from llm_serving_exporter.schema.yaml_tree import parse_yaml
 from tests.support.builders.configuration import load_flags, load_text, problems_of
+from tests.support.rows import check_rows
 
 LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "what"),
     [
         (LAUGHS, "the file holds more than 400000 values, counting its aliases. Use fewer aliases."),

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.schema.duration import format_duration, parse_duration
 from llm_serving_exporter.schema.problems import InvalidValueError
+from tests.support.rows import check_rows
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "seconds"),
     [
         ("0", 0.0),
@@ -31,7 +32,7 @@ def test_reads_what_prometheus_reads(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "text",
     [
         "",
@@ -83,6 +84,6 @@ def test_what_is_shown_reads_back_to_the_same(milliseconds: int) -> None:
     assert parse_duration(format_duration(milliseconds / 1000)) == milliseconds / 1000
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.2, "200ms"), (2.5, "2.5s"), (4.0, "4s"), (90.0, "1m30s"), (0.0, "0")])
+@check_rows(("seconds", "text"), [(0.2, "200ms"), (2.5, "2.5s"), (4.0, "4s"), (90.0, "1m30s"), (0.0, "0")])
 def test_shows_the_usual_form(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text

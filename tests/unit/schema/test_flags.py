@@ -24,6 +24,7 @@ from llm_serving_exporter.schema.flags import (
     duration_once_bare,
 )
 from llm_serving_exporter.sim.demo import _arguments as demo_arguments
+from tests.support.rows import check_rows
 
 Said = pytest.CaptureFixture[str]
 
@@ -40,8 +41,8 @@ READ = {
 OLD = [(command, old, new) for command, names in RENAMED.items() for old, new in names.items()]
 
 
-@pytest.mark.parametrize(("command", "old", "new"), OLD, ids=lambda one: str(one))
-@pytest.mark.parametrize("form", ["two words", "one word"])
+@check_rows(("command", "old", "new"), OLD, ids=lambda one: str(one))
+@check_rows("form", ["two words", "one word"])
 def test_an_old_name_still_works_with_a_warning(command: str, old: str, new: str, form: str, capsys: Said) -> None:
     read, needed = READ[command]
     text = ":1234" if "listen" in new else "value"
@@ -58,7 +59,7 @@ def test_the_table_is_about_commands_that_are_tried_here() -> None:
     assert set(RENAMED) == set(READ)
 
 
-@pytest.mark.parametrize("command", [name for name in READ if name != "drill_demo"])
+@check_rows("command", [name for name in READ if name != "drill_demo"])
 def test_help_shows_no_old_name(command: str, capsys: Said) -> None:
     with pytest.raises(SystemExit):
         main([command, "--help"])
@@ -76,7 +77,7 @@ def test_a_value_that_looks_like_an_old_flag_is_left_alone(capsys: Said) -> None
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("word", ["-5", "-.5", "-", "--no such flag"])
+@check_rows("word", ["-5", "-.5", "-", "--no such flag"])
 def test_words_that_are_no_flags_are_not_taken_for_ones(word: str) -> None:
     parser = CommandParser("report", description="")
     parser.add_argument("rest")
@@ -89,7 +90,7 @@ def test_durations_need_a_unit() -> None:
         duration("5")
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "seconds", "written"),
     [("5", 5.0, "5s"), ("0.2", 0.2, "200ms"), ("90", 90.0, "1m30s"), ("0.5m", 30.0, "30s"), ("1.5h", 5400.0, "1h30m")],
 )
@@ -101,7 +102,7 @@ def test_what_a_flag_once_took_still_works_with_a_warning(
     assert capsys.readouterr().err == said
 
 
-@pytest.mark.parametrize("text", ["", "-5", "5x", "5 s", "1e3", "nan"])
+@check_rows("text", ["", "-5", "5x", "5 s", "1e3", "nan"])
 def test_what_it_never_took_is_refused(text: str, capsys: Said) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         duration_once_bare("--wait")(text)
@@ -143,7 +144,7 @@ def test_no_document_shows_an_old_name() -> None:
                 assert f" {command} " not in line or used.isdisjoint(names), (path.name, line)
 
 
-@pytest.mark.parametrize(("command", "old", "new"), OLD, ids=lambda one: str(one))
+@check_rows(("command", "old", "new"), OLD, ids=lambda one: str(one))
 def test_the_changelog_says_what_each_old_name_is_now(command: str, old: str, new: str) -> None:
     shown = "python -m llm_serving_alerts.drill_demo" if command == "drill_demo" else command
     assert f"| `{shown}` | `{old}` | `{new}` |\n" in (Path(__file__).parents[3] / "CHANGELOG.md").read_text()

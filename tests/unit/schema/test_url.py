@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.schema.problems import InvalidValueError
 from llm_serving_exporter.schema.url import encode_host, parse_url
+from tests.support.rows import check_rows
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "url", "path"),
     [
         ("http://h:8000", "http://h:8000", None),
@@ -35,7 +36,7 @@ def test_normal_form(text: str, url: str, path: str | None) -> None:
     assert (address.url, address.path) == (url, path)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "text",
     [
         "",
@@ -88,7 +89,7 @@ def test_a_password_is_never_shown() -> None:
         assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "local"),
     [
         ("localhost:1", True),
@@ -115,7 +116,7 @@ def test_a_remote_ipv6_name_keeps_its_brackets() -> None:
     assert parse_url("http://[2001:db8::1]:8000").name("pod-7") == "[2001:db8::1]:8000"
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "host",
     [
         "a",

@@ -7,9 +7,10 @@ import argparse
 import pytest
 
 from llm_serving_exporter.schema.usage_errors import explain_usage_error
+from tests.support.rows import check_rows
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("said", "told"),
     [
         (
@@ -50,7 +51,7 @@ def test_a_fault_is_told_with_its_flag_and_what_to_write(said: str, told: str) -
     assert explain_usage_error(said, "PROGRAM") == told
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("words", "told"),
     [
         (["--choice", "c"], "is none of its values"),

@@ -6,9 +6,10 @@ import pytest
 
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.scrape.address import encode_request_target, parse_base_url
+from tests.support.rows import check_rows
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("url", "host", "port", "header", "authority"),
     [
         ("http://engine:8000", "engine", 8000, "engine:8000", "engine:8000"),
@@ -26,7 +27,7 @@ def test_base_url_is_taken_apart(url, host, port, header, authority):
     assert (address.host, address.port, address.host_header, address.authority) == (host, port, header, authority)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "url",
     [
         "",
@@ -57,7 +58,7 @@ def test_password_in_the_url_is_refused_and_not_repeated():
     assert "basic_username" in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("path", "target"),
     [
         ("/metrics", "/metrics"),

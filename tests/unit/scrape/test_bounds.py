@@ -10,6 +10,7 @@ import pytest
 
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Page, Refusal
+from tests.support.rows import check_rows
 from tests.support.servers.faultbehaviours import (
     TEXT,
     chunk,
@@ -154,8 +155,11 @@ def test_body_of_exactly_the_cap_is_taken(make_client):
         assert len(got.body) == CAP
 
 
-@pytest.mark.parametrize(
-    "size", [b"-1", b"-5", b"ffffffffffffffffffffffff", b"0x10", b"7fffffff"], ids=lambda size: size.decode()
+@check_rows(
+    "size",
+    [b"-1", b"-5", b"ffffffffffffffffffffffff", b"0x10", b"7fffffff"],
+    ids=lambda size: size.decode(),
+    shared=["make_client"],
 )
 def test_absurd_chunk_sizes_do_not_read_without_end(make_client, size):
     start = head(200, TEXT, "Transfer-Encoding: chunked") + size + b"\r\n"

@@ -12,6 +12,7 @@ from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.target import HttpSettings, Secret
 from llm_serving_exporter.scrape.http import HttpClient
+from tests.support.rows import check_rows
 from tests.support.servers.faultbehaviours import head, page, redirect
 from tests.support.servers.faultserver import Exchange, FaultServer
 
@@ -123,7 +124,7 @@ def test_missing_file_is_a_refusal_until_it_comes(make_client, tmp_path):
         assert isinstance(client.get_metrics("/metrics"), Page)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("content", "says"),
     [
         (b"", "is empty"),
@@ -135,6 +136,7 @@ def test_missing_file_is_a_refusal_until_it_comes(make_client, tmp_path):
         (b"tok-8c1f6d2e9b\xff", "not UTF-8"),
         (b"tok-8c1f6d2e9b" * 2000, "16 KiB"),
     ],
+    shared=["make_client"],
 )
 def test_unusable_secret_files(make_client, tmp_path, content, says):
     token = tmp_path / "token"
@@ -218,7 +220,7 @@ def _echo(part: str, cut: int | None = None):
     return answer
 
 
-@pytest.mark.parametrize("part", ["body", "type", "location", "status"])
+@check_rows("part", ["body", "type", "location", "status"], shared=["make_client"])
 def test_credentials_that_the_server_repeats_are_masked(make_client, tmp_path, part):
     (tmp_path / "secret").write_text(TOKEN)
     secret = Secret(file=str(tmp_path / "secret"))
@@ -251,7 +253,7 @@ def test_credentials_never_follow_a_redirect_elsewhere(make_client, monkeypatch)
         assert other.connections == 0
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "settings",
     [
         HttpSettings(bearer_token=Secret()),

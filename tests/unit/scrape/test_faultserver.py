@@ -8,12 +8,13 @@ import threading
 
 import pytest
 
+from tests.support.rows import check_rows
 from tests.support.servers.faultbehaviours import drip, endless, page, silent
 from tests.support.servers.faultserver import FaultServer
 from tests.support.waiting import PATIENCE_SECONDS
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "behaviour",
     [page(b"up 1\n"), silent(), drip(b"x" * 1000, interval_seconds=10), endless(), endless(framing="close")],
     ids=["idle", "silent", "drip", "endless-chunked", "endless-close"],

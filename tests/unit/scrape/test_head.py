@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.scrape import head
 from llm_serving_exporter.scrape.head import Head, IncompleteHeadError, read_head, read_usual_head
+from tests.support.rows import check_rows
 
 UVICORN = (
     b"HTTP/1.1 200 OK\r\ndate: Mon, 23 Nov 2026 10:00:00 GMT\r\nserver: uvicorn\r\ncontent-length: 3\r\n"
@@ -25,7 +26,7 @@ def test_a_usual_head_is_read_without_http_client(answer: bytes, monkeypatch: py
     assert read_head(answer, at_end=False) == theirs
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "answer",
     [
         UVICORN.replace(b"200", b"503"),
@@ -44,7 +45,7 @@ def test_an_unusual_one_is_left_to_http_client(answer: bytes) -> None:
     assert read_usual_head(answer) is None
 
 
-@pytest.mark.parametrize("end", range(1, len(UVICORN) - 3))
+@check_rows("end", range(1, len(UVICORN) - 3))
 def test_one_that_is_cut_waits_for_the_rest(end: int) -> None:
     with pytest.raises(IncompleteHeadError):
         read_head(UVICORN[:end], at_end=False)

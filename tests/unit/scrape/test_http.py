@@ -10,6 +10,7 @@ import pytest
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.scrape.http import JsonAnswer
+from tests.support.rows import check_rows
 from tests.support.servers.faultbehaviours import (
     TEXT,
     closes_idle,
@@ -28,8 +29,8 @@ from tests.support.servers.faultserver import FaultServer
 BODY = b'vllm:num_requests_running{model_name="m"} 3.0\n' * 1200
 
 
-@pytest.mark.parametrize("framing", ["length", "chunked", "close"])
-@pytest.mark.parametrize("compress", [False, True])
+@check_rows("framing", ["length", "chunked", "close"], shared=["make_client"])
+@check_rows("compress", [False, True])
 def test_page_arrives_whole_in_every_framing(make_client, framing, compress):
     with FaultServer({"/metrics": page(BODY, framing=framing, compress=compress)}) as server:
         got = make_client(server.url).get_metrics("/metrics")
@@ -200,7 +201,7 @@ def test_close_may_be_called_twice_and_the_client_used_again(make_client):
         assert isinstance(client.get_metrics("/metrics"), Page)
 
 
-@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+@check_rows("code", [301, 302, 303, 307, 308], shared=["make_client"])
 def test_redirect_within_the_server_is_followed_on_the_same_connection(make_client, code):
     routes = {"/metrics": redirect("/metrics/?a=1", code, b"moved"), "/metrics/": page(BODY)}
     with FaultServer(routes) as server:
@@ -224,7 +225,7 @@ def test_late_body_of_a_redirect_is_not_taken_for_the_next_answer(make_client, f
         assert server.connections == connections
 
 
-@pytest.mark.parametrize("location", ["{url}/there", "//{authority}/there", "there", "./there"])
+@check_rows("location", ["{url}/there", "//{authority}/there", "there", "./there"], shared=["make_client"])
 def test_redirect_may_be_absolute_or_relative(make_client, location):
     with FaultServer({"/there": page(BODY)}) as server:
         server.behave("/here", redirect(location.format(url=server.url, authority=server.authority)))
@@ -242,7 +243,7 @@ def test_three_redirects_are_followed_and_no_more(make_client):
         assert "redirects more than 3 times" in refused.detail
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "location",
     [
         "http://example.invalid/metrics",
@@ -257,6 +258,7 @@ def test_three_redirects_are_followed_and_no_more(make_client):
         None,
         "",
     ],
+    shared=["make_client"],
 )
 def test_redirect_elsewhere_is_refused(make_client, location):
     with FaultServer(status(200)) as server:
@@ -312,7 +314,7 @@ def test_json_under_its_other_content_types(make_client, content_type):
         assert make_client(server.url).get_json("/version") == JsonAnswer([1], 200)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("behaviour", "reason"),
     [
         (page(b'{"version": ', "application/json"), FailureReason.MALFORMED),
@@ -326,6 +328,7 @@ def test_json_under_its_other_content_types(make_client, content_type):
         (status(401), FailureReason.UNAUTHORIZED),
         (hang_up(), FailureReason.CLOSED),
     ],
+    shared=["make_client"],
 )
 def test_json_refusals(make_client, behaviour, reason):
     with FaultServer(behaviour) as server:

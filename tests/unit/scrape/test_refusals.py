@@ -6,10 +6,9 @@ import gzip
 import socket
 from collections.abc import Callable
 
-import pytest
-
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Page, Refusal
+from tests.support.rows import check_rows
 from tests.support.servers.faultbehaviours import (
     TEXT,
     chunk,
@@ -124,8 +123,11 @@ ANSWERS: list[tuple[str, Behaviour, FailureReason, int | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "reason", "code", "says"), [row[1:] for row in ANSWERS], ids=[r[0] for r in ANSWERS]
+@check_rows(
+    ("behaviour", "reason", "code", "says"),
+    [row[1:] for row in ANSWERS],
+    ids=[r[0] for r in ANSWERS],
+    shared=["make_client"],
 )
 def test_answer_is_refused(make_client, behaviour, reason, code, says):
     with FaultServer(behaviour) as server:
@@ -190,7 +192,7 @@ WITHOUT_ANSWER: list[tuple[Callable[[MakeClient], Refusal | Page], FailureReason
 ]
 
 
-@pytest.mark.parametrize(("provoke", "reason", "says"), WITHOUT_ANSWER)
+@check_rows(("provoke", "reason", "says"), WITHOUT_ANSWER, shared=["make_client"])
 def test_no_answer_at_all(make_client, provoke, reason, says):
     refused = provoke(make_client)
     assert isinstance(refused, Refusal)
@@ -223,7 +225,7 @@ def test_error_page_in_gzip_is_shown_unpacked(make_client):
     assert "engine is dead" in refused.detail
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "content_type",
     [
         None,
@@ -233,6 +235,7 @@ def test_error_page_in_gzip_is_shown_unpacked(make_client):
         "Text/Plain;charset=utf-8",
         "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores",
     ],
+    shared=["make_client"],
 )
 def test_content_types_of_metrics_pages_are_accepted(make_client, content_type):
     with FaultServer(page(BODY, content_type)) as server:
@@ -248,8 +251,10 @@ def test_gzip_of_several_members_is_one_page(make_client):
     assert got.body == b"a 1\nb 2\n"
 
 
-@pytest.mark.parametrize(
-    "behaviour", [page(b""), status(500), status(401), page(b"", "text/html"), redirect("/metrics?b")]
+@check_rows(
+    "behaviour",
+    [page(b""), status(500), status(401), page(b"", "text/html"), redirect("/metrics?b")],
+    shared=["make_client"],
 )
 def test_query_of_the_path_is_not_shown(make_client, behaviour):
     with FaultServer(behaviour) as server:

@@ -12,6 +12,7 @@ import trustme
 
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Page, Refusal
+from tests.support.rows import check_rows
 from tests.support.servers.faultbehaviours import closes_idle, first_only, hang_up, page
 from tests.support.servers.faultserver import FaultServer
 
@@ -123,8 +124,8 @@ def test_plain_request_to_a_tls_port_says_so(make_client, authority):
     assert got.reason in (FailureReason.PROTOCOL, FailureReason.CLOSED)
 
 
-@pytest.mark.parametrize("which", ["ca_file", "cert_file", "key_file"])
-@pytest.mark.parametrize("state", ["missing", "not-pem", "directory"])
+@check_rows("which", ["ca_file", "cert_file", "key_file"], shared=["make_client", "authority", "ca_file"])
+@check_rows("state", ["missing", "not-pem", "directory"])
 def test_unusable_files(make_client, authority, ca_file, tmp_path, which, state):
     leaf = authority.issue_cert("exporter")
     leaf.cert_chain_pems[0].write_to_path(tmp_path / "client.pem")

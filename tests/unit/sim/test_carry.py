@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from llm_serving_exporter.sim.carry import Carry, Line, sample_lines
 from tests.support.builders.recordings import page, recording
+from tests.support.rows import check_rows
 
 LAST = 220
 
@@ -30,7 +31,7 @@ def test_round_zero_is_the_recording(carry: Carry) -> None:
     assert carry.page(page("vllm-0.32", 60), 0) == page("vllm-0.32", 60)
 
 
-@pytest.mark.parametrize("round_number", [0, 1, 2, 41])
+@check_rows("round_number", [0, 1, 2, 41], shared=["carry"])
 def test_no_counter_falls_at_the_seam_and_none_vanishes(carry: Carry, round_number: int) -> None:
     before = values(carry.page(page("vllm-0.32", LAST), round_number))
     after = values(carry.page(page("vllm-0.32", 0), round_number + 1))

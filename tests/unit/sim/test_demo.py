@@ -25,6 +25,7 @@ from llm_serving_exporter.sim.recording import demo_recording
 from llm_serving_exporter.sim.replay import ReplayServer, SteppedServer, split_address
 from tests.support.paths import ROOT
 from tests.support.quick import keep_quick
+from tests.support.rows import check_rows
 from tests.support.waiting import PATIENCE_SECONDS
 
 REPO = ROOT
@@ -84,7 +85,7 @@ def test_an_exporter_that_cannot_start_is_a_message_and_ends_the_rest(capsys: py
     require_free("127.0.0.1", int(urls[0].rpartition(":")[2]))
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("arguments", "message"),
     [
         (["--duration", "soon"], '"soon" is not a duration. Use y, w'),

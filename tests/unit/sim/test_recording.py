@@ -11,6 +11,7 @@ import pytest
 from llm_serving_exporter.sim.recording import Recording
 from tests.support.builders.recordings import names, page, recording
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 PACK = ROOT / "scripts" / "pack_recordings.py"
 
@@ -36,7 +37,7 @@ def test_attempts_that_failed_are_known() -> None:
     assert 23 not in run.pages
 
 
-@pytest.mark.parametrize("name", names())
+@check_rows("name", names())
 def test_every_run_has_pages_of_whole_lines(name: str) -> None:
     run = recording(name)
     assert len(run.pages) >= 2

@@ -18,6 +18,7 @@ from llm_serving_exporter.sim.recording import demo_recording
 from llm_serving_exporter.sim.replay import ReplayServer, SteppedServer, split_address
 from llm_serving_exporter.sim.timeline import Position, Timeline
 from tests.support.builders.recordings import page, recording
+from tests.support.rows import check_rows
 from tests.support.waiting import PATIENCE_SECONDS
 
 
@@ -164,7 +165,7 @@ def test_addresses(text: str, address: tuple[str, int]) -> None:
     assert split_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["8000", "host", "host:", "host:x", "host:70000", ""])
+@check_rows("text", ["8000", "host", "host:", "host:x", "host:70000", ""])
 def test_bad_addresses(text: str) -> None:
     with pytest.raises(ValueError, match="not host:port"):
         split_address(text)

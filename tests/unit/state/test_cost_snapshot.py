@@ -19,6 +19,7 @@ from llm_serving_exporter.model.kept_cost import CostSnapshot, KeptCost, KeptEng
 from llm_serving_exporter.state.boot import read_boot_id
 from llm_serving_exporter.state.cost_folder import NAME, CostFolder, FolderTakenError
 from llm_serving_exporter.state.cost_snapshot import LARGEST_SNAPSHOT_BYTES, decode_snapshot, encode_snapshot
+from tests.support.rows import check_rows
 
 TOTALS = EngineTotals(
     gpu_seconds={("busy", "owned"): 12.5, ("idle", ""): 3.0},
@@ -87,7 +88,7 @@ TARGET = ("targets", 0)
 ENGINE = (*TARGET, "engines", 0)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("path", "value"),
     [
         (("boot_seconds",), -1),
@@ -117,7 +118,7 @@ def test_what_cannot_be_true_is_refused_whatever_its_checksum(path: tuple[str | 
         decode_snapshot(changed(path, value))
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "content", [b"[]\n", b"null\n", b"{}\n", b"\xff\n", b"[" * 200_000], ids=["list", "null", "empty", "bytes", "deep"]
 )
 def test_another_content_is_refused_whatever_its_checksum(content: bytes) -> None:

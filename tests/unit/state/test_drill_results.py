@@ -24,6 +24,7 @@ from llm_serving_exporter.state.drill_results import (
     split_identity,
 )
 from llm_serving_exporter.state.json_values import LARGEST_FILE_BYTES
+from tests.support.rows import check_rows
 
 PASSED = DrillResult("m", Role.UNIFIED, 1000.0, 1000.0, Verdict.PASSED)
 ENTRY: dict[str, Any] = {
@@ -133,7 +134,7 @@ BAD: dict[str, tuple[object, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", BAD)
+@check_rows("fault", BAD, shared=["path"])
 def test_what_is_wrong_is_named_with_its_place_and_the_file(path: str, fault: str) -> None:
     document, told = BAD[fault]
     Path(path).write_text(json.dumps(document), encoding="utf-8")
@@ -144,7 +145,7 @@ def test_what_is_wrong_is_named_with_its_place_and_the_file(path: str, fault: st
     assert "the next drill starts a new one." in str(found.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 50_000, b" " * (LARGEST_FILE_BYTES + 1)])
+@check_rows("content", [b"", b"{", b"\xff\xfe", b"[" * 50_000, b" " * (LARGEST_FILE_BYTES + 1)], shared=["path"])
 def test_any_bytes_are_an_error_of_ours(path: str, content: bytes) -> None:
     Path(path).write_bytes(content)
     with pytest.raises(DrillResultsError, match="the file of drill results"):

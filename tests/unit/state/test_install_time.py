@@ -9,6 +9,7 @@ import pytest
 
 from llm_serving_exporter.state import install_time
 from llm_serving_exporter.state.install_time import read_or_write_install_time
+from tests.support.rows import check_rows
 
 NOW, LATER = 1.8e9, 1.9e9
 Log = pytest.LogCaptureFixture
@@ -33,7 +34,7 @@ def test_a_clock_that_is_not_set_yet_is_never_the_first_start(tmp_path: Path, ca
     assert read_or_write_install_time(str(path), LATER) == NOW
 
 
-@pytest.mark.parametrize("content", [
+@check_rows("content", [
         "", "{", "[]", "{}", '{"installed_unix_seconds": "today"}', '{"installed_unix_seconds": NaN}', '{"installed_unix_seconds": -5}',
         '{"installed_unix_seconds": 1e400}', '{"installed_unix_seconds": true}', "[" * 60_000, "\x00" * 100_000,
     ])  # fmt: skip

@@ -8,6 +8,7 @@ import pytest
 
 from llm_serving_exporter.errors import ReviewRunsError
 from llm_serving_exporter.state.review_runs import NAME, Runs, begin_runs, read_runs, record_attempt, record_run
+from tests.support.rows import check_rows
 
 
 def test_the_file_keeps_the_last_success_and_since_when_it_is_known(tmp_path: Path) -> None:
@@ -64,7 +65,7 @@ def test_a_file_that_is_none_is_put_aside_and_another_begun(tmp_path: Path, capl
     assert caplog.text.count("is not what a review leaves") == 1
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "content",
     [b"", b"[]", b'{"version": 2}', b'{"version": 1}', b"\xff", b"[" * 9000, b'{"version": 1, "since_unix_seconds": true}',
      b'{"version": 1, "since_unix_seconds": 1, "sent": [1]}',

@@ -16,6 +16,7 @@ from llm_serving_exporter.normalise.at_rest import may_be_silent
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.golden_cases import MADE
 from tests.support.builders.recordings import page
+from tests.support.rows import check_rows
 from tests.support.servers.replica import Answer, Replica, Routes, readings
 
 EMPTY: Answer = (200, "text/plain; version=0.0.4", b"")
@@ -98,9 +99,9 @@ def test_every_runtime_whose_page_may_be_silent_is_tried_here() -> None:
     assert {name for name, runtime in RUNTIMES.items() if may_be_silent(runtime)} == CASES.keys() | OTHERS
 
 
-@pytest.mark.parametrize("body", [EMPTY, OF_THE_PROCESS], ids=["empty", "process"])
-@pytest.mark.parametrize("configured", [True, False], ids=["configured", "shown"])
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@check_rows("body", [EMPTY, OF_THE_PROCESS], ids=["empty", "process"])
+@check_rows("configured", [True, False], ids=["configured", "shown"])
+@check_rows("case", CASES.values(), ids=CASES)
 def test_a_silent_server_is_idle_and_its_first_requests_are_counted(case: Case, configured: bool, body: Answer) -> None:
     target: dict[str, Any] = {"runtime": case.runtime} if configured else {}
     rest = {case.path: body, **case.says}
@@ -125,7 +126,7 @@ def test_a_silent_server_is_idle_and_its_first_requests_are_counted(case: Case, 
     assert sum(one.events for one in latencies if one is not None) == answered
 
 
-@pytest.mark.parametrize("name", sorted(OTHERS))
+@check_rows("name", sorted(OTHERS))
 def test_one_that_is_known_by_its_page_only_is_idle_where_it_is_set(name: str) -> None:
     (reading,) = readings([{"/metrics": EMPTY}], runtime=name)
     assert (reading.up, reading.state, reading.runtime) == (True, State.READY, name)
@@ -146,16 +147,16 @@ def test_families_that_are_declared_and_not_read_are_those_of_a_server_at_rest()
     assert increases(busy) == pytest.approx(counted(busy))
 
 
-@pytest.mark.parametrize("body", [EMPTY, OF_THE_PROCESS], ids=["empty", "process"])
-@pytest.mark.parametrize("name", ["vllm", "llamacpp", "lmdeploy", "nim", "ray-vllm", "triton", "lightllm"])
+@check_rows("body", [EMPTY, OF_THE_PROCESS], ids=["empty", "process"])
+@check_rows("name", ["vllm", "llamacpp", "lmdeploy", "nim", "ray-vllm", "triton", "lightllm"])
 def test_one_that_shows_its_families_from_the_start_is_not_idle_without_them(name: str, body: Answer) -> None:
     path = RUNTIMES[name].paths[0]
     (reading,) = readings([{path: body}], runtime=name)
     assert (reading.up, reading.state) == (False, State.UNKNOWN)
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/prometheus/metrics"])
-@pytest.mark.parametrize("body", [EMPTY, OF_THE_PROCESS], ids=["empty", "process"])
+@check_rows("path", ["/metrics", "/prometheus/metrics"])
+@check_rows("body", [EMPTY, OF_THE_PROCESS], ids=["empty", "process"])
 def test_a_silent_page_that_nobody_claims_is_unknown_and_not_down(body: Answer, path: str) -> None:
     (reading,) = readings([{path: body, "/v1/models": models("somebody", "m"), "/info": '{"model_id": "m"}'}])
     assert (reading.up, reading.state, reading.runtime) == (False, State.UNKNOWN, "")

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite
 
-import pytest
-
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.snapshot import Quality
@@ -16,6 +14,7 @@ from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.discovered_pods import plain_pod, targets_of
 from tests.support.builders.golden_cases import CASES, MADE, Case
 from tests.support.quick import keep_quick
+from tests.support.rows import check_rows
 from tests.support.servers.replica import Routes, readings
 
 REST_TICKS = 40  # of ten seconds: longer than what is booked late is waited for
@@ -100,12 +99,12 @@ FURTHER = re.compile(r"-(light|saturated|kv-pressure|prefill-heavy|restarted|ove
 QUICK_FIRST = keep_quick(PAGES, lambda name: not FURTHER.search(name) or "dynamo" in name)
 
 
-@pytest.mark.parametrize("name", QUICK_FIRST)
+@check_rows("name", QUICK_FIRST)
 def test_a_fresh_page_is_idle(name: str) -> None:
     check_rest(rest(PAGES[name]))
 
 
-@pytest.mark.parametrize("name", QUICK_FIRST)
+@check_rows("name", QUICK_FIRST)
 def test_the_same_where_its_runtime_is_set(name: str) -> None:
     case = PAGES[name]
     recognised = rest(case, 1)[0].runtime
@@ -120,7 +119,7 @@ def test_nearly_every_runtime_is_tried() -> None:
     assert len(RUNTIMES.keys() - tried) <= 6, RUNTIMES.keys() - tried
 
 
-@pytest.mark.parametrize("name", sorted(RUNTIMES))
+@check_rows("name", sorted(RUNTIMES))
 def test_an_annotation_sets_the_runtime_as_the_configuration_does(name: str) -> None:
     wishes = {"scrape": "true", "port": "8000", "runtime": name}
     pod = plain_pod(annotations={f"llm-serving-exporter/{key}": text for key, text in wishes.items()})

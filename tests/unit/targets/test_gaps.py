@@ -11,6 +11,7 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.targets.pipeline import TargetPipeline
 from tests.support.builders.pipelines import make_pipeline
+from tests.support.rows import check_rows
 from tests.support.servers.replica import Replica
 
 INTERVAL = 5.0
@@ -79,7 +80,7 @@ def test_a_gap_starts_the_window_again_and_the_counters_go_on(asleep: float) -> 
         assert found.restarts_total == 0
 
 
-@pytest.mark.parametrize(("missed", "kept"), [(1, True), (2, True), (3, False), (8, False)])
+@check_rows(("missed", "kept"), [(1, True), (2, True), (3, False), (8, False)])
 def test_an_outage_of_more_than_three_intervals_is_a_gap(missed: int, kept: bool) -> None:
     with watched() as target:
         for _ in range(missed):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.reading import State
 from tests.support.builders.golden_cases import MADE
 from tests.support.builders.recordings import page, recording
+from tests.support.rows import check_rows
 from tests.support.servers.replica import Answer, Replica, Routes, readings
 
 VLLM = page("vllm-0.32", 60)
@@ -87,7 +86,7 @@ def test_an_html_page_in_its_place_is_gone_with_the_next_tick() -> None:
     assert second.up
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("body", "reason"),
     [
         ("", FailureReason.EMPTY),
@@ -111,7 +110,7 @@ def test_a_page_at_tensorrt_llms_place_that_shows_nothing_keeps_its_json_from_be
     assert (found[2].up, found[2].runtime) == (True, "trtllm")
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "answer", [FORBIDDEN, (401, "text/plain", b""), (404, "text/plain", b""), (200, "text/html", b"<html>"), LIST]
 )
 def test_an_answer_that_is_no_page_at_tensorrt_llms_place_is_passed_by(answer: Answer) -> None:

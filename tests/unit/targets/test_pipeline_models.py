@@ -28,6 +28,7 @@ from tests.support.builders.golden_cases import MADE
 from tests.support.builders.pipelines import make_pipeline
 from tests.support.builders.recordings import page
 from tests.support.models.modelfolders import FP8, LLAMA, folder
+from tests.support.rows import check_rows
 from tests.support.servers import faultbehaviours as fault
 from tests.support.servers.faultserver import FaultServer
 
@@ -242,7 +243,7 @@ def test_what_the_server_says_of_a_model() -> None:
     assert served_model("m", facts, None, state_dtype="auto").state_dtype == "auto"
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("runtime", "version", "methods"),
     [
         # looked up in the sources of these releases: vLLM's attention layers, SGLang's model runner

@@ -10,6 +10,7 @@ import pytest
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.builders.recordings import recording
+from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
 
 # what quiet alone may bring
@@ -34,7 +35,7 @@ def lost(found: list[TargetReading]) -> dict[str, Absence]:
     return {signal: why for signal, why in signals(found[-1]).items() if signal in there and why not in HARMLESS}
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("run", "busy"),
     [
         ("sglang-0.5.23", (36, 46)),

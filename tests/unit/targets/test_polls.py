@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
-
 from llm_serving_exporter.targets.polls import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS
 from tests.support.paths import TESTS
+from tests.support.rows import check_rows
 from tests.support.servers.llamacpp import BUSY, IDLE, routes, slots
 from tests.support.servers.replica import Answer, Replica, Routes, readings
 
@@ -22,7 +21,7 @@ def steps(answer: Answer, ticks: int) -> list[Routes | None]:
     return [{"/metrics": PAGE, LOAD: answer}] * ticks
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+@check_rows("status", [408, 429, 500, 502, 503, 504])
 def test_a_server_that_is_busy_is_asked_again_at_once(status: int) -> None:
     with Replica() as server:
         found = readings(steps((status, "text/plain", b"busy"), 4), replica=server)
@@ -30,7 +29,7 @@ def test_a_server_that_is_busy_is_asked_again_at_once(status: int) -> None:
     assert all(one.up for one in found)
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 410, 501])
+@check_rows("status", [400, 401, 403, 404, 405, 410, 501])
 def test_a_refusal_for_good_is_tried_again_after_a_minute_then_ever_more_seldom(status: int) -> None:
     assert (FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS) == (60.0, 600.0)
     with Replica() as server:

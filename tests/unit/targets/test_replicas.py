@@ -29,6 +29,7 @@ from llm_serving_exporter.targets.host import HostedTarget
 from llm_serving_exporter.targets.replicas import name_replica
 from tests.support.builders.recordings import page
 from tests.support.models.modelfolders import LLAMA, folder
+from tests.support.rows import check_rows
 from tests.support.servers.driven_exporter import hand_driven_host
 from tests.support.servers.replica import Replica, readings
 
@@ -210,7 +211,7 @@ SGLANG = {
 }
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("said", "layout", "gpus"),
     [
         ({"tp_size": 8, "dp_size": 8, "enable_dp_attention": True, "ep_size": 8}, Parallel(1, 1, 8, 8), 8),
@@ -230,7 +231,7 @@ def test_sglangs_own_word(tmp_path: Path, said: Mapping[str, Any], layout: Paral
     assert reading.part is None, "its one page has all ranks"
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("said", "layout", "gpus"),
     [
         ({"tensor_parallel_size": 1, "data_parallel_size": 2, "is_moe_model": True}, Parallel(1, 1, 2, 2), 2),

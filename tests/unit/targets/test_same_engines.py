@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.targets.same_engines import SameEngines
+from tests.support.rows import check_rows
 
 START = 1_700_000_000.42
 
@@ -45,7 +44,7 @@ def test_the_order_of_the_readings_does_not_matter() -> None:
     assert same.repeats == {PROXY.name: ENGINE.name}
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("low", "proxy", "high"),
     [
         ((0, 100), (3, 99), (5, 200)),  # fewer than before

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
 from llm_serving_exporter.targets.side_endpoints import place_beside
+from tests.support.rows import check_rows
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("page", "endpoint", "expected"),
     [
         ("/metrics", "/version", "/version"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.pod import PodFault, PodState
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.targets.states import choose_failed_state, choose_good_state
+from tests.support.rows import check_rows
 
 START = 1_700_000_000.0
 NEW = PodState(loading_since_seconds=START, loading_limit_seconds=600.0)
@@ -18,7 +17,7 @@ LOST = PodState(was_ready=True, loading_since_seconds=START, fault=PodFault.NODE
 REFUSED, LOADING, STATUS = FailureReason.REFUSED, FailureReason.LOADING, FailureReason.STATUS
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("pod", "reason", "status", "state"),
     [
         # without Kubernetes the page alone decides

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import pytest
-
 from llm_serving_exporter.model.tenants import UNLABELLED, WITHHELD, TenantKind, TenantSettings
 from llm_serving_exporter.targets.tenant_names import TenantNames
+from tests.support.rows import check_rows
 
 
 def test_without_its_key_nobody_is_named(tmp_path: Path) -> None:
@@ -24,7 +23,7 @@ def test_names_are_bounded_and_printable() -> None:
     assert names.publish(" \t") == UNLABELLED
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "name", ["U024BE7LH", "@search", "9f1c2a34-6bb1-4c1e-9d11-00805f9b34fb", "desk-team-1-of-the-eastern-floor"]
 )
 def test_what_is_no_address_and_no_key_keeps_its_name(name: str) -> None:

@@ -33,6 +33,7 @@ from llm_serving_exporter.web.pages.debug import answer_debug_targets
 from tests.support.builders.landingpage import landing_bytes
 from tests.support.builders.recordings import recording
 from tests.support.paths import TESTS
+from tests.support.rows import check_rows
 from tests.support.servers.replica import UNIX_START, Replica, readings
 
 TEAMS = TenantsConfig(TenantKind.TEAM)
@@ -114,7 +115,7 @@ def test_tenants_are_off_unless_they_are_asked_for() -> None:
     assert "tenant" not in text_of(reading)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("page", "tenants", "expected"),
     [
         ("litellm", TEAMS, {"search", "ads"}),
@@ -202,7 +203,7 @@ def test_a_part_of_a_tenant_that_is_missing_for_a_moment_is_no_fall_of_the_whole
     assert counts_of(read(pages)[-1])["m", "ads"][PROMPT] == 9
 
 
-@pytest.mark.parametrize("odd", ["NaN", "-3", "+Inf", "1e300"])
+@check_rows("odd", ["NaN", "-3", "+Inf", "1e300"])
 def test_what_is_no_count_counts_nothing_when_it_is_one_again(odd: str) -> None:
     """Neither on the first page, where what came before is not the exporter's, nor later."""
     for first in (odd, "5e6"):
@@ -291,9 +292,9 @@ ADDRESSES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [TenantKind.TEAM, TenantKind.KEY, TenantKind.USER])
-@pytest.mark.parametrize("hashed", [False, True])
-@pytest.mark.parametrize("odd", [False, True])
+@check_rows("kind", [TenantKind.TEAM, TenantKind.KEY, TenantKind.USER])
+@check_rows("hashed", [False, True])
+@check_rows("odd", [False, True])
 def test_an_email_address_is_on_no_page(kind: TenantKind, hashed: bool, odd: bool, tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("k" * 32)

@@ -11,6 +11,7 @@ from llm_serving_exporter.derive.ring import MOST_OLDER
 from llm_serving_exporter.derive.span import LAGGING_SECONDS, LONGEST_SECONDS, REFRESHES_IN_A_WINDOW
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Row, Runtime
+from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
 
 ACME = Runtime(
@@ -71,7 +72,7 @@ PERIODS = (0.0, 4.0, 7.0, 11.0, 23.0, 41.0)
 FIELDS = ("prefill_tokens_total", "decode_tokens_total", "preemptions_total")
 
 
-@pytest.mark.parametrize("seed", range(6))
+@check_rows("seed", range(6))
 def test_counters_of_different_periods_each_settle_within_a_window_of_their_own(seed: int) -> None:
     """Each is brought up to date every so often, and all change their pace at once: none waits for another's window, none is excused."""
     rng = random.Random(seed)

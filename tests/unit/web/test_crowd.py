@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-import pytest
-
 from llm_serving_exporter.web.crowd import choose_leaving, name_peer
+from tests.support.rows import check_rows
 
 NOW = 100.0
 
@@ -25,7 +24,7 @@ def leaving(*guests: Guest, wanted: int = 1, reserve: int = 100) -> list[str]:
     return [guest.name for guest in choose_leaving(guests, counts, wanted, reserve)]
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("address", "peer"),
     [
         (("192.0.2.7", 5), "192.0.2.7"),

@@ -10,6 +10,7 @@ import trustme
 
 from llm_serving_exporter.web.expiry import read_expiry
 from llm_serving_exporter.web.guard import Guard
+from tests.support.rows import check_rows
 from tests.support.servers.webaccess import write
 
 TLS = "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"
@@ -29,7 +30,7 @@ def test_the_time_is_that_of_the_certificate(moment: datetime) -> None:
     assert read_expiry(f"some words\n{pem}") == moment.timestamp()
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "text",
     [
         "",

@@ -6,6 +6,7 @@ import pytest
 
 from llm_serving_exporter.web.framing import Framing, Raw
 from llm_serving_exporter.web.limits import Limits
+from tests.support.rows import check_rows
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST /-/reload HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n"
@@ -20,7 +21,7 @@ def taken(*pieces: bytes, limits: Limits | None = None) -> list[Raw]:
     return found
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@check_rows("size", [1, 2, 3, 7, 1000])
 def test_requests_are_the_same_in_pieces_of_any_size(size: int) -> None:
     data = b"\r\n\n" + GET + b" \t\r\n" + POST + b"abc" + GET.replace(b"\r\n", b"\n")
     pieces = [data[at : at + size] for at in range(0, len(data), size)]

@@ -13,6 +13,7 @@ import pytest
 from llm_serving_exporter.config.types import WebConfig
 from llm_serving_exporter.errors import ListenError
 from llm_serving_exporter.web.server import WebServer
+from tests.support.rows import check_rows
 from tests.support.servers.webclient import ask, client
 
 
@@ -78,7 +79,7 @@ def test_a_taken_port(make_server):
     )
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("address", "cause"),
     [
         ("192.0.2.1:0", "not an address of this machine"),

@@ -10,6 +10,7 @@ import pytest
 
 from llm_serving_exporter.web.exchange import Request, Response
 from llm_serving_exporter.web.server import Limits
+from tests.support.rows import check_rows
 from tests.support.servers.webclient import ask, client, connect, raw, status_of, until_closed
 
 # --- what it answers ----------------------------------------------------------------------------------------------
@@ -82,7 +83,7 @@ def test_a_large_page_is_compressed_for_who_takes_it(make_server):
     assert len(body) < len(whole) / 10
 
 
-@pytest.mark.parametrize("header", ["gzip;q=0", "gzip; q=0.000", "br", ""])
+@check_rows("header", ["gzip;q=0", "gzip; q=0.000", "br", ""], shared=["make_server"])
 def test_a_page_is_not_compressed_for_who_does_not_take_it(make_server, header):
     answer, body = ask(make_server(), "/big", Accept_Encoding=header)
     assert answer.getheader("Content-Encoding") is None
@@ -158,7 +159,7 @@ def test_a_client_that_waits_before_its_body_is_told_to_go_on(make_server):
         assert status_of(until_closed(source)) == 200
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("request_bytes", "status"),
     [
         (b"POST /-/reload HTTP/1.1\r\nHost: x\r\nContent-Length: 1025\r\n\r\n" + b"x" * 1025, 413),
@@ -177,6 +178,7 @@ def test_a_client_that_waits_before_its_body_is_told_to_go_on(make_server):
         (b"GET / HTTP/1.1\r\nA: " + b"a" * 40_000 + b"\r\n\r\n", 431),
         (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 101 + b"\r\n", 431),
     ],
+    shared=["make_server"],
 )  # fmt: skip
 def test_what_is_not_a_proper_request_gets_an_answer_and_a_close(make_server, request_bytes, status):
     answer = raw(make_server(), request_bytes)

@@ -20,6 +20,7 @@ from llm_serving_exporter.web.passwords import PasswordLane, Waiting
 from llm_serving_exporter.web.refusals import TOLD_EVERY_SECONDS, Reason, Refusals
 from llm_serving_exporter.web.server import Limits, WebServer
 from llm_serving_exporter.web.workers import Workers
+from tests.support.rows import check_rows
 from tests.support.servers.webaccess import HASH, write
 from tests.support.servers.webclient import ask, client, connect
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
@@ -178,7 +179,7 @@ def test_refusals_are_counted_and_told_once_a_minute(caplog) -> None:
     assert refusals.counts() == {**dict.fromkeys((reason.value for reason in Reason), 0), "slow": 1000, "crowded": 1}
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("method", "path", "headers", "status"),
     [
         ("GET", "/", {}, 200),
@@ -193,6 +194,7 @@ def test_refusals_are_counted_and_told_once_a_minute(caplog) -> None:
         ("GET", "/", {"Sec_Fetch_Site": "same-origin", "Sec_Fetch_Dest": "empty"}, 403),
         ("GET", "/", {"Origin": "https://elsewhere.example"}, 403),
     ],
+    shared=["make_server"],
 )
 def test_scripts_and_forms_of_other_sites_get_nothing(make_server, method, path, headers, status) -> None:
     server = make_server()

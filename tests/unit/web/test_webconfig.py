@@ -15,6 +15,7 @@ from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.web.auth import MOST_RESULTS, PasswordCheck, credentials
 from llm_serving_exporter.web.server import WebServer
 from llm_serving_exporter.web.webconfig import TlsSettings, WebSettings, load_web_config
+from tests.support.rows import check_rows
 
 # the lowest cost that bcrypt has: these are tests
 from tests.support.servers.webaccess import HASH, OTHER_HASH, basic, get, write
@@ -61,7 +62,7 @@ basic_auth_users:
 PAIR = "tls_server_config: {cert_file: a, key_file: b, "
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "message"),
     [
         ("tls_config: {}", "tls_config: this key is not known. Did you mean tls_server_config?"),
@@ -138,7 +139,7 @@ def test_every_page_needs_a_name_and_its_password(make_server, tmp_path):
             assert get(server, Authorization=basic(name, password)).status == status, (name, password)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("header", "found"),
     [
         (basic("alice", "a:b"), ("alice", b"a:b")),

@@ -12,6 +12,7 @@ from llm_serving_exporter.facts import loader
 from tests.support.builders.ceilings import answered, asked, config, document, line, table
 from tests.support.models.catalogued import whole_catalogue
 from tests.support.models.modelfolders import LLAMA, folder, index
+from tests.support.rows import check_rows
 
 GIB = 2**30
 MODEL_KEYS = {"parameters_total", "decode_read_parameters", "kv_bytes_per_token", "weight_bytes"}
@@ -22,7 +23,7 @@ BATCH_KEYS = {"batch", "tokens_per_second", "ms_per_step", "bound", "usd_per_mil
 
 
 # every eighth: one of each family, in a few seconds
-@pytest.mark.parametrize("entry", whole_catalogue()[::8], ids=lambda entry: entry.name)
+@check_rows("entry", whole_catalogue()[::8], ids=lambda entry: entry.name)
 def test_every_model_of_the_catalogue_has_a_whole_answer(entry: Any) -> None:
     """Consistent with itself, whatever the model: one of 0.6 GB or of 1 TB, dense, MoE, MLA, hybrid, encoder, on one GPU."""
     found = answered(entry.name, "L40S", "--price", "1.5", "--batches", "1,3,64")
@@ -104,7 +105,7 @@ BY_HAND = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("model", "gpu", "flags", "batch", "weights", "kv", "terabytes"), BY_HAND)
+@check_rows(("model", "gpu", "flags", "batch", "weights", "kv", "terabytes"), BY_HAND)
 def test_bandwidth_ceilings_by_hand(
     model: str, gpu: str, flags: tuple[str, ...], batch: int, weights: float, kv: float, terabytes: float
 ) -> None:

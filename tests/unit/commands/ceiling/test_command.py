@@ -13,6 +13,7 @@ from llm_serving_exporter.facts import loader
 from tests.support.builders.ceilings import answered, asked, config, document, refused, table
 from tests.support.models.modelfolders import LLAMA, folder
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 MODEL = ("--model", "Llama-3.1-8B")
 GPU = ("--gpu", "H100")
@@ -106,9 +107,7 @@ REFUSALS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("words", "message"), REFUSALS, ids=lambda value: " ".join(value)[-60:] if isinstance(value, tuple) else ""
-)
+@check_rows(("words", "message"), REFUSALS, ids=lambda value: " ".join(value)[-60:] if isinstance(value, tuple) else "")
 def test_a_refusal_names_the_flag_what_is_wrong_and_what_to_do(words: tuple[str, ...], message: str) -> None:
     assert refused(*words) == [message]
     assert refused(*words, "--json") == [message]
@@ -168,7 +167,7 @@ BAD_CONFIGS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BAD_CONFIGS)
+@check_rows("name", BAD_CONFIGS)
 def test_a_config_json_that_does_not_do_says_where(tmp_path: Path, name: str) -> None:
     text, said = BAD_CONFIGS[name]
     (tmp_path / "config.json").write_text(text)
@@ -178,7 +177,7 @@ def test_a_config_json_that_does_not_do_says_where(tmp_path: Path, name: str) ->
     assert said in message
 
 
-@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "/etc", "/etc/hostname", "\0.json", "x" * 5000 + ".json"])
+@check_rows("path", ["/dev/zero", "/dev/null", "/etc", "/etc/hostname", "\0.json", "x" * 5000 + ".json"])
 def test_paths_that_are_no_model_are_refused(path: str) -> None:
     (message,) = refused("--model", path, *GPU)
     assert message.startswith("flag --model: ")

@@ -16,6 +16,7 @@ import pytest
 from tests.nvml_stub.stub import StubState, loaded_stub, stub_environment
 from tests.support.builders.ceilings import answered, asked, refused, table
 from tests.support.models.modelfolders import folder
+from tests.support.rows import check_rows
 from tests.support.waiting import PATIENCE_SECONDS
 
 MODEL = ("--model", "Llama-3.1-8B")
@@ -26,7 +27,7 @@ BOTH = (*MODEL, *GPU)
 # --- GPUs by name -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@check_rows(
     "name",
     [
         "H100 SXM", "H100-SXM5-80GB", "NVIDIA H100 80GB HBM3", "h100", "H100", "nvidia-h100-80gb-hbm3", "H100 SXM 80GB", "H100 80GB",
@@ -40,7 +41,7 @@ def test_one_gpu_in_the_forms_that_people_write(name: str) -> None:
     assert found["flops_per_second"]["fp8"] == pytest.approx(1978.9e12, rel=2e-4)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "meant"),
     [("H100 PCIe", "H100 PCIe 80GB"), ("A100-SXM4-40GB", "A100 SXM 40GB"), ("NVIDIA A100-SXM4-80GB", "A100 SXM 80GB"),
      ("4090", "RTX 4090"), ("NVIDIA L40S", "L40S"), ("Tesla T4", "T4"), ("B200", "B200 180GB"), ("MI300X", "Instinct MI300X")],
@@ -49,7 +50,7 @@ def test_other_gpus(name: str, meant: str) -> None:
     assert answered("Llama-3.1-8B", name)["gpu"]["name"] == meant
 
 
-@pytest.mark.parametrize("name", ["8x H100", "H100 MIG 1g.10gb", "K80", "TPU v2", "x" * 10_000])
+@check_rows("name", ["8x H100", "H100 MIG 1g.10gb", "K80", "TPU v2", "x" * 10_000])
 def test_gpus_that_are_not_there_name_the_nearest(name: str) -> None:
     (message,) = refused(*MODEL, "--gpu", name)
     assert message.startswith("flag --gpu: GPU '")
@@ -68,7 +69,7 @@ def gpus(nvml_library: Path, tmp_path: Path) -> Iterator[StubState]:
         assert (stub.live_samples, stub.live_event_sets, stub.init_balance, stub.misuse) == (0, 0, 0, 0)
 
 
-@pytest.mark.parametrize("words", ["this one", "This  One", "this", "local"])
+@check_rows("words", ["this one", "This  One", "this", "local"], shared=["gpus"])
 def test_this_one_is_what_nvml_says(gpus: StubState, words: str) -> None:
     found = answered("Llama-3.1-8B", words)
     # 2 x 2619 MHz x 5120 bit / 8, this very board's clock
@@ -182,7 +183,7 @@ def test_this_one_in_a_process_of_its_own(nvml_library: Path, tmp_path: Path) ->
 # --- how many GPUs ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("words", "spread"),
     [
         ("", (1, 1, 1)),
@@ -199,7 +200,7 @@ def test_gpus_tensor_and_pipeline(words: str, spread: tuple[int, int, int]) -> N
     assert (found["count"], found["tensor_parallel_size"], found["pipeline_parallel_size"]) == spread
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "batches"),
     [("1,8,32", [1, 8, 32]), ("1, 8 ,32 ", [1, 8, 32]), ("8,1,8", [8, 1]), ("7", [7]), ("10000000", [10_000_000])],
 )

@@ -10,11 +10,12 @@ from llm_serving_exporter.facts.architectures.registry import find_builder
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.ceilings import document, refused
+from tests.support.rows import check_rows
 
 R1 = "deepseek-ai/DeepSeek-R1"
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("command", "layout", "gpus"),
     [
         (f"vllm serve {R1} --tensor-parallel-size 8", Parallel(8), 8),
@@ -55,7 +56,7 @@ def test_a_start_command_is_one_layout(command: str, layout: Parallel, gpus: int
     assert found.layout.gpus == gpus
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("command", "engine", "model"),
     [
         (f"vllm serve {R1} -tp 8", "vLLM", R1),
@@ -87,7 +88,7 @@ def test_dense_data_parallelism_is_whole_copies() -> None:
     assert copies["fit"]["max_batch"] == 2 * one["fit"]["max_batch"]
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("words", "told"),
     [
         (("--launch", "ollama run llama3"), "flag --launch: no word of it names an engine that is known here: vLLM, SGLang, TensorRT-LLM."),
@@ -115,7 +116,7 @@ def test_a_start_command_that_cannot_be_read(words: tuple[str, ...], told: str) 
     assert refused("--model", "Llama-3.1-8B", "--gpu", "H100", *words)[0].startswith(told)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("launched", "own"),
     [
         # flags of vLLM 0.10 (engine/arg_utils.py), SGLang 0.5 (server_args.py) and trtllm-serve (commands/serve.py), and ours for the same
@@ -159,7 +160,7 @@ def test_a_kv_dtype_that_is_none_says_which_flag_to_write() -> None:
     assert told.endswith("Say it with --kv-dtype.")
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("flags", "own"),
     [
         ("vllm serve MODEL --speculative-config '{\"method\": \"mtp\", \"num_speculative_tokens\": 3}'", 3),
@@ -197,7 +198,7 @@ def test_drafts_of_a_start_command_count(flags: str, own: int | None) -> None:
     assert (found["batches"][0]["tokens_per_second_upper"] > without) is (own > 0)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("flags", "told"),
     [
         ("vllm serve Qwen/Qwen3-32B --config vllm.yaml", "vllm.yaml, which --config names, is not read: what it says of layout, formats"),

@@ -9,6 +9,7 @@ import pytest
 from llm_serving_exporter.derive import bounds
 from tests.support.builders.ceilings import answered, asked, line, refused, table
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 R1 = ("DeepSeek-R1", "H200", "--kv-dtype", "fp8", "--context", "8000")
 
@@ -90,7 +91,7 @@ def test_bf16_on_a_card_without_it_does_not_fit() -> None:
     assert answered("Qwen2.5-3B", "T4", "--dtype", "fp16")["fit"]["fits"] is True
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("flags", "told"),
     [
         (

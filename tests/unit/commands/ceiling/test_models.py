@@ -10,6 +10,7 @@ import pytest
 from tests.support.builders.ceilings import answered, config
 from tests.support.models import dense_models, hybrid_models, moe_models
 from tests.support.models.modelfolders import LLAMA, MODELOPT_FP8, cached, folder
+from tests.support.rows import check_rows
 
 MODEL_KEYS = {"parameters_total", "decode_read_parameters", "kv_bytes_per_token", "weight_bytes"}
 
@@ -30,7 +31,7 @@ def test_the_table_has_all_rows_of_the_facts() -> None:
     assert len(TABLE_B8) == 22 + 13
 
 
-@pytest.mark.parametrize("name", TABLE_B8)
+@check_rows("name", TABLE_B8)
 def test_B8_by_name(name: str) -> None:
     _, total, read, kv = TABLE_B8[name]
     model = answered(IN_CATALOGUE.get(name, name), "H200", "--kv-dtype", "bf16", "--batches", "1")["model"]
@@ -42,7 +43,7 @@ def test_B8_by_name(name: str) -> None:
     assert all(type(model[key]) is int for key in MODEL_KEYS)
 
 
-@pytest.mark.parametrize("name", TABLE_B8)
+@check_rows("name", TABLE_B8)
 def test_B8_from_a_config_json(tmp_path: Path, name: str) -> None:
     fields, total, read, kv = TABLE_B8[name]
     path = config(tmp_path, fields)

@@ -8,6 +8,7 @@ import pytest
 
 from llm_serving_exporter.schema.problems import shown
 from tests.support.builders.ceilings import answered, document, line, refused
+from tests.support.rows import check_rows
 
 MODEL = ("--model", "Llama-3.1-8B")
 FLAGS = ("--memory", "96GB", "--gpu-bandwidth", "1.8TB/s", "--gpu-tflops", "bf16=400,fp8=800")
@@ -54,7 +55,7 @@ def test_a_card_by_a_file_that_may_be_the_daemons(tmp_path: Path) -> None:
     assert document(*MODEL, "--gpu-spec", described(tmp_path, f"[{card}]"), "--batches", "1") == found
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("words", "told"),
     [
         (("--gpu", "Acme X1", "--gpu-bandwidth", "1.8"), 'flag --gpu-bandwidth: "1.8" has no unit. Write 1.8TB/s.'),
@@ -104,7 +105,7 @@ def test_what_is_published_beside_a_figure_is_said_and_at_best() -> None:
     assert many["tokens_per_second_upper"] > many["tokens_per_second"] * 1.04
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("gpu", "bandwidth", "rates"),
     [
         ("MI300X", 5.3e12, {"fp32", "bf16", "fp8", "int8"}),
@@ -126,7 +127,7 @@ def test_devices_that_nvml_does_not_see(gpu: str, bandwidth: float, rates: set[s
     assert without == (bool(rates) and "fp8" not in rates)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("gpu", "refused_bf16"),
     [("V100", True), ("T4", True), ("P100", True), ("Quadro RTX 8000", True), ("A2", False), ("MI210", False)],
 )

@@ -20,6 +20,7 @@ from llm_serving_exporter.discovery.kubernetes.mirror import LONGEST_PAUSE_SECON
 from llm_serving_exporter.discovery.kubernetes.objects import decode_pod
 from llm_serving_exporter.discovery.kubernetes.records import PodRecord
 from tests.support.builders.discovered_pods import plain_pod
+from tests.support.rows import check_rows
 from tests.support.servers.kube_replay import KubeReplay
 from tests.support.servers.kube_script import Call, KubeScript, bookmark, events, page, refusal, write_kubeconfig
 from tests.support.waiting import wait_until
@@ -172,9 +173,7 @@ def test_bytes_that_come_one_by_one_are_one_event(tmp_path: Path) -> None:
         wait_until(lambda: names(mirror) == ["b"], "the event")
 
 
-@pytest.mark.parametrize(
-    "garbage", [b"<html>\n", b"\xff\xfe\n", b"[]\n", b'{"type": 7, "object": {}}\n', b'{"type":"ADDED"}\n']
-)
+@check_rows("garbage", [b"<html>\n", b"\xff\xfe\n", b"[]\n", b'{"type": 7, "object": {}}\n', b'{"type":"ADDED"}\n'])
 def test_what_is_no_event_has_the_list_read_again(tmp_path: Path, garbage: bytes) -> None:
     def talks(call: Call) -> None:
         call.start()
@@ -186,7 +185,7 @@ def test_what_is_no_event_has_the_list_read_again(tmp_path: Path, garbage: bytes
         wait_until(lambda: names(mirror) == ["b"], "the next list")
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'{"items": 3, "metadata": {}}', b"\xff"])
+@check_rows("body", [b"", b"<html>", b"[1]", b'{"items": 3, "metadata": {}}', b"\xff"])
 def test_what_is_no_list_is_a_problem_and_what_is_known_stays(tmp_path: Path, body: bytes) -> None:
     gone = refusal(410, "too old")
     script = (page([plain_pod("a")]), events(stays=False), gone, lambda call: call.answer(200, body))
@@ -436,7 +435,7 @@ def test_a_refusal_by_what_stands_before_the_server_is_said_as_such(tmp_path: Pa
     assert "status 502 (text/html), which is no answer of an API server: something stands before it" in said
 
 
-@pytest.mark.parametrize("wait", ["\u00b2", "-1", "1e9", "Wed, 21 Oct 2026 07:28:00 GMT", "99999999999999999999"])
+@check_rows("wait", ["\u00b2", "-1", "1e9", "Wed, 21 Oct 2026 07:28:00 GMT", "99999999999999999999"])
 def test_any_wish_to_be_left_alone_is_survived(tmp_path: Path, wait: str) -> None:
     pauses: list[float] = []
     refused = refusal(429, "slow down", Retry_After=wait)

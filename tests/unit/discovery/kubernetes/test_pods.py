@@ -15,6 +15,7 @@ from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.pod import WaitingPod
 from llm_serving_exporter.model.target import Role, Target
 from tests.support.builders.discovered_pods import Pod, find_all, gpus, plain_pod, record, section, targets_of
+from tests.support.rows import check_rows
 
 PREFIX = "llm-serving-exporter/"
 LWS, RAY = "leaderworkerset.sigs.k8s.io/name", "ray.io/originated-from-cr-name"
@@ -90,7 +91,7 @@ def test_a_section_may_want_the_annotation_or_select_by_labels() -> None:
     assert targets_of([annotated(scrape="no")], section(selector="team=chat")) == []
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "text", "what"),
     [
         ("port", "0", '"0" is no port'),
@@ -206,7 +207,7 @@ def test_the_container_that_kubectl_takes_by_default() -> None:
     assert only(pod).identity.container == "b"
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("container", "expected"),
     [
         ({"ports": [port(8000, "http"), port(8002, "metrics")]}, "http 8002"),
@@ -312,7 +313,7 @@ def test_readiness_and_an_end_that_is_near_do_not_matter() -> None:
 # --- identity -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("owner", "labels", "workload"),
     [
         (("ReplicaSet", "chat-7d9"), {"pod-template-hash": "7d9"}, ("chat", "Deployment")),
@@ -358,9 +359,7 @@ def test_a_gpu_that_is_handed_out_several_times_is_no_whole_one() -> None:
     assert find_all([pod], nodes={"gpu-node-1": NodeRecord(shares_gpus=True)})[0].targets[0][0].gpu_count is None
 
 
-@pytest.mark.parametrize(
-    "resource", ["nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared", "nvidia.com/gpumem", "aliyun.com/gpu-mem"]
-)
+@check_rows("resource", ["nvidia.com/mig-1g.10gb", "nvidia.com/gpu.shared", "nvidia.com/gpumem", "aliyun.com/gpu-mem"])
 def test_parts_of_gpus_are_not_counted(resource: str) -> None:
     both = {"limits": {"nvidia.com/gpu": "1", resource: "2"}}
     assert (

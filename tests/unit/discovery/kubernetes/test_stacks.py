@@ -9,6 +9,7 @@ from llm_serving_exporter.model.target import Target
 from tests.support.builders.discovered_pods import gpus, plain_pod, targets_of
 from tests.support.builders.pods import STACKS as FIXTURES
 from tests.support.builders.pods import fixture_pods, running_status, stored
+from tests.support.rows import check_rows
 
 # container, scheme and port, role ("": as the page says), workload, its kind, GPUs, in the order of the targets' names
 EXPECTED = {
@@ -64,7 +65,7 @@ def test_every_stack_of_the_fixtures_is_expected_here() -> None:
     assert sorted(EXPECTED) == sorted(FIXTURES)
 
 
-@pytest.mark.parametrize("stack", EXPECTED)
+@check_rows("stack", EXPECTED)
 def test_the_pods_of_a_stack(stack: str) -> None:
     found = running(stack)
     assert [shown(target) for target in found] == EXPECTED[stack]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import pytest
-
 from llm_serving_exporter.discovery.kubernetes.groups import Group, GroupBook, find_membership, select_members
 from llm_serving_exporter.discovery.kubernetes.states import StateBook
 from llm_serving_exporter.model.pod import PodFault, PodState
@@ -19,6 +17,7 @@ from tests.support.builders.pods import (
     stored,
     timestamp,
 )
+from tests.support.rows import check_rows
 
 MADE = 1_700_000_000.0  # when stored() says that its pods were made
 POD = stored({**plain_pod(), "spec": {"containers": [{"name": "e", "image": "i"}]}}, "uid-1", {})
@@ -326,8 +325,8 @@ def loading(kubelet: float, started: float) -> Pod:
     return pod
 
 
-@pytest.mark.parametrize("here", SKEWS)
-@pytest.mark.parametrize("kubelet", SKEWS)
+@check_rows("here", SKEWS)
+@check_rows("kubelet", SKEWS)
 def test_no_clock_that_is_wrong_ends_or_prolongs_loading(here: float, kubelet: float) -> None:
     clocks = Clocks(here=here)
     book = StateBook(3600.0, clocks.monotonic, clocks.wall)
@@ -344,7 +343,7 @@ def test_no_clock_that_is_wrong_ends_or_prolongs_loading(here: float, kubelet: f
     assert not again.may_load(clocks.now + 3700)
 
 
-@pytest.mark.parametrize("here", SKEWS)
+@check_rows("here", SKEWS)
 def test_an_exporter_that_comes_late_counts_by_the_clock_of_the_api_server(here: float) -> None:
     clocks = Clocks(here=here)
     book = StateBook(3600.0, clocks.monotonic, clocks.wall)

@@ -21,6 +21,7 @@ from llm_serving_exporter.report.figures.metered_hours import MeteredHour
 from llm_serving_exporter.report.settings.bills import BillSettings
 from tests.support.builders import bills as made
 from tests.support.builders.costevidence import WEEK
+from tests.support.rows import check_rows
 
 METERED = sum(one.paid_usd for one in made.meter())
 
@@ -57,8 +58,8 @@ def older_cur() -> str:
     return made.spell_as_older_report(cur())
 
 
-@pytest.mark.parametrize("text", [focus, cur, older_cur])
-@pytest.mark.parametrize(("name", "encoding"), [("b.csv", "utf-8"), ("b.csv", "utf-8-sig"), ("b.csv.gz", "utf-8-sig")])
+@check_rows("text", [focus, cur, older_cur])
+@check_rows(("name", "encoding"), [("b.csv", "utf-8"), ("b.csv", "utf-8-sig"), ("b.csv.gz", "utf-8-sig")])
 def test_every_difference_is_found_to_the_cent(
     tmp_path: Path, text: Callable[[], str], name: str, encoding: str
 ) -> None:

@@ -31,6 +31,7 @@ from llm_serving_exporter.report.bills.scope import Scope
 from llm_serving_exporter.report.settings.bills import BillSettings
 from tests.support.builders import bills as made
 from tests.support.builders.costevidence import WEEK
+from tests.support.rows import check_rows
 
 ONE = (made.SAME,)
 
@@ -54,7 +55,7 @@ def spent(bill: Bill) -> float:
     return sum(sum(machine.effective) for machine in bill.ledger.machines.values())
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("column", "value", "said"),
     [
         ("EffectiveCost", "", "line 3, column EffectiveCost: the amount is empty. Export the bill again, with this column filled."),
@@ -126,7 +127,7 @@ def zipped(files: Mapping[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("name", "pack"),
     [
         # of older AWS reports, one file in each
@@ -165,14 +166,14 @@ def test_what_cannot_be_unpacked_says_why(tmp_path: Path, content: bytes, said: 
         read(write(tmp_path, content))
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, lambda data: zipped({"a.csv": data})])
+@check_rows("pack", [gzip.compress, bz2.compress, lzma.compress, lambda data: zipped({"a.csv": data})])
 def test_a_packed_file_that_is_cut_is_named(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
     packed = pack(made.write_csv(made.list_focus_rows()).encode())
     bill = read(write(tmp_path, packed[: len(packed) // 2]))
     assert "the packed file ends in the middle or is damaged. Fetch it again." in str(bill.faults[0])
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("content", "said"),
     [
         (b"name,amount\n1,2\n", "line 1: the header is neither that of FOCUS nor that of AWS CUR 2.0: it begins with name and amount"),
@@ -393,7 +394,7 @@ def test_files_are_found_once_and_what_is_missing_is_said(tmp_path: Path) -> Non
             find_bill_files([str(tmp_path / pattern)])
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("here", "there"),
     [
         ("aws:///us-east-1a/i-0abcdef0123456789", "arn:aws:ec2:us-east-1:111122223333:instance/i-0abcdef0123456789"),
@@ -465,7 +466,7 @@ def test_units_of_time() -> None:
     assert not any(counts_time(unit) for unit in ("GB", "Requests", "gibibyte month", "GB-Mo", ""))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@check_rows("seed", range(40))
 def test_no_damage_ends_in_a_traceback(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     text = made.write_csv(list(made.list_cur_rows(ONE))[:40] if seed % 2 else rows(40))

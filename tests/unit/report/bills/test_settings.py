@@ -12,6 +12,7 @@ from llm_serving_exporter.report.bills.mapping import Found
 from llm_serving_exporter.report.settings.arguments import parser, settings_of
 from llm_serving_exporter.report.settings.bills import BillSettings
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 ASK = ("--prometheus.url", "http://p:9090")
 
@@ -86,7 +87,7 @@ def test_a_mapping_file_may_come_from_a_spreadsheet(tmp_path: Path, delimiter: s
     assert found.mapping == {"i-0abcdef0": (Found("target", "a:8000"),)}
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "said"),
     [
         ("bills: {paths: [none.csv]}", 'report.yml: bills.paths[0]: no file has this name: "'),

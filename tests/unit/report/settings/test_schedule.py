@@ -11,6 +11,7 @@ from llm_serving_exporter.config.types import ReviewSchedule
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.report.settings.schedule import with_review
 from tests.support.builders.configuration import load_flags
+from tests.support.rows import check_rows
 
 GOOD = 'prometheus: {url: "http://prometheus:9090"}\nschedule: "0 7 * * mon"\nout: reviews\ntimezone: Europe/Berlin\n'
 
@@ -41,7 +42,7 @@ def test_a_file_that_is_named_by_a_relative_path(tmp_path: Path, monkeypatch: py
     assert review.folder == str(tmp_path / "reviews")
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "said"),
     [
         (GOOD.replace('prometheus: {url: "http://prometheus:9090"}\n', ""), "there is no Prometheus to ask"),

@@ -9,6 +9,7 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.sim.fleet.cost import Chunk, StepCost
 from llm_serving_exporter.sim.fleet.run import DecodeRun
 from llm_serving_exporter.sim.fleet.spec import EngineSpec
+from tests.support.rows import check_rows
 
 SPECS = [
     EngineSpec(),
@@ -22,8 +23,8 @@ def ideal(spec: EngineSpec) -> StepCost:
     return StepCost(spec.roof, bandwidth_efficiency=1.0, compute_efficiency=1.0, overhead_seconds=0.0)
 
 
-@pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize(("prompt", "prefix"), [(1, 0), (37, 0), (5000, 0), (5000, 4000), (30000, 16)])
+@check_rows("spec", SPECS)
+@check_rows(("prompt", "prefix"), [(1, 0), (37, 0), (5000, 0), (5000, 4000), (30000, 16)])
 def test_a_prompt_alone_takes_its_floor(spec: EngineSpec, prompt: int, prefix: int) -> None:
     work = ideal(spec).mixed(0, 0, [Chunk(prompt - prefix, prefix, True)])
     assert work.seconds == pytest.approx(prefill_floor_seconds(spec.roof, prompt, prefix), rel=1e-9)
@@ -31,8 +32,8 @@ def test_a_prompt_alone_takes_its_floor(spec: EngineSpec, prompt: int, prefix: i
     assert work.compute_seconds * rate == pytest.approx(sum(prefill_flops(spec.roof, prompt - prefix, prefix).values()))
 
 
-@pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("batch", [1, 2, 7, 64, 1000])
+@check_rows("spec", SPECS)
+@check_rows("batch", [1, 2, 7, 64, 1000])
 def test_decode_steps_take_those_of_the_ceiling(spec: EngineSpec, batch: int) -> None:
     run = DecodeRun(0.0, batch, 400, ideal(spec).decode(batch, batch * 700), 1.0)
     for step in (0, 1, 250, 399):

@@ -11,6 +11,7 @@ from llm_serving_exporter.sim.fleet.engine import Engine
 from llm_serving_exporter.sim.fleet.request import Outcome, Record, Request
 from llm_serving_exporter.sim.fleet.spec import EngineSpec
 from tests.support.builders.naiveengine import simulate
+from tests.support.rows import check_rows
 
 SMALL = EngineSpec(kv_blocks=2048, context_limit_tokens=8192, max_num_seqs=16, max_num_batched_tokens=512)
 
@@ -33,7 +34,7 @@ def serve(spec: EngineSpec, requests: list[Request], longest_run: int | None = N
     return engine, records
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("spec", "rate", "preempts"),
     [
         (SMALL, 2.0, False),

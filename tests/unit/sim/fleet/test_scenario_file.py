@@ -12,6 +12,7 @@ from llm_serving_exporter.sim.fleet.scenario import Alert, Event, History, Slo
 from llm_serving_exporter.sim.fleet.scenario_file import load, parse
 from llm_serving_exporter.sim.fleet.workload import Lengths, Mix, Prefixes
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 
 WHOLE = """
 summary: Everything that a file may say
@@ -64,7 +65,7 @@ def test_everything_that_a_file_may_say() -> None:
     assert found.alerts == (Alert("LLMServingReplicaLost", 1200.0, 900.0),)
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("old", "new", "says"),
     [
         ("seed: 7", "sede: 7", 'x.yml: sede: this key is not known. Did you mean seed?'),

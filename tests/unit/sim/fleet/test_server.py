@@ -13,6 +13,7 @@ from llm_serving_exporter.errors import ListenError
 from llm_serving_exporter.sim.fleet.clock import ScaledClock
 from llm_serving_exporter.sim.fleet.server import FleetServer
 from tests.support.builders.simfleet import HandClock, small_fleet
+from tests.support.rows import check_rows
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 
@@ -88,7 +89,7 @@ def test_control_tells_the_fleet_and_its_truth() -> None:
         assert truth["ttft_seconds"]["count"] == truth["counts"]["first_tokens"]
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("method", "path", "status", "says"),
     [
         ("POST", "/nodes/n9/lose", 404, "there is no 'n9' here"),

@@ -21,6 +21,7 @@ from llm_serving_exporter.web.pages.engines import MOST_ENGINES
 from llm_serving_exporter.web.pages.landing import MOST_CARDS
 from tests.support.builders import views
 from tests.support.builders.landingpage import landing_bytes, page_of
+from tests.support.rows import check_rows
 
 # --- a target that is well ----------------------------------------------------------------------------------------
 
@@ -186,7 +187,7 @@ def test_a_page_too_old_is_withdrawn_even_where_no_attempt_failed():
     assert "tok/s" not in card
 
 
-@pytest.mark.parametrize("state", list(State))
+@check_rows("state", list(State))
 def test_each_state_is_a_badge(state):
     reading = views.reading("a", [views.engine("m")], state=state)
     assert f"1 {state.value}" in page_of(views.view(reading)).text
@@ -197,7 +198,7 @@ def test_a_sleeping_target_says_so():
     assert "it serves nothing until it is woken" in card
 
 
-@pytest.mark.parametrize("reason", list(FailureReason))
+@check_rows("reason", list(FailureReason))
 def test_each_failure_is_shown_with_advice(reason):
     failed = views.failure(reason, "what happened", 1.0)
     reading = TargetReading(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.reading import TargetReading
@@ -17,6 +15,7 @@ from tests.support.builders import views
 from tests.support.builders.landingpage import Page, page_of
 from tests.support.builders.limited import DECODING, reading
 from tests.support.models.roofs import H100, flat, shape
+from tests.support.rows import check_rows
 
 ENCODER = flat(1e9, form=shape(encoder=True))
 
@@ -95,11 +94,11 @@ def test_nothing_is_said_of_a_target_without_a_page() -> None:
     assert render_roofline(replace(reading(DECODING), derivation=None)) == ""
 
 
-@pytest.mark.parametrize("state", Limiter)
+@check_rows("state", Limiter)
 def test_each_state_has_its_words(state: Limiter) -> None:
     assert LIMITERS[state]
 
 
-@pytest.mark.parametrize("cause", Cause)
+@check_rows("cause", Cause)
 def test_each_cause_has_its_sentence(cause: Cause) -> None:
     assert CAUSES[cause].endswith(".")

@@ -19,6 +19,7 @@ from llm_serving_exporter.render.runbooks import find_runbook, list_runbooks, re
 from llm_serving_exporter.web.pages.runbooks import LONGEST_TEXT, render_runbook
 from tests.support.builders.landingpage import Page
 from tests.support.paths import ROOT
+from tests.support.rows import check_rows
 from tests.support.servers.webaccess import HASH, basic, write
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -72,7 +73,7 @@ def test_the_list_leads_to_every_runbook_that_there_is(serving: Service) -> None
     assert 'href="/runbooks/"' in ask(serving, "/")[2]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@check_rows("name", NAMES, shared=["serving"])
 def test_a_runbook_is_served_whole_as_another_reader_of_markdown_reads_it(name: str, serving: Service) -> None:
     text = (FOLDER / f"{name}.md").read_text()
     status, kind, body = ask(serving, f"/runbooks/{name}")
