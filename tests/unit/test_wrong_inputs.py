@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from llm_serving_exporter.daemon.service import Service
 from tests.support.rows import check_rows
 
 FOLDER = Path(__file__).parent / "wrong_inputs"
-ROWS: list[dict[str, Any]] = [row for file in sorted(FOLDER.glob("*.yml")) for row in yaml.safe_load(file.read_text())]
 # in a row's files
 A_FOLDER, BYTES = "DIR", "HEX "
 _WORDS = (
@@ -40,23 +40,28 @@ WHERE = re.compile(
 NOWHERE = ("configuration: there is no server to read", "report: there is no Prometheus to ask")
 
 
+@cache
+def read_table() -> list[dict[str, Any]]:
+    return [row for file in sorted(FOLDER.glob("*.yml")) for row in yaml.safe_load(file.read_text())]
+
+
 def _name(row: dict[str, Any]) -> str:
     return re.sub(r"[^\w.=/-]+", " ", row["run"])[:80] or "nothing"
 
 
 def test_there_are_many_and_of_every_command() -> None:
-    assert len(ROWS) >= 150
-    commands = Counter(first for row in ROWS if (first := row["run"].split(" ")[0]) in cli._COMMANDS)
+    assert len(read_table()) >= 150
+    commands = Counter(first for row in read_table() if (first := row["run"].split(" ")[0]) in cli._COMMANDS)
     assert set(cli._COMMANDS) - set(commands) == {"run"}, "the daemon is what no word means"
-    assert sum(not row["run"] or row["run"].startswith("--") for row in ROWS) > 50
+    assert sum(not row["run"] or row["run"].startswith("--") for row in read_table()) > 50
 
 
 def test_no_row_is_there_twice() -> None:
-    again = Counter(yaml.safe_dump({**row, "says": None}) for row in ROWS)
+    again = Counter(yaml.safe_dump({**row, "says": None}) for row in read_table())
     assert [text for text, count in again.items() if count > 1] == []
 
 
-@check_rows("row", ROWS, ids=_name)
+@check_rows("row", read_table, ids=_name)
 def test_it_is_said_what_is_wrong_and_where_and_what_to_do(
     row: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

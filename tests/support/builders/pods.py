@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import yaml
@@ -18,6 +20,11 @@ Pod = dict[str, Any]
 
 def fixture_pods(stack: str) -> list[Pod]:
     """The pods of a stack, in the order of its file; each a fresh copy without status and UID."""
+    return copy.deepcopy(_read_pods(stack))
+
+
+@cache
+def _read_pods(stack: str) -> list[Pod]:
     return list(yaml.safe_load_all((FIXTURES / f"{stack}.yaml").read_text()))
 
 

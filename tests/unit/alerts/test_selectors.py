@@ -75,7 +75,8 @@ def find_asked(where: str) -> frozenset[Selector]:
     return frozenset(one for text in WHERE[where]() for one in read_selectors(text) if one.name.startswith(PREFIX))
 
 
-ALL = frozenset().union(*map(find_asked, WHERE))
+def find_all_asked() -> frozenset[Selector]:
+    return frozenset().union(*map(find_asked, WHERE))
 
 
 @pytest.mark.parametrize("where", WHERE)
@@ -86,7 +87,7 @@ def test_every_selector_chooses_a_series_of_a_golden_page_or_is_a_listed_excepti
 
 
 def test_every_exception_is_asked_for_and_on_no_page() -> None:
-    assert {str(one) for one in find_unmatched(ALL)} == NOT_ON_A_PAGE.keys()
+    assert {str(one) for one in find_unmatched(find_all_asked())} == NOT_ON_A_PAGE.keys()
 
 
 @check_rows(
@@ -114,7 +115,7 @@ def test_a_selector_that_chooses_nothing_is_found(expression: str, found: bool) 
 def test_live_is_said_of_the_signals_of_which_rules_ask_it() -> None:
     asked = {
         tuple(f"{m.label}{m.operator}{m.value}" for m in sorted(one.matchers, key=lambda m: m.label))
-        for one in ALL
+        for one in find_all_asked()
         if one.name == f"{PREFIX}signal_quality" and "live" in str(one) and "!=" not in str(one)
     }
     assert asked == {("quality=live", f"signal={signal}") for signal in ASKED_WHETHER_LIVE}
@@ -123,7 +124,7 @@ def test_live_is_said_of_the_signals_of_which_rules_ask_it() -> None:
 def test_finite_buckets_are_published_of_the_histograms_whose_buckets_are_read() -> None:
     read = {
         one.name.removeprefix(PREFIX).removesuffix("_bucket")
-        for one in ALL
+        for one in find_all_asked()
         if one.name.endswith("_bucket") and 'le="+Inf"' not in str(one)
     }
     assert {metric.name for metric in HISTOGRAMS if metric.finite_buckets} == read | _READ_BY_PEOPLE

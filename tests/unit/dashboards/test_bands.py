@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from llm_serving_alerts.records.bands import FIGURES
 from llm_serving_alerts.settings_file import default_settings
-from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.panels import Draw, Panel
 from tests.support.builders.askedpanels import ask_promtool, write_series
+from tests.support.builders.default_boards import default_boards
 from tests.support.builders.panelqueries import filled
 
-PANELS = {
-    (made.board.uid.removeprefix("llm-serving-"), panel.title): panel
-    for made in build_dashboards(default_settings())
-    for panel in made.board.panels
-}
-WAITING = PANELS["phases", "Waiting requests by replica"]
+
+@cache
+def list_panels() -> dict[tuple[str, str], Panel]:
+    """By the board's name and the panel's title."""
+    return {
+        (uid.removeprefix("llm-serving-"), panel.title): panel
+        for uid, made in default_boards().items()
+        for panel in made.board.panels
+    }
+
+
+def find_waiting() -> Panel:
+    return list_panels()["phases", "Waiting requests by replica"]
 
 
 def queues(*waiting: int, model: str = "chat") -> Iterator[dict[str, str]]:
@@ -53,10 +61,10 @@ def of_target(number: int, model: str = "chat") -> str:
 def test_of_many_replicas_there_are_the_median_the_band_and_the_worst_three(tmp_path: Path) -> None:
     # of 0 to 10 the quantile q is 10 q
     asked = {
-        drawn(WAITING, Draw.TOP_EDGE): {of_model("chat", rank="p90"): 9.0},
-        drawn(WAITING, Draw.BOTTOM_EDGE): {of_model("chat", rank="p10"): 1.0},
-        drawn(WAITING, Draw.MAIN): {of_model("chat"): 5.0},
-        drawn(WAITING, Draw.LINE): {of_target(number): float(number) for number in (8, 9, 10)},
+        drawn(find_waiting(), Draw.TOP_EDGE): {of_model("chat", rank="p90"): 9.0},
+        drawn(find_waiting(), Draw.BOTTOM_EDGE): {of_model("chat", rank="p10"): 1.0},
+        drawn(find_waiting(), Draw.MAIN): {of_model("chat"): 5.0},
+        drawn(find_waiting(), Draw.LINE): {of_target(number): float(number) for number in (8, 9, 10)},
     }
     ask_promtool(tmp_path, queues(*range(11)), asked, settings=default_settings())
 
@@ -65,9 +73,9 @@ def test_of_many_replicas_there_are_the_median_the_band_and_the_worst_three(tmp_
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_of_few_replicas_there_are_only_their_own_lines(tmp_path: Path, replicas: int) -> None:
     asked: dict[str, dict[str, float]] = {
-        drawn(WAITING, draw): {} for draw in (Draw.TOP_EDGE, Draw.BOTTOM_EDGE, Draw.MAIN)
+        drawn(find_waiting(), draw): {} for draw in (Draw.TOP_EDGE, Draw.BOTTOM_EDGE, Draw.MAIN)
     }
-    asked[drawn(WAITING, Draw.LINE)] = {of_target(number): 2.0 for number in range(replicas)}
+    asked[drawn(find_waiting(), Draw.LINE)] = {of_target(number): 2.0 for number in range(replicas)}
     ask_promtool(tmp_path, queues(*[2] * replicas), asked, settings=default_settings())
 
 
@@ -76,16 +84,16 @@ def test_of_more_than_three_models_the_bands_are_left_out(tmp_path: Path) -> Non
     models = [f"m{number}" for number in range(4)]
     series = [one for model in models for one in queues(1, 2, 3, 4, model=model)]
     asked = {
-        drawn(WAITING, Draw.TOP_EDGE): {},
-        drawn(WAITING, Draw.BOTTOM_EDGE): {},
-        drawn(WAITING, Draw.MAIN): {of_model(model): 2.5 for model in models},
+        drawn(find_waiting(), Draw.TOP_EDGE): {},
+        drawn(find_waiting(), Draw.BOTTOM_EDGE): {},
+        drawn(find_waiting(), Draw.MAIN): {of_model(model): 2.5 for model in models},
     }
     ask_promtool(tmp_path, series, asked, settings=default_settings())
 
 
 def test_a_band_is_filled_between_the_names_that_its_edges_have() -> None:
     seen = 0
-    for made in build_dashboards(default_settings()):
+    for made in default_boards().values():
         for panel in made.document["panels"]:
             targets = {target["refId"]: target["legendFormat"] for target in panel.get("targets", ())}
             for override in panel.get("fieldConfig", {}).get("overrides", ()):
@@ -104,8 +112,8 @@ def test_a_band_is_filled_between_the_names_that_its_edges_have() -> None:
 
 def test_every_figure_is_drawn_on_a_board_and_behind_a_replica() -> None:
     asked = {
-        uid: " ".join(q.expr for (board, _), p in PANELS.items() for q in p.queries if board == uid)
-        for uid, _ in PANELS
+        uid: " ".join(q.expr for (board, _), p in list_panels().items() for q in p.queries if board == uid)
+        for uid, _ in list_panels()
     }
     for figure in FIGURES:
         assert figure.by_target in asked["replica"]
@@ -119,7 +127,7 @@ def chosen(panel: Panel, draw: Draw, target: str) -> str:
 
 @pytest.mark.process
 def test_a_replica_stands_before_its_peers_and_no_others(tmp_path: Path) -> None:
-    panel = PANELS["replica", "Waiting requests"]
+    panel = list_panels()["replica", "Waiting requests"]
     series = [*queues(0, 1, 2, 3, 4, model="chat"), *queues(7, 7, 7, 7, 7, model="code")]
     asked = {
         chosen(panel, Draw.OWN, "chat-4"): {of_target(4): 4.0},
@@ -131,7 +139,7 @@ def test_a_replica_stands_before_its_peers_and_no_others(tmp_path: Path) -> None
 
 @pytest.mark.process
 def test_more_than_fifty_peers_are_a_band_only(tmp_path: Path) -> None:
-    panel = PANELS["replica", "Waiting requests"]
+    panel = list_panels()["replica", "Waiting requests"]
     asked = {
         chosen(panel, Draw.OWN, "chat-4"): {of_target(4): 4.0},
         chosen(panel, Draw.BEHIND, "chat-4"): {},
@@ -141,14 +149,14 @@ def test_more_than_fifty_peers_are_a_band_only(tmp_path: Path) -> None:
 
 
 def test_a_replica_is_chosen_alone() -> None:
-    (made,) = (one for one in build_dashboards(default_settings()) if one.board.uid == "llm-serving-replica")
+    made = default_boards()["llm-serving-replica"]
     several = {one["name"]: one["multi"] for one in made.document["templating"]["list"] if one["hide"] == 0}
     assert several == {"datasource": False, "model_name": True, "target": False}
 
 
 def test_names_of_replicas_lead_to_their_board() -> None:
     tables = links = 0
-    for (board, title), panel in PANELS.items():
+    for (board, title), panel in list_panels().items():
         if board == "replica":
             continue
         tables += any(column.source == "target" for column in panel.columns)
@@ -157,8 +165,8 @@ def test_names_of_replicas_lead_to_their_board() -> None:
         assert all(query.replica_uid for query in by_replica), (board, title)
     assert tables > 2
     assert links > 10
-    uids = {made.board.uid for made in build_dashboards(default_settings())}
-    for made in build_dashboards(default_settings()):
+    uids = default_boards().keys()
+    for made in default_boards().values():
         for panel in made.document["panels"]:
             for override in panel.get("fieldConfig", {}).get("overrides", ()):
                 for one in override["properties"]:
@@ -183,7 +191,7 @@ def of_card(number: int) -> str:
 
 @pytest.mark.process
 def test_gpus_have_a_line_each_up_to_eight_and_above_only_the_worst_three(tmp_path: Path) -> None:
-    panel = PANELS["gpu", "Power"]
+    panel = list_panels()["gpu", "Power"]
     each, three = (
         f"({filled(query.expr)}) * 1"
         for query in panel.queries

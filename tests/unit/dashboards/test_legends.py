@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_alerts.settings_file import default_settings
-from llm_serving_dashboards.boards import Dashboard, build_dashboards
+from llm_serving_dashboards.boards import Dashboard
 from llm_serving_dashboards.grafana.legends import NOTHING, PREFIX, blank_varying, write_legend
 from tests.support.builders.askedpanels import ask_promtool, write_series
+from tests.support.builders.default_boards import default_boards
 from tests.support.builders.panelqueries import filled
 from tests.support.rows import check_rows
 
-BOARDS = {made.board.uid: made for made in build_dashboards(default_settings())}
 PHASES = "llm-serving-phases"
 
 
@@ -41,7 +40,7 @@ def test_what_may_be_the_same_everywhere_is_a_variable(legend: str, identity: tu
 def test_no_legend_is_empty_where_nothing_varies() -> None:
     legends = [
         target["legendFormat"]
-        for made in BOARDS.values()
+        for made in default_boards().values()
         for panel in made.document["panels"]
         for target in panel.get("targets", ())
     ]
@@ -87,7 +86,7 @@ def test_a_label_is_written_where_it_varies(
     tmp_path: Path, series: Iterator[dict[str, str]], wanted: dict[str, str]
 ) -> None:
     # engines are named on the page of a replica only
-    asked = asked_variables(BOARDS[PHASES]) | asked_variables(BOARDS["llm-serving-replica"])
+    asked = asked_variables(default_boards()[PHASES]) | asked_variables(default_boards()["llm-serving-replica"])
     assert set(asked) == set(wanted)
     # the value of a comparison is of no interest, only its label
     found = {f"({asked[label]}) * 0": {f'{{legend="{text}"}}': 0.0} for label, text in wanted.items()}
@@ -116,7 +115,7 @@ def test_alerts_of_up_to_three_models_are_marked_and_only_those_that_notify(tmp_
         for name in ("Page", "Ticket")
     }
     series = [*fleet(models, ("unified",)), *firing(models)]
-    ask_promtool(tmp_path, series, {annotation(BOARDS[PHASES], "Alerts"): shown})
+    ask_promtool(tmp_path, series, {annotation(default_boards()[PHASES], "Alerts"): shown})
 
 
 @pytest.mark.process
@@ -125,12 +124,12 @@ def test_alerts_are_marked_where_no_exporter_says_which_models_there_are(tmp_pat
         "ALERTS", "_x15 1x6", alertstate="firing", alertname="Absent", severity="critical", check="exporter"
     )
     found = {'{alertname="Absent", check="exporter"}': 1.0}
-    ask_promtool(tmp_path, [lost], {annotation(BOARDS[PHASES], "Alerts"): found})  # fmt: skip
+    ask_promtool(tmp_path, [lost], {annotation(default_boards()[PHASES], "Alerts"): found})  # fmt: skip
 
 
 @pytest.mark.process
 def test_on_the_page_of_gpus_only_their_alerts_are_marked_and_nodes_are_counted(tmp_path: Path) -> None:
-    asked = annotation(BOARDS["llm-serving-gpu"], "Alerts")
+    asked = annotation(default_boards()["llm-serving-gpu"], "Alerts")
     failed = [
         write_series("ALERTS", "_x15 1x6", alertstate="firing", alertname=name, severity="critical", check=check)
         for name, check in (("Card", "gpu"), ("Page", "kv"))
@@ -145,7 +144,7 @@ def test_on_the_page_of_gpus_only_their_alerts_are_marked_and_nodes_are_counted(
 
 
 def test_only_alerts_are_marked_until_a_viewer_switches_on_more() -> None:
-    for made in BOARDS.values():
+    for made in default_boards().values():
         every = made.document["annotations"]["list"]
         assert {one["name"] for one in every if one["enable"]} == {"Alerts"}
         assert not any(one["hide"] for one in every)
@@ -154,7 +153,9 @@ def test_only_alerts_are_marked_until_a_viewer_switches_on_more() -> None:
 @pytest.mark.process
 def test_with_one_replica_chosen_only_alerts_of_its_model_are_marked(tmp_path: Path) -> None:
     (expression,) = (
-        one["expr"] for one in BOARDS["llm-serving-replica"].document["annotations"]["list"] if one["name"] == "Alerts"
+        one["expr"]
+        for one in default_boards()["llm-serving-replica"].document["annotations"]["list"]
+        if one["name"] == "Alerts"
     )
     asked = filled(expression.replace("$target", "m1-unified-a"))
     found = {f'{{alertname="{name}", check="kv", model_name="m1"}}': 1.0 for name in ("Page", "Ticket")}

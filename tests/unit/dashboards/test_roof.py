@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from llm_serving_alerts.settings_file import default_settings
-from llm_serving_dashboards.boards import build_dashboards
 from tests.support.builders.askedpanels import ask_promtool, write_series
+from tests.support.builders.default_boards import default_boards, default_documents
 from tests.support.builders.panelqueries import filled
 
-(MADE,) = (one for one in build_dashboards(default_settings()) if one.board.uid == "llm-serving-roofline")
-(PANEL,) = (one for one in MADE.board.panels if one.title == "Roofline")
-ASKED = {mark.title: filled(query.expr) for mark, query in zip(PANEL.marks, PANEL.queries, strict=True)}
+UID = "llm-serving-roofline"
 # H100 SXM, dense bf16 and HBM3 as NVIDIA's data sheet has them: 989.4e12 FLOP/s over 3.35e12 B/s
 RIDGE = 295.3
 _POINTS = re.compile(r'vector\(([\d.]+)\), "x", "([\d.]+)"')
+
+
+@cache
+def list_asked() -> dict[str, str]:
+    """The query of each mark of the picture, by the mark's title."""
+    (panel,) = (one for one in default_boards()[UID].board.panels if one.title == "Roofline")
+    return {mark.title: filled(query.expr) for mark, query in zip(panel.marks, panel.queries, strict=True)}
 
 
 def engines(*places: tuple[float, float]) -> Iterator[dict[str, str]]:
@@ -32,7 +37,7 @@ def engines(*places: tuple[float, float]) -> Iterator[dict[str, str]]:
 
 def points(name: str) -> list[tuple[float, float]]:
     """Horizontal and vertical values of a line, which is nothing but constants."""
-    return sorted((float(x), float(y)) for y, x in _POINTS.findall(ASKED[name]))
+    return sorted((float(x), float(y)) for y, x in _POINTS.findall(list_asked()[name]))
 
 
 def test_the_roof_is_the_slope_of_the_bandwidth_up_to_the_ridge_and_flat_behind_it() -> None:
@@ -52,16 +57,16 @@ def test_a_model_is_one_dot_and_its_engines_are_small_ones(tmp_path: Path) -> No
         for number, (x, y) in enumerate(((0.25, 0.2), (0.75, 0.4)))
     }
     wanted = {"now": mean, "last day, by the hour": mean, "engines now": each}
-    ask_promtool(tmp_path, series, {f"round({ASKED[name]}, 0.0001)": found for name, found in wanted.items()})
+    ask_promtool(tmp_path, series, {f"round({list_asked()[name]}, 0.0001)": found for name, found in wanted.items()})
 
 
 @pytest.mark.process
 def test_an_idle_engine_has_no_dot(tmp_path: Path) -> None:
-    ask_promtool(tmp_path, engines((100, 0.0)), {ASKED["now"]: {}, ASKED["engines now"]: {}})
+    ask_promtool(tmp_path, engines((100, 0.0)), {list_asked()["now"]: {}, list_asked()["engines now"]: {}})
 
 
 def test_each_query_is_a_series_of_its_own_on_logarithmic_axes() -> None:
-    (panel,) = (one for one in MADE.document["panels"] if one["title"] == "Roofline")
+    (panel,) = (one for one in default_documents()[UID]["panels"] if one["title"] == "Roofline")
     names = {
         override["matcher"]["options"]: one["value"]
         for override in panel["fieldConfig"]["overrides"]

@@ -12,12 +12,10 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from llm_serving_alerts.settings_file import default_settings
-from llm_serving_dashboards.boards import build_dashboards
+from tests.support.builders.default_boards import default_documents
 from tests.support.rows import check_rows
 
 register_default_plugins()
-DOCUMENTS = {made.board.uid: made.document for made in build_dashboards(default_settings())}
 
 
 def lost(ours: Any, theirs: Any, where: str = "") -> Iterator[str]:
@@ -43,15 +41,15 @@ def round_trip(document: dict[str, Any]) -> list[str]:
     return list(lost(document, json.loads(JSONEncoder(sort_keys=True).encode(decoded))))
 
 
-@check_rows("uid", list(DOCUMENTS))
+@check_rows("uid", default_documents)
 def test_grafanas_model_knows_every_key(uid: str) -> None:
-    assert round_trip(DOCUMENTS[uid]) == []
+    assert round_trip(default_documents()[uid]) == []
 
 
 @check_rows("kind", ["timeseries", "stat", "state-timeline", "table", "bargauge", "heatmap", "xychart"])
 def test_a_key_that_it_does_not_know_is_seen(kind: str) -> None:
     """Of each kind of panel, so that none is passed through unread."""
-    for document in copy.deepcopy(DOCUMENTS).values():
+    for document in copy.deepcopy(default_documents()).values():
         for number, panel in enumerate(document["panels"]):
             if panel["type"] == kind:
                 panel["options"]["nonsense"] = 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -18,12 +19,10 @@ from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX, Kind
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.roofline import Limiter
+from tests.support.builders.default_boards import default_boards, default_documents
 from tests.support.rows import check_rows
 
-BOARDS = {made.board.uid: made for made in build_dashboards(default_settings())}
-UIDS = check_rows("uid", list(BOARDS))
-RECORDED = list_record_labels(default_settings())
-DOCUMENTS = {uid: made.document for uid, made in BOARDS.items()}
+UIDS = check_rows("uid", default_boards)
 # Grafana's own variables: https://grafana.com/docs/grafana/latest/dashboards/variables/add-template-variables/#global-variables
 GLOBAL = re.compile(r"\$(?:\{)?__\w+")
 VARIABLE = re.compile(r"\$\{?([a-z]\w*)")
@@ -31,8 +30,13 @@ VARIABLE = re.compile(r"\$\{?([a-z]\w*)")
 OTHER = {"ALERTS"}
 
 
+@cache
+def list_recorded() -> Collection[str]:
+    return list_record_labels(default_settings())
+
+
 def panels(uid: str) -> Iterator[dict[str, Any]]:
-    return (panel for panel in DOCUMENTS[uid]["panels"] if panel["type"] != "row")
+    return (panel for panel in default_documents()[uid]["panels"] if panel["type"] != "row")
 
 
 def targets(uid: str) -> Iterator[dict[str, Any]]:
@@ -52,15 +56,15 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def test_uids_are_short_and_their_own() -> None:
-    assert len(BOARDS) == len(build_dashboards(default_settings())) == 11
-    assert all(len(uid) <= 40 and uid.startswith("llm-serving-") for uid in BOARDS)
-    titles = [document["title"] for document in DOCUMENTS.values()]
+    assert len(default_boards()) == len(build_dashboards(default_settings())) == 11
+    assert all(len(uid) <= 40 and uid.startswith("llm-serving-") for uid in default_boards())
+    titles = [document["title"] for document in default_documents().values()]
     assert len(set(titles)) == len(titles)
 
 
 @UIDS
 def test_it_is_of_the_current_schema_and_provisioned(uid: str) -> None:
-    document = DOCUMENTS[uid]
+    document = default_documents()[uid]
     assert document["schemaVersion"] == SCHEMA_VERSION
     assert document["uid"] == uid
     assert document["tags"] == [TAG]
@@ -71,7 +75,7 @@ def test_it_is_of_the_current_schema_and_provisioned(uid: str) -> None:
 
 @UIDS
 def test_panels_stand_beside_one_another(uid: str) -> None:
-    every = DOCUMENTS[uid]["panels"]
+    every = default_documents()[uid]["panels"]
     assert len({panel["id"] for panel in every}) == len(every)
     for panel in every:
         place = panel["gridPos"]
@@ -118,7 +122,7 @@ def test_a_value_is_the_last_one(uid: str) -> None:
 
 @UIDS
 def test_the_data_source_is_the_viewers_choice(uid: str) -> None:
-    document = DOCUMENTS[uid]
+    document = default_documents()[uid]
     assert document["templating"]["list"][0]["type"] == "datasource"
     sources = [
         *(one["datasource"] for one in (*panels(uid), *targets(uid), *document["annotations"]["list"])),
@@ -129,7 +133,7 @@ def test_the_data_source_is_the_viewers_choice(uid: str) -> None:
 
 @UIDS
 def test_every_variable_is_defined_and_used(uid: str) -> None:
-    document = DOCUMENTS[uid]
+    document = default_documents()[uid]
     defined = {variable["name"] for variable in document["templating"]["list"]}
     asking = [document["panels"], [variable["query"] for variable in document["templating"]["list"]]]
     used = {name for text in texts(asking) for name in VARIABLE.findall(GLOBAL.sub("", text))}
@@ -142,7 +146,7 @@ def test_every_series_is_exported_or_recorded(uid: str) -> None:
     for expression in expressions(uid):
         for name in re.findall(r"(?<![\w:$])([a-zA-Z_][\w:]*)(?=\{|\[|\))", re.sub(r'"[^"]*"', '""', expression)):
             if ":" in name:
-                assert name in RECORDED, name
+                assert name in list_recorded(), name
             elif name.startswith(PREFIX):
                 metric = (
                     BY_NAME.get(name.removeprefix(PREFIX)) or BY_NAME[name.removeprefix(PREFIX).removesuffix("_bucket")]
@@ -164,11 +168,11 @@ def test_links_lead_to_dashboards(uid: str) -> None:
         for link in panel["fieldConfig"]["defaults"].get("links", ()):
             board = link["url"].removeprefix("/d/").partition("?")[0]
             # a sentence says itself where it leads
-            assert board in BOARDS or board == "${__field.labels.board}"
+            assert board in default_boards() or board == "${__field.labels.board}"
             # the time and the choice of here, or of the series
             assert "${__url_time_range}" in link["url"]
             assert "${__all_variables}" in link["url"] or "&var-model_name=${__field.labels." in link["url"]
-    (menu,) = DOCUMENTS[uid]["links"]
+    (menu,) = default_documents()[uid]["links"]
     assert menu["keepTime"]
     assert menu["includeVars"]
     assert menu["tags"] == [TAG]
@@ -190,17 +194,17 @@ def test_every_cell_of_the_matrix_leads_to_the_panel_that_shows_why() -> None:
         uid = path.removeprefix("/d/")
         assert uid == check.dashboard
         number = int(query.rpartition("viewPanel=panel-")[2])
-        (there,) = (panel for panel in DOCUMENTS[uid]["panels"] if panel["id"] == number)
+        (there,) = (panel for panel in default_documents()[uid]["panels"] if panel["id"] == number)
         assert there["title"] == why
         assert "${__url_time_range}" in query
         by_model = "&var-model_name=${__data.fields.model_name:percentencode}" in query
         # of cards no model can be chosen
-        assert by_model == ("model_name" in BOARDS[uid].board.variables)
+        assert by_model == ("model_name" in default_boards()[uid].board.variables)
 
 
 def test_the_first_screen_is_the_sentence_and_the_matrix() -> None:
     """1080 pixels hold 25 rows of 38 pixels below the bars of Grafana and its variables."""
-    first, second, *others = DOCUMENTS["llm-serving-home"]["panels"]
+    first, second, *others = default_documents()["llm-serving-home"]["panels"]
     assert [first["title"], second["title"]] == ["What is wrong", "Models and checks"]
     assert (first["type"], second["type"]) == ("stat", "table")
     end = second["gridPos"]["y"] + second["gridPos"]["h"]
@@ -226,7 +230,7 @@ def test_alerts_lead_to_dashboards() -> None:
     for rule in every_rule(rule_groups(settings)):
         if isinstance(rule, AlertRule):
             path, _, query = rule.annotations["dashboard"].partition("?")
-            board = BOARDS[path.rpartition("/")[2]].board
+            board = default_boards()[path.rpartition("/")[2]].board
             asked = set(re.findall(r"var-(\w+)=", query))
             assert asked <= set(board.variables), (rule.alert, asked, board.uid)
 
@@ -238,5 +242,5 @@ def test_states_are_those_that_there_are() -> None:
 
 def expressions(uid: str) -> list[str]:
     """Every query of a dashboard."""
-    document = DOCUMENTS[uid]
+    document = default_documents()[uid]
     return [*(target["expr"] for target in targets(uid)), *(one["expr"] for one in document["annotations"]["list"])]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from tests.support.builders.pods import FIXTURES, STACKS, Pod, fixture_pods
 from tests.support.rows import check_rows
 
-EVERY = [(stack, pod) for stack in STACKS for pod in fixture_pods(stack)]
+
+@cache
+def read_all() -> list[tuple[str, Pod]]:
+    return [(stack, pod) for stack in STACKS for pod in fixture_pods(stack)]
 
 
 def test_each_stack_has_its_pods() -> None:
@@ -21,7 +26,9 @@ def test_each_file_names_its_source(stack: str) -> None:
     assert " at " in above or "(" in above
 
 
-@check_rows(("stack", "pod"), EVERY, ids=[pod["metadata"]["name"] for _stack, pod in EVERY])
+@check_rows(
+    ("stack", "pod"), read_all, ids=lambda value: value if isinstance(value, str) else value["metadata"]["name"]
+)
 def test_each_pod_is_whole(stack: str, pod: Pod) -> None:
     metadata = pod["metadata"]
     (owner,) = metadata["ownerReferences"]
@@ -37,6 +44,6 @@ def test_each_pod_is_whole(stack: str, pod: Pod) -> None:
 
 def test_owners_are_the_same_for_pods_of_one_workload_only() -> None:
     owners = {}
-    for _stack, pod in EVERY:
+    for _stack, pod in read_all():
         (owner,) = pod["metadata"]["ownerReferences"]
         assert owners.setdefault(owner["uid"], owner["name"]) == owner["name"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from functools import cache
 
 import pytest
 
@@ -19,14 +20,11 @@ from llm_serving_exporter.facts.weighing import stored_bytes, weigh
 from llm_serving_exporter.model.geometry import Part
 from llm_serving_exporter.model.model_settings import ModelSettings
 from tests.support.models import dense_models, hybrid_models, moe_models
-from tests.support.models.catalogued import document, texts, whole_catalogue
+from tests.support.models.catalogued import texts, whole_catalogue
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
 from tests.support.waiting import PATIENCE_SECONDS
 
-DOCUMENT = document()
-CATALOGUE = whole_catalogue()
-ROWS = {entry.name: entry for entry in CATALOGUE}
 # parameters of each row, and who says so: see tests/truth/names/README.md
 COUNTS = {
     name: (int(count), how)
@@ -46,18 +44,23 @@ TABLE_B8 = {
 CHECKPOINTS = {"gpt-oss-120b": 65.25, "gpt-oss-20b": 13.76, "Kimi-K2-Thinking": 594.0}
 
 
+@cache
+def read_rows() -> dict[str, ModelEntry]:
+    return {entry.name: entry for entry in whole_catalogue()}
+
+
 def test_there_are_enough_models_and_each_has_a_count() -> None:
-    names_of_all = [name for entry in CATALOGUE for name in (entry.name, *entry.also)]
+    names_of_all = [name for entry in whole_catalogue() for name in (entry.name, *entry.also)]
     assert len(names_of_all) >= 900
-    assert len({repr(geometry(entry.config)) for entry in CATALOGUE}) >= 350
-    assert ROWS.keys() == COUNTS.keys()
+    assert len({repr(geometry(entry.config)) for entry in whole_catalogue()}) >= 350
+    assert read_rows().keys() == COUNTS.keys()
     assert sum(how == "class" for _, how in COUNTS.values()) >= 400
 
 
-@check_rows("name", ROWS)
+@check_rows("name", read_rows)
 def test_parameters(name: str) -> None:
     """transformers' own class on the meta device, else the published total."""
-    shape, (count, how) = geometry(ROWS[name].config), COUNTS[name]
+    shape, (count, how) = geometry(read_rows()[name].config), COUNTS[name]
     if how == "class":
         assert shape.parameters_total == count
     elif how == "headless":
@@ -72,7 +75,7 @@ def test_parameters(name: str) -> None:
 
 @check_rows("name", TABLE_B8)
 def test_table_b8(name: str) -> None:
-    shape = geometry(find(name, CATALOGUE).entry.config)
+    shape = geometry(find(name, whole_catalogue()).entry.config)
     found = (
         shape.parameters_total,
         shape.parameters_active,
@@ -97,7 +100,7 @@ def test_table_b8(name: str) -> None:
 )
 def test_a_row_leaves_out_nothing_that_shapes_the_model(name: str, config: dict[str, object]) -> None:
     """Against fuller copies of the same config.json: KV cache, windows, chunks, recurrent state."""
-    short, full = geometry(find(name, CATALOGUE).entry.config), geometry(config)
+    short, full = geometry(find(name, whole_catalogue()).entry.config), geometry(config)
     assert short.attention == full.attention
     assert short.recurrent == full.recurrent
     assert (short.encoder, short.mla, short.tied) == (full.encoder, full.mla, full.tied)
@@ -113,7 +116,7 @@ def test_a_row_leaves_out_nothing_that_shapes_the_model(name: str, config: dict[
 )  # fmt: skip
 def test_windows(name: str, full: int, windowed: int, window: int | None) -> None:
     """Layer splits of facts B.9."""
-    groups = geometry(ROWS[name].config).attention
+    groups = geometry(read_rows()[name].config).attention
     assert sum(group.layers for group in groups if group.window_tokens is None) == full
     assert sum(group.layers for group in groups if group.window_tokens is not None) == windowed
     assert {group.window_tokens for group in groups} - {None} == ({window} if window else set())
@@ -121,31 +124,31 @@ def test_windows(name: str, full: int, windowed: int, window: int | None) -> Non
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_quantised_checkpoints_are_as_large_as_published(name: str) -> None:
-    shape = geometry(ROWS[name].config)
-    stored = stored_bytes(weigh(shape, assign(ROWS[name].config, None, shape)), shape.experts)
+    shape = geometry(read_rows()[name].config)
+    stored = stored_bytes(weigh(shape, assign(read_rows()[name].config, None, shape)), shape.experts)
     assert stored / 1e9 == pytest.approx(CHECKPOINTS[name], rel=0.001)
 
 
 @pytest.mark.parametrize("name", ["DeepSeek-V3", "Kimi-K2", "MiniMax-M2.5"])
 def test_models_published_in_fp8_are_weighed_in_fp8(name: str) -> None:
-    shape = geometry(ROWS[name].config)
-    groups = weigh(shape, assign(ROWS[name].config, None, shape))
+    shape = geometry(read_rows()[name].config)
+    groups = weigh(shape, assign(read_rows()[name].config, None, shape))
     assert stored_bytes(groups, shape.experts) == pytest.approx(COUNTS[name][0], rel=0.01)
 
 
 def test_every_row_has_source_and_date() -> None:
-    assert all(entry.source and entry.date.startswith("20") for entry in ROWS.values())
+    assert all(entry.source and entry.date.startswith("20") for entry in read_rows().values())
 
 
 def test_the_index_has_every_row_and_every_name() -> None:
     """What picks names out of the files' text, against the parser."""
     found = [(row.name, row.also) for text in texts().values() for row in listed(text)]
-    assert sorted(found) == sorted((entry.name, entry.also) for entry in CATALOGUE)
+    assert sorted(found) == sorted((entry.name, entry.also) for entry in whole_catalogue())
 
 
 def test_a_row_that_is_asked_for_is_the_row_of_the_whole() -> None:
     catalogue = loader.model_catalogue()
-    for entry in CATALOGUE[::9]:
+    for entry in whole_catalogue()[::9]:
         assert catalogue.find(entry.name).entry == entry
 
 

@@ -112,7 +112,7 @@ def only_reading(*pages: str | bytes, **target: object) -> TargetReading:
     return readings([{"/metrics": page} for page in pages], **target)[-1]
 
 
-@check_rows("run", names())
+@check_rows("run", names)
 def test_every_recorded_page_is_what_it_is(run: str) -> None:
     pages = recording(run).pages
     answers = name_all(pages[number].decode() for number in pages if not pages[number].startswith(b"{"))

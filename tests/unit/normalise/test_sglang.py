@@ -348,7 +348,7 @@ def test_every_declared_family_is_read_or_known_and_a_new_one_is_told() -> None:
     assert snapshot_of(text, runtime=SGLANG).unmapped_families == ("sglang:brand_new_total",)
 
 
-@check_rows("name", names())
+@check_rows("name", names)
 def test_only_its_own_pages_are_recognised(name: str) -> None:
     first = next(iter(recording(name).pages.values()))
     layout = PageParser().parse(page_of(first.decode())).layout

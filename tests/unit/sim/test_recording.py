@@ -37,7 +37,7 @@ def test_attempts_that_failed_are_known() -> None:
     assert 23 not in run.pages
 
 
-@check_rows("name", names())
+@check_rows("name", names)
 def test_every_run_has_pages_of_whole_lines(name: str) -> None:
     run = recording(name)
     assert len(run.pages) >= 2

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from math import isfinite
+
+import pytest
 
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.roofline import Limiter
@@ -13,7 +16,6 @@ from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.discovered_pods import plain_pod, targets_of
 from tests.support.builders.golden_cases import CASES, MADE, Case
-from tests.support.quick import keep_quick
 from tests.support.rows import check_rows
 from tests.support.servers.replica import Routes, readings
 
@@ -33,22 +35,31 @@ class Door(Case):
         return [{self.path: (MADE / f"{self.made}.prom").read_bytes()}]
 
 
-PAGES = {
-    name: case
-    for name, case in CASES.items()
-    if isinstance(case.steps()[-1].get(case.path), (bytes, str)) and not case.path.endswith("perf_metrics")
-} | {
-    name: Door(made=name)
-    for name in (
-        "litellm",
-        "envoy-ai-gateway",
-        "gen-ai",
-        "llm-d-epp",
-        "smg",
-        "sglang-router",
-        "production-stack-router",
-    )
-}
+FRONT_DOORS = (
+    "litellm", "envoy-ai-gateway", "gen-ai", "llm-d-epp", "smg", "sglang-router", "production-stack-router",
+)  # fmt: skip
+# of engines of which there are recordings one with nothing to do
+FURTHER = re.compile(r"-(light|saturated|kv-pressure|prefill-heavy|restarted|overload|given-up|drained|rejections)$")
+
+
+@cache
+def list_pages() -> dict[str, Case]:
+    """Every page that is text, by the case's name."""
+    pages = {
+        name: case
+        for name, case in CASES.items()
+        if isinstance(case.steps()[-1].get(case.path), (bytes, str)) and not case.path.endswith("perf_metrics")
+    }
+    return pages | {name: Door(made=name) for name in FRONT_DOORS}
+
+
+def list_quick() -> list[str]:
+    """A page of each runtime."""
+    return [name for name in list_pages() if not FURTHER.search(name) or "dynamo" in name]
+
+
+def list_further() -> list[str]:
+    return [name for name in list_pages() if name not in list_quick()]
 
 
 def to_fresh(text: str) -> str:
@@ -94,19 +105,30 @@ def check_rest(found: list[TargetReading]) -> None:
     assert found[-1].restarts_total == 0
 
 
-# a page of each runtime; of engines of which there are recordings one with nothing to do
-FURTHER = re.compile(r"-(light|saturated|kv-pressure|prefill-heavy|restarted|overload|given-up|drained|rejections)$")
-QUICK_FIRST = keep_quick(PAGES, lambda name: not FURTHER.search(name) or "dynamo" in name)
-
-
-@check_rows("name", QUICK_FIRST)
+@check_rows("name", list_quick)
 def test_a_fresh_page_is_idle(name: str) -> None:
-    check_rest(rest(PAGES[name]))
+    check_rest(rest(list_pages()[name]))
 
 
-@check_rows("name", QUICK_FIRST)
+@pytest.mark.e2e
+@check_rows("name", list_further)
+def test_a_further_fresh_page_is_idle(name: str) -> None:
+    check_rest(rest(list_pages()[name]))
+
+
+@check_rows("name", list_quick)
 def test_the_same_where_its_runtime_is_set(name: str) -> None:
-    case = PAGES[name]
+    check_set(name)
+
+
+@pytest.mark.e2e
+@check_rows("name", list_further)
+def test_the_same_of_a_further_page_where_its_runtime_is_set(name: str) -> None:
+    check_set(name)
+
+
+def check_set(name: str) -> None:
+    case = list_pages()[name]
     recognised = rest(case, 1)[0].runtime
     set_to = rest(case, 6, runtime=recognised)
     check_rest(set_to)
@@ -114,7 +136,7 @@ def test_the_same_where_its_runtime_is_set(name: str) -> None:
 
 
 def test_nearly_every_runtime_is_tried() -> None:
-    tried = {rest(case, 1)[0].runtime for case in PAGES.values()}
+    tried = {rest(case, 1)[0].runtime for case in list_pages().values()}
     # JSON pages, servers without a page
     assert len(RUNTIMES.keys() - tried) <= 6, RUNTIMES.keys() - tried
 
