@@ -115,7 +115,7 @@ def recorded(
         lines += [f"{series} {value:.9g} {stamp}" for series, value in past_samples(known, rate, skipped_seconds + at)]
         if usd_per_hour is not None:
             lines.append(f"fleet:llm_serving_cost_usd:increase1h {usd_per_hour:.9g} {stamp}")
-    return "\n".join([*sorted(lines, key=lambda line: line.rpartition(" ")[0].partition(" ")[0]), "# EOF", ""])
+    return "\n".join([*sorted(lines, key=lambda line: line.rsplit(" ", 2)[0]), "# EOF", ""])
 
 
 def past_samples(known: Usual, rate: Profile, at: float) -> Iterator[tuple[str, float]]:
