@@ -162,7 +162,9 @@ def _list_rows(path: Path, text: str, needed: frozenset[str]) -> Iterator[dict[s
                 )
             yield dict(zip(columns, row, strict=True))
     except csv.Error as error:
-        raise KeptFileError(f"{path.name} is not a table: {error}. It is left out.") from None
+        # behind the dash is advice for programmers, which differs from Python to Python
+        what = str(error).partition(" - ")[0]
+        raise KeptFileError(f"{path.name} is not a table: {what}. It is left out.") from None
 
 
 def _read_number(path: Path, text: str) -> float | None:
