@@ -1,7 +1,9 @@
 # Every target sets up what it needs by itself; a second run does not install again.
 # `make` alone lists them. ARGS go to what is run: make test ARGS="-k parse -x", make demo ARGS="--duration 1m".
 
-PYTHON_ENV := .venv
+# a Python that is named has an environment of its own: make test PYTHON=python3.13
+PYTHON_ENV := .venv$(if $(PYTHON),-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
+export PYTHON_ENV
 BIN        := $(PYTHON_ENV)/bin
 RUNNABLE   := $(PYTHON_ENV)/.stamp-run
 RELEASES   := .venv-release/.stamp
@@ -53,7 +55,7 @@ test-e2e: $(DEVELOPS) ## whole stacks and hours of simulated fleets: rules, N-1,
 test-prometheus3: $(DEVELOPS) ## the rules before Prometheus 3 and its promtool, which it builds where Go is; minutes the first time
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc promtool3 prometheus3
 	$(BIN)/python -m pytest -m "" tests/unit/alerts/test_dialects.py tests/unit/alerts/test_hours.py tests/unit/alerts/test_layout.py tests/unit/otlp/test_prometheus.py $(ARGS)
-	PROMTOOL=$$(command -v promtool3 || echo $(CURDIR)/$(BIN)/../go/bin/promtool3) $(BIN)/python -m pytest -m "" tests/pack/test_alert_cases.py --numprocesses $(WORKERS) $(ARGS)
+	PROMTOOL=$$(command -v promtool3 || echo $(CURDIR)/.venv/go/bin/promtool3) $(BIN)/python -m pytest -m "" tests/pack/test_alert_cases.py --numprocesses $(WORKERS) $(ARGS)
 
 # what runs at a pace of its own comes last and with less beside it: rules that come too late say something else
 test-soak: $(DEVELOPS) ## the rules over two simulated weeks, every scenario over the whole stack by the clock, a day of the exporter: half an hour
@@ -120,7 +122,7 @@ sample: $(DEVELOPS) ## the sample page of the cost review, docs/sample, and its 
 
 kustomize: $(DEVELOPS) ## write what deploy/kustomize takes from the Helm chart; needs helm
 	@$(TOOLS) helm
-	PATH="$$PATH:$(CURDIR)/$(PYTHON_ENV)/go/bin" $(BIN)/python scripts/render_kustomize.py --write
+	PATH="$$PATH:$(CURDIR)/.venv/go/bin" $(BIN)/python scripts/render_kustomize.py --write
 
 golden: $(DEVELOPS) ## rewrite the golden pages; read the diff
 	$(BIN)/python -m pytest tests/unit/test_golden.py --golden-update $(ARGS)
@@ -162,8 +164,8 @@ deb: $(RUNNABLE) ## dist/*.deb: the exporter with its packages as locked, unit a
 	@$(TOOLS) nfpm
 	$(BIN)/python scripts/make_deb.py $(ARGS)
 
-clean: ## remove the environment, caches and builds
-	rm -rf $(PYTHON_ENV) .venv-release build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+clean: ## remove the environments, caches and builds
+	rm -rf .venv .venv-[0-9]* .venv-release build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(RUNNABLE): pyproject.toml $(LOCKS)

@@ -24,8 +24,6 @@ from datetime import UTC, datetime
 from email.utils import format_datetime
 from pathlib import Path
 
-from hatchling.builders.utils import get_reproducible_timestamp
-
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "llm-serving-exporter"
 LIBRARY = f"usr/lib/{NAME}"
@@ -158,7 +156,7 @@ def lay_out_rest(tree: Path, version: str, packaged: str) -> None:
     write(tree / f"usr/share/man/man1/{NAME}.1.gz", gzip.compress(man_page(said, version).encode(), mtime=0))
     docs = tree / DOCS
     write(docs / "copyright", _COPYRIGHT.format(name=NAME, library=LIBRARY))
-    date = format_datetime(datetime.fromtimestamp(get_reproducible_timestamp(), UTC))
+    date = format_datetime(datetime.fromtimestamp(read_moment(), UTC))
     told = {"name": NAME, "version": packaged, "docs": DOCS, "maintainer": read_maintainer(), "date": date}
     write(docs / "changelog.gz", gzip.compress(_CHANGELOG.format(**told).encode(), mtime=0))
     write(tree / f"usr/share/lintian/overrides/{NAME}", (ROOT / "deploy/deb/lintian-overrides").read_bytes())
@@ -200,9 +198,17 @@ def man_page(said: str, version: str) -> str:
     )
 
 
+def read_moment() -> int:
+    """Unix seconds that everything in the package bears."""
+    # where nothing is built, versions are looked at without hatchling
+    from hatchling.builders.utils import get_reproducible_timestamp
+
+    return int(get_reproducible_timestamp())
+
+
 def set_modes_and_times(tree: Path) -> None:
     """What the umask, the clock and the order of files of this machine would otherwise show."""
-    moment = get_reproducible_timestamp()
+    moment = read_moment()
     for path in sorted(tree.rglob("*")):
         if not path.is_symlink():
             path.chmod(0o755 if path.is_dir() or path.parent == tree / LIBRARY / "bin" else 0o644)
@@ -220,7 +226,7 @@ def pack(nfpm: str, tree: Path, version: str, arguments: argparse.Namespace) -> 
         "DEB_MAINTAINER": read_maintainer(),
         "DEB_HOMEPAGE": urls.get("Homepage", ""),
         "DEB_TREE": str(tree),
-        "SOURCE_DATE_EPOCH": str(get_reproducible_timestamp()),
+        "SOURCE_DATE_EPOCH": str(read_moment()),
     }
     target = Path(arguments.out, f"{NAME}_{version}_{arguments.arch}.deb")
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -8,10 +8,11 @@
 #                                      nfpm, otelcol and Prometheus 3, which Debian lacks, are built into .venv/go/bin where Go is there
 #
 # Says what it installs before it does so. Where there is no apt-get it names what to install and ends with 1.
-# PYTHON=/path/to/python3 chooses the interpreter.
+# PYTHON=/path/to/python3 chooses the interpreter, PYTHON_ENV=FOLDER another place than .venv.
 set -eu
 
 cd "$(dirname "$0")/.."
+environment=${PYTHON_ENV:-.venv}
 PATH="$PATH:/usr/sbin:/sbin" # Debian keeps nginx there, outside a user's PATH
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -240,11 +241,11 @@ install_locked() {
 }
 
 make_venv() {
-    need_venv .venv
-    say "installing the project${1:+ with its $1 tools} into .venv"
-    install_locked .venv "${1:-run}" build
+    need_venv "$environment"
+    say "installing the project${1:+ with its $1 tools} into $environment"
+    install_locked "$environment" "${1:-run}" build
     # everything that it needs is there: nothing is looked for anywhere, to run or to build it
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --editable .
+    "$environment/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-build-isolation --editable .
 }
 
 make_release_venv() {

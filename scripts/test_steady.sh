@@ -8,6 +8,7 @@ set -m # else what runs in the background ignores an interrupt, and the tests of
 
 cd "$(dirname "$0")/.."
 runs=${1:-10}
+python=${PYTHON_ENV:-.venv}/bin/python
 shift || true
 loops=()
 suite=
@@ -23,11 +24,11 @@ trap 'exit 143' TERM
 on_two_cores=()
 if command -v taskset >/dev/null; then
     # the first two that this process may use
-    cores=$(.venv/bin/python -c 'import os; print(*sorted(os.sched_getaffinity(0))[:2], sep=",")')
+    cores=$("$python" -c 'import os; print(*sorted(os.sched_getaffinity(0))[:2], sep=",")')
     on_two_cores=(taskset --cpu-list "$cores")
 fi
 for _ in 1 2 3 4; do
-    "${on_two_cores[@]}" .venv/bin/python -c 'while True: pass' &
+    "${on_two_cores[@]}" "$python" -c 'while True: pass' &
     loops+=($!)
 done
 
@@ -35,7 +36,7 @@ passed=0
 for run in $(seq "$runs"); do
     printf '=== run %d of %d\n' "$run" "$runs"
     began=$SECONDS
-    "${on_two_cores[@]}" .venv/bin/python -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder "$@" &
+    "${on_two_cores[@]}" "$python" -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder "$@" &
     suite=$!
     wait "$suite" # a signal ends this wait, and with it the suite
     status=$?

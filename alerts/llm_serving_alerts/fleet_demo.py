@@ -24,6 +24,7 @@ from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.daemon.service import Service
 from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.schema.duration import format_duration
 from llm_serving_exporter.schema.flags import CommandParser
@@ -146,7 +147,7 @@ def _start(
     print_line(f"exporter's page    {exporter}/metrics")
     prometheus = told = None
     if program is not None and promtool is not None and known is not None:
-        spent = _USD_PER_GPU_HOUR * sum(replica.engine.gpus for replica in scenario.replicas)
+        spent = _USD_PER_GPU_HOUR * add_up(replica.engine.gpus for replica in scenario.replicas)
         past = Past(promtool, recorded(scenario, known, args.speed, usd_per_hour=spent))
         prometheus, told = _start_rules(program, past, settings, exporter, args, stack, ended)
     elif not args.no_prometheus:

@@ -14,6 +14,7 @@ from llm_serving_exporter.sim.fleet.scenario_file import load
 from llm_serving_exporter.sim.fleet.usual import SHORT, usual
 from tests.simweek.fleets import MINUTE, Part, named, within
 from tests.simweek.past import past_of
+from tests.support.builders.sample_lines import split_sample
 
 # replicas of a model that are simulated
 SIMULATED = 6
@@ -96,10 +97,10 @@ class Copier:
     def write(self, text: str) -> None:
         """All lines of a minute."""
         lines = text.splitlines(keepends=True)
-        stamp = lines[0].rpartition(" ")[2]
+        stamp = f" {split_sample(lines[0]).stamp}\n"
         each: list[list[str]] = [[] for _ in range(self._count + 1)]
         for line in lines:
-            each[self._number(line.partition(" ")[0])].append(line)
+            each[self._number(split_sample(line).series)].append(line)
         self._minutes.append((stamp, ["".join(own) for own in each]))
         if len(self._minutes) <= self.latest_minutes:
             return

@@ -86,6 +86,12 @@ def test_docstrings_describe_only_fields_that_exist() -> None:
     assert [f"{name_of(path)}: {field}" for path in MODULES for field in described_in_vain(read(path))] == []
 
 
+def test_what_is_added_up_has_the_same_digits_on_every_python() -> None:
+    """The library's `sum` rounds in another way since 3.12: it counts, and `model.numbers.add_up` adds up."""
+    found = [f"{name_of(path)}:{line}" for path in MODULES for line in sums_of_the_library(read(path))]
+    assert found == []
+
+
 def test_functions_are_called_by_what_they_do() -> None:
     found = [
         f"{name_of(path)}:{node.lineno} {node.name}"
@@ -144,6 +150,31 @@ def describes_itself(field: ast.AnnAssign) -> bool:
     return isinstance(field.value, ast.Call) and any(len(text.split()) > 3 for text in texts)
 
 
+def sums_of_the_library(source: str) -> Iterator[int]:
+    """The line of each `sum(…)` over what is not seen to be counts: numbers written out, `len(…)`, comparisons. One with a start of its own
+    adds up no numbers."""
+    for node in nodes(source):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "sum" and len(node.args) == 1:
+            (over,) = node.args
+            item = over.elt if isinstance(over, ast.GeneratorExp | ast.ListComp) else over
+            if isinstance(over, ast.Call) and ast.unparse(over.func) == "map":
+                item = ast.Call(over.args[0])
+            if not is_count(item):
+                yield node.lineno
+
+
+def is_count(item: ast.expr) -> bool:
+    """Whether it is seen to be an integer or a truth."""
+    match item:
+        case ast.Call():
+            return ast.unparse(item.func) in {"len", "bool", "int", "any", "all", "isinstance"}
+        case ast.BoolOp():
+            return all(map(is_count, item.values))
+        case ast.Constant():
+            return isinstance(item.value, int)
+    return isinstance(item, ast.Compare) or (isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.Not))
+
+
 def described_in_vain(source: str) -> Iterator[str]:
     """`name`: in the docstring of a dataclass that has no such field, property or method."""
     for owner in dataclasses(source):
@@ -183,3 +214,12 @@ class Reading:
 '''
     assert list(fields_without_comment(source)) == ["Reading.silent"]
     assert list(described_in_vain(source)) == ["Reading: gone"]
+    counts = (
+        "sum(1 for _ in a)",
+        "sum(one > 2 for one in a)",
+        "sum(map(len, a))",
+        "sum([len(one) for one in a])",
+        "sum(a, Count())",
+    )
+    floats = "sum(a)", "sum(one.usd for one in a)", "sum(map(cost, a))", "sum(a.values())"
+    assert [text for text in (*counts, *floats) if list(sums_of_the_library(text))] == [*floats]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, requires
+from importlib.metadata import version as installed
 from pathlib import Path
 
 import pytest
@@ -97,11 +98,13 @@ def test_the_lock_of_the_build_holds_the_backend_and_what_editables_need() -> No
 @check_rows("python", PYTHONS)
 @check_rows("lock", ["run", "dev", "image", "build"])
 def test_what_a_locked_package_needs_is_locked_too(lock: str, python: str) -> None:
-    """As far as the packages are installed here: their own metadata says what they need."""
+    """As far as the packages are installed here as locked: their own metadata says what they need."""
     found, seen = pins(lock, python), 0
     for name in found:
         try:
             needs = [Requirement(text) for text in requires(name) or ()]
+            if installed(name) != found[name]:
+                continue
         except PackageNotFoundError:
             continue
         seen += 1
@@ -110,7 +113,8 @@ def test_what_a_locked_package_needs_is_locked_too(lock: str, python: str) -> No
                 version = found.get(canonicalize_name(need.name))
                 assert version is not None, f"{name} needs {need}"
                 assert need.specifier.contains(version), f"{name} needs {need}"
-    assert seen > 2
+    if seen <= 2:
+        pytest.skip(f"hardly a package of locks/{lock}.txt is installed here as locked: make installs them")
 
 
 def test_locks_agree_on_versions() -> None:

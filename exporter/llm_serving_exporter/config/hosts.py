@@ -26,16 +26,24 @@ def _pattern(text: str) -> str:
     bare = plain[1:-1] if plain.startswith("[") and plain.endswith("]") else plain
     if "/" in plain or find_address(bare) is not None:
         try:
-            return str(ipaddress.ip_network(bare))
+            return _write_network(bare)
         except ValueError as error:
             fix = _EXAMPLE
             if "has host bits set" in str(error):
-                fix = f"Write {ipaddress.ip_network(bare, strict=False)}."
+                fix = f"Write {_write_network(bare, strict=False)}."
             raise InvalidValueError(f"{shown(text)} is neither an address nor a network", fix) from None
     if not _NAME.fullmatch(plain.removeprefix("*.")):
         fix = "Write the host alone, without scheme and port." if ":" in text else _EXAMPLE
         raise InvalidValueError(f"{shown(text)} is not a host", fix)
     return plain
+
+
+def _write_network(text: str, strict: bool = True) -> str:
+    """In its normal form. Raises ValueError."""
+    network = ipaddress.ip_network(text, strict=strict)
+    mapped = network.network_address.ipv4_mapped if isinstance(network, ipaddress.IPv6Network) else None
+    # from 3.13 on the library writes it so too
+    return str(network) if mapped is None else f"::ffff:{mapped}/{network.prefixlen}"
 
 
 HOST_PATTERN = Kind("a host, a network or *", _pattern, is_text=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
 
 
@@ -31,4 +32,4 @@ class Joules:
         # one may be its own and another shared: a mean share of their sum would take too much of the one that draws less
         shares = {uuid: reading.target.gpu_share or reading.gpu_parts.get(uuid, 1.0) or mean for uuid in uuids}
         # a driver that was reloaded counts from 0
-        return sum(shares[uuid] * max(0.0, joules - before.get(uuid, joules)) for uuid, joules in now.items())
+        return add_up(shares[uuid] * max(0.0, joules - before.get(uuid, joules)) for uuid, joules in now.items())

@@ -20,6 +20,7 @@ from llm_serving_exporter.model.frozen import replace_fields
 from llm_serving_exporter.model.identity import Identity, is_same_pod
 from llm_serving_exporter.model.kept_cost import KeptCost
 from llm_serving_exporter.model.later import Unchanged
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
@@ -164,6 +165,8 @@ def find_claimed_twice(claims: Mapping[str, Mapping[str, float | None]]) -> froz
     doubtful: set[str] = set()
     for owners in by_card.values():
         # thirds add up to a little more
-        if len(owners) > 1 and (None in owners.values() or sum(share or 0.0 for share in owners.values()) > 1 + 1e-9):
+        if len(owners) > 1 and (
+            None in owners.values() or add_up(share or 0.0 for share in owners.values()) > 1 + 1e-9
+        ):
             doubtful.update(owners)
     return frozenset(doubtful)

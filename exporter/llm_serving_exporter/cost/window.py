@@ -14,6 +14,7 @@ from llm_serving_exporter.derive import cost
 from llm_serving_exporter.model.cost import EngineTotals, WindowCost
 from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.later import Later
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 
 PREFILL, DECODE, PROMPT = "prefill_tokens_total", "decode_tokens_total", "prompt_tokens_total"
@@ -85,7 +86,7 @@ class CostWindow:
                 engine.prefill_tokens_total,
                 engine.decode_tokens_total,
                 engine.prompt_tokens_total,
-                sum(finished.values()) if finished is not None else None,
+                add_up(finished.values()) if finished is not None else None,
             ),
         )
         points = self._points

@@ -18,6 +18,7 @@ from llm_serving_exporter.derive.roof import Ceiling, Roof, decode_ceiling, deco
 from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import AttentionLayers, Span
 from llm_serving_exporter.model.hardware import GpuPeaks
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.weights import Precision
 
 # stored bits, scales included, up to which a weight can be an operand of a rate: 8-bit formats have up to 8.5, 4-bit ones up to 5
@@ -135,14 +136,14 @@ def _fastest_rank(roof: Roof, rank_batch: float, context_tokens: float, computed
 
 def _least_weight_bytes(roof: Roof, tokens: float) -> float:
     groups, ranks = roof.model.groups, roof.parallel.data
-    spread = sum(group.ffn_bytes + group.lm_head_bytes for group in groups)
+    spread = add_up(group.ffn_bytes + group.lm_head_bytes for group in groups)
     touched = experts_touched(roof, tokens)
     routed = touched.lower * roof.routed_bytes if touched is not None else 0.0
     return roof.read_whole_bytes - spread * (1 - 1 / ranks) + routed
 
 
 def _least_kv_bytes(roof: Roof, context_tokens: float) -> float:
-    unread = sum(
+    unread = add_up(
         group_token_bytes(roof.model, roof.parallel, group) * skipped for group, skipped in _begun(roof, context_tokens)
     )
     return kv_read_bytes(roof, context_tokens) - unread
@@ -162,7 +163,7 @@ def _least_compute_seconds(roof: Roof, context_tokens: float) -> float | None:
     if not fastest:
         return seconds
     looked = attention_flops(roof, context_tokens) + roof.index_flops * context_tokens
-    unlooked = sum(alike.layers * alike.decode_flops * skipped for alike, skipped in _begun(roof, context_tokens))
+    unlooked = add_up(alike.layers * alike.decode_flops * skipped for alike, skipped in _begun(roof, context_tokens))
     return seconds + (looked - unlooked) / fastest
 
 

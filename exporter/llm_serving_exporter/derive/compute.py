@@ -12,6 +12,7 @@ from llm_serving_exporter.derive.roof import compute_seconds
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
 from llm_serving_exporter.derive.traffic import Traffic, add_flops, decode_flops, prefill_flops
 from llm_serving_exporter.model.hardware import Hardware
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.roofline import Cause
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
@@ -45,7 +46,7 @@ def _flops_per_second(load: Load | Absence, flops: Flops | Absence) -> float | A
         return load
     if isinstance(flops, Absence):
         return flops
-    return sum(flops.values()) / load.done.elapsed_seconds
+    return add_up(flops.values()) / load.done.elapsed_seconds
 
 
 def _ratio(load: Load | Absence, flops: Flops | Absence) -> float | Absence:
@@ -66,7 +67,7 @@ def _cause(ratio: float | Absence, hardware: Hardware) -> Cause | None:
 def _intensity(flops: Flops | Absence, moved: Traffic | Absence) -> float | None:
     if isinstance(flops, Absence) or isinstance(moved, Absence) or not moved.total.expected:
         return None
-    return sum(flops.values()) / moved.total.expected
+    return add_up(flops.values()) / moved.total.expected
 
 
 _PREFILL_FLOPS = figure(_prefill_flops, TASK)

@@ -15,6 +15,7 @@ from llm_serving_exporter.derive.inputs import EARLIER, TARGET_WINDOW, TICK
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
 from llm_serving_exporter.derive.steps import ITL
 from llm_serving_exporter.model.derived import EngineDerived
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.window import EngineWindow, Window
 
@@ -71,7 +72,7 @@ def _may_have_begun_and_ended(tick: EngineWindow, events: float) -> bool:
 def _count_finished(tick: EngineWindow) -> float | None:
     """How many requests ended in a tick, for any reason."""
     before, after = tick.first.requests_finished_total, tick.last.requests_finished_total
-    return None if before is None or after is None else sum(after.values()) - sum(before.values())
+    return None if before is None or after is None else add_up(after.values()) - add_up(before.values())
 
 
 def _weigh(tick: EngineWindow | None, target: Window, earlier: EngineDerived | None) -> float:

@@ -15,6 +15,7 @@ from llm_serving_exporter.model.cost import (
     WindowCost,
 )
 from llm_serving_exporter.model.frozen import replace_fields
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.prices import Power, Price
 from llm_serving_exporter.model.target import Role
 
@@ -96,7 +97,7 @@ def advance_totals(
 
     def settle(weights: Mapping[str, float]) -> None:
         nonlocal waited
-        total = sum(weights.values())
+        total = add_up(weights.values())
         for of_rate, amount in pending.items():
             for phase, weight in weights.items():
                 usd[phase, of_rate, method.value] = (
@@ -116,7 +117,7 @@ def advance_totals(
         waited += seconds
         if state is GpuState.BUSY and shares is None:
             settle({CostPhase.UNATTRIBUTED.value: 1.0})
-        elif state is GpuState.BUSY and shares and sum(shares.values()) > 0:
+        elif state is GpuState.BUSY and shares and add_up(shares.values()) > 0:
             settle(shares)
         elif waited > LONGEST_PENDING_SECONDS:
             settle({CostPhase.UNATTRIBUTED.value: 1.0})
@@ -176,7 +177,7 @@ def usd_per_million_tokens(
     no busy time could be split: what the tokens took is not known then, which is not 0.
     """
     found: dict[tuple[str, str], float] = {}
-    everything = sum(usd.values())
+    everything = add_up(usd.values())
     working = usd.get("prefill", 0.0) + usd.get("decode", 0.0)
     if working <= 0:
         return found
@@ -204,7 +205,7 @@ def window_cost(
     tokens = None
     if prompt_tokens is not None and decode_tokens is not None:
         tokens = prompt_tokens + decode_tokens
-    everything = sum(usd.values())
+    everything = add_up(usd.values())
     return WindowCost(
         usd_per_million_tokens(
             usd, prefill_tokens=prefill_tokens, decode_tokens=decode_tokens, prompt_tokens=prompt_tokens

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from llm_serving_exporter.model.device import GpuAbsence, GpuReading, GpuReadings
 from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.snapshot import Absence
 
 _WHY = {
@@ -37,7 +38,7 @@ def make_sample(
                 absent[name] = _why(gpu, key)
                 return None
             found.append(one)
-        return sum(found) / len(found)
+        return add_up(found) / len(found)
 
     used = mean("memory_used_bytes", lambda gpu: gpu.memory_used_bytes, "memory_used_bytes")
     return DeviceSample(
@@ -63,7 +64,7 @@ def _dcgm(uuids: Sequence[str], dcgm: Mapping[str, float] | Absence, absent: dic
     if any(uuid not in dcgm for uuid in uuids):
         absent["dcgm_ratio"] = Absence.NOT_EXPORTED
         return None
-    return sum(dcgm[uuid] for uuid in uuids) / len(uuids)
+    return add_up(dcgm[uuid] for uuid in uuids) / len(uuids)
 
 
 def keep_samples(
@@ -79,5 +80,5 @@ def average_samples(samples: tuple[DeviceSample, ...], field: str) -> float | Ab
     """Mean of a field over the samples that have it; the newest sample's reason where none has."""
     values = [value for one in samples if (value := getattr(one, field)) is not None]
     if values:
-        return float(sum(values) / len(values))
+        return float(add_up(values) / len(values))
     return samples[-1].absent.get(field, Absence.NOT_EXPORTED) if samples else Absence.GPUS_UNKNOWN

@@ -13,6 +13,7 @@ from typing import Any
 
 from llm_serving_exporter.derive.lengths import Histories
 from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     HIDDEN_COUNTER_FIELDS,
@@ -126,7 +127,7 @@ def leave_out_fallen(snapshot: Snapshot, fallen: frozenset[Key], known: Counts) 
 def _describe(count: Count) -> str:
     if isinstance(count, Histogram):
         return f"{count.count:g} events" + ("" if count.sum is None else f" with a sum of {count.sum:g}")
-    return f"{sum(count.values()) if isinstance(count, Mapping) else count:g}"
+    return f"{add_up(count.values()) if isinstance(count, Mapping) else count:g}"
 
 
 def forget_fallen(window: Window, fallen: frozenset[Key]) -> Window:

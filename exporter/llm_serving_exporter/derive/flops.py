@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from llm_serving_exporter.derive.reads import Roof, choose_rate
 from llm_serving_exporter.model.geometry import AttentionLayers, Span
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.weights import Precision
 
 
@@ -36,7 +37,7 @@ def prefill_flops(
     """One prompt: `new_tokens` computed behind `prefix_tokens` that are in the KV cache; `sampled_tokens` of them need logits."""
     work = _matrices(roof, new_tokens, sampled_tokens=sampled_tokens)
     contexts = _mutual if roof.model.geometry.bidirectional else _causal
-    looked = roof.cross_flops * new_tokens + sum(
+    looked = roof.cross_flops * new_tokens + add_up(
         group.layers * group.prefill_flops / group.compress_ratio * contexts(group, new_tokens, prefix_tokens)
         for group in roof.model.geometry.attention
         if group.span is not Span.CROSS

@@ -31,6 +31,7 @@ from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
 from llm_serving_exporter.derive.standstill import Standstill, measure_standstill
 from llm_serving_exporter.derive.steps import ITL, busy_ratio
 from llm_serving_exporter.model.frozen import dataclass, replace_fields, speed_up
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.roofline import Limiter, Roofline, Source, Verdict
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
@@ -118,7 +119,7 @@ def gather_evidence(
 
 def _add_of_waiting(found: dict[str, float], queued: Sequence[Judged]) -> None:
     """What is known of the requests that wait: by the reasons that pages give, and by whether the next of them would fit."""
-    deferred = sum(one.live.mean("requests_deferred") or 0.0 for one in queued)
+    deferred = add_up(one.live.mean("requests_deferred") or 0.0 for one in queued)
     if deferred > 0:
         found["requests_deferred"] = deferred
     if deferred >= WAITING_FROM:
@@ -157,7 +158,7 @@ def _measure_standstill(one: Judged, span_seconds: float) -> float | None:
 
 
 def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    return add_up(values) / len(values)
 
 
 def _add(
@@ -179,7 +180,7 @@ def _add_per_working_time(
     ]
     if known:
         # the busy share is of a few readings: it can come out below what the ratio says
-        found[name] = min(1.0, sum(ratio for ratio, _ in known) / sum(worked for _, worked in known))
+        found[name] = min(1.0, add_up(ratio for ratio, _ in known) / add_up(worked for _, worked in known))
 
 
 def _possible(ratio: float | None) -> float | None:

@@ -15,6 +15,7 @@ from llm_serving_exporter.derive.traffic import Work, measure_work
 from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.hardware import Hardware
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.replica import Siblings
 from llm_serving_exporter.model.roofline import Range
 from llm_serving_exporter.model.snapshot import Absence
@@ -97,7 +98,7 @@ def average_ranks(windows: Sequence[EngineWindows], settings: Settings) -> Sibli
     if not page or len(running) < len(page) or len({one.last.model_name for one in page}) > 1:
         return None
     others = settings.siblings or Siblings()
-    return Siblings(len(page) + others.ranks, sum(running) + others.requests)
+    return Siblings(len(page) + others.ranks, add_up(running) + others.requests)
 
 
 def _busy_ranks(

@@ -11,6 +11,7 @@ from llm_serving_exporter.derive.reads import experts_elsewhere_bytes, kept_toke
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, gauge
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.hardware import Hardware, Parallel
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import EngineWindow
@@ -40,7 +41,7 @@ def split_memory(
         if known and capacity is not None:
             parts["kv"] = capacity * kept_token_bytes(model, parallel)
     if known and not isinstance(used_bytes, Absence):
-        other = used_bytes - sum(parts.values())
+        other = used_bytes - add_up(parts.values())
         if other >= 0:
             parts["other"] = other
     return parts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 
 _MILLION = 1_000_000
 _SECONDS_PER_HOUR = 3600
@@ -36,7 +37,7 @@ def usd_per_request(usd_per_million: float, input_tokens: float, output_tokens: 
 
 def usd_of_ownership(gpus: float, usd_per_gpu_hour: float, hours: float, *other_usd: float) -> float:
     """GPU hours and everything else."""
-    return gpus * usd_per_gpu_hour * hours + sum(other_usd)
+    return gpus * usd_per_gpu_hour * hours + add_up(other_usd)
 
 
 def months_to_break_even(once_usd: float, monthly_usd_before: float, monthly_usd_after: float) -> float | None:

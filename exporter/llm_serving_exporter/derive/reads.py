@@ -12,6 +12,7 @@ from llm_serving_exporter.derive.experts import Band, estimate_touched_experts
 from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import AttentionLayers, Span
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.weights import ModelFacts, Precision
 
 
@@ -57,9 +58,9 @@ class Roof:
     def __post_init__(self) -> None:
         groups, ranks = self.model.groups, (self.parallel.tensor - 1) * self.replicated_bytes
         known = {
-            "read_whole_bytes": sum(group.fixed_bytes + group.lm_head_bytes for group in groups) + ranks,
-            "unsampled_bytes": sum(group.fixed_bytes for group in groups) + ranks,
-            "routed_bytes": sum(group.expert_bytes for group in groups) / self.parallel.sharing_ranks,
+            "read_whole_bytes": add_up(group.fixed_bytes + group.lm_head_bytes for group in groups) + ranks,
+            "unsampled_bytes": add_up(group.fixed_bytes for group in groups) + ranks,
+            "routed_bytes": add_up(group.expert_bytes for group in groups) / self.parallel.sharing_ranks,
             "kv_terms": _read_terms(self.model, self.parallel),
             "token_kept_bytes": kept_token_bytes(self.model, self.parallel),
             "state_moved_bytes": 2 * self.model.state_bytes_per_sequence()
@@ -77,8 +78,8 @@ class Roof:
                 for group in self.model.geometry.attention
                 if group.span is not Span.CROSS
             ),
-            "index_flops": sum(group.index_flops() for group in self.model.geometry.attention),
-            "cross_flops": sum(
+            "index_flops": add_up(group.index_flops() for group in self.model.geometry.attention),
+            "cross_flops": add_up(
                 group.layers * group.decode_flops * (group.encoder_tokens or 0)
                 for group in self.model.geometry.attention
             ),
@@ -132,7 +133,7 @@ def weight_held_bytes(roof: Roof) -> float:
 
 def experts_elsewhere_bytes(model: ModelFacts, parallel: Parallel) -> float:
     """Routed experts that other engines keep; 0 where each engine has all of its own."""
-    routed = sum(group.expert_bytes for group in model.groups) * model.geometry.experts
+    routed = add_up(group.expert_bytes for group in model.groups) * model.geometry.experts
     return routed * (1 - 1 / parallel.sharing_ranks)
 
 
@@ -153,13 +154,13 @@ def kv_token_bytes(roof: Roof) -> float:
 def kept_token_bytes(model: ModelFacts, parallel: Parallel) -> float:
     """The same where no peak is known, and so no roof."""
     groups = model.geometry.attention
-    kept = sum(group_token_bytes(model, parallel, group) for group in groups if group.kept)
-    return kept + sum(_index_bytes(parallel, group) for group in groups)
+    kept = add_up(group_token_bytes(model, parallel, group) for group in groups if group.kept)
+    return kept + add_up(_index_bytes(parallel, group) for group in groups)
 
 
 def encoder_kept_bytes(model: ModelFacts, parallel: Parallel) -> float:
     """What cross attention keeps of a sequence's encoder, as far as its tokens are known."""
-    return sum(
+    return add_up(
         group.encoder_tokens
         * group.layers
         * group.kv_elements

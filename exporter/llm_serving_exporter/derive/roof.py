@@ -25,6 +25,7 @@ from llm_serving_exporter.derive.reads import (
     weight_read_bytes,
 )
 from llm_serving_exporter.model.frozen import dataclass, speed_up
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
 
@@ -256,7 +257,7 @@ def _ceiling(
 ) -> Ceiling:
     moved = weight_bytes + micro * kv_read_bytes(roof, context_tokens)
     flops = {precision: amount * tokens_per_step for precision, amount in token_flops(roof, context_tokens).items()}
-    total = micro * sum(flops.values())
+    total = micro * add_up(flops.values())
     bandwidth = _bandwidth(roof)
     moving = moved / bandwidth
     one = compute_seconds(roof, flops, gpus=roof.parallel.tensor)

@@ -10,6 +10,7 @@ from llm_serving_exporter.derive.inputs import AWAITED, EARLIER, SETTINGS, TARGE
 from llm_serving_exporter.derive.signals import Row, Series
 from llm_serving_exporter.model.derived import EngineDerived, ServerErrors, SloCount
 from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import EngineWindow, Window
@@ -34,7 +35,7 @@ def _sum(readings: Sequence[EngineSnapshot], field: str, key: str | None) -> flo
     for reading in readings:
         values = getattr(reading, field)
         if values:
-            total += sum(values.values()) if key is None else values.get(key, 0.0)
+            total += add_up(values.values()) if key is None else values.get(key, 0.0)
     return total
 
 
@@ -87,7 +88,7 @@ def error_slo(reading: EngineSnapshot, *, awaited: bool = False) -> SloCount | A
     finished = reading.requests_finished_total
     if finished is None:
         return SloCount(0.0, 0.0) if awaited else Absence.INPUT_MISSING
-    return SloCount(sum(finished.get(reason, 0.0) for reason in GOOD_REASONS), finished.get(BAD_REASON, 0.0))
+    return SloCount(add_up(finished.get(reason, 0.0) for reason in GOOD_REASONS), finished.get(BAD_REASON, 0.0))
 
 
 def _latency_count(name: str, field: str) -> Callable[[EngineWindow, Settings, frozenset[str]], SloCount | Absence]:

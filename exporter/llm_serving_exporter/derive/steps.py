@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.roofline import Steps
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.window import EngineWindow
@@ -105,7 +106,7 @@ def count_prompts(window: EngineWindow) -> float:
 def average_running(window: EngineWindow) -> float | None:
     """Running requests over the readings that have some; None where no reading has."""
     running = [value for value in window.values("requests_running") if value]
-    return sum(running) / len(running) if running else None
+    return add_up(running) / len(running) if running else None
 
 
 def busy_ratio(window: EngineWindow) -> float | None:

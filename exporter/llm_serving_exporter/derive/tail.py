@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from llm_serving_exporter.model.derived import Tail
 from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.roofline import Range
 
 # the longest 1 % of fewer requests is less than one of them
@@ -143,20 +144,20 @@ def bound_longest(histogram: Histogram, part: float, limit: float | None = None)
     outside = _least(rest) + (1 - of_cut) * cut.events * cut.low
     upper = min(_most(whole) + of_cut * cut.events * cut.high, total - outside)
 
-    even = sum(one.events * one.mean for one in buckets)
+    even = add_up(one.events * one.mean for one in buckets)
     within = min(cut.high - cut.mean, cut.mean - cut.low) * (1 - of_cut)
-    expected = sum(one.events * one.mean for one in whole) + of_cut * cut.events * (cut.mean + within)
+    expected = add_up(one.events * one.mean for one in whole) + of_cut * cut.events * (cut.mean + within)
     if even > 0:
         expected *= total / even
     return Range(lower / histogram.count, min(max(expected, lower), upper) / histogram.count, upper / histogram.count)
 
 
 def _least(buckets: Sequence[_Bucket]) -> float:
-    return sum(one.events * one.low for one in buckets)
+    return add_up(one.events * one.low for one in buckets)
 
 
 def _most(buckets: Sequence[_Bucket]) -> float:
-    return sum(one.events * one.high for one in buckets)
+    return add_up(one.events * one.high for one in buckets)
 
 
 def _buckets(histogram: Histogram, limit: float | None) -> list[_Bucket]:

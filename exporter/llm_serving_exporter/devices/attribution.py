@@ -19,6 +19,7 @@ from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, TargetGpus
 from llm_serving_exporter.model.later import Unchanged
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role, Target
@@ -141,7 +142,7 @@ def _average_shares(count: int, uuids: Sequence[str], shares: Mapping[str, float
     known = [share for share in own if share is not None]
     if len(known) < len(own) or not count:
         return None
-    return (sum(known) + max(0, count - len(own))) / max(count, len(own))
+    return (add_up(known) + max(0, count - len(own))) / max(count, len(own))
 
 
 def _count_gpus(target: Target, uuids: Sequence[str]) -> int | None:
@@ -172,7 +173,7 @@ class GpuCounter:
             return None
         engines = 0
         if now.snapshot is not None:
-            engines = sum([engine.is_engine for engine in now.snapshot.engines]) or 1
+            engines = add_up([engine.is_engine for engine in now.snapshot.engines]) or 1
         found = self._count(now.target, assignment, gpus, known, now.facts, engines)
         if before.target_gpus is None or found is None or now.restarts_total != before.restarts_total:
             return before.target_gpus or found

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
+from llm_serving_exporter.model.numbers import add_up
+
 _MOST = 3
 # sizes this far apart are of one class ("8B" and "9B"), others are not
 _SIZE_RATIO = 1.25
@@ -59,7 +61,7 @@ def nearest(said: str, catalogue: Sequence[_Named]) -> list[str]:
 
 def _share_of_letters(letters: Counter[str], length: int, name: str) -> float:
     """The ratio as difflib counts it if the common letters stood in the same order: never below it."""
-    return 2.0 * sum(min(count, name.count(letter)) for letter, count in letters.items()) / (length + len(name))
+    return 2.0 * add_up(min(count, name.count(letter)) for letter, count in letters.items()) / (length + len(name))
 
 
 def _family(name: str) -> str:

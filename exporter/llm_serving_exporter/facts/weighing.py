@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.quantisation import Assignment
 from llm_serving_exporter.model.geometry import Geometry, Module, Part
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.weights import Precision, WeightFormat, WeightGroup
 
 _KEPT_ONLY = frozenset({Part.EMBEDDING, Part.ENCODER_ONLY})
@@ -73,7 +74,7 @@ def weigh(geometry: Geometry, assignment: Assignment) -> tuple[WeightGroup, ...]
 
 def stored_bytes(groups: Iterable[WeightGroup], experts: int) -> float:
     """All weights as kept in GPU memory; `experts` of a layer (geometry.experts)."""
-    return sum(
+    return add_up(
         group.fixed_bytes + group.lm_head_bytes + group.embedding_bytes + experts * group.expert_bytes
         for group in groups
     )
@@ -81,7 +82,7 @@ def stored_bytes(groups: Iterable[WeightGroup], experts: int) -> float:
 
 def step_bytes(groups: Iterable[WeightGroup], experts_touched: float) -> float:
     """Weights that one decode step reads with so many routed experts of each layer touched; the experts of one token at batch 1."""
-    return sum(group.fixed_bytes + group.lm_head_bytes + experts_touched * group.expert_bytes for group in groups)
+    return add_up(group.fixed_bytes + group.lm_head_bytes + experts_touched * group.expert_bytes for group in groups)
 
 
 def estimate_sound(geometry: Geometry, assignment: Assignment) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from llm_serving_exporter.gpu.calls import INVALID_ARGUMENT, NOT_SUPPORTED, Device, classify_refusal
 from llm_serving_exporter.gpu.counters import Totals
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 
 MEMORY_TEMPERATURE = (82, 0)  # degrees Celsius, unsigned
 PCIE_BYTES = {"tx": (197, 0), "rx": (198, 0)}  # bytes since the driver loaded, protocol overhead included; may wrap
@@ -114,7 +115,7 @@ class FieldReader:
         for direction, keys in NVLINK_LINK_BYTES.items():
             answered = [key for key in keys if key in values]
             if answered:
-                totals[direction] = sum(
+                totals[direction] = add_up(
                     self._totals.update(f"nvlink.{direction}.{link}", int(values[(field, link)]))
                     for field, link in answered
                 )

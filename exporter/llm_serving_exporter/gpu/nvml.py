@@ -20,6 +20,7 @@ from llm_serving_exporter.gpu.session import Kept, Pass, Session
 from llm_serving_exporter.gpu.vendor import find_other_vendor_gpus
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.retry import Retry
 
 _LOG = logging.getLogger("llm_serving_exporter.gpu")
@@ -242,7 +243,7 @@ class NvmlSource:
 
 def _describe_pass(gpus: tuple[GpuReading, ...], refused: int) -> str:
     """A sentence about a pass that succeeded, "" where there is nothing to say."""
-    lost = sum(gpu.lost for gpu in gpus)
+    lost = add_up(gpu.lost for gpu in gpus)
     if not gpus and not refused:
         return "NVML works and shows no GPU: in a container check NVIDIA_VISIBLE_DEVICES"
     parts = [f"{lost} of {len(gpus)} GPUs and instances do not answer"] if lost else []

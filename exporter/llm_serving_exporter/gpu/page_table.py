@@ -12,6 +12,7 @@ from enum import StrEnum
 from math import inf, isfinite, isnan
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.samples import Samples, SeriesKey
 from llm_serving_exporter.model.snapshot import Absence
 
@@ -148,7 +149,7 @@ def _judge(values: Iterable[float | None], spec: PageField) -> float | Absence:
     known = [one for one in judged if not isinstance(one, Absence)]
     if not known or (spec.join is not Join.HIGHEST and len(known) < len(judged)):
         return next(one for one in judged if isinstance(one, Absence))
-    return sum(known) if spec.join is Join.SUM else max(known)
+    return add_up(known) if spec.join is Join.SUM else max(known)
 
 
 def _judge_one(value: float | None, spec: PageField) -> float | Absence:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.target import Target
 
 
@@ -16,4 +17,4 @@ def shared(owners: Sequence[Target]) -> bool:
     """Whether all targets of one GPU state a share of it, and the shares are at most 1 together."""
     stated = [owner.gpu_share for owner in owners]
     # thirds add up to a little more
-    return None not in stated and sum(share or 0.0 for share in stated) <= 1 + 1e-9
+    return None not in stated and add_up(share or 0.0 for share in stated) <= 1 + 1e-9

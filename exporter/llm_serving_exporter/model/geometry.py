@@ -10,6 +10,7 @@ from dataclasses import field
 from enum import StrEnum
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 
 
 class Part(StrEnum):
@@ -167,7 +168,7 @@ class Geometry:
 
     def _sum(self, parts: Iterable[Part] | None = None, *, active: bool = False) -> int:
         wanted = None if parts is None else frozenset(parts)
-        return sum(
+        return add_up(
             module.active if active else module.parameters
             for module in self.modules
             if wanted is None or module.part in wanted
@@ -197,12 +198,14 @@ class Geometry:
 
     def kv_elements_stored(self) -> float:
         """KV elements per token, every attention layer that keeps what it reads counted in full."""
-        return sum(group.layers * group.token_elements for group in self.attention if group.kept)
+        return add_up(group.layers * group.token_elements for group in self.attention if group.kept)
 
     def index_bytes_stored(self) -> float:
         """Bytes per token of the keys that indexers keep beside the KV cache."""
-        return sum(group.index_bytes() for group in self.attention)
+        return add_up(group.index_bytes() for group in self.attention)
 
     def kv_elements_read(self, context_tokens: float) -> float:
         """KV elements that one sequence's decode step reads at a context length, windows and what is picked respected."""
-        return sum(group.layers * group.token_elements * group.tokens_read(context_tokens) for group in self.attention)
+        return add_up(
+            group.layers * group.token_elements * group.tokens_read(context_tokens) for group in self.attention
+        )

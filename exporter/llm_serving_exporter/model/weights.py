@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import Geometry
+from llm_serving_exporter.model.numbers import add_up
 
 
 class Precision(StrEnum):
@@ -77,7 +78,7 @@ class ModelFacts:
     def weight_bytes(self) -> float:
         """Bytes of all weights as kept in GPU memory, by our arithmetic."""
         experts = self.geometry.experts
-        return sum(
+        return add_up(
             group.fixed_bytes + group.lm_head_bytes + group.embedding_bytes + experts * group.expert_bytes
             for group in self.groups
         )
@@ -89,7 +90,7 @@ class ModelFacts:
 
     def state_bytes_per_sequence(self) -> float:
         """Bytes of recurrent state of one sequence; convolution state is kept in 2 bytes an element."""
-        return sum(
+        return add_up(
             group.layers * (group.ssm_elements * self.state_bytes_per_element + group.conv_elements * 2)
             for group in self.geometry.recurrent
         )

@@ -9,6 +9,7 @@ from operator import attrgetter
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.histogram import Grown, Histogram
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 
 # two readings that are further apart have a gap between them, over which nobody knows what went on: three intervals, and what the jitter of
@@ -98,7 +99,7 @@ class EngineWindow:
         """Mean of a gauge over the readings that have it; None where none has."""
         if name not in self._means:
             values = self.values(name)
-            self._means[name] = sum(values) / len(values) if values else None
+            self._means[name] = add_up(values) / len(values) if values else None
         return self._means[name]
 
 

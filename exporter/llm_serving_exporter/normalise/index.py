@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from math import isfinite
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.samples import Layout, SeriesKey
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.normalise.mapping import Row, Runtime
@@ -157,7 +158,7 @@ def _first(key: SeriesKey, labels: Iterable[str]) -> str | None:
 def _spelt(names: Iterable[str]) -> dict[str, str]:
     """Each name -> the one with the most capitals of those that differ from it in case only."""
     chosen: dict[str, str] = {}
-    for name in sorted(names, key=lambda name: (sum(map(str.isupper, name)), name)):
+    for name in sorted(names, key=lambda name: (add_up(map(str.isupper, name)), name)):
         chosen[name.casefold()] = name
     return {name: chosen[name.casefold()] for name in names}
 

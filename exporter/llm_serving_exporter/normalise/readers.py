@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any
 
 from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import add_up
 
 Values = tuple[float, ...]
 Reader = Callable[[Values], Any]
@@ -25,8 +26,8 @@ def _adder(groups: Groups) -> Callable[[Values], float]:
     """The sum over groups of each group's largest."""
     if all(len(group) == 1 for group in groups):
         positions = tuple(group[0] for group in groups)
-        return lambda values: sum([values[position] for position in positions])
-    return lambda values: sum([_largest([values[position] for position in group]) for group in groups])
+        return lambda values: add_up([values[position] for position in positions])
+    return lambda values: add_up([_largest([values[position] for position in group]) for group in groups])
 
 
 def _largest(values: list[float]) -> float:
@@ -121,11 +122,13 @@ def histogram(
     one = len(total) == 1 and (sums is None or len(sums) == 1)
 
     def read(values: Values) -> Histogram:
-        cumulative = values[first:stop] if straight else tuple([sum([values[p] for p in group]) for group in buckets])
-        count = values[total[0]] if one else sum([values[p] for p in total])
+        cumulative = (
+            values[first:stop] if straight else tuple([add_up([values[p] for p in group]) for group in buckets])
+        )
+        count = values[total[0]] if one else add_up([values[p] for p in total])
         amount = None
         if sums is not None:
-            amount = (values[sums[0]] if one else sum([values[p] for p in sums])) * scale
+            amount = (values[sums[0]] if one else add_up([values[p] for p in sums])) * scale
         return Histogram(edges, cumulative, count, amount)
 
     return read

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
 from llm_serving_exporter.model.target import Role
@@ -119,7 +120,7 @@ def _refuse_duration(reading: TargetReading) -> str:
     ends = [one.requests_finished_total for one in engines if getattr(one, _DURATION) is not None]
     if reading.snapshot is not None and (not reading.snapshot.errors_counted or None in ends):
         return "error.type is not known: the page does not count requests that ended in an error"
-    errors = sum(count for one in ends if one is not None for why, count in one.items() if why not in _NO_ERRORS)
+    errors = add_up(count for one in ends if one is not None for why, count in one.items() if why not in _NO_ERRORS)
     if errors > 0:
         return "error.type is not known: some requests ended in an error since the engine's start, and its histogram does not say which"
     return ""

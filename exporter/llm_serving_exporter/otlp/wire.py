@@ -13,6 +13,7 @@ from functools import lru_cache
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.otlp.reading import Labels
 
 # attributes that are no text, as the semantic conventions have them
@@ -54,7 +55,7 @@ def write_histogram(
         _DATA_POINTS,
         write_attributes(_HISTOGRAM_ATTRIBUTES, labels)
         + _TIMES.pack(_START, start_nanos, _TIME, now_nanos)
-        + _COUNT.pack(_EVENTS, sum(counts))
+        + _COUNT.pack(_EVENTS, add_up(counts))
         + (b"" if total is None else _DOUBLE.pack(_SUM, total))
         + _delimit(_BUCKET_COUNTS, struct.pack(f"<{len(counts)}Q", *counts))
         + _delimit(_EXPLICIT_BOUNDS, struct.pack(f"<{len(bounds)}d", *bounds))

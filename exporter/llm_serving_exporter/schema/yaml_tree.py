@@ -72,6 +72,11 @@ def parse_yaml(text: str, place: Place) -> Node | None:
     return None
 
 
+def _too_deep(line: int) -> tuple[str, str]:
+    """What is wrong, and what to do. PyYAML 6.0.4 and newer look ahead, and refuse a thousand levels before we see the first."""
+    return f"line {line} is nested more than {DEEPEST_LEVEL} levels deep", "No setting is that deep."
+
+
 def _refuse_syntax(error: yaml.MarkedYAMLError, text: str, place: Place) -> None:
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line, mark.column) if mark else (0, 0)
@@ -80,6 +85,9 @@ def _refuse_syntax(error: yaml.MarkedYAMLError, text: str, place: Place) -> None
     rest = whole[column:]
     where = f"line {line + 1}, column {column + 1}"
     problem = error.problem or "syntax error"
+    if "nesting depth" in problem:
+        place.refuse(*_too_deep(line + 1))
+        return
     if rest.startswith("\t") or re.match(r"\s*\t", whole):
         place.refuse(f"a tab at {where}", "YAML indents with spaces only.")
         return
@@ -147,9 +155,7 @@ class _Builder:
 
     def _open(self, node: dict[str, Node] | list[Node], anchor: str | None, line: int) -> None:
         if len(self._stack) >= DEEPEST_LEVEL:
-            raise InvalidValueError(
-                f"line {line} is nested more than {DEEPEST_LEVEL} levels deep", "No setting is that deep."
-            )
+            raise InvalidValueError(*_too_deep(line))
         if self._stack and isinstance(self._stack[-1].node, dict) and self._stack[-1].key is None:
             raise InvalidValueError(f"line {line} has a list or mapping as a key", "Write a word before the colon.")
         self._stack.append(_Frame(node, anchor, self._here()))

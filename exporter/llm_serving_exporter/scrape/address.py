@@ -54,7 +54,9 @@ def parse_base_url(url: str) -> Address:
             raise _url_error("it has text after host and port; a path belongs in metrics_path")
         address = Address(parts.scheme, host, _PORTS[parts.scheme] if port is None else port)
         _ = address.host_header
-    except ValueError as error:  # a port that is no number, brackets that do not close, a name that IDNA forbids
+    except UnicodeError as error:
+        raise _url_error("its host is no name that can be asked for (IDNA forbids it)") from error
+    except ValueError as error:  # a port that is no number, brackets that do not close
         raise _url_error(quote_first_line(str(error)) or "it is not a URL") from error
     return address
 

@@ -50,7 +50,8 @@ def read_results(path: str) -> tuple[DrillResult, ...] | None:
     try:
         return _parse_results(json.loads(content.decode("utf-8")))
     except (ValueError, RecursionError) as error:
-        what = "is nested too deeply" if isinstance(error, RecursionError) else f"is not what a drill leaves: {error}"
+        deep = isinstance(error, RecursionError)
+        what = "is nested too deeply" if deep else f"is not what a drill leaves: {describe_cause(error)}"
         raise _unusable_error(path, what, _START_A_NEW_ONE) from None
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from math import isfinite
 from typing import Any
+
+from llm_serving_exporter.schema.json_tree import find_fault
 
 LARGEST_FILE_BYTES = 64 * 2**10
 
@@ -20,5 +23,7 @@ def parse_unix_seconds(document: dict[str, Any], key: str) -> float | None:
 
 
 def describe_cause(error: Exception) -> str:
-    """Why a file could not be read or written, without its path."""
+    """Why a file could not be read or written, without its path; of JSON what is wrong with it."""
+    if isinstance(error, json.JSONDecodeError):
+        error = find_fault(error)
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error)

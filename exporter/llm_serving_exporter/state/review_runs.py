@@ -93,7 +93,7 @@ def read_runs(folder: str) -> Runs | None:
             _parse_earlier(document.get("earlier_success_unix_seconds")),
         )
     except (ValueError, RecursionError) as error:
-        raise _NotRunsError(_unusable_message(path, f"is not what a review leaves: {error}")) from None
+        raise _NotRunsError(_unusable_message(path, f"is not what a review leaves: {describe_cause(error)}")) from None
 
 
 def begin_runs(folder: str, now: float, due: float | None = None) -> Runs:

@@ -40,6 +40,7 @@ from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.derived import Derivation
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.frozen import replace_fields
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.pod import PodState
 from llm_serving_exporter.model.reading import RECENT_FAILURES, TargetReading
@@ -243,7 +244,7 @@ class TargetPipeline:
         snapshot = self._drop_frozen_gauges(snapshot)
         snapshot, self._held = hold_counters(self._held, snapshot, self._window.later if self._window else None)
         self._lengths = follow_lengths(self._lengths, snapshot, new_life=again)
-        engines = sum([engine.is_engine for engine in snapshot.engines])
+        engines = add_up([engine.is_engine for engine in snapshot.engines])
         page_role = _find_page_role(snapshot) or runtime.role
         known = self._settings(self._side.facts, engines)
         settings = Settings(  # `replace` would look at every field

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from llm_serving_exporter.derive.parallel import shares_experts
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.replica import ReplicaPart, Siblings
 from llm_serving_exporter.model.target import Target
@@ -35,7 +36,7 @@ class ReplicaBook:
         if self._keys.get(name) != key:
             self.forget(name)
             self._keys[name] = key
-        running = sum(engine.requests_running or 0.0 for engine in reading.snapshot.engines if engine.is_engine)
+        running = add_up(engine.requests_running or 0.0 for engine in reading.snapshot.engines if engine.is_engine)
         self._read.setdefault(key, {})[name] = Siblings(part.shown, running)
         read = part.shown + self._add_siblings(name, key).ranks
         return replace(part, read=min(part.ranks, read))
@@ -61,7 +62,7 @@ class ReplicaBook:
 
     def _add_siblings(self, name: str, key: _Key) -> Siblings:
         others = [read for other, read in [*self._read.get(key, {}).items()] if other != name]
-        return Siblings(sum([one.ranks for one in others]), sum([one.requests for one in others]))
+        return Siblings(add_up([one.ranks for one in others]), add_up([one.requests for one in others]))
 
 
 def find_part(reading: TargetReading) -> ReplicaPart | None:
@@ -71,7 +72,7 @@ def find_part(reading: TargetReading) -> ReplicaPart | None:
     ranks = target.data_parallel_size or (None if facts.all_ranks_shown else facts.data_parallel_size)
     if not ranks or ranks == 1 or reading.snapshot is None:
         return None
-    shown = sum(engine.is_engine for engine in reading.snapshot.engines) or 1
+    shown = add_up(engine.is_engine for engine in reading.snapshot.engines) or 1
     if shown >= ranks or not shares_experts(target, facts) or not _has_experts(reading, target, facts):
         return None
     return ReplicaPart(name_replica(target), ranks, shown, shown)

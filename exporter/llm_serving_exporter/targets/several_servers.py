@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.derive.ring import START_TOLERANCE_SECONDS
 from llm_serving_exporter.model.attempt import FailureReason, Stage
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.snapshot import COUNTER_FIELDS, Snapshot
 from llm_serving_exporter.targets.page_source import FailedTickError
@@ -60,7 +61,7 @@ class SeveralServers:
         if snapshot.process_start_unix_seconds is not None:
             return
         counted = [getattr(engine, name) for engine in snapshot.engines for name in COUNTER_FIELDS]
-        now = sum([value for value in counted if isinstance(value, float)])
+        now = add_up([value for value in counted if isinstance(value, float)])
         if self._refused and now < self._last_sum:
             self._fell = (*self._fell, snapshot.monotonic_seconds)[-FALLS_OF_COUNTERS:]
         self._last_sum, self._refused = now, False

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from llm_serving_exporter.catalogue.bounds import MOST_EVENTS
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.samples import Samples
 from llm_serving_exporter.model.snapshot import Snapshot
 from llm_serving_exporter.model.target import Role
@@ -150,7 +151,7 @@ class TenantCounter:
                 if not value >= self._before_fall[source.key]:
                     return False
                 met, jump = met + 1, jump + value - (last or 0.0)
-        return 0 < met == len(self._depth) and jump >= sum(self._depth.values()) / 2
+        return 0 < met == len(self._depth) and jump >= add_up(self._depth.values()) / 2
 
     def _resume(self) -> None:
         """Goes on from the counts before the fall: the pages since were another worker's."""

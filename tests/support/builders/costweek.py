@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.history import write_history
@@ -161,12 +162,12 @@ class CostWeek:
         down = {"replica-1": plan.outage[1] - plan.outage[0]}
         busy = {name: self._worked(name) for name in gpus}
         found.gpu_hours = {
-            "busy": sum(busy[name] * gpus[name] for name in gpus) / HOUR,
-            "down": sum(seconds * gpus[name] for name, seconds in down.items()) / HOUR,
-            "idle": sum((there[name] - busy[name] - down.get(name, 0.0)) * gpus[name] for name in gpus) / HOUR,
+            "busy": add_up(busy[name] * gpus[name] for name in gpus) / HOUR,
+            "down": add_up(seconds * gpus[name] for name, seconds in down.items()) / HOUR,
+            "idle": add_up((there[name] - busy[name] - down.get(name, 0.0)) * gpus[name] for name in gpus) / HOUR,
         }
         each = plan.price_change * OLD_USD + (plan.seconds - plan.price_change) * NEW_USD
-        found.usd = sum(gpus[name] * each for name in self._regular) / HOUR
+        found.usd = add_up(gpus[name] * each for name in self._regular) / HOUR
         found.usd += gpus[GUEST] * there[GUEST] * GUEST_USD / HOUR
         counts = self.fleet.totals().counts
         found.prompt_tokens, found.decode_tokens = counts.prompt_tokens, counts.generated_tokens

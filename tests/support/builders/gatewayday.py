@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from llm_serving_exporter.model.numbers import add_up
+
 HOURS, TICKS_AN_HOUR = 24, 6
 RETRIED, BROKEN_OFF, FROM_CACHE, TOKENIZER = 0.05, 0.03, 0.10, 1.08
 ALIAS, SERVED, OUTSIDE = "gpt-4o", "llama", "claude"
@@ -63,7 +65,7 @@ class Day:
 
 
 def sum_phase(hour: Counter[tuple[str, str]], phase: str) -> float:
-    return sum(value for (_, of), value in hour.items() if of == phase)
+    return add_up(value for (_, of), value in hour.items() if of == phase)
 
 
 def simulate(seed: int = 23, *, knows_cached: bool = True) -> Day:

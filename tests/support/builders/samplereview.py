@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import pi, sin
 
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.report.evidence.kept_files import KeptHour, KeptWeek
 from llm_serving_exporter.report.evidence.past import Past, list_weeks_before
 from llm_serving_exporter.report.evidence.usage import (
@@ -149,8 +150,8 @@ def make_past() -> Past:
             )
             for index, hour in enumerate(week.hours)
         }
-        usd = sum(hour.usd or 0.0 for hour in hours.values())
-        tokens = sum(hour.tokens or 0.0 for hour in hours.values())
+        usd = add_up(hour.usd or 0.0 for hour in hours.values())
+        tokens = add_up(hour.tokens or 0.0 for hour in hours.values())
         kept[week.name] = KeptWeek(
             f"cost-{week.name}.csv", usd + 640.0, usd, tokens, usd / tokens * 1e6, 168.0, None,
             {"timezone": "UTC", "identity_labels": ""}, hours,

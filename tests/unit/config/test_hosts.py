@@ -77,6 +77,7 @@ def test_what_is_special_is_allowed_where_it_is_named() -> None:
         ("10.0.0.7/8", '"10.0.0.7/8" is neither an address nor a network. Write 10.0.0.0/8.'),
         ("10.0.0.0/33", "is neither an address nor a network. Write a name"),
         ("fd00::7/8", "is neither an address nor a network. Write fd00::/8."),
+        ("::ffff:10.0.0.7/104", "is neither an address nor a network. Write ::ffff:10.0.0.0/104."),
         ("http://gpu-1:8000", "is neither an address nor a network"),
         ("gpu-1:8000", "is not a host. Write the host alone, without scheme and port."),
         ("gpu-*.example.com", "is not a host"),

@@ -246,7 +246,6 @@ LOOKS: dict[str, Callable[[dict[str, Any]], Any]] = {
         of["Alone"](1) != of["Alone"](1),
         of["Alone"](1) == of["Open"](1),
     ],
-    "NaN is itself": lambda of: [of["Alone"](NAN) == of["Alone"](NAN), of["Point"](NAN) == of["Point"](NAN)],
     "another NaN": lambda of: of["Alone"](NAN) == of["Alone"](float("nan")),
     "nothing to compare": lambda of: [of["Empty"]() == of["Empty"](), hash(of["Empty"]()) == hash(of["Empty"]())],
     "by identity": lambda of: [of["Same"](1) == of["Same"](1), of["Same"].__hash__ is object.__hash__],
@@ -311,6 +310,11 @@ def set_and_delete(one: Any, name: str, value: object) -> list[str]:
         except (AttributeError, FrozenInstanceError) as error:
             said.append(f"{type(error).__name__}: {error}")
     return said
+
+
+def test_what_holds_a_nan_is_equal_to_itself_on_every_python() -> None:
+    """The library's classes compare field by field since 3.13, so that theirs is not."""
+    assert [OURS[name](NAN) == OURS[name](NAN) for name in ("Alone", "Point")] == [True, True]
 
 
 @check_rows("look", LOOKS)

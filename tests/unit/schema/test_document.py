@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.errors import ConfigError
+from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.schema.document import LARGEST_FILE_BYTES, read_document
 from llm_serving_exporter.schema.json_tree import parse_json
 from llm_serving_exporter.schema.problems import Place
@@ -21,6 +21,16 @@ from tests.support.rows import check_rows
 LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
+
+
+@check_rows("text", ["[1,]", '{"a":1,\n}', "[1 , \n ]"])
+def test_a_comma_before_the_closing_bracket_is_named_at_the_bracket(text: str) -> None:
+    """Python 3.13 points at the comma and calls it illegal, those before it expect a value or a name."""
+    problems: list[Problem] = []
+    assert parse_json(text, Place("f.json", "", problems)) is None
+    line, column = text.count("\n") + 1, len(text.splitlines()[-1])
+    (problem,) = problems
+    assert problem.what == f"this is not JSON at line {line}, column {column}: a comma before the closing bracket"
 
 
 @check_rows(

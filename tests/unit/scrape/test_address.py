@@ -51,6 +51,13 @@ def test_other_urls_are_a_config_error(url):
         parse_base_url(url)
 
 
+def test_a_name_that_cannot_be_asked_for_is_refused_in_words_of_ours():
+    """The library's differ from Python to Python."""
+    for host in ("ü" * 64 + ".example", "xn--é", "\u0627a"):
+        with pytest.raises(ConfigError, match="its host is no name that can be asked for"):
+            parse_base_url(f"http://{host}")
+
+
 def test_password_in_the_url_is_refused_and_not_repeated():
     with pytest.raises(ConfigError) as caught:
         parse_base_url("http://sre:hunter22@engine:8000")

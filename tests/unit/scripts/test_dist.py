@@ -17,6 +17,7 @@ from llm_serving_exporter import __version__
 from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.e2e
+pytest.importorskip("hatchling", reason="hatchling, which builds, is not installed: make has it from locks/build.txt")
 
 WHEEL = f"llm_serving_exporter-{__version__}-py3-none-any.whl"
 SDIST = f"llm_serving_exporter-{__version__}.tar.gz"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class PodRecord:
     def gpus(self) -> int | None:
         """Whole GPUs that all of its containers ask for; None: that cannot be said."""
         known = [container.gpus for container in self.containers]
-        return None if None in known else sum(count for count in known if count is not None)
+        return None if None in known else add_up(count for count in known if count is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kubelet import Worker
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.pod import WaitingPod
 from llm_serving_exporter.model.pools import NodePlace
 from llm_serving_exporter.model.target import Role, Target
@@ -225,7 +226,7 @@ def _count_gpus(
     if not group.is_known:
         return None
     counts = [pod.gpus for pod in group.replica]
-    return None if None in counts else sum(count for count in counts if count is not None) or None
+    return None if None in counts else add_up(count for count in counts if count is not None) or None
 
 
 def list_workers(

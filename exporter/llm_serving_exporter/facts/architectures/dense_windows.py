@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.parts import attention_layers
 from llm_serving_exporter.model.geometry import AttentionLayers, Span
+from llm_serving_exporter.model.numbers import add_up
 
 Rule = Callable[[Fields, int], Sequence[bool]]
 
@@ -88,7 +89,7 @@ def attention_groups(
 ) -> tuple[AttentionLayers, ...]:
     """The attention layers of a decoder: those that look at all of the context, and those that slide."""
     listed = fields.listed("layer_types")
-    sliding = sum(rule(fields, layers) if listed is None else _listed(fields, listed, layers))
+    sliding = add_up(rule(fields, layers) if listed is None else _listed(fields, listed, layers))
     groups = []
     if layers > sliding:
         groups.append(attention_layers(layers - sliding, heads, kv_heads, head_size))

@@ -15,6 +15,7 @@ from llm_serving_exporter.facts.architectures.mla import mla_attention
 from llm_serving_exporter.facts.architectures.moe_decoder import Frame, prepared, router
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Module, Part
+from llm_serving_exporter.model.numbers import add_up
 
 # the config class's defaults
 _LONGCAT: Mapping[str, Any] = {
@@ -70,7 +71,7 @@ def _runs(fields: Fields, shape: Frame) -> tuple[Module, ...]:
     tables = fields.whole("emb_split_num") * (fields.whole("emb_neighbor_num") - 1)
     rows = fields.whole("ngram_vocab_size_ratio") * shape.vocabulary
     width = shape.hidden // tables
-    total = sum(rows + 2 * index + 1 for index in range(tables))
+    total = add_up(rows + 2 * index + 1 for index in range(tables))
     root = f"{shape.root}ngram_embeddings."
     return (
         Module(f"{root}embedders", Part.EMBEDDING, total * width, rows=total, columns=width, linear=False),

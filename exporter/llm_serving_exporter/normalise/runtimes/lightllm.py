@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.normalise.json_values import listed, mapping, number
@@ -49,7 +50,7 @@ def read_token_load(answer: object) -> Readings:
     load = mapping(answer).get("current_load")
     ranks = listed(load, MAX_RANKS) or [load]
     loads = [found for one in ranks if (found := number(one)) is not None and 0 <= found <= 1]
-    return (reading(_LOADED, sum(loads) / len(loads)),) if loads else ()
+    return (reading(_LOADED, add_up(loads) / len(loads)),) if loads else ()
 
 
 def _histogram(field: str, sample: str, caveat: str, quality: Quality = Quality.LAGGING) -> Row:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.normalise.json_values import listed, mapping, number, text, whole
 from llm_serving_exporter.normalise.mapping import Endpoint, Poll, Readings
@@ -131,7 +132,7 @@ def _decoded(slot: Mapping[str, object]) -> float | None:
 
 def _sum(values: Iterable[float | None]) -> float | None:
     found = list(values)
-    return None if None in found else float(sum(value for value in found if value is not None))
+    return None if None in found else float(add_up(value for value in found if value is not None))
 
 
 ENDPOINTS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.report.bills.charge import Fault
 from llm_serving_exporter.report.bills.join import Unit, join_units
 from llm_serving_exporter.report.bills.ledger import Commitment, Ledger, Sum
@@ -102,8 +103,8 @@ def compare(
     reasons = Reasons(unused_commitments=unused - metered_unused_usd)
     for row in rows:
         reasons.add(row.reasons)
-    metered_usd = sum(row.metered_usd for row in rows) + metered_unused_usd
-    billed_usd = sum(row.billed_usd for row in rows) + unused
+    metered_usd = add_up(row.metered_usd for row in rows) + metered_unused_usd
+    billed_usd = add_up(row.billed_usd for row in rows) + unused
     total = Pair(_in_cents(metered_usd) / 100, _in_cents(billed_usd) / 100)
     machines = sorted(
         (
@@ -115,7 +116,7 @@ def compare(
     )
     return Comparison(
         total,
-        _in_cents(sum(row.invoiced_usd for row in rows)) / 100,
+        _in_cents(add_up(row.invoiced_usd for row in rows)) / 100,
         _round_reasons(reasons, total),
         _sum_by_model(rows, period, total, Pair(metered_unused_usd, unused)),
         tuple(machines),
@@ -144,9 +145,9 @@ def _count_gpus(units: Iterable[Unit], period: Period, stated: Mapping[str, int]
         if not kind or not unit.machines or not all(machine.counts_hours for machine in unit.machines):
             continue
         time = period.fold(
-            [sum(values) for values in zip(*(one.gpu_hours for one in unit.metered.values()), strict=True)]
+            [add_up(values) for values in zip(*(one.gpu_hours for one in unit.metered.values()), strict=True)]
         )
-        hours = period.fold([sum(values) for values in zip(*(one.hours for one in unit.machines), strict=True)])
+        hours = period.fold([add_up(values) for values in zip(*(one.hours for one in unit.machines), strict=True)])
         found[kind.lower()] = max(found.get(kind.lower(), 0.0), measure_used_gpus(time, hours) or 0.0)
     found.update({kind.lower(): float(count) for kind, count in stated.items()})
     return {kind: count for kind, count in found.items() if count}
@@ -159,7 +160,7 @@ def _sum_unused(commitments: Mapping[str, Commitment], period: Period, scope: Sc
     """
     ours, unknown, other = 0.0, Sum(), Sum()
     for one in commitments.values():
-        usd = sum(period.fold(one.unused))
+        usd = add_up(period.fold(one.unused))
         if one.instance_type:
             share = float(scope.cover_type(one.instance_type))
         elif one.covered_usd > 0:
@@ -195,9 +196,9 @@ def _sum_by_model(rows: Iterable[Compared], period: Period, total: Pair, unused:
     metered: dict[str, float] = {}
     billed: dict[str, float] = {}
     for row in rows:
-        time = {model: sum(period.fold(one.gpu_hours)) for model, one in row.unit.metered.items()}
-        usd = {model: sum(period.fold(one.usd)) for model, one in row.unit.metered.items()}
-        all_time = sum(time.values())
+        time = {model: add_up(period.fold(one.gpu_hours)) for model, one in row.unit.metered.items()}
+        usd = {model: add_up(period.fold(one.usd)) for model, one in row.unit.metered.items()}
+        all_time = add_up(time.values())
         if not all_time:
             billed[NOT_METERED] = billed.get(NOT_METERED, 0.0) + row.billed_usd
         for model, hours in time.items():

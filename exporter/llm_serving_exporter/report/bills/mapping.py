@@ -76,7 +76,8 @@ def _read_csv(path: str, at: Place) -> Iterator[tuple[str, Found]]:
                 return
             yield cells[position], one
     except csv.Error as error:
-        at.refuse(f"line {rows.line_num} is not CSV: {error}", _EXAMPLE)
+        # behind the dash is advice for programmers, which differs from Python to Python
+        at.refuse(f"line {rows.line_num} is not CSV: {str(error).partition(' - ')[0]}", _EXAMPLE)
 
 
 def _read_yaml(node: Node | None, at: Place) -> Iterator[tuple[str, Found]]:

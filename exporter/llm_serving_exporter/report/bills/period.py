@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import ceil, floor
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.report.bills.ledger import Ledger
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
 
@@ -43,7 +44,7 @@ class Period:
         """Values by slot of the week -> by what is compared."""
         if not slots:
             return [0.0] * len(range(self.first, self.last, self.step))
-        return [sum(slots[at : at + self.step]) for at in range(self.first, self.last, self.step)]
+        return [add_up(slots[at : at + self.step]) for at in range(self.first, self.last, self.step)]
 
 
 def find_period(ledger: Ledger, week: Week) -> Period | None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.report.bills.join import Unit
 
 Fold = Callable[[Sequence[float]], list[float]]
@@ -49,7 +50,7 @@ class Reasons:
     @property
     def total(self) -> float:
         """Their sum."""
-        return sum(self.parts().values())
+        return add_up(self.parts().values())
 
     def add(self, other: Reasons) -> None:
         """Adds another's."""
@@ -87,7 +88,7 @@ def compare_unit(unit: Unit, fold: Fold, gpus: Callable[[str], float | None]) ->
     hours = _sum(fold, [machine.hours for machine in unit.machines])
     time = _sum(fold, [one.gpu_hours for one in unit.metered.values()])
     usd = _sum(fold, [one.usd for one in unit.metered.values()])
-    billed_usd, metered_usd = sum(bill), sum(usd)
+    billed_usd, metered_usd = add_up(bill), add_up(usd)
     reasons, of_instance = Reasons(), None
     if not any(map(abs, bill)) and not any(hours):
         reasons.not_billed = billed_usd - metered_usd
@@ -100,7 +101,14 @@ def compare_unit(unit: Unit, fold: Fold, gpus: Callable[[str], float | None]) ->
             used = min(used, of_instance) if of_instance is not None else used
         _split(reasons, list(zip(bill, hours, time, usd, strict=True)), used, of_instance)
     return Compared(
-        unit, sum(time), metered_usd, sum(hours) if counts else None, billed_usd, sum(invoiced), of_instance, reasons
+        unit,
+        add_up(time),
+        metered_usd,
+        add_up(hours) if counts else None,
+        billed_usd,
+        add_up(invoiced),
+        of_instance,
+        reasons,
     )
 
 
@@ -140,4 +148,4 @@ def _count_gpus(unit: Unit, gpus: Callable[[str], float | None]) -> float | None
 def _sum(fold: Fold, columns: Sequence[Sequence[float]]) -> list[float]:
     if not columns:
         return fold([])
-    return fold(columns[0]) if len(columns) == 1 else fold([sum(values) for values in zip(*columns, strict=True)])
+    return fold(columns[0]) if len(columns) == 1 else fold([add_up(values) for values in zip(*columns, strict=True)])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import usd
@@ -98,7 +99,7 @@ def _describe(bill: Bill, comparison: Comparison, notes: tuple[str, ...], *, pre
 
 
 def _sum_paid(pieces: Iterable[MeteredHour]) -> float:
-    return sum(piece.paid_usd for piece in pieces)
+    return add_up(piece.paid_usd for piece in pieces)
 
 
 def _list_metered(review: Review, evidence: Evidence, settings: Settings) -> tuple[MeteredHour, ...]:
@@ -132,7 +133,7 @@ def _sum_unused(review: Review, period: Period) -> float:
     with committed GPUs it is the week's, by length."""
     idle = {} if review.pools is None else review.pools.idle_usd
     # an hour at the period's edge counts whole: a pool's is cut to the week already
-    pools = sum(usd for at, usd in idle.items() if at < period.end and period.begin < at + HOUR_SECONDS)
+    pools = add_up(usd for at, usd in idle.items() if at < period.end and period.begin < at + HOUR_SECONDS)
     return pools + sum_unused_usd(review.commitments) * period.hours / review.week.length_hours
 
 
@@ -226,7 +227,7 @@ def _write_span(begin: float, end: float) -> str:
 
 def _measure_double(ledger: Ledger, period: Period) -> float:
     """Hours of single machines beyond what an hour has."""
-    return sum(
+    return add_up(
         max(0.0, hours - _DOUBLE * period.step)
         for key, machine in ledger.machines.items()
         if machine.counts_hours and key.startswith(("i-", "gce/"))

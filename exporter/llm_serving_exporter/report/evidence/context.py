@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from llm_serving_exporter.catalogue.spec import NODE_LABELS
 from llm_serving_exporter.clients.json_api import ApiError
 from llm_serving_exporter.clients.prometheus import Labels, Series
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.pools import NodePlace
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, Reader
@@ -213,4 +214,4 @@ def _budget(found: Iterable[Gauge]) -> float | None:
         values = [value for value in gauge.hours if value is not None]
         if values:
             last.append(values[-1])
-    return sum(last) if last else None
+    return add_up(last) if last else None

@@ -8,6 +8,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.report.evidence import context, names
 from llm_serving_exporter.report.evidence.across import Across, is_booked, measure_across
@@ -205,7 +206,7 @@ def _note_absences(absences: Sequence[Absence]) -> list[str]:
     said = []
     back = [one for one in absences if one.end is not None]
     if back:
-        hours = sum((one.end or one.begin) - one.begin for one in back) / HOUR_SECONDS
+        hours = add_up((one.end or one.begin) - one.begin for one in back) / HOUR_SECONDS
         said.append(
             f"{len(back)} times a target disappeared and came back ({_name_targets(back)}; {hours:.0f} hours in all): its exporter "
             "no longer had it, or Prometheus no longer had its exporter but scraped others, as when replicas are scaled down. That time "

@@ -9,6 +9,7 @@ from itertools import pairwise
 from llm_serving_exporter.clients.prometheus import Labels, Sample
 from llm_serving_exporter.clients.stored_labels import read_label
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, add_hours, owner_of
 from llm_serving_exporter.report.evidence.names import Quantity
@@ -82,7 +83,7 @@ class Growth:
     @property
     def gpu_seconds(self) -> float:
         """Of all states."""
-        return sum(self.lines.get(names.GPU_SECONDS.name, {}).values())
+        return add_up(self.lines.get(names.GPU_SECONDS.name, {}).values())
 
 
 def measure_growth(
@@ -115,7 +116,7 @@ def measure_growth(
             kinds[own.get("gpu_name", "")] = max(value, kinds.get(own.get("gpu_name", ""), 0.0))
         elif own.get("__name__") == names.exported(names.PRICE):
             prices.append(value)
-    return Growth(lines, sum(kinds.values()) if kinds else None, sum(prices) / len(prices) if prices else None)
+    return Growth(lines, add_up(kinds.values()) if kinds else None, add_up(prices) / len(prices) if prices else None)
 
 
 def describe_gap(gap: Gap, silence: Silence, grown: Growth | None, week: Week) -> Gap:
@@ -129,7 +130,7 @@ def describe_gap(gap: Gap, silence: Silence, grown: Growth | None, week: Week) -
     gap = replace(gap, seen_gpu_seconds=share * grown.gpu_seconds)
     if not crosses_hour(silence, week):
         return gap
-    return replace(gap, recovered={name: share * sum(lines.values()) for name, lines in grown.lines.items()})
+    return replace(gap, recovered={name: share * add_up(lines.values()) for name, lines in grown.lines.items()})
 
 
 def add_recovered(

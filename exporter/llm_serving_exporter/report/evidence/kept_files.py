@@ -14,6 +14,7 @@ from pathlib import Path
 
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 
 # the largest that was seen had 3 MB: 400 models and as many teams
 MOST_BYTES = 32 * 2**20
@@ -120,9 +121,9 @@ def _read_hours(path: Path, name: str) -> dict[int, KeptHour]:
         begin = _read_number(path, row["hour_begin_unix_seconds"])
         if begin is None or len(found) >= _MOST_HOURS:
             raise KeptFileError(f"{path.name} is not a table of a week's hours. It is left out.")
-        tokens = None if None in counted else sum(value for value in counted if value is not None)
+        tokens = None if None in counted else add_up(value for value in counted if value is not None)
         pools = _read_number(path, row.get("pools_usd") or "")
-        found[round(begin)] = KeptHour(sum(known) if known else None, tokens, pools)
+        found[round(begin)] = KeptHour(add_up(known) if known else None, tokens, pools)
     return found
 
 
@@ -161,7 +162,9 @@ def _list_rows(path: Path, text: str, needed: frozenset[str]) -> Iterator[dict[s
                 )
             yield dict(zip(columns, row, strict=True))
     except csv.Error as error:
-        raise KeptFileError(f"{path.name} is not a table: {error}. It is left out.") from None
+        # behind the dash is advice for programmers, which differs from Python to Python
+        what = str(error).partition(" - ")[0]
+        raise KeptFileError(f"{path.name} is not a table: {what}. It is left out.") from None
 
 
 def _read_number(path: Path, text: str) -> float | None:

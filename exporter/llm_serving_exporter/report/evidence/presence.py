@@ -14,6 +14,7 @@ from itertools import groupby
 
 from llm_serving_exporter.clients.prometheus import Labels
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, Reader
 from llm_serving_exporter.report.evidence.gaps import LOOKBACK_SECONDS, Silence, Who
 
@@ -169,7 +170,7 @@ def _join_alike(runs: Iterable[tuple[Reason, int]]) -> list[tuple[Reason, int]]:
     found = []
     for _, same in groupby(runs, key=lambda run: run[0].absent):
         alike = list(same)
-        found.append((max(alike, key=lambda run: run[1])[0], sum(length for _, length in alike)))
+        found.append((max(alike, key=lambda run: run[1])[0], add_up(length for _, length in alike)))
     return found
 
 

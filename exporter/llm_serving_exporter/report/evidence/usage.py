@@ -10,6 +10,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.pools import NodePlace, PoolBook
 from llm_serving_exporter.report.evidence.week import Week
 
@@ -57,7 +58,7 @@ class Line:
     total: float = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "total", sum(value for value in self.hours if value is not None))
+        object.__setattr__(self, "total", add_up(value for value in self.hours if value is not None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +285,7 @@ def drop_unknown(values: Iterable[float | None]) -> Iterator[float]:
 def sum_lines(lines: Iterable[Line]) -> float | None:
     """The sum of lines; None without a line."""
     found = [line.total for line in lines]
-    return sum(found) if found else None
+    return add_up(found) if found else None
 
 
 def sum_by_hour(lines: Iterable[Line], hours: int) -> Hours:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.report.evidence.usage import Evidence, Owner, Usage
 from llm_serving_exporter.report.figures.gpu_prices import (
     Bill,
@@ -100,7 +101,7 @@ def explain_change(evidence: Evidence, before: Usage, after: Usage, identity: Se
         add_cents(by_model.values()),
         by_model,
         list_movements(Compared(evidence, units, matched, kinds, last)),
-        *(sum(week.left_out_usd.values()) for week in reversed(matched)),
+        *(add_up(week.left_out_usd.values()) for week in reversed(matched)),
     )
 
 
@@ -113,7 +114,7 @@ def _in_cents(usd: float) -> int:
 
 
 def _sum_cost(usage: Usage) -> float:
-    return sum(line.total for line in usage.cost)
+    return add_up(line.total for line in usage.cost)
 
 
 def _add_bills(bills: Mapping[Service, Bill]) -> Bill:
@@ -132,7 +133,7 @@ def _metered(bill: Bill) -> Bill:
 
 
 def _unmetered(bill: Bill) -> float:
-    return sum(usd for key, usd in bill.usd.items() if not bill.hours.get(key))
+    return add_up(usd for key, usd in bill.usd.items() if not bill.hours.get(key))
 
 
 def _build_cells(usage: Usage) -> tuple[dict[Key, _Hours], dict[Service, float]]:
@@ -153,8 +154,8 @@ def _build_cells(usage: Usage) -> tuple[dict[Key, _Hours], dict[Service, float]]
     nobody: dict[Service, float] = {}
     for owner, gpu_hours in hours.items():
         phases = usd.get(owner, {})
-        everything = sum(phases.values())
-        productive = sum(phases.get(phase, 0.0) for phase in TOKEN_PHASES)
+        everything = add_up(phases.values())
+        productive = add_up(phases.get(phase, 0.0) for phase in TOKEN_PHASES)
         if productive <= 0:
             nobody[_service(owner)] = nobody.get(_service(owner), 0.0) + gpu_hours
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.report.evidence.usage import Fleet
 from llm_serving_exporter.report.evidence.week import Week
 
@@ -32,7 +33,7 @@ def sum_checks(fleet: Fleet, week: Week) -> tuple[CheckRow, ...]:
         labels = tuple(sorted((name, text) for name, text in gauge.labels.items() if name not in ("check", "verdict")))
         into = sums.setdefault((labels, gauge.labels.get("check", "")), {})
         said = gauge.labels["verdict"]
-        into[said] = into.get(said, 0.0) + sum(hours for hours in gauge.hours if hours is not None)
+        into[said] = into.get(said, 0.0) + add_up(hours for hours in gauge.hours if hours is not None)
     rows = []
     for (labels, check), hours in sums.items():
         page, ticket, fine = (hours.get(said, 0.0) for said in ("page", "ticket", "fine"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.render.numbers import amount, hours, percent, usd
 from llm_serving_exporter.report.evidence.usage import Gap
 from llm_serving_exporter.report.figures.causes import write_causes
@@ -252,7 +253,7 @@ def _pages(facts: Facts) -> str | None:
 
 
 def _gaps(facts: Facts) -> str | None:
-    lost = sum(gap.estimated_usd or 0.0 for gap in facts.gaps)
+    lost = add_up(gap.estimated_usd or 0.0 for gap in facts.gaps)
     if lost < 0.01 * (facts.now.usd or 0.0) or not lost:
         return None
     least = any(gap.estimated_usd is None for gap in facts.gaps)

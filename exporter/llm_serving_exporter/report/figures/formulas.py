@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.report.settings.settings import ApiPrice
 
 MILLION = 1e6
@@ -30,7 +31,7 @@ def change(after: float | None, before: float | None) -> float | None:
 def plus(*values: float | None) -> float | None:
     """The sum of the known values; None where none is known."""
     there = [value for value in values if value is not None]
-    return sum(there) if there else None
+    return add_up(there) if there else None
 
 
 def allocated(phase_usd: float, prefill_usd: float, decode_usd: float, all_usd: float) -> float | None:

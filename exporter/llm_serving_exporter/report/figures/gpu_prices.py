@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import TypeVar
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.report.evidence.usage import Book, Gauge, Owner, Usage
 from llm_serving_exporter.report.figures.rates import Where, fleet_of_gauge, fleet_of_owner
 from llm_serving_exporter.report.figures.split import Split
@@ -28,12 +29,12 @@ class Bill:
     @property
     def all_hours(self) -> float:
         """Of all kinds and rates."""
-        return sum(self.hours.values())
+        return add_up(self.hours.values())
 
     @property
     def all_usd(self) -> float:
         """Of all kinds and rates."""
-        return sum(self.usd.values())
+        return add_up(self.usd.values())
 
     def price(self, key: Priced) -> float | None:
         """Mean USD per GPU-hour; None without GPU-hours."""
@@ -142,7 +143,7 @@ def read_said_prices(gauges: Iterable[Gauge]) -> dict[Priced, float]:
     for gauge in gauges:
         known = [value for value in gauge.hours if value is not None]
         found.setdefault((gauge.labels.get("gpu_name", ""), gauge.labels.get("rate", "")), []).extend(known)
-    return {key: sum(values) / len(values) for key, values in found.items() if values}
+    return {key: add_up(values) / len(values) for key, values in found.items() if values}
 
 
 def split_prices(before: Bill, after: Bill, last: LastPrices) -> Split:
@@ -163,12 +164,12 @@ def split_prices(before: Bill, after: Bill, last: LastPrices) -> Split:
         cost = value * price if price is not None else after.usd.get(key, 0.0)
         at_last_prices[key[0]] = at_last_prices.get(key[0], 0.0) + cost
         hours[key[0]] = hours.get(key[0], 0.0) + value
-    list_price = after.all_usd - sum(at_last_prices.values())
+    list_price = after.all_usd - add_up(at_last_prices.values())
     at_last_rates = 0.0
     for kind, value in hours.items():
         price = _price_at_last_rates(kind, before, last)
         at_last_rates += at_last_prices[kind] if price is None else value * price
-    rate = sum(at_last_prices.values()) - at_last_rates
+    rate = add_up(at_last_prices.values()) - at_last_rates
     return Split(list_price=list_price, rate=rate, hardware=at_last_rates - after.all_hours * mean)
 
 
@@ -182,4 +183,4 @@ def _price_at_last_rates(kind: str, before: Bill, last: LastPrices) -> float | N
     known = {rate: price for rate, price in prices.items() if price is not None}
     if not known or len(known) < len(prices):
         return None
-    return sum(weights[rate] * price for rate, price in known.items()) / sum(weights[rate] for rate in known)
+    return add_up(weights[rate] * price for rate, price in known.items()) / add_up(weights[rate] for rate in known)

@@ -10,6 +10,7 @@ from dataclasses import field, replace
 from typing import NamedTuple
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.report.evidence.usage import Book, Evidence, Gap, Line, Owner, Usage
 from llm_serving_exporter.report.evidence.week import Week
 from llm_serving_exporter.report.figures.rates import fleet_of_gauge
@@ -164,7 +165,9 @@ def _divide(usage: Usage, known: Callable[[Owner], list[bool]], compared: Callab
                 for value, sees, of in zip(line.hours, seen, part, strict=True)
             )
             lines.append(Line(line.owner, line.of, hours))
-            hidden = sum(value for value, sees in zip(line.hours, seen, strict=True) if value is not None and not sees)
+            hidden = add_up(
+                value for value, sees in zip(line.hours, seen, strict=True) if value is not None and not sees
+            )
             if name == "cost":
                 left_out[line.owner] = left_out.get(line.owner, 0.0) + hidden
                 alone[line.owner] = alone.get(line.owner, 0.0) + line.total - hidden - lines[-1].total

@@ -11,6 +11,7 @@ from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week, find_midnight
 from llm_serving_exporter.report.figures.past_weeks import Known, Source, zone_of
 
@@ -88,7 +89,7 @@ def sum_month(week: Week, known: Sequence[Known], budget_usd: float | None) -> M
     rate_usd, rate_hours = _find_rate(week, known, paid)
     if not there or not rate_hours:
         return None
-    total = sum(there.values())
+    total = add_up(there.values())
     unknown = float(len(passed) - len(there))
     missing = unknown * total / len(there) + _sum_gaps(known, begin, week.end)
     hours_left = (end - week.end) / HOUR_SECONDS
@@ -115,7 +116,7 @@ def _find_rate(week: Week, known: Sequence[Known], paid: dict[int, float]) -> tu
         if one.week.name == week.name and not week.is_span:
             return one.paid_usd, one.hours_seen
     recent = [usd for at, usd in paid.items() if week.end - _RATE_SECONDS <= at < week.end]
-    return sum(recent), float(len(recent))
+    return add_up(recent), float(len(recent))
 
 
 def _find_reached(

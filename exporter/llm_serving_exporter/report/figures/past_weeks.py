@@ -8,6 +8,7 @@ from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.report.evidence.kept_files import KeptWeek
 from llm_serving_exporter.report.evidence.past import Past, RecordedWeek, list_weeks_before
@@ -79,7 +80,7 @@ class Known:
             for at in (round(hour.begin) for hour in self.week.hours)
             if self.complete or at in self.usd_by_hour
         }
-        beside = self.paid_usd - sum(hours.values())
+        beside = self.paid_usd - add_up(hours.values())
         return {hour: usd + beside / len(hours) for hour, usd in hours.items()}
 
 
@@ -95,7 +96,7 @@ def describe_read_week(
         sums.tokens,
         sums.blended_usd_per_million,
         hours_seen,
-        sum(gap.estimated_usd or 0.0 for gap in gaps),
+        add_up(gap.estimated_usd or 0.0 for gap in gaps),
         _index_hours(week, sum_by_hour(usage.cost, len(week.hours))),
         _index_hours(week, sum_tokens_by_hour(usage, len(week.hours))),
         _index_hours(week, pools_by_hour) if pools_by_hour else {},
@@ -108,13 +109,13 @@ def _find_doubtful_days(week: Week, usage: Usage, gaps: Sequence[Gap]) -> Iterat
     targets = len({line.owner.who for line in usage.gpu_seconds} | {(gap.extra, gap.target) for gap in gaps})
     for day in range(len(week.days)):
         hours = [hour for hour in week.hours if hour.day == day]
-        missing = sum(
+        missing = add_up(
             max(0.0, min(gap.end, hour.end) - max(gap.begin, hour.begin))
             for gap in gaps
             if gap.begin < hours[-1].end and hours[0].begin < gap.end
             for hour in hours
         )
-        if missing > _LITTLE_SHARE * targets * sum(hour.seconds for hour in hours):
+        if missing > _LITTLE_SHARE * targets * add_up(hour.seconds for hour in hours):
             yield day
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.report.evidence.usage import Line
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
@@ -52,7 +53,7 @@ class PoolCash:
 
     def limit(self, cost: dict[Slot, float]) -> float:
         """The part of such cost that is saved where it falls away alone."""
-        return sum(min(usd, self._open.get(slot, 0.0)) for slot, usd in cost.items())
+        return add_up(min(usd, self._open.get(slot, 0.0)) for slot, usd in cost.items())
 
 
 def _find_kind(piece: MeteredHour) -> Kind:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.pools import Pool, PoolKind, PoolUse
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS
 from llm_serving_exporter.report.figures.metered_hours import MeteredHour
@@ -124,7 +125,7 @@ def _find_rate(pool: Pool, piece: MeteredHour) -> float | None:
 
 def _cover(uses: Sequence[OpenUse], share: float, most: float, price: float) -> tuple[float, float]:
     """Covers at most `most` GPU-hours of a share of what is left, evenly. The GPU-hours, and what they would have cost."""
-    open_ = sum(use.left for use in uses) * share
+    open_ = add_up(use.left for use in uses) * share
     covered = min(open_, most)
     if covered <= 0:
         return 0.0, 0.0

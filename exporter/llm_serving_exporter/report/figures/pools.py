@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.pools import Pool, PoolBook, PoolKind
 from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.render.numbers import hours as write_hours
@@ -102,27 +103,27 @@ class Pools:
     @property
     def committed_usd(self) -> float:
         """Paid, used or not."""
-        return sum(row.committed_usd for row in self.rows)
+        return add_up(row.committed_usd for row in self.rows)
 
     @property
     def uncommitted_usd(self) -> float:
         """What the covered use would have cost without pools: part of the metered GPU time."""
-        return sum(row.uncommitted_usd for row in self.rows)
+        return add_up(row.uncommitted_usd for row in self.rows)
 
     @property
     def benefit_usd(self) -> float:
         """What pools took off the metered GPU time."""
-        return sum(row.benefit_usd for row in self.rows)
+        return add_up(row.benefit_usd for row in self.rows)
 
     @property
     def unused_usd(self) -> float:
         """What was committed and not used."""
-        return sum(row.unused_usd for row in self.rows)
+        return add_up(row.unused_usd for row in self.rows)
 
     @property
     def unknown_usd(self) -> float:
         """What was committed in hours in which a gap hides its use. It is paid all the same."""
-        return sum(row.unknown_usd for row in self.rows)
+        return add_up(row.unknown_usd for row in self.rows)
 
     @property
     def effect_usd(self) -> float:
@@ -205,7 +206,7 @@ def note_pools(usage: Usage, pools: Pools | None, stated: PoolBook | None) -> tu
     """What a reader has to know, in sentences."""
     if pools is not None:
         return pools.notes
-    metered = sum(line.total for line in usage.cost if line.of[1] == RATE)
+    metered = add_up(line.total for line in usage.cost if line.of[1] == RATE)
     if not metered:
         return ()
     why = "Name the price file in the settings (price_file) or by --price-file."
@@ -256,9 +257,9 @@ class _Sums:
 
 
 def _make_row(pool: Pool, sums: _Sums) -> PoolRow:
-    committed, used = sum(one.committed_usd for one in sums.hours), sum(one.used_usd for one in sums.hours)
-    covered = sum(one.covered_gpu_hours for one in sums.hours)
-    gpu_hours = None if pool.kind is PoolKind.SPEND else sum(one.committed_gpu_hours for one in sums.hours)
+    committed, used = add_up(one.committed_usd for one in sums.hours), add_up(one.used_usd for one in sums.hours)
+    covered = add_up(one.covered_gpu_hours for one in sums.hours)
+    gpu_hours = None if pool.kind is PoolKind.SPEND else add_up(one.committed_gpu_hours for one in sums.hours)
     return PoolRow(
         pool,
         committed,
@@ -268,7 +269,7 @@ def _make_row(pool: Pool, sums: _Sums) -> PoolRow:
         gpu_hours,
         covered,
         None if gpu_hours is None else max(0.0, gpu_hours - covered - sums.unknown_gpu_hours),
-        sum(one.uncommitted_usd for one in sums.hours),
+        add_up(one.uncommitted_usd for one in sums.hours),
     )
 
 
@@ -316,7 +317,7 @@ def _sum_models(uses: Mapping[float, list[OpenUse]]) -> tuple[PoolModel, ...]:
 
 def _write_notes(doubts: Doubts, uses: Mapping[float, list[OpenUse]]) -> Iterable[str]:
     """What keeps a pool from covering what it may be meant for."""
-    unknown = sum(use.left for each in uses.values() for use in each if use.left > 0 and doubts.has(use.piece))
+    unknown = add_up(use.left for each in uses.values() for use in each if use.left > 0 and doubts.has(use.piece))
     if unknown >= _LEAST_HOURS:
         yield (
             f"{write_hours(unknown)} GPU-hours at the rate pool ran on nodes whose region, zone or instance type is not known: pools that "

@@ -11,6 +11,7 @@ from math import ceil
 from types import MappingProxyType
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.report.evidence.usage import Book, Gap, Line, Owner, Usage, sum_by_hour
 from llm_serving_exporter.report.evidence.week import Week
@@ -82,8 +83,8 @@ def average_rate_price(
     if not any(weight for _, weight in weighted):
         # in force, but nothing was counted at it
         weighted = [(value, 1.0) for value, _ in weighted]
-    all_ = sum(weight for _, weight in weighted)
-    return sum(value * weight for value, weight in weighted) / all_ if all_ else None
+    all_ = add_up(weight for _, weight in weighted)
+    return add_up(value * weight for value, weight in weighted) / all_ if all_ else None
 
 
 def _find_last_price(book: Book, rate: str, gpu_name: str) -> float | None:
@@ -140,12 +141,12 @@ class Commitment:
 
 def sum_unused_usd(found: Iterable[Commitment]) -> float:
     """USD of unused commitments whose price is known."""
-    return sum(one.unused_usd or 0.0 for one in found)
+    return add_up(one.unused_usd or 0.0 for one in found)
 
 
 def sum_unused_usd_seen(found: Iterable[Commitment], seen_share: float) -> float:
     """USD of unused commitments in the part of the week that is seen; hours in gaps are taken to be like the others."""
-    return sum((one.unused_usd or 0.0) / one.known_share for one in found) * seen_share
+    return add_up((one.unused_usd or 0.0) / one.known_share for one in found) * seen_share
 
 
 class _OnDemandLoad:

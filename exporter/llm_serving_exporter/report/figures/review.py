@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.report.bills.compare import BillReview
 from llm_serving_exporter.report.evidence import names
@@ -175,7 +176,7 @@ class Review:
     def missing_usd(self) -> float | None:
         """Estimated cost of what is in no figure; None where no gap can be estimated."""
         known = [gap.estimated_usd for gap in self.gaps or () if gap.estimated_usd is not None]
-        return sum(known) if known else None
+        return add_up(known) if known else None
 
     @property
     def about_missing(self) -> str:
@@ -229,7 +230,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
     unneeded = measure_spare(usage, evidence.fleet, count, by_the_hour, pool_cash)
     promised = sum_moves(pools.moves) if pools is not None else {}
     offers = find_steady_load(usage, book, count, bought, identity, promised)
-    owned_usd = sum(line.total for line in usage.cost if line.of[1] in owned)
+    owned_usd = add_up(line.total for line in usage.cost if line.of[1] in owned)
     part = there.hours / there.of
     owned_usd += sum_unused_usd_seen((one for one in bought if one.rate in owned), part)
     beside = sum_unused_usd_seen(bought, part) + sum_effect_seen(pools, there, evidence.begins)
@@ -292,7 +293,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
             sum_by_hour(usage.decode_tokens, count),
             _list_effect(pools),
         ),
-        sum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
+        add_up(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
         pools,
         tenants=None if evidence.tenants is None else split_by_tenant(usage, evidence.tenants, count, identity),
         beyond=look_beyond(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.report.evidence.names import PAGE, TICKET
 from llm_serving_exporter.report.evidence.usage import Book, Episode, Fleet, Gauge, Usage, drop_unknown
 from llm_serving_exporter.report.evidence.week import Week
@@ -174,7 +175,7 @@ def build_invoice_rows(usage: Usage, book: Book, identity: Sequence[str] = ()) -
 
 def sum_invoice(rows: Iterable[InvoiceRow], unused: Iterable[Commitment], energy_usd: float | None) -> float:
     """What invoices should come to: GPU-hours that were used, unused commitments whose price is known, electricity."""
-    return sum(row.usd for row in rows) + sum_unused_usd(unused) + (energy_usd or 0.0)
+    return add_up(row.usd for row in rows) + sum_unused_usd(unused) + (energy_usd or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +259,7 @@ def sum_alerts(
 
     def sum_of_severity(severity: str) -> tuple[int, float]:
         chosen = [row for row in rows if row.severity == severity]
-        return sum(row.episodes for row in chosen), sum(row.minutes for row in chosen)
+        return add_up(row.episodes for row in chosen), add_up(row.minutes for row in chosen)
 
     notified = [row for row in rows if row.severity in (PAGE, TICKET)]
     return AlertSums(*sum_of_severity(PAGE), *sum_of_severity(TICKET), tuple(notified[:shown]), watched_hours or None)
@@ -286,4 +287,4 @@ def _average_bandwidth(fleet: Fleet, model: str) -> tuple[str, float | None]:
 
 def _average(gauges: Iterable[Gauge]) -> float | None:
     values = [value for gauge in gauges for value in drop_unknown(gauge.hours)]
-    return sum(values) / len(values) if values else None
+    return add_up(values) / len(values) if values else None

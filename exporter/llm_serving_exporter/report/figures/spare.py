@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.report.evidence.usage import Fleet, Gauge, Hours, Line, Usage, sum_by_hour
 from llm_serving_exporter.report.figures.pool_cash import PoolCash, Slot
 
@@ -107,4 +108,4 @@ def _belongs(extra: Iterable[tuple[str, str]], model_name: str, role: str, who: 
 
 
 def _sum(values: Iterable[float | None]) -> float:
-    return sum(value for value in values if value is not None)
+    return add_up(value for value in values if value is not None)

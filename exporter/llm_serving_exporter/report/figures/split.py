@@ -13,6 +13,7 @@ from dataclasses import fields
 from math import floor, log, log1p
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 
 Key = tuple[str, ...]
 
@@ -43,7 +44,7 @@ class Split:
     @property
     def total(self) -> float:
         """The change."""
-        return sum(self.parts().values())
+        return add_up(self.parts().values())
 
     @property
     def price(self) -> float:
@@ -61,7 +62,7 @@ CAUSES = tuple(field.name for field in fields(Split))
 def add_splits(splits: Iterable[Split]) -> Split:
     """The sum, cause by cause."""
     found = list(splits)
-    return Split(**{name: sum(getattr(one, name) for one in found) for name in CAUSES})
+    return Split(**{name: add_up(getattr(one, name) for one in found) for name in CAUSES})
 
 
 def add_cents(splits: Iterable[Split]) -> Split:
@@ -97,7 +98,7 @@ def split_use(before: Mapping[Key, Cell], after: Mapping[Key, Cell]) -> dict[Key
 
     Cells that only one week has, or of which a factor is 0, are mix.
     """
-    volumes = sum(cell.tokens for cell in before.values()), sum(cell.tokens for cell in after.values())
+    volumes = add_up(cell.tokens for cell in before.values()), add_up(cell.tokens for cell in after.values())
     found = {}
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)
@@ -125,7 +126,7 @@ def round_parts(parts: Sequence[float], total_cents: int) -> list[int]:
     before they are rounded. Those that rounding moved furthest give way first."""
     exact = [100 * part for part in parts]
     cents = [floor(value + 0.5) for value in exact]
-    while (left := total_cents - sum(cents)) and cents:
+    while (left := total_cents - add_up(cents)) and cents:
         step = 1 if left > 0 else -1
         # an amount that is 0 stays so as long as another can give way
         at = max(range(len(cents)), key=lambda index: (bool(parts[index]), step * (exact[index] - cents[index])))

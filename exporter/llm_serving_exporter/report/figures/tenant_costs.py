@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.report.figures.formulas import usd_per_million
 
 # beyond these a reader should know why
@@ -109,9 +110,9 @@ class TenantSplit:
     @property
     def usd(self) -> float:
         """The whole spend."""
-        return sum(row.usd for row in (*self.rows, *self.unexplained))
+        return add_up(row.usd for row in (*self.rows, *self.unexplained))
 
     @property
     def unexplained_usd(self) -> float:
         """What no tenant explains."""
-        return sum(row.usd for row in self.unexplained)
+        return add_up(row.usd for row in self.unexplained)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.report.evidence.tenants import TenantUsage
 from llm_serving_exporter.report.evidence.usage import Hours, Line, Owner, Usage, sum_by_hour
@@ -56,7 +57,7 @@ class _Counted:
     def cached_total(self) -> float | None:
         """Of the week; None where none is known."""
         known = [value for value in self.cached if value is not None]
-        return sum(known) if known else None
+        return add_up(known) if known else None
 
 
 def split_by_tenant(usage: Usage, tenants: TenantUsage, hours: int, identity: Sequence[str] = ()) -> TenantSplit | None:
@@ -101,7 +102,9 @@ class _Engine:
         self._computed, self._decode = sum_mine(usage.prefill_tokens), sum_mine(usage.decode_tokens)
         self._sent = self._prompt if any(self._prompt) else self._computed
         # of the week, for hours that do not say it
-        mean = ratio(sum(value or 0.0 for value in self._cached), sum(value or 0.0 for value in self._prompt)) or 0.0
+        mean = (
+            ratio(add_up(value or 0.0 for value in self._cached), add_up(value or 0.0 for value in self._prompt)) or 0.0
+        )
         self._cached_share = [
             min(1.0, mean if (value := ratio(cached, prompt)) is None else value)
             for cached, prompt in zip(self._cached, self._prompt, strict=True)
@@ -130,8 +133,8 @@ class _Engine:
                 sums[who].cached += cached[who]
             # what all had cached was computed for somebody all the same: the end of each prompt
             weights = computed if any(computed.values()) else sent
-            prefill = _share(weights, sum(sent.values()), self._sent[hour])
-            decode = _share(generated, sum(generated.values()), self._decode[hour])
+            prefill = _share(weights, add_up(sent.values()), self._sent[hour])
+            decode = _share(generated, add_up(generated.values()), self._decode[hour])
             self._book(hour, sums, nobody, prefill, decode)
         rows = [
             _make_row(self._place, who, one, cached=sums[who].cached, is_mean=not knows, sums=sums[who])
@@ -175,10 +178,10 @@ def _make_row(
         fleet=place[0],
         model_name=place[1],
         served=sums is not None,
-        prompt_tokens=sum(value or 0.0 for value in one.prompt),
+        prompt_tokens=add_up(value or 0.0 for value in one.prompt),
         cached_tokens=cached,
         cached_is_mean=is_mean,
-        decode_tokens=sum(value or 0.0 for value in one.decode),
+        decode_tokens=add_up(value or 0.0 for value in one.decode),
         requests=one.requests,
         prefill_usd=usd.prefill,
         decode_usd=usd.decode,
@@ -190,7 +193,7 @@ def _make_row(
 def _share(weights: Mapping[Who, float], of_gateways: float, of_engines: float | None) -> dict[Who, float]:
     """Each tenant's share of an hour's cost of one phase, by weights; together 1, less where the engines counted far more tokens than the
     gateways. {} without any weight."""
-    total = sum(weights.values())
+    total = add_up(weights.values())
     if total <= 0:
         return {}
     explained = min(1.0, MOST_EXPLAINED * of_gateways / of_engines) if of_engines else 1.0
@@ -198,7 +201,7 @@ def _share(weights: Mapping[Who, float], of_gateways: float, of_engines: float |
 
 
 def _leave(shares: Mapping[Who, float]) -> float:
-    left = 1.0 - sum(shares.values())
+    left = 1.0 - add_up(shares.values())
     return left if left > 1e-9 else 0.0
 
 
@@ -213,7 +216,7 @@ def _measure(engines: Hours, gateways: Sequence[Hours]) -> float | None:
     """Engines' over gateways' tokens in the hours in which both counted some."""
     above = below = 0.0
     for hour, value in enumerate(engines):
-        seen = sum(one[hour] or 0.0 for one in gateways)
+        seen = add_up(one[hour] or 0.0 for one in gateways)
         if value and seen:
             above, below = above + value, below + seen
     return ratio(above, below)
@@ -247,7 +250,7 @@ def _sum_up(
     for key, each in lines.items():
         prompt, decode, cached = (sum_by_hour(each.get(name, ()), hours) for name in ("prompt", "decode", "cached"))
         requests = [line.total for line in each.get("requests", ())]
-        yield key, _Counted(prompt, decode, cached, sum(requests) if requests else None)
+        yield key, _Counted(prompt, decode, cached, add_up(requests) if requests else None)
 
 
 def _find_engines(place: Place, served: frozenset[Place]) -> Place:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.report.evidence.usage import Line, Owner, Usage
 from llm_serving_exporter.report.figures.formulas import allocated, plus, ratio, usd_per_million
 
@@ -108,7 +109,7 @@ def sum_usage(usage: Usage, chosen: Chosen = lambda owner: True) -> Totals:
 
     def one(lines: Iterable[Line]) -> float | None:
         found = [line.total for line in lines if chosen(line.owner)]
-        return sum(found) if found else None
+        return add_up(found) if found else None
 
     def each(lines: Iterable[Line]) -> dict[str, float]:
         found: dict[str, float] = {}
@@ -123,9 +124,9 @@ def sum_usage(usage: Usage, chosen: Chosen = lambda owner: True) -> Totals:
     return Totals(
         usd=one(usage.cost),
         usd_by_phase=each(usage.cost),
-        gpu_hours=sum(hours_by_state.values()) if hours_by_state else None,
+        gpu_hours=add_up(hours_by_state.values()) if hours_by_state else None,
         gpu_hours_by_state=hours_by_state,
-        unpriced_gpu_hours=sum(
+        unpriced_gpu_hours=add_up(
             line.total for line in usage.gpu_seconds if not line.of[1] and chosen(line.owner)
         ) / 3600,
         prefill_tokens=one(usage.prefill_tokens),
@@ -146,7 +147,7 @@ def _allocate(cost: Iterable[Line]) -> tuple[dict[str, float], float]:
     borne = dict.fromkeys(TOKEN_PHASES, 0.0)
     nobody = 0.0
     for phases in _sum_by_owner(cost).values():
-        prefill, decode, everything = phases.get("prefill", 0.0), phases.get("decode", 0.0), sum(phases.values())
+        prefill, decode, everything = phases.get("prefill", 0.0), phases.get("decode", 0.0), add_up(phases.values())
         for phase in TOKEN_PHASES:
             share = allocated(phases.get(phase, 0.0), prefill, decode, everything)
             if share is not None:

@@ -15,6 +15,7 @@ from enum import StrEnum
 from statistics import median
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.report.evidence.usage import Line, Usage
 from llm_serving_exporter.report.evidence.week import Week
 from llm_serving_exporter.report.figures.past_weeks import Known
@@ -140,7 +141,7 @@ def _sum_days(of: Known) -> dict[int, tuple[float, float | None]]:
         if None in usd:
             continue
         tokens = [of.tokens_by_hour[at] for at in begins if at in of.tokens_by_hour]
-        found[number] = sum(value for value in usd if value is not None), sum(tokens) if tokens else None
+        found[number] = add_up(value for value in usd if value is not None), add_up(tokens) if tokens else None
     return found
 
 
@@ -192,11 +193,11 @@ def _explain(week: Week, found: UnusualDay, usage: Usage, usage_before: Usage) -
     before = _sum_owners(usage_before, tokens=tokens, price=price)
     best: tuple[float, str, str, float] = (0.0, "", "", next(hour.begin for hour in week.hours if hour.day == day))
     for who, hours in lines.items():
-        by_day = [sum(hours[at] for at, hour in enumerate(week.hours) if hour.day == number) for number in range(7)]
+        by_day = [add_up(hours[at] for at, hour in enumerate(week.hours) if hour.day == number) for number in range(7)]
         rest = [value for number, value in enumerate(by_day) if number != day]
         earlier = before.get(who)
         if earlier:
-            rest.append(sum(earlier[day * 24 : day * 24 + 24]))
+            rest.append(add_up(earlier[day * 24 : day * 24 + 24]))
         apart = side * (by_day[day] - median(rest))
         if apart > best[0]:
             best = (apart, *who, _find_hour(week, hours, day, side))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.render.numbers import (
@@ -137,7 +138,7 @@ def _list_machines(shown: Comparison) -> Iterator[Table]:
 
 
 def _sum_pairs(rows: Sequence[MachineRow]) -> Pair:
-    return Pair(sum(row.pair.metered_usd for row in rows), sum(row.pair.billed_usd for row in rows))
+    return Pair(add_up(row.pair.metered_usd for row in rows), add_up(row.pair.billed_usd for row in rows))
 
 
 def _both_cells(row: MachineRow) -> tuple[Cell, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.render.numbers import (
     NOTHING,
@@ -128,7 +129,9 @@ def _write_tenants(split: TenantSplit) -> str:
     first = sorted(spend, key=lambda name: (-spend[name], name))[:_TENANTS]
     said = [f"{escape_markdown(name) or '(no name)'} {usd(spend[name])}" for name in first]
     if len(spend) > len(first):
-        said.append(f"{len(spend) - len(first)} more {usd(sum(spend.values()) - sum(spend[name] for name in first))}")
+        said.append(
+            f"{len(spend) - len(first)} more {usd(add_up(spend.values()) - add_up(spend[name] for name in first))}"
+        )
     if split.unexplained:
         said.append(f"no tenant {usd(split.unexplained_usd)}")
     return f"By tenant: {', '.join(said)}."

@@ -9,6 +9,7 @@ import heapq
 from typing import NamedTuple
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.sim.fleet.cost import Work
 from llm_serving_exporter.sim.fleet.kv import Cached, Holding
 from llm_serving_exporter.sim.fleet.request import Record, Request
@@ -105,7 +106,7 @@ class DecodeBatch:
         if steps == 1:
             return self._block_steps[self.step % self._block_tokens]
         rounds, rest = divmod(steps, self._block_tokens)
-        return rounds * self.size + sum(
+        return rounds * self.size + add_up(
             self._block_steps[step % self._block_tokens] for step in range(self.step, self.step + rest)
         )
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from urllib.parse import parse_qs, unquote
 
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 
 Document = dict[str, object]
@@ -82,7 +83,7 @@ def truth_document(fleet: Fleet, begin_seconds: float, end_seconds: float) -> Do
         "counts": asdict(truth.counts),
         "ttft_seconds": {
             "count": len(truth.ttft_seconds),
-            "sum": sum(truth.ttft_seconds),
+            "sum": add_up(truth.ttft_seconds),
             **{f"p{quantile * 100:g}": truth.ttft_quantile_seconds(quantile) for quantile in _QUANTILES},
         },
     }

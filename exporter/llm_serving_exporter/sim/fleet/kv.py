@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 
+from llm_serving_exporter.model.numbers import add_up
+
 
 class Cached:
     """Content that may be found again: `present` blocks of it from its beginning, free where nobody holds it.
@@ -56,7 +58,7 @@ class KvCache:
     @property
     def cached_blocks(self) -> int:
         """Free blocks whose content could be found again."""
-        return sum(count for count, content in self._queue.values() if content is not None)
+        return add_up(count for count, content in self._queue.values() if content is not None)
 
     def blocks_of(self, tokens: int) -> int:
         """Blocks that so many tokens need."""

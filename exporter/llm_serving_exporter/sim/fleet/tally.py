@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from llm_serving_exporter.model.numbers import add_up
+
 
 class Tally:
     """`edges`: upper bounds, ascending, without +Inf. `counts` has one more, not cumulative. `total` is the sum of what was observed."""
@@ -18,7 +20,7 @@ class Tally:
     @property
     def count(self) -> int:
         """Observations."""
-        return sum(self.counts)
+        return add_up(self.counts)
 
     def bucket(self, value: float) -> int:
         """Where a value falls: the first bucket whose bound is not below it."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Profile
 from llm_serving_exporter.sim.fleet.scenario import Scenario
@@ -77,7 +78,7 @@ def usual(scenario: Scenario, spans: Spans = LONG) -> Usual:
         hit_ratio=told.counts.hit_tokens / told.counts.queried_tokens if told.counts.queried_tokens else None,
         bandwidth_ratio=bandwidth,
         tokens_per_request=(told.prefill_tokens + told.decode_tokens) / max(1, told.counts.finished),
-        work_waiting=sum(each[phase] * weight[phase] for phase in each),
+        work_waiting=add_up(each[phase] * weight[phase] for phase in each),
         best=each,
         replicas=len(scenario.replicas),
         wanted=scenario.expected_replicas,
@@ -115,7 +116,7 @@ def recorded(
         lines += [f"{series} {value:.9g} {stamp}" for series, value in past_samples(known, rate, skipped_seconds + at)]
         if usd_per_hour is not None:
             lines.append(f"fleet:llm_serving_cost_usd:increase1h {usd_per_hour:.9g} {stamp}")
-    return "\n".join([*sorted(lines, key=lambda line: line.rpartition(" ")[0].partition(" ")[0]), "# EOF", ""])
+    return "\n".join([*sorted(lines, key=lambda line: line.rsplit(" ", 2)[0]), "# EOF", ""])
 
 
 def past_samples(known: Usual, rate: Profile, at: float) -> Iterator[tuple[str, float]]:
@@ -125,7 +126,7 @@ def past_samples(known: Usual, rate: Profile, at: float) -> Iterator[tuple[str, 
     yield f"model:llm_serving_targets:count{{{model}}}", known.replicas
     if known.wanted is not None:
         yield f"model:llm_serving_desired_replicas:max{{{model}}}", known.wanted
-    hour = sum(rate.requests_per_second(at - 3600.0 * step / 6) for step in range(7)) / 7
+    hour = add_up(rate.requests_per_second(at - 3600.0 * step / 6) for step in range(7)) / 7
     yield f"model:llm_serving_tokens:rate1h{{{model}}}", hour * known.tokens_per_request
     yield f"model:llm_serving_reference_work_per_replica:rate5m_waiting{{{model}}}", known.work_waiting
     for suffix in ("", "_waiting"):

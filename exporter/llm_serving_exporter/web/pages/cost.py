@@ -5,6 +5,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from llm_serving_exporter.model.cost import CostPhase, EngineCost, TargetCost
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.render.html import NO_MARKUP, fill, header, row, table
 from llm_serving_exporter.render.numbers import NOTHING, share, span, usd_to_the_cent
@@ -34,7 +35,7 @@ def _cells(one: EngineCost, *, fresh: bool) -> list[str]:
     by_phase: dict[str, float] = {}
     for (phase, _rate, _method), amount in one.totals.usd.items():
         by_phase[phase] = by_phase.get(phase, 0.0) + amount
-    everything = sum(by_phase.values())
+    everything = add_up(by_phase.values())
     return [
         *(usd_to_the_cent(each.get((phase, "allocated"))) for phase in ("prefill", "decode", "blended")),
         usd_to_the_cent(one.window.usd_per_request if fresh else None),

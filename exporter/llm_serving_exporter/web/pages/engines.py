@@ -9,6 +9,7 @@ from markupsafe import Markup
 from llm_serving_exporter.derive.long_context import FIT, SHARE
 from llm_serving_exporter.model.derived import Derived, EngineDerived, SloCount
 from llm_serving_exporter.model.histogram import Quantile
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.render.html import NO_MARKUP, bar, fill, header, join, level, row, soft, table, tile
@@ -190,7 +191,7 @@ def _total(engines: Sequence[Engine]) -> Markup:
 
     def total(figure: Callable[[Engine], float | None]) -> float | None:
         values = [value for engine in engines if (value := figure(engine)) is not None]
-        return sum(values) if len(values) == len(engines) else None
+        return add_up(values) if len(values) == len(engines) else None
 
     used = total(lambda engine: engine[1].kv_cache_used_tokens)
     capacity = total(lambda engine: engine[0].kv_cache_capacity_tokens)

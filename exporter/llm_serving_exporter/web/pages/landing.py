@@ -14,6 +14,7 @@ from llm_serving_exporter.derive.gpus import Origin
 from llm_serving_exporter.model.attempt import Attempt
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.device import DRIVER_SOURCES
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import State, TargetReading, View
 from llm_serving_exporter.model.replica import ReplicaPart
 from llm_serving_exporter.model.snapshot import Absence, Quality
@@ -113,7 +114,7 @@ def _summary(view: View) -> Markup:
     chips.insert(0, badge(targets, "plain"))
     if view.gpus is not None:
         if view.gpus.attempt.ok:
-            lost = sum(gpu.lost for gpu in view.gpus.gpus)
+            lost = add_up(gpu.lost for gpu in view.gpus.gpus)
             chips.append(badge(count_nouns(len(view.gpus.gpus), "GPU"), "plain"))
             chips += [badge(f"{lost} GPU lost", "bad")] if lost else []
         else:

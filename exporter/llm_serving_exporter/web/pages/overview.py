@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.render.html import badge, fill, header, row, table
 from llm_serving_exporter.render.isolated import render_isolated
@@ -70,7 +71,7 @@ def _overview_cells(reading: TargetReading, clock: Clock) -> list[str]:
 
     def total(values: list[float | None]) -> float | None:
         there = [value for value in values if value is not None]
-        return sum(there) if values and len(there) == len(values) else None
+        return add_up(there) if values and len(there) == len(values) else None
 
     usage = [engine.kv_cache_usage_ratio for engine in engines if engine.kv_cache_usage_ratio is not None]
     fullest = f"{'≤ ' if len(usage) > 1 else ''}{share(max(usage))}" if usage else NOTHING

@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from llm_serving_exporter.derive.achieved import choose_ratio
 from llm_serving_exporter.model.derived import Derived, EngineDerived
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.snapshot import Absence
@@ -76,11 +77,11 @@ def _tiles(one: EngineDerived, derived: Derived) -> Markup:
         signal_tile("Ridge batch", number(roof.weights_ridge), "batch_ridge_size", batch),
         signal_tile("Steps", number(roof.steps_per_second, "per s"), "engine_steps_total", counted),
         signal_tile(
-            "Bytes per step", size(sum(roof.step_bytes.values()) if roof.step_bytes else None), "bandwidth_ceiling_ratio_model",
+            "Bytes per step", size(add_up(roof.step_bytes.values()) if roof.step_bytes else None), "bandwidth_ceiling_ratio_model",
             f"weights {moved['weights']}, KV {moved['kv_read']}" if moved else "",
         ),
         signal_tile("Prefill's share", share(roof.phase_busy_ratio.get("prefill")), "phase_busy_ratio", "of busy time"),
-        signal_tile("GPU memory", size(sum(one.gpu_memory_bytes.values()) or None), "gpu_memory_bytes_estimate", memory),
+        signal_tile("GPU memory", size(add_up(one.gpu_memory_bytes.values()) or None), "gpu_memory_bytes_estimate", memory),
     )  # fmt: skip
     return fill('<dl class="tiles">{}</dl>', join(cells))
 
