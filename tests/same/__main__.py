@@ -74,7 +74,10 @@ def compare(repository: Repository, stated: str = "", *, new_allowed: bool = Fal
 
 def check(repository: Repository) -> int:
     """Compares the generated files with what the sources make, and names each that is stale."""
-    tree = repository.take_work_tree()
+    try:
+        tree = repository.take_work_tree()
+    except SameError:  # no checkout of git's, or one of somebody else's: nothing says whether a file has changed since
+        tree = repository.take_folder()
     make_outputs((tree,), (GENERATED,))
     stale = list_stale(tree.folder / GENERATED, repository.root)
     if stale:

@@ -38,41 +38,41 @@ Row = Mapping[str, Any]
 def write_help(outputs: Outputs) -> None:
     """--help of the program and of each command that it lists."""
     text = run_words(["--help"])
-    outputs.write("help/llm-serving-exporter.txt", text)
+    outputs.write("llm-serving-exporter.txt", text)
     listed = re.search(r"^commands:\n((?:  .*\n)+)", text, re.MULTILINE)
     if listed is None:
         raise ValueError("--help lists no commands")
     for line in listed[1].splitlines():
         if line[2] != " ":
             command = line.split()[0]
-            outputs.write(f"help/{command}.txt", run_words([command, "--help"]))
+            outputs.write(f"{command}.txt", run_words([command, "--help"]))
 
 
 def write_answers(outputs: Outputs) -> None:
     """What commands answer to the rows of `inputs/`, with the files that they write."""
     for file in sorted(INPUTS.glob("*.yml")):
         for row in yaml.safe_load(file.read_text(encoding="utf-8")):
-            _run_row(outputs, f"answers/{file.stem}", row)
+            _run_row(outputs, file.stem, row)
 
 
 def write_messages(outputs: Outputs) -> None:
     """What is said of wrong inputs: of every command's words, and of each kind of file."""
     for file in sorted((UNIT / "wrong_inputs").glob("*.yml")):
         for row in yaml.safe_load(file.read_text(encoding="utf-8")):
-            _run_row(outputs, f"messages/{file.stem}", row)
+            _run_row(outputs, file.stem, row)
     for path in sorted((UNIT / "config/bad").glob("*.yml")):
         with chdir(path.parent):
-            outputs.write(f"messages/config/{path.stem}.txt", run_words(["check-config", "--config.file", path.name]))
+            outputs.write(f"config/{path.stem}.txt", run_words(["check-config", "--config.file", path.name]))
     for path in sorted((UNIT / "config/bad_prices").glob("*.yml")):
         words = ["check-config", "--target", "a:1", "--cost.price-file", path.name]
         with chdir(path.parent):
-            outputs.write(f"messages/prices/{path.stem}.txt", run_words(words))
+            outputs.write(f"prices/{path.stem}.txt", run_words(words))
     for number, text in enumerate(_list_parameters("tests.unit.alerts.test_settings"), 1):
         row = {"run": "rules --config.file rules.yml --output-dir rules", "files": {"rules.yml": text}}
-        _run_row(outputs, "messages/rules-settings", row, name=_name_text(text, number))
+        _run_row(outputs, "rules-settings", row, name=_name_text(text, number))
     for number, text in enumerate(_list_parameters("tests.unit.web.test_webconfig"), 1):
         row = {"run": "check-config --target a:1 --web.config.file web.yml", "files": {"web.yml": text}}
-        _run_row(outputs, "messages/web-config", row, name=_name_text(text, number))
+        _run_row(outputs, "web-config", row, name=_name_text(text, number))
 
 
 def run_words(words: list[str]) -> str:

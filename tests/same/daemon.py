@@ -93,7 +93,7 @@ def write_daemon(outputs: Outputs) -> None:
                 service.advance(4 * SECONDS)
                 outputs.write("pages/tick-late.txt", _ask(service.url, "/metrics", TEXT))
         with outputs.hiding(hidden):
-            outputs.write("log/daemon.logfmt", log.getvalue())
+            outputs.write("log.logfmt", log.getvalue())
 
 
 def write_kubernetes(outputs: Outputs) -> None:
@@ -128,10 +128,10 @@ def write_kubernetes(outputs: Outputs) -> None:
                 service.discover()
             hidden |= hide_port(service.url, "PORT3")
             with outputs.hiding(hidden):
-                outputs.write("kubernetes/targets.txt", _ask(service.url, "/debug/targets", TEXT))
-                outputs.write("kubernetes/metrics.txt", _ask(service.url, "/metrics", TEXT))
+                outputs.write("targets.txt", _ask(service.url, "/debug/targets", TEXT))
+                outputs.write("metrics.txt", _ask(service.url, "/metrics", TEXT))
         with outputs.hiding(hidden):
-            outputs.write("log/kubernetes.json", log.getvalue())
+            outputs.write("log.json", log.getvalue())
 
 
 def _list_targets(url: str) -> list[Any]:

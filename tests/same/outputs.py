@@ -64,11 +64,15 @@ class Outputs:
 
     def write(self, name: str, text: str) -> None:
         """One output. Raises ValueError where it is there already: it would hide another one."""
+        self.write_whole(name, self._mask(text))
+
+    def write_whole(self, name: str, text: str) -> None:
+        """One in which nothing is masked: a file of the repository, which has nothing by chance."""
         path = self.folder / name
         if path.exists():
             raise ValueError(f"two outputs are called {name}")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self._mask(text), encoding="utf-8", errors="surrogateescape", newline="")
+        path.write_text(text, encoding="utf-8", errors="surrogateescape", newline="")
 
     def _mask(self, text: str) -> str:
         # the longest first: a folder within a hidden one is hidden whole

@@ -27,7 +27,7 @@ def write_generated(outputs: Outputs) -> None:
     """The generated files of the repository, under their paths in it, as the sources make them now."""
     for make in internals.list_generators():
         for path, text in make().items():
-            outputs.write(path.as_posix(), text)
+            outputs.write_whole(path.as_posix(), text)
 
 
 def write_goldens(outputs: Outputs) -> None:
@@ -49,7 +49,7 @@ def write_deploy(outputs: Outputs) -> None:
     """The files of deploy/ that users copy, and what helm and kubectl make of chart and kustomizations, where they are installed."""
     for path in sorted(Path("deploy").rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
-            outputs.write(f"files/{path.as_posix()}", path.read_bytes().decode(errors="surrogateescape"))
+            outputs.write_whole(f"files/{path.as_posix()}", path.read_bytes().decode(errors="surrogateescape"))
     if helm := find_program("helm"):
         stacks = {path.stem: (f"--values={path}",) for path in sorted(Path("deploy/helm/stacks").glob("*.yaml"))}
         for name, arguments in (_CHART_ARGUMENTS | stacks).items():

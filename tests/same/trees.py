@@ -15,6 +15,7 @@ import tempfile
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -24,6 +25,7 @@ KEPT = "build/same"
 SOURCE_ROOTS = ("exporter", "alerts", "dashboards", ".")
 # what is laid over a checkout of a commit from before there was a collector
 COLLECTOR = ("tests/same", "tests/support/builders/golden_pages.py")
+_BASE = "base"
 # trees whose outputs are kept
 MOST_KEPT = 8
 
@@ -116,12 +118,18 @@ class Repository:
         tree = self.hash_work_tree()
         return Side("this tree", tree, self.root, self.kept / _key(tree))
 
+    def take_folder(self) -> Side:
+        """The same where git cannot tell: its outputs are made anew."""
+        folder = self.kept / "without-git"
+        shutil.rmtree(folder, ignore_errors=True)
+        return Side("this tree", "", self.root, folder)
+
     def take_commit(self, commit: str) -> Side:
         """The side of a commit. Nothing is checked out yet: `check_out` does."""
         tree = self.git("rev-parse", f"{commit}^{{tree}}")
         laid_over = "" if self.has_collector(commit) else self._hash_collector()
         name = f"BASE {self.git('log', '-1', '--format=%h %<(72,trunc)%s', commit).rstrip()}"
-        return Side(name, tree, self.kept / "base", self.kept / _key(tree, laid_over))
+        return Side(name, tree, self.kept / _BASE, self.kept / _key(tree, laid_over))
 
     def check_out(self, side: Side, commit: str) -> None:
         """Brings the side's checkout to the commit. Files that are the same as in the last one are left as they are, and what Python has
@@ -160,7 +168,7 @@ class Repository:
     def forget_old(self, needed: Iterable[Path]) -> None:
         """Removes outputs of trees that nobody has asked for lately."""
         kept = {*needed}
-        folders = [path for path in self.kept.iterdir() if path.is_dir() and path.name != "base" and path not in kept]
+        folders = [path for path in self.kept.iterdir() if path.is_dir() and path.name != _BASE and path not in kept]
         for path in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True)[MOST_KEPT - len(kept) :]:
             shutil.rmtree(path, ignore_errors=True)
 
@@ -175,11 +183,16 @@ class Repository:
 
 
 def _key(*parts: str) -> str:
-    """Of files, and of all else that outputs depend on: Python, its packages, and the programs that make some."""
+    """A name for the outputs of files and of all else that they depend on."""
+    return hashlib.sha256("\n".join([*parts, _describe_environment()]).encode()).hexdigest()[:16]
+
+
+@cache
+def _describe_environment() -> str:
+    """Python, its packages, and the programs that make some outputs."""
     packages = sorted({f"{one.metadata['Name']} {one.version}" for one in distributions()})
     programs = [shutil.which(os.environ.get(name.upper(), name)) or "" for name in ("helm", "kubectl")]
-    text = "\n".join([*parts, sys.version, *packages, *programs])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return "\n".join([sys.version, *packages, *programs])
 
 
 def make_outputs(sides: Sequence[Side], parts: Sequence[str]) -> None:
