@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # lines of one file's diff, and characters of one of its lines
-MOST_LINES, MOST_CHARACTERS = 40, 240
+MOST_LINES, MOST_CHARACTERS = 30, 240
 # files that are shown with their diff; more are named
-MOST_SHOWN = 25
+MOST_SHOWN = 15
 MOST_NAMED = 200
 
 

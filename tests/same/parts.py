@@ -12,14 +12,18 @@ from pathlib import Path
 from tests.same import commands, daemon, internals
 from tests.same.outputs import Outputs
 from tests.same.surroundings import begin_part
-from tests.support.paths import ROOT
 
-CHART, KUSTOMIZE = Path("deploy/helm/llm-serving-exporter"), Path("deploy/kustomize")
-# each turns on what the others leave off
-_CHART_ARGUMENTS = {
+CHART, STACKS, KUSTOMIZE = (
+    Path("deploy/helm/llm-serving-exporter"),
+    Path("deploy/helm/stacks"),
+    Path("deploy/kustomize"),
+)
+_MODES = {
     "daemonset": ("--set=mode=daemonset", "--set=scrape.kind=podmonitor"),
-    "statefulset": ("--set=mode=statefulset", "--set=scrape.kind=servicemonitor"),
+    "statefulset": ("--set=mode=statefulset", "--set=scrape.kind=scrapeconfig"),
+    "sidecar": ("--set=mode=sidecar,sidecar.namespaces={chat},sidecar.target.url=http://localhost:30000",),
 }
+# a helm that was built from source takes itself for one that knows no newer
 _KUBE_VERSION = "1.34.0"
 
 
@@ -51,8 +55,9 @@ def write_deploy(outputs: Outputs) -> None:
         if path.is_file() and "__pycache__" not in path.parts:
             outputs.write_whole(f"files/{path.as_posix()}", path.read_bytes().decode(errors="surrogateescape"))
     if helm := find_program("helm"):
-        stacks = {path.stem: (f"--values={path}",) for path in sorted(Path("deploy/helm/stacks").glob("*.yaml"))}
-        for name, arguments in (_CHART_ARGUMENTS | stacks).items():
+        files = [*sorted((CHART / "ci").glob("*.yaml")), *sorted(STACKS.glob("*.yaml"))]
+        of_files = {f"{path.parent.name}-{path.stem}": (f"--values={path}",) for path in files}
+        for name, arguments in (_MODES | of_files).items():
             words = [helm, "template", "exporter", str(CHART), "--kube-version", _KUBE_VERSION, *arguments]
             outputs.write(f"helm/{name}.yaml", _run(words))
     if kubectl := find_program("kubectl"):
@@ -88,8 +93,8 @@ def collect(folder: Path, names: Iterable[str]) -> None:
 
 
 def find_program(name: str) -> str | None:
-    """As its variable (HELM) or PATH names it, or where `make test-packages` built it."""
-    return shutil.which(os.environ.get(name.upper(), name)) or shutil.which(name, path=str(ROOT / ".venv/go/bin"))
+    """As its variable (HELM) or PATH names it."""
+    return shutil.which(os.environ.get(name.upper(), name))
 
 
 def _run(words: list[str]) -> str:

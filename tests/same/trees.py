@@ -191,8 +191,18 @@ def _key(*parts: str) -> str:
 def _describe_environment() -> str:
     """Python, its packages, and the programs that make some outputs."""
     packages = sorted({f"{one.metadata['Name']} {one.version}" for one in distributions()})
-    programs = [shutil.which(os.environ.get(name.upper(), name)) or "" for name in ("helm", "kubectl")]
-    return "\n".join([sys.version, *packages, *programs])
+    return "\n".join([sys.version, *packages, *_find_programs().values()])
+
+
+@cache
+def _find_programs() -> dict[str, str]:
+    """The programs that make some outputs, by the variables that name them: both sides use the same, wherever it is built."""
+    built = str(ROOT / ".venv/go/bin")
+    found = {
+        name.upper(): shutil.which(os.environ.get(name.upper(), name)) or shutil.which(name, path=built)
+        for name in ("helm", "kubectl")
+    }
+    return {variable: path for variable, path in found.items() if path is not None}
 
 
 def make_outputs(sides: Sequence[Side], parts: Sequence[str]) -> None:
@@ -222,7 +232,7 @@ def _start_collector(side: Side, parts: Sequence[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.same", "collect", str(side.folder), *parts],
         cwd=side.checkout,
-        env={**os.environ, "PYTHONPATH": roots},
+        env={**os.environ, **_find_programs(), "PYTHONPATH": roots},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
