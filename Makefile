@@ -15,6 +15,9 @@ ARGS       ?=
 RUNS       ?= 10
 # at each door, by fuzz
 SECONDS    ?= 60
+# what same compares with; NEW=allowed takes outputs that it does not have
+BASE       ?=
+NEW        ?=
 WORKERS    := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 
 # compiled modules are kept, beside the environment: tests start the exporter hundreds of times
@@ -22,7 +25,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(PYTHON_ENV)/pycache
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo drill test test-steady test-process test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-deb test-hardware check docs generate sample kustomize golden bench format fuzz lock audit dist deb sbom clean
+.PHONY: help demo drill test test-steady test-process test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-deb test-hardware check same docs generate sample kustomize golden bench format fuzz lock audit dist deb sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,17 +91,13 @@ check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m llm_serving_exporter.docgen.generate --check
-	$(BIN)/python -m llm_serving_alerts.generate --check
-	$(BIN)/python -m llm_serving_dashboards.generate --check
-	$(BIN)/python scripts/chart_schema.py --check
-	$(BIN)/python scripts/chart_readme.py --check
-	$(BIN)/python -m scripts.project_urls --check
-	$(BIN)/python -m bench.accuracy --check
-	$(BIN)/python -m scripts.sample_review --check
+	$(BIN)/python -m tests.same check
 	promtool check rules alerts/rendered/*.yml
 	scripts/check_goldens.sh
 	amtool check-config alerts/alertmanager/alertmanager.yml
+
+same: $(DEVELOPS) ## whether all that a user sees is the same as of BASE=<commit>, byte for byte (default: where this branch left main); a minute
+	@$(BIN)/python -m tests.same compare --base "$(BASE)" --new "$(NEW)"
 
 docs: $(DEVELOPS) ## build/docs: docs/ as a site, with a search that works from the disk; a link that leads nowhere ends it
 	@$(BIN)/python -c "import sphinx" 2>/dev/null || scripts/setup.sh venv docs
@@ -106,14 +105,7 @@ docs: $(DEVELOPS) ## build/docs: docs/ as a site, with a search that works from 
 	@echo "open $(CURDIR)/build/docs/index.html"
 
 generate: $(DEVELOPS) ## write what is made from catalogue, tables, configuration keys and rules (METRICS.md, docs/{configuration,runtimes,records,alerts}.md, alerts/rendered, dashboards/rendered, files, schema and README of the chart, tables and picture of docs/accuracy.md, docs/sample)
-	$(BIN)/python -m llm_serving_exporter.docgen.generate --write
-	$(BIN)/python -m llm_serving_alerts.generate --write
-	$(BIN)/python -m llm_serving_dashboards.generate --write
-	$(BIN)/python scripts/chart_schema.py --write
-	$(BIN)/python scripts/chart_readme.py --write
-	$(BIN)/python -m scripts.project_urls --write
-	$(BIN)/python -m bench.accuracy --write
-	$(BIN)/python -m scripts.sample_review --write
+	$(BIN)/python -m tests.same generate
 
 sample: $(DEVELOPS) ## the sample page of the cost review, docs/sample, and its picture, docs/img/review.png
 	@$(TOOLS) chromium

@@ -6,10 +6,8 @@ import pytest
 
 from bench import accuracy
 from bench.accuracy_tables import CASES, REAL, Compared, compare
-from llm_serving_exporter.docgen.generated_files import write_or_check
 from tests.support.models.points import Kind, Phase, Point, Source, points
 from tests.support.models.rooflines import ROWS
-from tests.support.paths import ROOT
 from tests.support.rows import check_rows
 
 
@@ -81,11 +79,6 @@ def test_a_point_states_its_batch_its_tokens_and_one_figure(point: Point) -> Non
     assert not (point.context and point.phase is Phase.PREFILL)
     # experts are spread over GPUs that there are
     assert (point.tp * point.dp) % point.ep == 0
-
-
-def test_the_page_is_what_the_points_make(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    assert write_or_check("accuracy", None, accuracy.make_files(), (), ["--check"]) == 0
 
 
 def test_each_real_point_stands_in_one_case(real: tuple[Compared, ...]) -> None:

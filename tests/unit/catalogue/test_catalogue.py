@@ -43,13 +43,6 @@ def test_a_broken_declaration_is_refused(change: dict[str, object], fault: str) 
         Metric(**{**good, **change})  # type: ignore[arg-type]  # keywords by name
 
 
-def test_generated_files_are_committed_as_generated(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(ROOT)
-    assert main(["--check"]) == 0, capsys.readouterr().err
-
-
 def test_a_stale_file_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

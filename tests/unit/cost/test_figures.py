@@ -15,7 +15,7 @@ from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.builders.costmeter import TERMS, WORKED, Bench, page, usd
-from tests.unit.test_golden import GPU
+from tests.support.builders.golden_pages import GPU
 
 
 def test_figures_of_the_window() -> None:

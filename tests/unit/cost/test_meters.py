@@ -21,8 +21,8 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
 from tests.support.builders.costmeter import BOOK, TARGET, WORKED, page, seconds, usd
+from tests.support.builders.golden_pages import GPU
 from tests.support.quick import keep_quick
-from tests.unit.test_golden import GPU
 
 
 def readings(*uuids: str, parent: str = "GPU-1") -> GpuReadings:

@@ -21,6 +21,7 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.otlp.sender import Sender
 from tests.support.builders.golden_cases import MAIN
+from tests.support.builders.golden_pages import golden_registry
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import snapshot_of
 from tests.support.paths import ROOT, TESTS
@@ -28,7 +29,6 @@ from tests.support.servers.prometheus_server import PrometheusServer
 from tests.support.servers.server_process import find_program, program
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 from tests.unit.otlp.test_sender import canonical, read_page
-from tests.unit.test_golden import rendered
 
 PATH = "/api/v1/otlp/v1/metrics"
 RESOURCE = {"service.name": "exporter", "service.instance.id": "host:1"}
@@ -59,7 +59,7 @@ def bare(metric: dict[str, str]) -> frozenset[tuple[str, str]]:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_it_stores_the_page_under_its_names(strategy: str, tmp_path: Path) -> None:
-    registry = rendered(MAIN)
+    registry = golden_registry(MAIN)
     with receiving(tmp_path / "otlp", strategy) as prometheus:
         sender = Sender(OtlpConfig(prometheus.url, PATH), registry.collect, RESOURCE.items())
         assert sender.send()

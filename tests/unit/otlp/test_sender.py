@@ -28,10 +28,10 @@ from llm_serving_exporter.otlp import messages
 from llm_serving_exporter.otlp.sender import Sender
 from llm_serving_exporter.otlp.units import find_unit
 from tests.support.builders.golden_cases import MAIN
+from tests.support.builders.golden_pages import golden_registry
 from tests.support.builders.snapshots import snapshot_of
 from tests.support.servers.otlp_receiver import Labels, Received, Receiver, receive
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
-from tests.unit.test_golden import rendered
 
 NOW = 1_795_000_000.0
 # points of a request, in a test of several
@@ -125,7 +125,7 @@ def start_of(received: Received, name: str) -> float:
 
 
 def test_the_main_recording_arrives_value_for_value(receiver: Receiver) -> None:
-    registry = rendered(MAIN)
+    registry = golden_registry(MAIN)
     sender = Sender(OtlpConfig(receiver.url), registry.collect, (), wall=lambda: NOW)
     assert sender.send()
     expected = canonical(read_page(encode(registry, "text/plain")[0].decode()))

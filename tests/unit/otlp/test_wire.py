@@ -15,8 +15,8 @@ from llm_serving_exporter.model.histogram import Histogram as Observed
 from llm_serving_exporter.otlp.reading import Labels, read_family
 from llm_serving_exporter.otlp.wire import write_histogram, write_number
 from tests.support.builders.golden_cases import MAIN
+from tests.support.builders.golden_pages import golden_registry
 from tests.support.rows import check_rows
-from tests.unit.test_golden import rendered
 
 NOW = 1_795_000_000_000_000_001
 HOSTILE = ('a,le="', 'le="0.5",x="', "\\", '"', "a\nb", "a\\nb", "{}", "a b", "日本", "", "x" * 300)
@@ -60,7 +60,7 @@ class Sampled:
 
 
 def test_text_is_read_as_the_client_librarys_samples_are() -> None:
-    families = list(rendered(MAIN).collect())
+    families = list(golden_registry(MAIN).collect())
     assert len(families) > 50
     for family in families:
         assert read_family(family) == read_family(Sampled(family))  # type: ignore[arg-type]

@@ -43,11 +43,6 @@ def state(checkout: Path, urls: dict[str, str]) -> dict[Path, str]:
     return made
 
 
-def test_what_is_committed_is_what_the_one_place_says() -> None:
-    for path, text in render(ROOT).items():
-        assert (ROOT / path).read_text() == text, f"{path}: run `make generate`"
-
-
 def test_one_setting_changes_all_of_them_and_takes_them_away_again(checkout: Path) -> None:
     before = state(checkout, {})
     made = state(checkout, URLS)

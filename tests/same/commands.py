@@ -1,0 +1,197 @@
+"""What every command prints: for what is right, for what is wrong, and for --help; each in this process, as `main` runs it.
+
+A row of inputs is one of `tests/unit/wrong_inputs`: the words that are run, with the files and variables that they need. Of the rows in
+`inputs/` ENGINE stands for the URL of a server that shows the pages of `engine`, a golden case: the next one after each wait.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import chdir, contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from llm_serving_exporter.cli import main
+from tests.same.internals import forbid_daemon
+from tests.same.outputs import Outputs
+from tests.same.surroundings import CLOCK
+from tests.support.builders.golden_cases import CASES
+from tests.support.paths import TESTS
+from tests.support.servers.replica import Replica
+
+INPUTS = Path(__file__).with_name("inputs")
+UNIT = TESTS / "unit"
+# in a row's files
+A_FOLDER, BYTES = "DIR", "HEX "
+Row = Mapping[str, Any]
+
+
+def write_help(outputs: Outputs) -> None:
+    """--help of the program and of each command that it lists."""
+    text = run_words(["--help"])
+    outputs.write("llm-serving-exporter.txt", text)
+    listed = re.search(r"^commands:\n((?:  .*\n)+)", text, re.MULTILINE)
+    if listed is None:
+        raise ValueError("--help lists no commands")
+    for line in listed[1].splitlines():
+        if line[2] != " ":
+            command = line.split()[0]
+            outputs.write(f"{command}.txt", run_words([command, "--help"]))
+
+
+def write_answers(outputs: Outputs) -> None:
+    """What commands answer to the rows of `inputs/`, with the files that they write."""
+    for file in sorted(INPUTS.glob("*.yml")):
+        for row in yaml.safe_load(file.read_text(encoding="utf-8")):
+            _run_row(outputs, file.stem, row)
+
+
+def write_messages(outputs: Outputs) -> None:
+    """What is said of wrong inputs: of every command's words, and of each kind of file."""
+    for file in sorted((UNIT / "wrong_inputs").glob("*.yml")):
+        for row in yaml.safe_load(file.read_text(encoding="utf-8")):
+            _run_row(outputs, file.stem, row)
+    for path in sorted((UNIT / "config/bad").glob("*.yml")):
+        with chdir(path.parent):
+            outputs.write(f"config/{path.stem}.txt", run_words(["check-config", "--config.file", path.name]))
+    for path in sorted((UNIT / "config/bad_prices").glob("*.yml")):
+        words = ["check-config", "--target", "a:1", "--cost.price-file", path.name]
+        with chdir(path.parent):
+            outputs.write(f"prices/{path.stem}.txt", run_words(words))
+    for number, text in enumerate(_list_parameters("tests.unit.alerts.test_settings"), 1):
+        row = {"run": "rules --config.file rules.yml --output-dir rules", "files": {"rules.yml": text}}
+        _run_row(outputs, "rules-settings", row, name=_name_text(text, number))
+    for number, text in enumerate(_list_parameters("tests.unit.web.test_webconfig"), 1):
+        row = {"run": "check-config --target a:1 --web.config.file web.yml", "files": {"web.yml": text}}
+        _run_row(outputs, "web-config", row, name=_name_text(text, number))
+
+
+def run_words(words: list[str]) -> str:
+    """Runs the program with these words: the command line, its exit status, and what it wrote to either stream, as one text."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), _logging_as_before():
+        try:
+            status = main(words)
+        except SystemExit as ended:  # argparse's way
+            status = ended.code if isinstance(ended.code, int) else 1
+    parts = [f"$ llm-serving-exporter {shlex.join(words)}\nexit status {status}\n"]
+    parts += [
+        f"--- {name}\n{said}" for name, said in (("output", out.getvalue()), ("messages", err.getvalue())) if said
+    ]
+    return "".join(part if part.endswith("\n") else f"{part}\n(no line break at the end)\n" for part in parts)
+
+
+def _run_row(outputs: Outputs, folder: str, row: Row, name: str = "") -> None:
+    """Runs a row in a folder of its own; what it writes there are outputs too."""
+    name = name or name_row(row)
+    with tempfile.TemporaryDirectory() as made, _engine(row.get("engine")) as url:
+        place = Path(made)
+        chance = {made: "FOLDER"} | hide_port(url)
+        for file, text in row.get("files", {}).items():
+            _write_input(place / file, text)
+        before = _read_files(place)
+        with outputs.hiding(chance), chdir(place), _environment(row.get("environment", {})), forbid_daemon():
+            words = shlex.split(row["run"].replace("ENGINE", url))
+            outputs.write(f"{folder}/{name}.txt", run_words(words))
+            for file, text in _read_files(place).items():
+                if before.get(file) != text:
+                    outputs.write(f"{folder}/{name}/{file}", text)
+
+
+def hide_port(url: str, name: str = "PORT1") -> dict[str, str]:
+    """For `Outputs.hiding`: the port of a server that was started here, under any name of its host. {} without a URL."""
+    return {f":{url.rpartition(':')[2]}": f":{name}"} if url else {}
+
+
+def name_row(row: Row) -> str:
+    """The words, shortened, and a hash of the whole row: one with other files, or another row, has another name."""
+    words = re.sub(r"[^\w.=-]+", "-", row["run"]).strip("-")[:60].rstrip("-.")
+    asked = {key: row[key] for key in ("run", "files", "environment", "engine") if key in row}
+    return f"{words or 'nothing'}.{_hash(yaml.safe_dump(asked))}"
+
+
+def _name_text(text: str, number: int) -> str:
+    key = re.sub(r"[^\w]+", "-", text).strip("-")[:40].rstrip("-")
+    return f"{key or 'empty'}.{_hash(f'{number} {text}' if not text.strip() else text)}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:6]
+
+
+def _list_parameters(module: str) -> Iterator[str]:
+    """The files that tests of a module are given beside the message that they want: those of `parametrize(("text", "message"), …)`."""
+    import importlib
+
+    for test in vars(importlib.import_module(module)).values():
+        for mark in getattr(test, "pytestmark", ()):
+            if mark.name == "parametrize" and tuple(mark.args[0]) == ("text", "message"):
+                yield from dict.fromkeys(text for text, _message in mark.args[1])
+
+
+@contextmanager
+def _engine(case: str | None) -> Iterator[str]:
+    """The URL of a server with the pages of a golden case, a step further after each wait; "" without a case."""
+    if case is None:
+        with nullcontext(""):
+            yield ""
+        return
+    steps = iter(CASES[case].steps()[1:])
+    with Replica(next(steps)) as server:
+        # after the last page it stays
+        CLOCK.on_wait = lambda: server.show(next(steps, server.routes))
+        try:
+            yield server.url
+        finally:
+            CLOCK.on_wait = bool
+
+
+@contextmanager
+def _environment(more: Mapping[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def _logging_as_before() -> Iterator[None]:
+    """A command sets up logging for its whole process: the next one starts without."""
+    loggers = [logging.getLogger(name) for name in (None, "llm_serving_exporter")]
+    before = [(logger, logger.level, logger.handlers[:]) for logger in loggers]
+    try:
+        yield
+    finally:
+        for logger, level, handlers in before:
+            logger.setLevel(level)
+            logger.handlers[:] = handlers
+
+
+def _write_input(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if text == A_FOLDER:
+        path.mkdir()
+    elif text.startswith(BYTES):
+        path.write_bytes(bytes.fromhex(text.removeprefix(BYTES)))
+    else:
+        path.write_text(text, encoding="utf-8")
+
+
+def _read_files(folder: Path) -> dict[str, str]:
+    files: Iterable[Path] = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8", errors="surrogateescape")
+        for path in files
+    }
