@@ -76,7 +76,7 @@ FURTHER_TESTS = {
     "web": "tests/faults/test_survival.py",
 }
 # a mutation may make a loop endless: a limit for tests that take a fifth of it at most, and for what such a loop appends
-LONGEST_SECONDS = 900
+LONGEST_SECONDS = 600
 LARGEST_BYTES = 4 << 30
 
 # kind -> operator of the syntax tree -> what is put there
