@@ -18,6 +18,9 @@ SECONDS    ?= 60
 # what same compares with; NEW=allowed takes outputs that it does not have
 BASE       ?=
 NEW        ?=
+# what is chosen, and how many, by mutate
+SEED       ?= 1
+COUNT      ?= 30
 WORKERS    := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 
 # compiled modules are kept, beside the environment: tests start the exporter hundreds of times
@@ -25,7 +28,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(PYTHON_ENV)/pycache
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo drill test test-steady test-process test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-deb test-hardware check same docs generate sample kustomize golden bench format fuzz lock audit dist deb sbom clean
+.PHONY: help demo drill test test-steady test-process test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-deb test-hardware check same docs generate sample kustomize golden bench format fuzz mutate lock audit dist deb sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -136,6 +139,11 @@ fuzz: $(DEVELOPS) ## a fuzzer guided by coverage, for SECONDS (60) at each door:
 	@$(BIN)/python -c "import atheris" 2>/dev/null || scripts/setup.sh venv fuzz
 	@for door in pages configurations requests; do $(BIN)/python -m tests.fuzz.guided $$door --seconds $(SECONDS) || exit 1; done
 	@end=$$(($$(date +%s) + $(SECONDS))); while [ "$$(date +%s)" -lt "$$end" ]; do PROPERTIES=fuzz $(BIN)/python -m pytest -q -m hypothesis --numprocesses $(WORKERS) $(ARGS) || exit 1; done
+
+# tells as its exit status whether any survived
+mutate: $(DEVELOPS) ## COUNT (30) changed operators of the product, chosen by SEED (1): which ones do the quick tests not notice? a quarter of an hour
+	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc chromium
+	$(BIN)/python scripts/mutate.py --seed $(SEED) --count $(COUNT) $(ARGS)
 
 lock: $(RELEASES) ## write locks/*.txt after a change of pyproject.toml; ARGS=--upgrade takes the newest versions; needs the network
 	.venv-release/bin/python scripts/lock.py $(ARGS)

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS
+from llm_serving_exporter.sim.fleet.scenario import History
 from llm_serving_exporter.sim.fleet.scenario_file import load
+from llm_serving_exporter.sim.fleet.workload import Lengths, Mix
 from tests.support.builders.simfleet import MINUTE, minutes, p99, truth
 
 
@@ -98,6 +100,19 @@ def test_slow_degradation_does_three_fifths_of_what_was_done_while_requests_wait
         assert fleet.waiting > 0
     assert best > 0, "the hour before knows a queue too"
     assert all(0.5 < tokens / best < 0.7 for tokens in now)
+
+
+def test_requests_change_so_long_after_the_scenarios_beginning_with_a_history_before_it() -> None:
+    """Prompts have 10 tokens, from the scenario's second minute on 1,000; the history before it has ten minutes."""
+    mixes = (
+        Mix(Lengths(10, least=10, most=10), Lengths(5, least=5, most=5)),
+        Mix(Lengths(1000, least=1000, most=1000), Lengths(5, least=5, most=5), from_seconds=2 * MINUTE),
+    )
+    scenario = replace(load("error-burst"), mixes=mixes, history=History(10 * MINUTE / DAY_SECONDS), events=())
+    fleet = scenario.fleet(with_history=True)
+    before, after = truth(fleet, 0, 11), truth(fleet, 13, 15)
+    assert before.counts.prompt_tokens == 10 * len(before.ttft_seconds) > 0
+    assert after.counts.prompt_tokens == 1000 * len(after.ttft_seconds) > 0
 
 
 @pytest.mark.e2e
