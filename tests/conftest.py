@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import re
 import signal
 from collections.abc import Generator, Iterator
@@ -16,6 +15,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.nvml_stub.stub import build_stub
 from tests.support.builders.exposition_oracle import remembered_labels
+from tests.support.loggers import logging_as_before
 
 # a machine that does other work is slow: that says nothing about the code
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -53,9 +53,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# what llm_serving_exporter.logs.set_up changes
-_LOGGERS = (None, "llm_serving_exporter")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -114,12 +111,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 @pytest.fixture(autouse=True)
 def _logging_as_before() -> Iterator[None]:
     """A command run within the suite sets up logging for its whole process: the next test starts without."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    before = [(logger, logger.level, logger.handlers[:]) for logger in loggers]
-    yield
-    for logger, level, handlers in before:
-        logger.setLevel(level)
-        logger.handlers[:] = handlers
+    with logging_as_before():
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,10 +18,10 @@ COLLECTOR = """\
 import sys
 from pathlib import Path
 
-folder, parts = Path(sys.argv[2]), sys.argv[3:]
-for part in parts:
-    (folder / part).mkdir(parents=True)
 made = {made}
+folder, parts = Path(sys.argv[2]), sys.argv[3:] or sorted({{name.partition("/")[0] for name in made}})
+for part in parts:
+    (folder / part).mkdir(parents=True, exist_ok=True)
 for name, text in made.items():
     if name.partition("/")[0] in parts:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -125,6 +125,14 @@ def test_new_outputs_alone_are_taken_where_that_is_said(checkout: Checkout) -> N
     checkout.write("tests/same/__main__.py", COLLECTOR.format(made=more))
     assert compare(checkout.repository) == 1
     assert compare(checkout.repository, new_allowed=True) == 0
+
+
+def test_a_part_that_only_base_has_is_told(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
+    checkout.write("tests/same/__main__.py", COLLECTOR.format(made=MADE.replace("{", '{"former/page.txt": "a",', 1)))
+    checkout.commit("a part more")
+    checkout.write("tests/same/__main__.py", COLLECTOR.format(made=MADE))
+    assert compare(checkout.repository) == 1
+    assert "gone: former/page.txt\n" in capsys.readouterr().out
 
 
 def test_each_side_is_made_by_its_own_collector_once(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
