@@ -198,8 +198,8 @@ class Repository:
 
 
 def _key(*parts: str) -> str:
-    """A name for the outputs of files and of all else that they depend on."""
-    return hashlib.sha256("\n".join([*parts, _describe_environment()]).encode()).hexdigest()[:16]
+    """A name for the outputs of files and of all else that they depend on; the same for a commit and for a work tree with its files."""
+    return hashlib.sha256("\n".join([*filter(None, parts), _describe_environment()]).encode()).hexdigest()[:16]
 
 
 @cache

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.same import trees
 from tests.same.__main__ import PARTS, check, compare
 from tests.same.compare import Difference, compare_folders, describe
 from tests.same.outputs import MASKS, Outputs
@@ -140,10 +141,17 @@ def test_each_side_is_made_by_its_own_collector_once(checkout: Checkout, monkeyp
     checkout.write("tests/same/__main__.py", COLLECTOR.format(made=MADE.replace("messages.txt", "words.txt")))
     checkout.git("mv", "messages.txt", "words.txt")
     assert compare(checkout.repository) == 0
-    monkeypatch.setattr("tests.same.trees._start_collector", lambda *_given: pytest.fail("it is made again"))
+    start, started = trees._start_collector, []
+    monkeypatch.setattr(
+        trees, "_start_collector", lambda side, parts: (started.append(side.name), start(side, parts))[1]
+    )
     assert compare(checkout.repository) == 0
     checkout.commit("moved")
-    assert compare(checkout.repository) == 0, "the commit has the files of the tree that was looked at"
+    assert compare(checkout.repository) == 0
+    assert started == []
+    checkout.write("inner.py", "moved = True\n")
+    assert compare(checkout.repository, "HEAD") == 0
+    assert set(started) == {"this tree"}, "the commit has the files of the tree that was looked at"
 
 
 def test_a_collector_that_fails_is_heard(checkout: Checkout) -> None:
