@@ -7,19 +7,22 @@ another for its outputs: its words do not change.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.same.compare import compare_files, compare_folders, describe
-from tests.same.trees import Repository, SameError, make_outputs
+from tests.same.compare import compare_files, compare_folders, describe, list_outputs
+from tests.same.trees import Repository, SameError, make_all, make_parts
 from tests.support.paths import ROOT
 
 # what makes them stands in `parts`, which imports the product: only a collector's process does
 GENERATED = "generated"
 # every other one is made by a second process where one side is known: the halves take as long
 PARTS = (GENERATED, "messages", "answers", "golden", "help", "daemon", "kubernetes", "review", "deploy")
+# a collector needs twenty seconds of a processor; on a busy machine many times as long
+LONGEST_SECONDS = 1200
 # folders that hold nothing but generated files
 GENERATED_FOLDERS = (
     "alerts/rendered",
@@ -54,15 +57,15 @@ def compare(repository: Repository, stated: str = "", *, new_allowed: bool = Fal
     if base.tree == new.tree:
         print("no file differs from BASE: there is nothing to compare")
         return 0
-    if any(not (base.folder / part).exists() for part in PARTS):
+    if not base.is_whole:
         repository.check_out(base, commit)
-    make_outputs((base, new), PARTS)
+    make_all(base, new, PARTS)
     repository.forget_old((base.folder, new.folder))
     differences = compare_folders(base.folder, new.folder)
     if sentence := repository.explain_packages(commit):
         print(f"note: {sentence}")
     if not differences:
-        count = sum(path.is_file() for path in new.folder.rglob("*"))
+        count = len(list_outputs(new.folder))
         print(f"same: {count} outputs, byte for byte")
         return 0
     print(describe(differences))
@@ -78,7 +81,7 @@ def check(repository: Repository) -> int:
         tree = repository.take_work_tree()
     except SameError:  # no checkout of git's, or one of somebody else's: nothing says whether a file has changed since
         tree = repository.take_folder()
-    make_outputs((tree,), (GENERATED,))
+    make_parts(tree, (GENERATED,))
     stale = list_stale(tree.folder / GENERATED, repository.root)
     if stale:
         print(
@@ -105,6 +108,8 @@ def list_stale(made: Path, root: Path) -> list[str]:
 def _collect(folder: Path, parts: Sequence[str]) -> int:
     from tests.same.surroundings import fix_surroundings
 
+    # on a clock that stands still something that waits would wait for ever
+    faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
     fix_surroundings()
     from tests.same.parts import collect
 

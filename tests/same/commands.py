@@ -6,9 +6,9 @@ A row of inputs is one of `tests/unit/wrong_inputs`: the words that are run, wit
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
-import logging
 import os
 import re
 import shlex
@@ -25,13 +25,13 @@ from tests.same.internals import forbid_daemon
 from tests.same.outputs import Outputs
 from tests.same.surroundings import CLOCK
 from tests.support.builders.golden_cases import CASES
+from tests.support.builders.input_files import write_input
+from tests.support.logging_state import keep_logging
 from tests.support.paths import TESTS
 from tests.support.servers.replica import Replica
 
 INPUTS = Path(__file__).with_name("inputs")
 UNIT = TESTS / "unit"
-# in a row's files
-A_FOLDER, BYTES = "DIR", "HEX "
 Row = Mapping[str, Any]
 
 
@@ -78,7 +78,7 @@ def write_messages(outputs: Outputs) -> None:
 def run_words(words: list[str]) -> str:
     """Runs the program with these words: the command line, its exit status, and what it wrote to either stream, as one text."""
     out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err), _logging_as_before():
+    with redirect_stdout(out), redirect_stderr(err), keep_logging():
         try:
             status = main(words)
         except SystemExit as ended:  # argparse's way
@@ -93,11 +93,16 @@ def run_words(words: list[str]) -> str:
 def _run_row(outputs: Outputs, folder: str, row: Row, name: str = "") -> None:
     """Runs a row in a folder of its own; what it writes there are outputs too."""
     name = name or name_row(row)
-    with tempfile.TemporaryDirectory() as made, _engine(row.get("engine")) as url:
+    listens = row["run"].startswith(("demo", "simulate"))
+    with (
+        tempfile.TemporaryDirectory() as made,
+        _engine(row.get("engine")) as url,
+        _take_turns() if listens else nullcontext(),
+    ):
         place = Path(made)
         chance = {made: "FOLDER"} | hide_port(url)
         for file, text in row.get("files", {}).items():
-            _write_input(place / file, text)
+            write_input(place / file, text)
         before = _read_files(place)
         with outputs.hiding(chance), chdir(place), _environment(row.get("environment", {})), forbid_daemon():
             words = shlex.split(row["run"].replace("ENGINE", url))
@@ -156,6 +161,15 @@ def _engine(case: str | None) -> Iterator[str]:
 
 
 @contextmanager
+def _take_turns() -> Iterator[None]:
+    """One collector of this machine at a time: what listens at a stated port would find it taken."""
+    lock = Path(tempfile.gettempdir(), f"llm-serving-exporter-same-{os.getuid()}.lock")
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
 def _environment(more: Mapping[str, str]) -> Iterator[None]:
     before = dict(os.environ)
     os.environ.update(more)
@@ -164,29 +178,6 @@ def _environment(more: Mapping[str, str]) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-@contextmanager
-def _logging_as_before() -> Iterator[None]:
-    """A command sets up logging for its whole process: the next one starts without."""
-    loggers = [logging.getLogger(name) for name in (None, "llm_serving_exporter")]
-    before = [(logger, logger.level, logger.handlers[:]) for logger in loggers]
-    try:
-        yield
-    finally:
-        for logger, level, handlers in before:
-            logger.setLevel(level)
-            logger.handlers[:] = handlers
-
-
-def _write_input(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if text == A_FOLDER:
-        path.mkdir()
-    elif text.startswith(BYTES):
-        path.write_bytes(bytes.fromhex(text.removeprefix(BYTES)))
-    else:
-        path.write_text(text, encoding="utf-8")
 
 
 def _read_files(folder: Path) -> dict[str, str]:

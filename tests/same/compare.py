@@ -33,7 +33,7 @@ class Difference:
 
 def compare_folders(base: Path, new: Path) -> list[Difference]:
     """Every difference, by name. What an interrupted collector left, in a folder whose name begins with a dot, is no output."""
-    return compare_files(base, new, _list_outputs(base) | _list_outputs(new))
+    return compare_files(base, new, list_outputs(base) | list_outputs(new))
 
 
 def compare_files(base: Path, new: Path, names: Iterable[str]) -> list[Difference]:
@@ -73,7 +73,8 @@ def describe(differences: Iterable[Difference], *, most_lines: int = MOST_LINES)
     return "\n".join(lines)
 
 
-def _list_outputs(folder: Path) -> set[str]:
+def list_outputs(folder: Path) -> set[str]:
+    """The names of the outputs in a folder."""
     names = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return {name.as_posix() for name in names if not name.parts[0].startswith(".")}
 

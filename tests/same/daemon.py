@@ -120,11 +120,13 @@ def write_kubernetes(outputs: Outputs) -> None:
         )
         hidden = {made: "FOLDER", **hide_port(server.url)}
         with closing(DrivenService(["--config.file", str(file)], log=log, log_format="json")) as service:
+            while not _watches_all(server):
+                time.sleep(0.05)
             before = -1
-            # until a look finds no more than the one before: lists come by threads of their own
+            # until a look finds no more than the one before: what is listed is taken in by threads of their own
             while (found := len(_list_targets(service.url))) != before or not found:
                 before = found
-                time.sleep(0.2)
+                time.sleep(0.1)
                 service.discover()
             hidden |= hide_port(service.url, "PORT3")
             with outputs.hiding(hidden):
@@ -132,6 +134,13 @@ def write_kubernetes(outputs: Outputs) -> None:
                 outputs.write("metrics.txt", _ask(service.url, "/metrics", TEXT))
         with outputs.hiding(hidden):
             outputs.write("log.json", log.getvalue())
+
+
+def _watches_all(server: KubeScript) -> bool:
+    """Whether what was listed is watched by now: then each list has come."""
+    calls = [*server.calls]
+    watched = {call.path for call in calls if call.is_watch}
+    return bool(watched) and {call.path for call in calls if not call.is_watch} <= watched
 
 
 def _list_targets(url: str) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -22,6 +21,7 @@ from llm_serving_exporter.expose.encode import encode
 from tests.same.surroundings import CLOCK
 from tests.support.builders.golden_cases import CASES
 from tests.support.builders.golden_pages import golden_registry
+from tests.support.logging_state import keep_logging
 
 # name of a file below the root -> its text
 Files = Mapping[Path, str]
@@ -79,9 +79,8 @@ class DrivenService:
         from tests.support.builders.handschedule import HandSchedule
         from tests.support.servers.driven_exporter import quiet_machine
 
-        self._before = [
-            (one, one.level, one.handlers[:]) for one in (logging.root, logging.getLogger("llm_serving_exporter"))
-        ]
+        self._logging = ExitStack()
+        self._logging.enter_context(keep_logging())
         logs.set_up("debug", log_format, log)
         self._schedule = HandSchedule(CLOCK)  # type: ignore[arg-type]  # it reads and sets `seconds`
         arguments = cli._parser("run").parse_args([*words, "--web.listen-address", "127.0.0.1:0"])
@@ -118,9 +117,7 @@ class DrivenService:
     def close(self) -> None:
         """Ends it, and the logging that it has set up."""
         self._service.close()
-        for logger, level, handlers in self._before:
-            logger.setLevel(level)
-            logger.handlers[:] = handlers
+        self._logging.close()
 
 
 class _Gpus:

@@ -1,10 +1,12 @@
-"""What a collector's process sees of its machine: a clock that only the collector moves, one host name, one environment, no name server.
+"""What a collector's process sees of its machine: a clock that only the collector moves, one host name, one environment, no name server, no
+driver of GPUs.
 
 `fix_surroundings` comes before the first import of the product, which takes its clocks from `time` while it is imported.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import random
@@ -61,6 +63,7 @@ def fix_surroundings() -> None:
     os.environ.clear()
     os.environ.update(kept | _SET)
     time.tzset()
+    ctypes.CDLL = _WithoutDriver  # type: ignore[misc]  # pynvml takes it from there
     stubs: dict[Any, dict[str, Any]] = {
         time: {"time": CLOCK.wall, "clock_gettime": CLOCK.elapsed, "sleep": CLOCK.sleep},
         socket: {"gethostname": lambda: HOST, "getfqdn": lambda name="": name or HOST, "getaddrinfo": _resolve},
@@ -75,6 +78,15 @@ def begin_part() -> None:
     """Every part begins at the same time and draws the same numbers, so that it is the same without those before it."""
     CLOCK.seconds, CLOCK.on_wait = 0.0, bool
     random.seed(0)
+
+
+class _WithoutDriver(ctypes.CDLL):
+    """Every library but NVML's: what that says is never the same twice."""
+
+    def __init__(self, name: str | None, *more: Any, **named: Any) -> None:
+        if name is not None and "nvidia-ml" in str(name):
+            raise OSError(f"{name}: cannot open shared object file: No such file or directory")
+        super().__init__(name, *more, **named)
 
 
 _getaddrinfo = socket.getaddrinfo

@@ -24,7 +24,12 @@ from tests.support.paths import ROOT
 KEPT = "build/same"
 SOURCE_ROOTS = ("exporter", "alerts", "dashboards", ".")
 # what is laid over a checkout of a commit from before there was a collector
-COLLECTOR = ("tests/same", "tests/support/builders/golden_pages.py")
+COLLECTOR = (
+    "tests/same",
+    "tests/support/builders/golden_pages.py",
+    "tests/support/builders/input_files.py",
+    "tests/support/loggers.py",
+)
 _BASE = "base"
 # trees whose outputs are kept
 MOST_KEPT = 8
@@ -46,6 +51,16 @@ class Side:
     checkout: Path
     # of its outputs
     folder: Path
+
+    @property
+    def whole(self) -> Path:
+        """A file that is there once all outputs are."""
+        return self.folder / ".whole"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all outputs are there."""
+        return self.whole.exists()
 
 
 class Repository:
@@ -111,7 +126,7 @@ class Repository:
 
     def has_collector(self, commit: str) -> bool:
         """Whether a commit has a collector of its own."""
-        return bool(self.git("ls-tree", commit, f"{COLLECTOR[0]}/__main__.py"))
+        return bool(self.git("ls-tree", commit, "tests/same/__main__.py"))
 
     def take_work_tree(self) -> Side:
         """The side of the files as they are."""
@@ -183,8 +198,8 @@ class Repository:
 
 
 def _key(*parts: str) -> str:
-    """A name for the outputs of files and of all else that they depend on."""
-    return hashlib.sha256("\n".join([*parts, _describe_environment()]).encode()).hexdigest()[:16]
+    """A name for the outputs of files and of all else that they depend on; the same for a commit and for a work tree with its files."""
+    return hashlib.sha256("\n".join([*filter(None, parts), _describe_environment()]).encode()).hexdigest()[:16]
 
 
 @cache
@@ -205,14 +220,33 @@ def _find_programs() -> dict[str, str]:
     return {variable: path for variable, path in found.items() if path is not None}
 
 
-def make_outputs(sides: Sequence[Side], parts: Sequence[str]) -> None:
-    """Makes what the sides do not have yet, in two processes at once. Raises SameError with the last words of one that failed."""
-    wanted = [(side, [part for part in parts if not (side.folder / part).exists()]) for side in sides]
-    wanted = [(side, missing) for side, missing in wanted if missing]
-    if len(wanted) == 1:
-        ((side, missing),) = wanted
-        wanted = [(side, half) for half in (missing[0::2], missing[1::2]) if half]
-    started = [(side, _start_collector(side, missing)) for side, missing in wanted]
+def make_all(base: Side, new: Side, parts: Sequence[str]) -> None:
+    """All outputs that are not kept, in two processes at once: BASE's by all that its own collector has, whatever it calls that.
+
+    Raises SameError with the last words of a collector that failed.
+    """
+    jobs: list[tuple[Side, Sequence[str]]] = [] if base.is_whole else [(base, ())]
+    missing = _list_missing(new, parts)
+    halves = [missing] if jobs else [missing[0::2], missing[1::2]]
+    _run_collectors([*jobs, *((new, half) for half in halves if half)])
+    for side in (base, new):
+        side.whole.touch()
+        # asked for lately
+        os.utime(side.folder)
+
+
+def make_parts(side: Side, parts: Sequence[str]) -> None:
+    """Some of a side's outputs, where they are not kept. Raises SameError as `make_all` does."""
+    if missing := _list_missing(side, parts):
+        _run_collectors([(side, missing)])
+
+
+def _list_missing(side: Side, parts: Sequence[str]) -> list[str]:
+    return [part for part in parts if not (side.folder / part).exists()]
+
+
+def _run_collectors(jobs: Sequence[tuple[Side, Sequence[str]]]) -> None:
+    started = [(side, _start_collector(side, parts)) for side, parts in jobs]
     failed = []
     for side, process in started:
         said = process.communicate()[0]
@@ -221,9 +255,6 @@ def make_outputs(sides: Sequence[Side], parts: Sequence[str]) -> None:
             failed.append(f"{side.name}: its outputs could not be made:\n{words}")
     if failed:
         raise SameError("\n".join(failed))
-    for side in sides:
-        # asked for lately
-        os.utime(side.folder)
 
 
 def _start_collector(side: Side, parts: Sequence[str]) -> subprocess.Popen[str]:

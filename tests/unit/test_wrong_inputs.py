@@ -20,11 +20,10 @@ import yaml
 from llm_serving_exporter import cli
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.daemon.service import Service
+from tests.support.builders.input_files import write_input
 from tests.support.rows import check_rows
 
 FOLDER = Path(__file__).parent / "wrong_inputs"
-# in a row's files
-A_FOLDER, BYTES = "DIR", "HEX "
 _WORDS = (
     "add|begin|check|choose|copy|did you mean|docs/|give|known here|keep|leave|list|lists|load|look|make|name|only|put|quote|remove|"
     "run|say|save|scrape|see|set|shards count|spread|start|state|use|write|yaml indents"
@@ -67,7 +66,7 @@ def test_it_is_said_what_is_wrong_and_where_and_what_to_do(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name, text in row.get("files", {}).items():
-        _write(tmp_path / name, text)
+        write_input(tmp_path / name, text)
     for name, text in row.get("environment", {}).items():
         monkeypatch.setenv(name, text)
     # none of these may get that far
@@ -87,13 +86,3 @@ def test_it_is_said_what_is_wrong_and_where_and_what_to_do(
     assert any(WHAT_TO_DO.search(message) for message in row["says"]), "what to do"
     first = row["says"][0]
     assert WHERE.search(first) or first.startswith(NOWHERE), "where"
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if text == A_FOLDER:
-        path.mkdir()
-    elif text.startswith(BYTES):
-        path.write_bytes(bytes.fromhex(text.removeprefix(BYTES)))
-    else:
-        path.write_text(text)

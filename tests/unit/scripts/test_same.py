@@ -8,20 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from tests.same import trees
 from tests.same.__main__ import PARTS, check, compare
 from tests.same.compare import Difference, compare_folders, describe
 from tests.same.outputs import MASKS, Outputs
 from tests.same.trees import Repository, SameError
+
+pytestmark = pytest.mark.process
 
 # the page is made of the catalogue; each tree has a collector of its own, as real ones do
 COLLECTOR = """\
 import sys
 from pathlib import Path
 
-folder, parts = Path(sys.argv[2]), sys.argv[3:]
-for part in parts:
-    (folder / part).mkdir(parents=True)
 made = {made}
+folder, parts = Path(sys.argv[2]), sys.argv[3:] or sorted({{name.partition("/")[0] for name in made}})
+for part in parts:
+    (folder / part).mkdir(parents=True, exist_ok=True)
 for name, text in made.items():
     if name.partition("/")[0] in parts:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -127,15 +130,30 @@ def test_new_outputs_alone_are_taken_where_that_is_said(checkout: Checkout) -> N
     assert compare(checkout.repository, new_allowed=True) == 0
 
 
+def test_a_part_that_only_base_has_is_told(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
+    checkout.write("tests/same/__main__.py", COLLECTOR.format(made=MADE.replace("{", '{"former/page.txt": "a",', 1)))
+    checkout.commit("a part more")
+    checkout.write("tests/same/__main__.py", COLLECTOR.format(made=MADE))
+    assert compare(checkout.repository) == 1
+    assert "gone: former/page.txt\n" in capsys.readouterr().out
+
+
 def test_each_side_is_made_by_its_own_collector_once(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     # a file that only BASE's collector reads has moved
     checkout.write("tests/same/__main__.py", COLLECTOR.format(made=MADE.replace("messages.txt", "words.txt")))
     checkout.git("mv", "messages.txt", "words.txt")
     assert compare(checkout.repository) == 0
-    monkeypatch.setattr("tests.same.trees._start_collector", lambda *_given: pytest.fail("it is made again"))
+    start, started = trees._start_collector, []
+    monkeypatch.setattr(
+        trees, "_start_collector", lambda side, parts: (started.append(side.name), start(side, parts))[1]
+    )
     assert compare(checkout.repository) == 0
     checkout.commit("moved")
-    assert compare(checkout.repository) == 0, "the commit has the files of the tree that was looked at"
+    assert compare(checkout.repository) == 0
+    assert started == []
+    checkout.write("inner.py", "moved = True\n")
+    assert compare(checkout.repository, "HEAD") == 0
+    assert set(started) == {"this tree"}, "the commit has the files of the tree that was looked at"
 
 
 def test_a_collector_that_fails_is_heard(checkout: Checkout) -> None:
