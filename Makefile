@@ -141,7 +141,7 @@ fuzz: $(DEVELOPS) ## a fuzzer guided by coverage, for SECONDS (60) at each door:
 	@end=$$(($$(date +%s) + $(SECONDS))); while [ "$$(date +%s)" -lt "$$end" ]; do PROPERTIES=fuzz $(BIN)/python -m pytest -q -m hypothesis --numprocesses $(WORKERS) $(ARGS) || exit 1; done
 
 # tells as its exit status whether any survived
-mutate: $(DEVELOPS) ## COUNT (30) changed operators of the product, chosen by SEED (1): which ones do the quick tests not notice? a quarter of an hour
+mutate: $(DEVELOPS) ## COUNT (30) changed operators of the product, chosen by SEED (1): which ones do the quick tests not notice? ten to thirty minutes
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc chromium
 	$(BIN)/python scripts/mutate.py --seed $(SEED) --count $(COUNT) $(ARGS)
 

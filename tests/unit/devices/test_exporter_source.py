@@ -33,15 +33,17 @@ def test_a_page_becomes_readings_and_the_connection_is_kept(caplog: pytest.LogCa
         FaultServer({"/metrics": fault.page(page)}) as server,
         closing(source_of(server.url)) as source,
     ):
-        first, second = source.read(), source.read()
+        first = source.read()
+        said = [record.getMessage() for record in caplog.records]
+        second = source.read()
         assert server.connections == 1
     assert (first.attempt.ok, first.source, first.gpus) == (True, "amd_device_metrics_exporter", second.gpus)
     # the page has the PCI id 0x74a1 alone
     assert [gpu.identity.name for gpu in first.gpus] == ["Instinct MI300X"]
     assert first.source in SOURCES
-    assert [record.getMessage() for record in caplog.records] == [
-        f"device exporter {server.url}/metrics: AMD device-metrics-exporter, 1 GPUs"
-    ]
+    # at once, and not again while nothing changes
+    assert said == [f"device exporter {server.url}/metrics: AMD device-metrics-exporter, 1 GPUs"]
+    assert len(caplog.records) == len(said)
 
 
 @pytest.mark.parametrize(

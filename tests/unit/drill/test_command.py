@@ -14,6 +14,8 @@ from llm_serving_exporter.cli import main
 from llm_serving_exporter.drill.arguments import EPILOG, access_of, parser, scope_of, settings_of
 from llm_serving_exporter.drill.command import run
 from llm_serving_exporter.drill.course import Scope
+from llm_serving_exporter.drill.report import as_document
+from tests.support.builders.drills import MINUTE, START, course, reading
 from tests.support.paths import ROOT
 
 WHOM = ["--prometheus.url", "http://127.0.0.1:9", "--model", "m"]
@@ -173,3 +175,14 @@ def test_drills_that_began_in_the_same_second_have_a_report_each(
     assert {path.name for path in tmp_path.iterdir()} == {
         f"{began}{number}{suffix}" for number in ("", "-2", "-3") for suffix in (".json", ".md")
     }
+
+
+@pytest.mark.parametrize(("taken", "step", "left"), [(1000, 1, 1000), (1001, 2, 501), (2500, 3, 834)])
+def test_a_report_has_a_thousand_readings_at_most_as_far_from_one_another(taken: int, step: int, left: int) -> None:
+    """The fewest that are passed over: 1,001 leave every second one, 0 to 1,000, and 2,500 every third one, 0 to 2,499."""
+    found = as_document(course(*(reading(minute) for minute in range(taken))))["readings"]
+    assert [one["unix_seconds"] for one in found] == [START + number * step * MINUTE for number in range(left)]
+
+
+def test_a_report_of_nothing_has_no_readings() -> None:
+    assert as_document(course())["readings"] == []

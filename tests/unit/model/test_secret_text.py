@@ -103,3 +103,6 @@ def test_the_url_of_a_webhook_is_masked_whole_and_in_parts() -> None:
         assert PLANTED not in masker.mask_text(said)
     assert "hooks.example.com" in masker.mask_text("cannot reach hooks.example.com")
     assert secrets_of_url("no-url") == ("no-url",)
+    # what is as short as a word may stand in a text by chance
+    assert "/12345678" in secrets_of_url("https://hooks.example/12345678")
+    assert "/1234567" not in secrets_of_url("https://hooks.example/1234567")

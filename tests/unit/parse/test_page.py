@@ -109,6 +109,8 @@ def test_another_layout_is_another_object(old: bytes, new: bytes) -> None:
         (b" 1.5\n", b" 1_5\n", 3, "value '1_5' is not a number"),
         (b"total 3\n", b"total x\n", 7, "value 'x' is not a number"),
         (b"total 3\n", b"total 1-1\n", 7, "value '1-1' is not a number"),
+        # so many digits that what nobody asked for is looked at instead of read
+        (b"total 3\n", b"total " + 120 * b"1" + b"-1\n", 7, f"value '{60 * '1'}...' is not a number"),
         (b"total 3\n", b"total \n", 7, "the sample has no value"),
         (b"total 3\n", b"total 3\r\n", 7, "value '3\\r' is not a number (the line ends in a carriage return)"),
         (b"other_total 3\n", b"3\n", 7, "expected a metric name, found '3'"),
