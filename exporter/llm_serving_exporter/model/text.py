@@ -8,6 +8,9 @@ LABEL_LENGTH = 200  # characters of a label value; longer ones come from a mista
 # C0 and C1, line and paragraph separators, and halves of surrogate pairs, which cannot be encoded
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
+# where in its own source Python's TLS fails: another line in each version
+_SOURCE = re.compile(r" \(_ssl\.c:\d+\)")
+
 # an "@" as it is, in full width or small, as a URL, HTML or JSON writes it, each perhaps written so more than once, and as people hide it
 _AT = r"(?:[@\uff20\ufe6b]|%(?:25)*40|&(?:amp;)*(?:\#0*64|\#x0*40|commat);?|\\(?:u00|x)40|[\[({<]\s*at\s*[\])}>])"
 # something before and after it: whatever looks like an address is treated as one. One character of each is enough, and linear in the name's
@@ -40,8 +43,11 @@ def blank_unprintable(text: str) -> str:
 
 
 def on_one_line(text: str, longest: int | None = None) -> str:
-    """One printable line: unprintable characters are blanks, runs of blanks are one; cut to `longest` characters with "…"."""
-    line = " ".join(blank_unprintable(text).split())
+    """One printable line: unprintable characters are blanks, runs of blanks are one; cut to `longest` characters with "…".
+
+    Of an error of TLS the line of Python's source is left out.
+    """
+    line = _SOURCE.sub("", " ".join(blank_unprintable(text).split()))
     return line if longest is None or len(line) <= longest else line[: longest - 1] + "…"
 
 

@@ -7,6 +7,7 @@ environment (`http_proxy` and the like) are not used: the exporter connects to e
 from __future__ import annotations
 
 import os
+import re
 import socket
 import ssl
 from collections.abc import Callable
@@ -133,6 +134,10 @@ def _shake_hands(tls: ssl.SSLSocket) -> int | None:
     return None
 
 
+# what RFC 5280 demands of a certificate, and Python before 3.13 does not check
+_STRICT = re.compile(r"Missing (?:Authority|Subject) Key Identifier|Basic Constraints of CA|include key usage")
+
+
 def explain_tls_failure(where: str, server_name: str, error: Exception) -> ScrapeError:
     """The failure for an error in TLS, with the setting to check."""
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -141,6 +146,8 @@ def explain_tls_failure(where: str, server_name: str, error: Exception) -> Scrap
             hint = f"the certificate is not for {server_name}; set server_name to a name that it holds"
         elif "expired" in cause.lower() or "not yet valid" in cause.lower():
             hint = "renew the certificate or check the clocks"
+        elif _STRICT.search(cause):
+            hint = "issue it again with that, for which Python asks from 3.13 on"
         else:
             hint = "set ca_file to the authority that signed it"
         return ScrapeError(FailureReason.TLS, f"the certificate of {where} is not trusted ({cause}); {hint}")

@@ -13,6 +13,11 @@ def test_one_line_has_nothing_that_moves_a_cursor() -> None:
     assert on_one_line(" \n\x00 ") == ""
 
 
+def test_an_error_of_tls_has_no_line_of_pythons_source() -> None:
+    said = "[SSL: WRONG_VERSION_NUMBER] wrong version number"
+    assert on_one_line(f"{said} (_ssl.c:1006)") == said
+
+
 def test_a_line_is_cut_where_it_is_too_long() -> None:
     assert on_one_line("x" * 10, 10) == "x" * 10
     assert on_one_line("x" * 11, 10) == "x" * 9 + "…"

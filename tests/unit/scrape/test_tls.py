@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import ssl
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Page, Refusal
@@ -160,6 +163,28 @@ def test_key_with_a_passphrase_is_refused_and_nobody_is_asked(make_client, autho
     got = refusal(make_client("https://127.0.0.1:9", ca_file=ca_file, **files).get_metrics("/metrics"))
     assert got.reason is FailureReason.CREDENTIALS
     assert "passphrase" in got.detail
+
+
+def test_a_certificate_that_python_checks_more_strictly_since_3_13(make_client, authority, ca_file, tmp_path):
+    """Without the identifier of its authority's key, as many a private authority issues them."""
+    named = authority.issue_cert("127.0.0.1")
+    issuer = serialization.load_pem_private_key(authority.private_key_pem.bytes(), None)
+    old = x509.load_pem_x509_certificate(named.cert_chain_pems[0].bytes())
+    made = x509.CertificateBuilder(
+        old.issuer, old.subject, old.public_key(), 1, old.not_valid_before_utc, old.not_valid_after_utc
+    ).add_extension(old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value, critical=True)
+    bundle = tmp_path / "bundle.pem"
+    named.private_key_pem.write_to_path(bundle)
+    with bundle.open("ab") as file:
+        file.write(made.sign(issuer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(bundle)
+    with FaultServer(page(BODY), tls=context) as server:
+        got = make_client(server.url, ca_file=ca_file).get_metrics("/metrics")
+        if sys.version_info < (3, 13):
+            assert isinstance(got, Page)
+        else:
+            assert "(Missing Authority Key Identifier); issue it again with that" in refusal(got).detail
 
 
 def test_rotated_authority_is_picked_up_and_ends_the_old_connection(make_client, authority, ca_file, tmp_path):
