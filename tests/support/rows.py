@@ -29,7 +29,7 @@ Marks = tuple[str, ...]
 
 _PARAM = type(pytest.param())
 _LONGEST_NAME = 100
-_TIER = "tier"
+_TIER = "marks_of_rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,13 @@ class Axis:
         if len(names) != len(lines):
             raise ValueError(f"{len(lines)} rows of {', '.join(self.arguments)} have {len(names)} names")
         rows = [self._read(line, index, name) for index, (line, name) in enumerate(zip(lines, names, strict=True))]
+        if callable(self.source) and any(row.marks for row in rows):
+            raise ValueError("a row that is made when the test runs has a mark: pytest chose its tests before")
         return rows if isinstance(self.ids, list) else _number_namesakes(rows)
 
     @property
     def kinds_of_marks(self) -> list[Marks]:
-        """Each set of marks that rows have. A table that is made when the test runs has none: marks are wanted before."""
+        """Each set of marks that rows have."""
         if callable(self.source):
             return [()]
         return list(dict.fromkeys(_name_marks(line) for line in self.source))
@@ -181,7 +183,7 @@ def check_rows(
 ) -> Callable[[Test], Test]:
     """One test of all rows. `rows` may be a function that makes them when the test runs.
 
-    `ids` names the rows, or makes a name of a value; a list of names has each once.
+    `ids` names the rows, or makes a name of a value. A list has each name once.
 
     Each row has a `tmp_path`, a `monkeypatch` and captured output of its own. `shared` names the other fixtures of the test: no row may
     leave something in them that the next one finds. Rows with a mark make a test of their own, which has the mark.
@@ -190,8 +192,8 @@ def check_rows(
     names = arguments.split(",") if isinstance(arguments, str) else arguments
     # an enumeration is both
     source = list(rows) if isinstance(rows, Iterable) else rows
-    given = ids if ids is None or callable(ids) else list(ids)
-    axis = Axis(tuple(name.strip() for name in names if name.strip()), single, source, given)
+    row_names = ids if ids is None or callable(ids) else list(ids)
+    axis = Axis(tuple(name.strip() for name in names if name.strip()), single, source, row_names)
     return functools.partial(_add_axis, axis=axis, shared=frozenset(shared))
 
 
@@ -202,8 +204,8 @@ def _add_axis(test: Test, axis: Axis, shared: frozenset[str]) -> Test:
 
 def _make_test(test: Test, table: Table) -> Test:
     parameters = inspect.signature(table.test).parameters
-    own = [argument for axis in table.axes for argument in axis.arguments]
-    if absent := [argument for argument in own if argument not in parameters]:
+    filled = [argument for axis in table.axes for argument in axis.arguments]
+    if absent := [argument for argument in filled if argument not in parameters]:
         raise TypeError(f"{table.test.__name__} has no argument {', '.join(absent)}")
 
     @functools.wraps(test)
@@ -211,7 +213,7 @@ def _make_test(test: Test, table: Table) -> Test:
         __tracebackhide__ = True
         table.check(fixtures.pop(_TIER, ()), fixtures)
 
-    fixtures = [parameter for name, parameter in parameters.items() if name not in own]
+    fixtures = [parameter for name, parameter in parameters.items() if name not in filled]
     marks = [
         mark for mark in getattr(test, "pytestmark", ()) if not (mark.name == "parametrize" and mark.args[0] == _TIER)
     ]
@@ -230,8 +232,8 @@ def _make_test(test: Test, table: Table) -> Test:
 
 def _name_marks(line: Any) -> Marks:
     marks = line.marks if isinstance(line, _PARAM) else ()
-    if said := [mark for mark in marks if mark.args or mark.kwargs]:
-        raise ValueError(f"a row has a mark that says more than its name: {said[0]}")
+    if longer := [mark for mark in marks if mark.args or mark.kwargs]:
+        raise ValueError(f"a row has a mark that says more than its name: {longer[0]}")
     return tuple(mark.name for mark in marks)
 
 

@@ -16,7 +16,7 @@ from tests.support.rows import check_rows
 NUMBERS = [("one", 1), ("two", 2), ("three", 3), ("four", 4)]
 
 
-def fail_of(test, **fixtures):
+def catch_failure(test, **fixtures):
     with pytest.raises(AssertionError) as caught:
         test(**fixtures)
     return str(caught.value)
@@ -38,11 +38,11 @@ def test_one_wrong_row_is_told_by_its_name_its_line_and_its_assertion():
     def table(number):
         assert number != 42, "no answer"
 
-    said = fail_of(table)
-    assert said.startswith("1 of 489 rows is wrong\n\n42\n  tests/unit/support/test_rows.py:")
-    assert ': assert number != 42, "no answer"\n' in said
+    text = catch_failure(table)
+    assert text.startswith("1 of 489 rows is wrong\n\n42\n  tests/unit/support/test_rows.py:")
+    assert ': assert number != 42, "no answer"\n' in text
     # what pytest says of the operands
-    assert said.endswith("    no answer\n    assert 42 != 42")
+    assert text.endswith("    no answer\n    assert 42 != 42")
 
 
 def test_two_wrong_rows_are_both_told():
@@ -50,10 +50,10 @@ def test_two_wrong_rows_are_both_told():
     def table(word, number):
         assert number < 3
 
-    said = fail_of(table)
-    assert said.startswith("2 of 4 rows are wrong\n\nthree-3\n")
-    assert "\n\nfour-4\n" in said
-    assert "two-2" not in said
+    text = catch_failure(table)
+    assert text.startswith("2 of 4 rows are wrong\n\nthree-3\n")
+    assert "\n\nfour-4\n" in text
+    assert "two-2" not in text
 
 
 def test_an_exception_is_told_by_type_text_and_both_lines():
@@ -61,9 +61,9 @@ def test_an_exception_is_told_by_type_text_and_both_lines():
     def table(text):
         read_number(text)
 
-    said = fail_of(table)
-    assert said.startswith("1 of 2 rows is wrong\n\nx\n  tests/unit/support/test_rows.py:")
-    assert said.endswith("return int(text)\n    ValueError: invalid literal for int() with base 10: 'x'")
+    text = catch_failure(table)
+    assert text.startswith("1 of 2 rows is wrong\n\nx\n  tests/unit/support/test_rows.py:")
+    assert text.endswith("return int(text)\n    ValueError: invalid literal for int() with base 10: 'x'")
 
 
 def read_number(text):
@@ -75,10 +75,10 @@ def test_an_exception_from_elsewhere_is_told_by_the_line_of_the_check_too():
     def table(folder):
         folder.joinpath("file").read_text()
 
-    said = fail_of(table)
-    assert 'folder.joinpath("file").read_text()\n' in said
-    assert "pathlib" in said
-    assert "    FileNotFoundError: " in said
+    text = catch_failure(table)
+    assert 'folder.joinpath("file").read_text()\n' in text
+    assert "pathlib" in text
+    assert "    FileNotFoundError: " in text
 
 
 def test_what_calls_fail_or_raises_nothing_is_wrong():
@@ -89,10 +89,10 @@ def test_what_calls_fail_or_raises_nothing_is_wrong():
         with pytest.raises(ZeroDivisionError):
             1 / (number - 2)
 
-    said = fail_of(table)
-    assert said.startswith("2 of 3 rows are wrong\n\n1\n")
-    assert "Failed: a person says so" in said
-    assert "Failed: DID NOT RAISE" in said
+    text = catch_failure(table)
+    assert text.startswith("2 of 3 rows are wrong\n\n1\n")
+    assert "Failed: a person says so" in text
+    assert "Failed: DID NOT RAISE" in text
 
 
 def test_of_very_many_wrong_rows_some_are_shown_and_the_others_named():
@@ -100,9 +100,9 @@ def test_of_very_many_wrong_rows_some_are_shown_and_the_others_named():
     def table(number):
         assert not number
 
-    said = fail_of(table)
-    assert said.count("assert not number") == MOST_SHOWN
-    assert said.endswith(f"and {50 - MOST_SHOWN} more: " + ", ".join(map(str, range(1000 + MOST_SHOWN, 1050))))
+    text = catch_failure(table)
+    assert text.count("assert not number") == MOST_SHOWN
+    assert text.endswith(f"and {50 - MOST_SHOWN} more: " + ", ".join(map(str, range(1000 + MOST_SHOWN, 1050))))
 
 
 def test_an_interruption_ends_the_table():
@@ -139,7 +139,7 @@ def test_a_wrong_row_counts_more_than_a_skipped_one():
             pytest.skip("no GPU")
         assert number == 1
 
-    assert fail_of(table).startswith("1 of 2 rows is wrong")
+    assert catch_failure(table).startswith("1 of 2 rows is wrong")
 
 
 @check_rows("empty", [[], list, lambda: iter(())], ids=["list", "function", "iterator"])
@@ -188,23 +188,23 @@ class Named:
     ids=str,
 )  # fmt: skip
 def test_a_row_is_called_by_its_values(value, name):
-    assert names_of("value", [value]) == [name]
+    assert name_rows("value", [value]) == [name]
 
 
 def test_names_that_are_made_differ():
-    assert names_of("one, other", [("a", 1), ("a", "1"), ("b", 2)]) == ["a-1 #0", "a-1 #1", "b-2"]
-    assert names_of("number", [1, 1], ids=lambda number: f"<{number}>") == ["<1> #0", "<1> #1"]
+    assert name_rows("one, other", [("a", 1), ("a", "1"), ("b", 2)]) == ["a-1 #0", "a-1 #1", "b-2"]
+    assert name_rows("number", [1, 1], ids=lambda number: f"<{number}>") == ["<1> #0", "<1> #1"]
 
 
 def test_names_come_from_the_list_the_function_or_the_row():
-    assert names_of("number", [1, 2], ids=["a", "b"]) == ["a", "b"]
-    assert names_of(
+    assert name_rows("number", [1, 2], ids=["a", "b"]) == ["a", "b"]
+    assert name_rows(
         "word, number", NUMBERS[:1], ids=lambda value: f"<{value}>" if isinstance(value, int) else None
     ) == ["one-<1>"]
-    assert names_of("number", [pytest.param(1, id="a"), 2]) == ["a", "2"]
+    assert name_rows("number", [pytest.param(1, id="a"), 2]) == ["a", "2"]
 
 
-def names_of(arguments, lines, **options):
+def name_rows(arguments, lines, **options):
     @check_rows(arguments, lines, **options)
     def table(value=None, number=None, word=None, one=None, other=None): ...
 
@@ -229,7 +229,7 @@ class Colour(Enum):
 
 
 def test_the_members_of_an_enumeration_are_rows():
-    assert names_of("value", Colour) == ["Colour.RED", "Colour.BLUE"]
+    assert name_rows("value", Colour) == ["Colour.RED", "Colour.BLUE"]
 
 
 def test_rows_are_made_when_the_test_runs():
@@ -313,8 +313,18 @@ def test_rows_with_a_mark_make_a_test_with_that_mark():
     ]
     for tier, numbers in (((), [1, 3]), (("e2e",), [2])):
         tried.clear()
-        table(tier=tier)
+        table(marks_of_rows=tier)
         assert tried == numbers
+
+
+def test_a_mark_that_comes_too_late_or_says_more_than_its_name_is_refused():
+    @check_rows("number", lambda: [pytest.param(1, marks=pytest.mark.e2e)])
+    def table(number): ...
+
+    with pytest.raises(ValueError, match="has a mark: pytest chose its tests before"):
+        table()
+    with pytest.raises(ValueError, match="says more than its name"):
+        check_rows("number", [pytest.param(1, marks=pytest.mark.skipif(True, reason="no GPU"))])(lambda number: None)
 
 
 def test_marks_of_the_test_stay_and_combinations_have_those_of_their_parts():
