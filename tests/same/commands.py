@@ -6,8 +6,10 @@ A row of inputs is one of `tests/unit/wrong_inputs`: the words that are run, wit
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import hashlib
+import importlib
 import io
 import os
 import re
@@ -67,10 +69,10 @@ def write_messages(outputs: Outputs) -> None:
         words = ["check-config", "--target", "a:1", "--cost.price-file", path.name]
         with chdir(path.parent):
             outputs.write(f"prices/{path.stem}.txt", run_words(words))
-    for number, text in enumerate(_list_parameters("tests.unit.alerts.test_settings"), 1):
+    for number, text in enumerate(_list_table("tests.unit.alerts.test_settings"), 1):
         row = {"run": "rules --config.file rules.yml --output-dir rules", "files": {"rules.yml": text}}
         _run_row(outputs, "rules-settings", row, name=_name_text(text, number))
-    for number, text in enumerate(_list_parameters("tests.unit.web.test_webconfig"), 1):
+    for number, text in enumerate(_list_table("tests.unit.web.test_webconfig"), 1):
         row = {"run": "check-config --target a:1 --web.config.file web.yml", "files": {"web.yml": text}}
         _run_row(outputs, "web-config", row, name=_name_text(text, number))
 
@@ -133,14 +135,25 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:6]
 
 
-def _list_parameters(module: str) -> Iterator[str]:
-    """The files that tests of a module are given beside the message that they want: those of `parametrize(("text", "message"), …)`."""
-    import importlib
+def _list_table(module: str) -> list[str]:
+    """The files in a module's tables of wrong files: those of the decorators `…(("text", "message"), rows)`.
 
-    for test in vars(importlib.import_module(module)).values():
-        for mark in getattr(test, "pytestmark", ()):
-            if mark.name == "parametrize" and tuple(mark.args[0]) == ("text", "message"):
-                yield from dict.fromkeys(text for text, _message in mark.args[1])
+    Raises ValueError where there is none: the table has gone somewhere else.
+    """
+    found = importlib.import_module(module)
+    source = Path(str(found.__file__)).read_text(encoding="utf-8")
+    tests = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    tables = [
+        decorator.args[1]
+        for test in tests
+        for decorator in test.decorator_list
+        if isinstance(decorator, ast.Call) and len(decorator.args) > 1
+        if ast.unparse(decorator.args[0]) == "('text', 'message')"
+    ]
+    rows = [row for table in tables for row in eval(compile(ast.Expression(table), source, "eval"), vars(found))]
+    if not rows:
+        raise ValueError(f"{module} has no table of wrong files")
+    return list(dict.fromkeys(text for text, _message in rows))
 
 
 @contextmanager
