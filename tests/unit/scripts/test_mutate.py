@@ -11,6 +11,8 @@ import pytest
 from scripts import mutate
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.process
+
 CODE = '''"""Sums."""
 
 
@@ -149,7 +151,6 @@ def test_every_room_of_the_product_has_tests() -> None:
     assert set(mutate.OWN_TESTS) | set(mutate.FURTHER_TESTS) <= set(rooms)
 
 
-@pytest.mark.process
 def test_mutations_are_judged_in_a_copy_and_reported(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in tree.rglob("*.*") if path.is_file()}
     verdicts = mutate.judge_all(tree, mutate.choose_mutations(tree, 1, 30), workers=1)
