@@ -48,17 +48,23 @@ _WORDS = {
     "soak": ("mark.soak",),
 }
 _ALL_OF = re.compile(r"(\w+)(?: and (?:not )?\w+)*")
+_NONE_OF = re.compile(r"not (\w+)(?: and not \w+)*")
+_MARK_OF_ALL = re.compile(r"^pytestmark = pytest\.mark\.(\w+)$", re.MULTILINE)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """A run of a marker reads the modules that have it, and those that it is given by name."""
-    expression = _ALL_OF.fullmatch(config.option.markexpr)
-    words = _WORDS.get(expression[1]) if expression else None
+    """A run reads the modules that can have tests of its markers, and those that it is given by name."""
     named = collection_path in [Path(one.partition("::")[0]).absolute() for one in config.args]
-    if words is None or named or not re.fullmatch(r"test_\w+\.py", collection_path.name):
+    if named or not re.fullmatch(r"test_\w+\.py", collection_path.name):
         return None
+    expression = config.option.markexpr
     text = collection_path.read_text(encoding="utf-8")
-    return None if any(word in text for word in words) else True
+    if _NONE_OF.fullmatch(expression):
+        mark = _MARK_OF_ALL.search(text)
+        return True if mark and mark[1] in re.findall(r"not (\w+)", expression) else None
+    wanted = _ALL_OF.fullmatch(expression)
+    words = _WORDS.get(wanted[1]) if wanted else None
+    return True if words and not any(word in text for word in words) else None
 
 
 # under nohup SIGHUP is ignored, in the background of a shell SIGINT: every program that a test starts would ignore them too
