@@ -9,7 +9,7 @@ import pytest
 
 
 def keep_quick(values: Iterable[Any], quick: Callable[[Any], bool]) -> list[Any]:
-    """The values for `parametrize`, those that are not `quick` marked as end to end. A tuple stands for several parameters."""
+    """The values for `check_rows`, those that are not `quick` marked as end to end. A tuple stands for several parameters."""
     return [
         value
         if quick(value)

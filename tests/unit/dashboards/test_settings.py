@@ -11,6 +11,7 @@ from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.queries import list_record_labels
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PLACE_LABELS
+from tests.support.builders.default_boards import default_boards, default_documents
 from tests.support.renamed import find_renamed
 from tests.support.rows import check_rows
 
@@ -57,10 +58,7 @@ def test_a_threshold_is_the_alerts_own(
     tmp_path: Path, settings: str, uid: str, title: str, wanted: list[float | None]
 ) -> None:
     assert steps(panel(documents(tmp_path, settings)[uid], title)) == wanted
-    assert (
-        steps(panel({made.board.uid: made.document for made in build_dashboards(default_settings())}[uid], title))
-        != wanted
-    )
+    assert steps(panel(default_documents()[uid], title)) != wanted
 
 
 def test_an_objective_without_a_threshold_is_not_shown_and_one_with_it_is(tmp_path: Path) -> None:
@@ -144,7 +142,7 @@ def test_series_are_told_apart_by_the_identity_labels_too(tmp_path: Path) -> Non
 def test_series_of_replicas_name_their_model() -> None:
     # what the exporter says of its targets has no model, and one replica has one
     others = "llm-serving-exporter", "llm-serving-replica"
-    boards_of_models = [made for made in build_dashboards(default_settings()) if made.board.uid not in others]
+    boards_of_models = [made for made in default_boards().values() if made.board.uid not in others]
     legends = [query.legend for made in boards_of_models for panel in made.board.panels for query in panel.queries]
     replicas = [legend for legend in legends if "{{target}}" in legend]
     assert len(replicas) > 12
