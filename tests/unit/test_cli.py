@@ -268,6 +268,7 @@ def test_once_reads_every_target_of_a_discovery_file(tmp_path: Path) -> None:
     assert run("check-config", "--file-sd", str(file)).returncode == 0, "it may be written later"
 
 
+@pytest.mark.e2e
 def test_once_and_check_config_read_what_a_server_lists(tmp_path: Path) -> None:
     file = tmp_path / "exporter.yml"
     with SteppedServer(recording("vllm-0.32")) as engine, FaultServer({}) as inventory:

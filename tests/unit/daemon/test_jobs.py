@@ -253,7 +253,7 @@ def test_a_target_that_is_only_relabelled_goes_on(tmp_path: Path) -> None:
             assert 'team="ads"' in page
 
 
-@pytest.mark.parametrize("step", [-20 * YEAR, 20 * YEAR])
+@pytest.mark.parametrize("step", keep_quick([-20 * YEAR, 20 * YEAR], lambda step: step < 0))
 def test_a_step_of_the_wall_clock_is_said_and_moves_no_tick(
     step: float, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -185,7 +185,6 @@ def test_more_lost_than_was_meant_ends_it(bed: Bed, tmp_path: Path) -> None:
     assert not fleet.lost
 
 
-@pytest.mark.seam("Prometheus")
 def test_a_loss_that_nobody_sees_ends_it(bed: Bed, tmp_path: Path) -> None:
     fleet = bed["unseen"]
     done = drilled(bed, fleet, tmp_path, "--loss-timeout", "1s")

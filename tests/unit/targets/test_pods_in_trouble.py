@@ -144,6 +144,7 @@ def test_a_workers_gpus_hold_through_it_too(node: Node) -> None:
 # --- a kubelet that is slow, or has a lot to say --------------------------------------------------------------------------
 
 
+@pytest.mark.e2e
 def test_a_slow_kubelet_holds_up_neither_gpus_nor_targets(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     exporter = give_one_each(node)
     answered = threading.Event()
