@@ -41,6 +41,7 @@ from tests.support.builders.configuration import load_text
 from tests.support.builders.exporterpages import amd_labels, amd_page
 from tests.support.builders.handschedule import HandSchedule
 from tests.support.builders.recordings import recording
+from tests.support.quick import keep_quick
 from tests.support.servers import faultbehaviours as fault
 from tests.support.servers.driven_exporter import HandClock
 from tests.support.servers.faultserver import FaultServer
