@@ -28,7 +28,7 @@ COLLECTOR = (
     "tests/same",
     "tests/support/builders/golden_pages.py",
     "tests/support/builders/input_files.py",
-    "tests/support/loggers.py",
+    "tests/support/logging_state.py",
 )
 _BASE = "base"
 # trees whose outputs are kept
