@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 pytestmark = [
-    pytest.mark.e2e,
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="`make test-e2e` installs prometheus"),
 ]
 
@@ -66,6 +65,7 @@ def report_of(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.e2e
 def test_the_drill_passes_and_the_exporter_says_so(tmp_path: Path) -> None:
     with demo(tmp_path) as process:
         said, _ = process.communicate(timeout=PATIENCE_SECONDS)
@@ -89,6 +89,7 @@ def test_the_drill_passes_and_the_exporter_says_so(tmp_path: Path) -> None:
     assert list((tmp_path / "tmp").iterdir()) == [], "temporary folders are removed"
 
 
+@pytest.mark.soak
 def test_a_signal_while_the_node_is_lost_restores_it_and_leaves_nothing(tmp_path: Path) -> None:
     with demo(tmp_path) as process:
         assert process.stdout is not None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from llm_serving_alerts.render import ALERTS as ALERT_RULES
 from llm_serving_alerts.rules import Check
 from tests.pack.judging import verdict
 from tests.pack.narrowing import asked_alerts, kind_of
-from tests.pack.promtool import RENDERED, Kind, split_quick
+from tests.pack.promtool import RENDERED, Document, Kind, split_quick, weigh
 from tests.pack.rulesets import alerts_left_out
 from tests.pack.write import CHECKS, all_documents, write_document
 
@@ -114,14 +116,24 @@ def test_promtool_agrees(check: str, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.e2e
-@pytest.mark.parametrize("name", sorted(name for name in DOCUMENTS if LONG.match(name)))
+# ten seconds of promtool's time and more are for `make test-soak`
+_SOAK = 200_000
+
+
+def with_tier(made: Mapping[str, Document]) -> list[Any]:
+    """The names of the test files, as end to end or as soak."""
+    return [
+        pytest.param(name, marks=pytest.mark.soak if weigh(made[name]) > _SOAK else pytest.mark.e2e)
+        for name in sorted(made)
+    ]
+
+
+@pytest.mark.parametrize("name", with_tier({name: SPLIT[name][0] for name in DOCUMENTS if LONG.match(name)}))
 def test_promtool_agrees_with_long_histories(name: str, tmp_path: Path) -> None:
     assert not verdict(tmp_path, *write_document(tmp_path, name, SPLIT[name][0]))
 
 
-@pytest.mark.e2e
-@pytest.mark.parametrize("name", sorted(name for name, (_, others) in SPLIT.items() if others))
+@pytest.mark.parametrize("name", with_tier({name: others for name, (_, others) in SPLIT.items() if others}))
 def test_promtool_agrees_with_the_other_histories(name: str, tmp_path: Path) -> None:
     others = SPLIT[name][1]
     assert others
