@@ -173,6 +173,7 @@ def test_words_for_others_are_true() -> None:
 HELM = [words for _, words, _ in SHOWN if words[0] == "helm"]
 
 
+@pytest.mark.packages
 @pytest.mark.parametrize("words", HELM, ids=lambda words: " ".join(words)[:30])
 def test_the_chart_has_what_helm_is_told(words: list[str], tmp_path: Path) -> None:
     """Keys are those of the chart's values; with helm, the chart is rendered too."""
