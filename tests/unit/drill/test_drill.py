@@ -247,7 +247,6 @@ def test_a_loss_of_other_cause_is_watched(bed: Bed, tmp_path: Path) -> None:
     assert done.report["window"]["start"] < done.report["lost_unix_seconds"]
 
 
-@pytest.mark.seam("Prometheus")
 def test_a_plan_loses_nothing_and_says_what_would_happen(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
     fleet = bed["planned"]
     given = ["--prometheus.url", bed.url, "--model", fleet.model, "--plan"]
