@@ -59,10 +59,15 @@ def test_a_stale_file_is_named(
     assert main(["--check"]) == 0
 
 
-def test_metrics_md_has_every_metric() -> None:
-    text = FILES["METRICS.md"]()
-    for metric in METRICS:
-        assert f"| `{metric.full_name}` |" in text
+def test_each_series_stands_once_in_its_chapter_of_metrics_md() -> None:
+    _, *chapters = re.split(r"^## (.+)$", FILES["METRICS.md"](), flags=re.MULTILINE)
+    found = {
+        title: re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+        for title, text in zip(chapters[::2], chapters[1::2], strict=True)
+    }
+    assert len(Group) > 5
+    for group in Group:
+        assert found[group.value] == [metric.full_name for metric in METRICS if metric.group is group], group
 
 
 def test_source_root_holds_no_package_of_its_own() -> None:
