@@ -64,7 +64,7 @@ test-prometheus3: $(DEVELOPS) ## the rules before Prometheus 3 and its promtool,
 	PROMTOOL=$$(command -v promtool3 || echo $(CURDIR)/.venv/go/bin/promtool3) $(BIN)/python -m pytest -m "" tests/pack/test_alert_cases.py --numprocesses $(WORKERS) $(ARGS)
 
 # what runs at a pace of its own comes last and with less beside it: rules that come too late say something else
-test-soak: $(DEVELOPS) ## the rules over two simulated weeks, every scenario over the whole stack by the clock, a day of the exporter: half an hour
+test-soak: $(DEVELOPS) ## the rules over two simulated weeks, every scenario over the whole stack by the clock, a day of the exporter: over half an hour
 	@$(TOOLS) promtool prometheus alertmanager victoria-metrics vmalert
 	$(BIN)/python -m pytest -m "soak and not paced" --numprocesses 4 --dist loadscope $(ARGS) || test $$? -eq 5 -a -n "$(ARGS)"
 	$(BIN)/python -m pytest -m "soak and paced" --numprocesses 2 --dist load $(ARGS) || test $$? -eq 5 -a -n "$(ARGS)"
