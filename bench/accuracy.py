@@ -14,6 +14,7 @@ from bench.accuracy_tables import (
     REAL,
     compare,
     list_above,
+    list_bandwidth,
     list_kernels,
     list_layouts,
     list_points,
@@ -23,14 +24,15 @@ from bench.accuracy_tables import (
 )
 from bench.pictures import render_picture
 from llm_serving_exporter.docgen.generated_files import write_or_check
+from tests.support.builders.h100 import list_all_phases, measure
 from tests.support.models.points import Kind
 
 PAGE, PICTURE = Path("docs/accuracy.md"), Path("docs/img/accuracy.svg")
 
 
-def fill_block(text: str, name: str, lines: Iterable[str]) -> str:
+def fill_block(text: str, name: str, lines: Iterable[str], source: str = "tests/truth/points") -> str:
     """The page with what stands between two marks made anew. Raises ValueError where the marks are gone."""
-    begin, end = f"<!-- {name}: made by `make generate` from tests/truth/points -->", f"<!-- end of {name} -->"
+    begin, end = f"<!-- {name}: made by `make generate` from {source} -->", f"<!-- end of {name} -->"
     if text.count(begin) != 1 or text.count(end) != 1:
         raise ValueError(f"{PAGE}: {begin} and {end} must be there once")
     head, rest = text.split(begin)
@@ -56,6 +58,9 @@ def make_files() -> dict[Path, str]:
         "sources": list_sources(numbers),
     }.items():
         text = fill_block(text, name, lines)
+    text = fill_block(
+        text, "bandwidth", list_bandwidth(measure(phase) for phase in list_all_phases()), "tests/captures/h100-*"
+    )
     shown = [(one.point, one.of_expected) for one in compared if one.point.source.kind in REAL]
     return {PAGE: text, PICTURE: render_picture(draw_shares(shown))}
 

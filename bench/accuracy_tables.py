@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tests.support.builders.h100 import Measured
 from tests.support.models.point_bounds import Bounds, ask_bounds
 from tests.support.models.points import Kind, Phase, Point, Source, points
 
@@ -197,3 +198,22 @@ def _percent(share: float) -> str:
 
 def _digits(share: float) -> str:
     return f"{100 * share:.0f}" if share >= 0.0995 else f"{100 * share:.1f}"
+
+
+# --- memory bandwidth beside the hardware's own counter ------------------------------------------------------------------
+
+
+def list_bandwidth(found: Iterable[Measured]) -> Iterator[str]:
+    """A row a phase: GPM's share of the peak, ours, and what ours may lie between."""
+    yield "| recording | phase | seconds | GPM | ours | lower | upper | off | limiter |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    off = []
+    for one in found:
+        bounds, verdict = one.bounds, one.derived.verdict
+        shares = " | ".join(f"{100 * share:.1f}" for share in (one.gpm, one.expected, bounds.lower, bounds.upper))
+        state = f"`{verdict.state.value}`" if verdict is not None else ""
+        yield f"| {one.phase.run} | {one.phase.name} | {one.phase.seconds:.0f} | {shares} | {100 * one.off:+.1f} % | {state} |"
+        off.append(one.off)
+    worst, rms = max(map(abs, off)), statistics.fmean(each * each for each in off) ** 0.5
+    yield ""
+    yield f"Over these {len(off)} phases the difference is {100 * rms:.1f} % (rms), and {100 * worst:.1f} % at worst."

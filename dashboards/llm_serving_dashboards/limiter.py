@@ -11,6 +11,7 @@ LIMITERS = (
     ("starved", "super-light-blue"),
     ("bandwidth", Colour.GOOD),
     ("compute", Colour.PLAIN),
+    ("attention", "light-orange"),
     ("batch_limit", "yellow"),
     ("kv_capacity", Colour.WARNING),
     ("prefill_interference", Colour.BAD),

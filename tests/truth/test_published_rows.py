@@ -174,10 +174,12 @@ def minute(row: Published) -> EngineWindow:
 
 @check_rows("row", [row for row in ROWS if row.prompt], ids=str)
 def test_a_servers_counters_lead_to_the_same_shares(row: Published) -> None:
-    """First tokens come out of prefill, so that 1 in `output` tokens is no decode step; KV that is written counts here."""
+    """First tokens come out of prefill, so that 1 in `output` tokens is no decode step; KV that is written counts here. What activations
+    move the table leaves out."""
     hardware = Hardware(row.roof.peaks, row.roof.parallel, row.tensor)
     found = roofline(minute(row), (), row.facts, hardware).roofline
-    assert found.ratio[Source.MODEL] == pytest.approx(row.bandwidth_share, rel=NEAR)
+    read = 1 - found.step_bytes["activations"] / sum(found.step_bytes.values())
+    assert found.ratio[Source.MODEL] * read == pytest.approx(row.bandwidth_share, rel=NEAR)
     assert found.compute_ratio == pytest.approx(row.compute_share, rel=NEAR)
     assert found.context is not None
     assert found.context.expected == pytest.approx(row.context, rel=NEAR)

@@ -61,13 +61,24 @@ def test_prefill_after_retractions_is_computed_again() -> None:
 
 
 @pytest.mark.parametrize("stretch", STRETCHES)
-def test_decode_is_the_simulations_tokens_and_its_first_tokens_once_more(stretch: str) -> None:
+def test_live_decode_is_the_simulations_tokens_and_its_first_tokens_once_more(stretch: str) -> None:
     # The simulation books first tokens under mode="decode" (its ITL count + its TTFT count = its decode tokens); SGLang's scheduler
     # books batch_size a decode pass, so that first tokens are missing there and are added from the TTFT count.
     first, last, phases = STRETCHES[stretch]
     begun = first_tokens(last) - first_tokens(first)
     assert begun == truth(phases, "scheduled")
-    assert gained(stretch, "decode_tokens_total") == truth(phases, "gen_tokens") + begun
+    assert gained(stretch, "decode_tokens_live") == truth(phases, "gen_tokens") + begun
+
+
+@pytest.mark.parametrize("stretch", ["saturated", "kv_pressure"])
+def test_decode_is_exact_where_nothing_was_aborted(stretch: str) -> None:
+    assert gained(stretch, "decode_tokens_total") == truth(STRETCHES[stretch][2], "gen_tokens")
+
+
+def test_decode_lacks_the_tokens_of_aborted_requests() -> None:
+    phases = STRETCHES["rest"][2]
+    lost = truth(phases, "gen_tokens") - gained("rest", "decode_tokens_total")
+    assert 0 < lost <= truth(("aborts",), "gen_tokens")
 
 
 def test_tokens_between_outputs_and_first_tokens_are_all_tokens() -> None:

@@ -66,13 +66,13 @@ KV_CACHE_USED_TOKENS = _derived(
     "kv_cache_used_tokens",
     Unit.TOKENS,
     "KV cache tokens that running requests hold now, in whole blocks.",
-    "kv_cache_usage_ratio x kv_cache_capacity_tokens",
+    "as the engine counts them; else kv_cache_usage_ratio x kv_cache_capacity_tokens",
 )
 KV_CACHE_FREE_TOKENS = _derived(
     "kv_cache_free_tokens",
     Unit.TOKENS,
     "KV cache tokens that running requests leave free now, including evictable cached prefixes.",
-    "(1 - kv_cache_usage_ratio) x kv_cache_capacity_tokens",
+    "kv_cache_capacity_tokens - kv_cache_used_tokens",
 )
 PREFIX_CACHE_HIT_RATIO = _derived(
     "prefix_cache_hit_ratio",
@@ -85,7 +85,13 @@ PREFIX_CACHE_HIT_RATIO = _derived(
 CONTEXT_TOKENS_MEAN = _derived(
     "context_tokens_mean",
     Unit.TOKENS,
-    "Mean KV cache tokens per running request over the window; a shared prefix counts once.",
+    "Mean number of tokens that attention looks at per running request over the window; a shared prefix counts for each of them.",
+    "as the engine reports it for the sequences that decode; else kv_cache_tokens_per_request, or where prompts hit the prefix cache the lengths of the requests that finished, or the prompts that were begun, if these are more",
+)
+KV_CACHE_TOKENS_PER_REQUEST = _derived(
+    "kv_cache_tokens_per_request",
+    Unit.TOKENS,
+    "Mean KV cache tokens held per running request over the window; a shared prefix counts once.",
     "sum of kv_cache_used_tokens / sum of requests_running, over the readings with running requests",
 )
 PREEMPTIONS_PER_SECOND = _derived(
@@ -178,6 +184,7 @@ DERIVED = (
     KV_CACHE_FREE_TOKENS,
     PREFIX_CACHE_HIT_RATIO,
     CONTEXT_TOKENS_MEAN,
+    KV_CACHE_TOKENS_PER_REQUEST,
     PREEMPTIONS_PER_SECOND,
     WINDOW_LATENCY_SECONDS,
     LONG_CONTEXT_REQUESTS_OBSERVED,

@@ -68,15 +68,20 @@ BANDWIDTH_RATIO = _roof(
 )  # fmt: skip
 BANDWIDTH_RATIO_RANGE = _roof(
     "bandwidth_ceiling_ratio_range", Unit.RATIO,
-    "Bounds of the ratio of source model: shared prefixes are read once or by each sequence, tokens use the same experts or different ones.",
-    "as bandwidth_ceiling_ratio{source=model} with the lower and the upper bound of context and experts",
+    "Bounds of the ratio of source model: shared prefixes are read once or by each sequence, tokens use the same experts or different ones, and two fits say what activations move.",
+    "as bandwidth_ceiling_ratio{source=model} with the lower and the upper bound of KV in use, experts and activations; the upper one at most the peak",
     "bound",
     most=MOST_RATIO, suspect_above=1.0,
 )  # fmt: skip
 DECODE_CEILING = _roof(
     "decode_ceiling_tokens_per_second", Unit.TOKENS_PER_SECOND,
     "Maximum decode rate at the batch and context of the window, at one token per sequence and step.",
-    "min(B n BW / (W + max(B/p, 1) K), compute): B batch, n tensor-parallel GPUs, p stages, W weights and K KV bytes read",
+    "B / (1 / min(n BW / (W + max(B/p, 1) K), compute) + max(B/p, 1) (C - K) / (n 5.5 TB/s)): B batch, n tensor-parallel GPUs, p stages, W weights and K KV bytes read of a sequence, C those of its context: what sequences share is read again on the chip (fitted on an H100)",
+)  # fmt: skip
+DECODE_CEILING_UPPER = _roof(
+    "decode_ceiling_upper_tokens_per_second", Unit.TOKENS_PER_SECOND,
+    "The decode ceiling if what sequences share of the KV cache is read once and again in no time; nothing real is above it.",
+    "as decode_ceiling_tokens_per_second without what is read again on the chip",
 )  # fmt: skip
 DECODE_RATIO = _roof(
     "decode_ceiling_ratio", Unit.RATIO,
@@ -118,7 +123,7 @@ STEPS_PER_SECOND = _roof(
     "source",
 )  # fmt: skip
 STEP_BYTES = _roof(
-    "step_bytes_mean", Unit.BYTES, "Mean bytes that a step of the window moves, by part: weights, kv_read, kv_written.",
+    "step_bytes_mean", Unit.BYTES, "Mean bytes that a step of the window moves, by part: weights, kv_read, kv_written, activations.",
     "as source model, per step", "part",
 )  # fmt: skip
 EXPERTS = _roof(
@@ -128,8 +133,8 @@ EXPERTS = _roof(
 )  # fmt: skip
 DECODE_CONTEXT = _roof(
     "decode_context_tokens", Unit.TOKENS,
-    "Mean context that a decode step reads per sequence; the lower bound counts a shared prefix once.",
-    "as the engine reports it for the sequences that decode; else mean prompt + E[o^2]/(2 E[o]) of the requests that finished, and KV in use / running requests less half a block: expected is the first, else the second; the bounds are both", "bound",
+    "Mean context that a decode step attends to per sequence.",
+    "as the engine reports it for the sequences that decode; else mean prompt + E[o^2]/(2 E[o]) of the requests that finished, and KV in use / running requests less half a block: expected is the first, else the second; the bounds are both. Where prompts hit the prefix cache, KV in use is less than the context: the prompts that were begun stand in for it", "bound",
 )  # fmt: skip
 TOKENS_PER_STEP = _roof(
     "decode_tokens_per_sequence_step", Unit.TOKENS,
@@ -165,12 +170,12 @@ LIMITER = Metric(
 )  # fmt: skip
 LIMITER_EVIDENCE = Metric(
     "limiter_evidence", Kind.GAUGE, Unit.COUNT, Group.ROOFLINE,
-    "The numbers that the limiter is based on: ratios 0 to 1, requests_waiting, requests_deferred, preemptions_per_second, decode_slowdown, batch_of_ridge, next_prompt_kv, standstill_seconds; docs/limiter.md explains each of them.",
+    "The numbers that the limiter is based on: ratios 0 to 1 (activations is a part of bandwidth), requests_waiting, requests_deferred, preemptions_per_second, decode_slowdown, batch_of_ridge, next_prompt_kv, attended_kv, standstill_seconds; docs/limiter.md explains each of them.",
     (*_TARGET, "evidence"), _WHY, "bandwidth and compute per working time", _OURS,
 )  # fmt: skip
 SUSPECT = Metric(
     "signal_suspect", Kind.GAUGE, Unit.BOOLEAN, Group.HEALTH,
-    "A signal whose value is impossible, with the likely cause; 1 while it is.",
+    "A signal whose value is impossible, or contradicted by another for five minutes, with the likely cause; 1 while it is.",
     ("target", "signal", "cause"), "nothing is suspect", "", "exporter",
 )  # fmt: skip
 
@@ -198,7 +203,7 @@ GPU_PEAK_FLOPS = Metric(
 )  # fmt: skip
 
 ROOFLINE = (
-    ACHIEVED_BANDWIDTH, BANDWIDTH_CEILING, BANDWIDTH_RATIO, BANDWIDTH_RATIO_RANGE, DECODE_CEILING, PHASE_CEILING, DECODE_RATIO, COMPUTE_RATIO,
+    ACHIEVED_BANDWIDTH, BANDWIDTH_CEILING, BANDWIDTH_RATIO, BANDWIDTH_RATIO_RANGE, DECODE_CEILING, DECODE_CEILING_UPPER, PHASE_CEILING, DECODE_RATIO, COMPUTE_RATIO,
     INTENSITY, RIDGE, BATCH_RIDGE, STEPS_PER_SECOND, STEP_BYTES, EXPERTS, DECODE_CONTEXT, TOKENS_PER_STEP, PHASE_BUSY_RATIO,
     PHASE_BUSY_SECONDS, PHASE_REFERENCE, MEMORY, LIMITER, LIMITER_EVIDENCE, SUSPECT, MODEL_INFO, MODEL_PARAMETERS,
     MODEL_WEIGHT_BYTES, MODEL_KV_BYTES, GPU_PEAK_FLOPS,

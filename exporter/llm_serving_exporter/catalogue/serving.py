@@ -164,9 +164,11 @@ _NOT_PUBLISHED = {
     "prefix_cache_hits": _COUNTED,
     "decode_tokens_live": _COUNTED,
     "decode_pass_tokens": _COUNTED,
+    "decode_steps_total": _COUNTED,
     # thirty years
     "device_busy_seconds": Bounds(0.0, 1e9),
     "decode_context_tokens": Bounds(0.0, 1e12),
+    "kv_used_tokens": Bounds(0.0, 1e12),
     "accepted_tokens_per_step": Bounds(0.0, 1e6),
     "kv_block_tokens": Bounds(0.0, LONGEST_TOKENS),
     # 1e15 bytes and 1e18 FLOPs a second, for thirty years

@@ -224,6 +224,7 @@ def _rows(engine: EngineSnapshot, figures: EngineDerived) -> list[tuple[str, str
         ("KV cache in use", f"{share(engine.kv_cache_usage_ratio)} of {count(engine.kv_cache_capacity_tokens)} tokens"),
         ("prefix cache hits", share(figures.prefix_cache_hit_ratio)),
         ("context, mean", number(figures.context_tokens_mean, "tokens")),
+        ("KV cache a request", number(figures.kv_cache_tokens_per_request, "tokens")),
         ("preemptions", number(figures.preemptions_per_second, "per s")),
         *_tail_rows(figures),
         *((title(name), _latency(figures, name)) for name in ("ttft", "itl", "e2e", "queue")),

@@ -58,6 +58,7 @@ ROW_COLUMNS = table(
     multiprocess_quality=Key(reads=_QUALITY),
     refresh_seconds=Key(name="refresh", reads=kinds.DURATION),
     freezes=Key(reads=kinds.BOOLEAN),
+    decode_only=Key(reads=kinds.BOOLEAN),
     born_at_first_event=Key(reads=kinds.BOOLEAN),
     may_fall=Key(reads=kinds.BOOLEAN),
     caveat=Key(reads=PROSE),

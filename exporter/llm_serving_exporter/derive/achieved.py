@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 from llm_serving_exporter.derive import devices
 from llm_serving_exporter.derive.roof import Roof
+from llm_serving_exporter.derive.traffic import Work
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.geometry import Span
 from llm_serving_exporter.model.hardware import GpuPeaks
-from llm_serving_exporter.model.roofline import Cause, Range, Source
+from llm_serving_exporter.model.roofline import Cause, Source
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.weights import ModelFacts, Precision
 from llm_serving_exporter.model.window import EngineWindow
 
 # Releases from which vLLM's own estimate knows MLA and sliding windows (facts model-math E.5)
@@ -19,6 +20,9 @@ ESTIMATE_KNOWS_MLA, ESTIMATE_KNOWS_WINDOWS = (0, 24), (0, 30)
 # what it knows of attention: nothing that is picked, compressed, shared or of an encoder
 _ESTIMATED = (Span.FULL, Span.SLIDING)
 MEASURED = (Source.GPM, Source.DCGM)
+# measured and worked out differ so much, for so long: one of them is wrong; next to nothing is left out, of which noise is a quarter
+DIFFERENCE_FROM, DIFFERENCE_SECONDS, _BOTH_IDLE_BELOW = 0.25, 300.0, 0.1
+_RECORDED_GPU, _RECORDED_FORMATS = "H100 SXM 80GB", (Precision.BF16,)
 
 
 def measure_bandwidth(
@@ -77,15 +81,34 @@ def _sound(model: ModelFacts, version: tuple[int, int] | None) -> bool:
     return since == (0, 0) or (version is not None and version >= since)
 
 
-def explain_ratio(ratio: Range, roof: Roof, *, assumed_gpus: bool, assumed_formats: bool) -> Cause:
-    """Why a ratio of the `model` source above 1 is: the first explanation that brings it to 1 or that rests on an assumption."""
-    if ratio.lower <= 1:
-        return Cause.EXPERT_ROUTING if roof.model.geometry.experts else Cause.SHARED_PREFIX
+def explain_ratio(*, assumed_gpus: bool, assumed_formats: bool) -> Cause:
+    """Why a ratio of the `model` source is wrong that is above 1 at its lower bound too."""
     if assumed_gpus:
         return Cause.GPU_COUNT
-    if assumed_formats:
-        return Cause.WEIGHT_FORMAT
-    return Cause.INPUTS
+    return Cause.WEIGHT_FORMAT if assumed_formats else Cause.INPUTS
+
+
+def is_recorded(roof: Roof, done: Work) -> bool:
+    """Whether the arithmetic of bytes was held against the hardware's own counters for work like this (tests/truth/test_h100.py)."""
+    geometry, parallel = roof.model.geometry, roof.parallel
+    plain = not geometry.mla and not geometry.recurrent and all(group.span is Span.FULL for group in geometry.attention)
+    stored = all(
+        group.format.multiplied in _RECORDED_FORMATS and group.format.bits == 16 for group in roof.model.groups
+    )
+    alone = parallel.tensor == parallel.pipeline == parallel.data == 1
+    return (
+        plain
+        and stored
+        and alone
+        and roof.peaks.name == _RECORDED_GPU
+        and done.kv_token_steps is not None
+        and not done.drafts
+    )
+
+
+def differ(measured: float, by_model: float) -> bool:
+    """Whether two sources of the same ratio differ by more than a quarter, and one of them says that memory works."""
+    return abs(measured - by_model) > DIFFERENCE_FROM * measured and max(measured, by_model) >= _BOTH_IDLE_BELOW
 
 
 def choose_ratio(ratios: Mapping[str, float]) -> float | None:

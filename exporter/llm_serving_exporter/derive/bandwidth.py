@@ -8,16 +8,17 @@ from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.derive import achieved
 from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.figures import Figure, figure
-from llm_serving_exporter.derive.inputs import DEVICES, HARDWARE, MODEL, window_over
+from llm_serving_exporter.derive.inputs import DEVICES, EARLIER, HARDWARE, MODEL, TARGET_WINDOW, window_over
 from llm_serving_exporter.derive.load import LOAD, WORK_FIELDS, Load
 from llm_serving_exporter.derive.signals import NO_SENTENCES, NOT_ON_A_FRONT_END, Row, Series
-from llm_serving_exporter.derive.traffic import Traffic, average_per_step, estimate_traffic
+from llm_serving_exporter.derive.traffic import Traffic, average_per_step, estimate_traffic, held_tokens_per_sequence
+from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.roofline import Cause, Range, Source
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.model.window import EngineWindow
+from llm_serving_exporter.model.window import EngineWindow, Window
 
 _NO_EXPERTS = Range(0.0, 0.0, 0.0)
 _GPUS_ELSEWHERE = "run an exporter on their node, and set targets[].gpus there if they are not found."
@@ -81,19 +82,67 @@ def _ratio_range(load: Load | Absence, moved: Traffic | Absence, ceiling: float 
     if isinstance(load, Absence) or isinstance(moved, Absence) or isinstance(ceiling, Absence):
         return None
     total, most = moved.total, load.done.elapsed_seconds * ceiling
-    return Range(total.lower / most, total.expected / most, total.upper / most)
+    expected = total.expected / most
+    # nothing moves more than the peak: what sequences share is not read for each of them where that would be more
+    return Range(total.lower / most, expected, max(expected, min(total.upper / most, 1.0)))
+
+
+def _believe(gpm: float | Absence, dcgm: float | Absence) -> float | Absence:
+    """The best measured ratio."""
+    return dcgm if isinstance(gpm, Absence) else gpm
+
+
+def _differing_since(
+    measured: float | Absence, by_model: float | Absence, target: Window, earlier: EngineDerived | None
+) -> float | None:
+    """Monotonic seconds from which on, at every tick, the measured ratio and the worked-out one have differed; None: they do not."""
+    if isinstance(measured, Absence) or isinstance(by_model, Absence) or not achieved.differ(measured, by_model):
+        return None
+    before: float | None = earlier.figures.get(DIFFERING) if earlier is not None else None
+    return target.later.monotonic_seconds if before is None else before
+
+
+def _differs(since: float | None, target: Window) -> bool:
+    return since is not None and target.later.monotonic_seconds - since >= achieved.DIFFERENCE_SECONDS
 
 
 def _cause(ratio: float | Absence) -> Cause | None:
     return Cause.INPUTS if not isinstance(ratio, Absence) and names.BANDWIDTH_RATIO.bounds.suspects(ratio) else None
 
 
-def _model_cause(load: Load | Absence, ratio: Range | None, hardware: Hardware) -> Cause | None:
-    if isinstance(load, Absence) or ratio is None or not names.BANDWIDTH_RATIO.bounds.suspects(ratio.expected):
+def _or_differs(cause: Cause | None, differs: bool) -> Cause | None:  # a figure's inputs go by place
+    return cause or (Cause.SOURCES_DIFFER if differs else None)
+
+
+def _impossible(load: Load | Absence, ratio: Range | None, hardware: Hardware) -> Cause | None:
+    """Nothing known explains a ratio above 1 whose lower bound is above it too."""
+    if isinstance(load, Absence) or ratio is None or not names.BANDWIDTH_RATIO.bounds.suspects(ratio.lower):
         return None
-    return achieved.explain_ratio(
-        ratio, load.roof, assumed_gpus=hardware.assumed_gpus, assumed_formats=load.roof.model.formats_assumed
-    )
+    return achieved.explain_ratio(assumed_gpus=hardware.assumed_gpus, assumed_formats=load.roof.model.formats_assumed)
+
+
+def _model_quality(load: Load | Absence) -> Quality | None:
+    known = not isinstance(load, Absence) and achieved.is_recorded(load.roof, load.done)
+    return None if known else Quality.APPROXIMATE
+
+
+def _activations(
+    measured: float | Absence, load: Load | Absence, moved: Traffic | Absence, ceiling: float | Absence
+) -> float | None:
+    """The part of the `model` ratio that activations are; None where a measured one is believed."""
+    if not isinstance(measured, Absence):
+        return None
+    if isinstance(load, Absence) or isinstance(moved, Absence) or isinstance(ceiling, Absence):
+        return None
+    return moved.activations.expected / load.done.elapsed_seconds / ceiling
+
+
+def _attended(load: Load | Absence) -> float | None:
+    """Only where prompts of the window hit the prefix cache: else there is nothing to share, whatever the estimate of contexts says."""
+    if isinstance(load, Absence) or not load.done.sequence_steps:
+        return None
+    held = held_tokens_per_sequence(load.roof, load.done)
+    return None if held is None else load.context.expected / max(1.0, held)
 
 
 def _dcgm_quality(ratio: float | Absence) -> Quality | None:
@@ -109,6 +158,7 @@ def _step_bytes(load: Load | Absence, moved: Traffic | Absence) -> dict[str, flo
         "weights": moved.weights.expected / count,
         "kv_read": moved.kv_read.expected / count,
         "kv_written": moved.kv_written / count,
+        "activations": moved.activations.expected / count,
     }
 
 
@@ -134,20 +184,34 @@ _BYTES_PER_SECOND: dict[Source, Figure[float | Absence]] = {
     Source.RUNTIME: figure(_estimated, window_over("estimated_read_bytes_per_gpu"), MODEL, HARDWARE),
     Source.MODEL: figure(_moved, LOAD, TRAFFIC),
 }
+_RATIOS = {source: figure(_ratio, moved, _CEILING) for source, moved in _BYTES_PER_SECOND.items()}
 _MODEL_RANGE = figure(_ratio_range, LOAD, TRAFFIC, _CEILING)
-MODEL_CAUSE = figure(_model_cause, LOAD, _MODEL_RANGE, HARDWARE)
+_MEASURED = figure(_believe, _RATIOS[Source.GPM], _RATIOS[Source.DCGM])
+_DIFFERING_SINCE = figure(_differing_since, _MEASURED, _RATIOS[Source.MODEL], TARGET_WINDOW, EARLIER)
+_DIFFERS = figure(_differs, _DIFFERING_SINCE, TARGET_WINDOW)
+IMPOSSIBLE = figure(_impossible, LOAD, _MODEL_RANGE, HARDWARE)
+
+
+def _cause_of(source: Source) -> Figure[Cause | None]:
+    alone = IMPOSSIBLE if source is Source.MODEL else figure(_cause, _RATIOS[source])
+    return alone if source is Source.RUNTIME else figure(_or_differs, alone, _DIFFERS)
+
+
+def _quality_of(source: Source) -> Figure[Quality | None] | None:
+    if source is Source.MODEL:
+        return figure(_model_quality, LOAD)
+    return figure(_dcgm_quality, _RATIOS[source]) if source is Source.DCGM else None
 
 
 def _ratio_row(source: Source) -> Row[float]:
-    ratio = figure(_ratio, _BYTES_PER_SECOND[source], _CEILING)
     return Row(
-        ratio,
+        _RATIOS[source],
         f"{names.BANDWIDTH_RATIO.name}_{source.value}",
         fields=WORK_FIELDS if source is Source.MODEL else (),
         silent=NOT_ON_A_FRONT_END,
         sentences=_SENTENCES.get(source, NO_SENTENCES),
-        quality=figure(_dcgm_quality, ratio) if source is Source.DCGM else None,
-        cause=MODEL_CAUSE if source is Source.MODEL else figure(_cause, ratio),
+        quality=_quality_of(source),
+        cause=_cause_of(source),
         of_an_engine=True,
         of_gpus=source in achieved.MEASURED,
         series=(Series(names.BANDWIDTH_RATIO, (source.value,)),),
@@ -188,4 +252,23 @@ STEP_BYTES: Row[dict[str, float]] = Row(
 EXPERTS: Row[Range] = Row(
     figure(_experts, LOAD), silent=NOT_ON_A_FRONT_END, of_an_engine=True, series=(Series(names.EXPERTS),)
 )
-ROWS = (CEILING, *RATIOS.values(), *ACHIEVED.values(), MODEL_RANGE, STEP_BYTES, EXPERTS)
+# for the next tick; not published
+DIFFERING: Row[float] = Row(_DIFFERING_SINCE, silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
+ATTENDED: Row[float] = Row(figure(_attended, LOAD), silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
+# for the limiter; not published
+ACTIVATIONS: Row[float] = Row(
+    figure(_activations, _MEASURED, LOAD, TRAFFIC, _CEILING),
+    silent=NOT_ON_A_FRONT_END,
+    of_an_engine=True,
+)
+ROWS = (
+    CEILING,
+    *RATIOS.values(),
+    *ACHIEVED.values(),
+    MODEL_RANGE,
+    STEP_BYTES,
+    EXPERTS,
+    DIFFERING,
+    ATTENDED,
+    ACTIVATIONS,
+)

@@ -16,11 +16,13 @@ BATCH_TOLERANCE = 0.05
 
 
 def batch_size_mean(window: EngineWindow) -> float | Absence:
-    """Decoding sequences in a step: sequence-steps over engine steps of the window, both counted by the engine.
+    """Decoding sequences in a step: sequence-steps over engine steps of the window, both counted by the engine; over its decode passes,
+    where these are passes of their own.
 
     Independent of when the page is read, unlike the gauge of running requests; idle time does not enter.
     """
-    decoded, made = count_sequence_steps(window), window.increase("engine_steps_total")
+    counter = "engine_steps_total" if window.last.decode_steps_total is None else "decode_steps_total"
+    decoded, made = count_sequence_steps(window), window.increase(counter)
     if window.last.engine_steps_total is None:
         return Absence.INPUT_MISSING
     if isinstance(decoded, Absence):
@@ -46,6 +48,10 @@ def _quality(window: EngineWindow, mean: float | Absence) -> Quality | None:
     return Quality.SUSPECT if beyond else None
 
 
+def _read(window: EngineWindow) -> tuple[str, ...]:
+    return list_step_fields(window.last)
+
+
 def _steps_window(windows: EngineWindows) -> EngineWindow:
     return windows.cover(list_step_fields(windows.configured.last))
 
@@ -56,6 +62,7 @@ SIZE_MEAN = gauge(
     names.BATCH_SIZE_MEAN,
     _SIZE_MEAN,
     fields=("inter_token_latency_seconds", "engine_steps_total", "decode_tokens_total"),
+    fields_read=figure(_read, WINDOW),
     silent=NOT_ON_A_FRONT_END,
     quality=figure(_quality, WINDOW, _SIZE_MEAN),
     sentences={Absence.IDLE: "The engine made no step within the window."},

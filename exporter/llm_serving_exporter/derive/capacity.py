@@ -5,15 +5,18 @@ from __future__ import annotations
 from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.context import holds_every_token
 from llm_serving_exporter.derive.roof import Ceiling, Roof
-from llm_serving_exporter.derive.traffic import Work, prefix_read_bytes
+from llm_serving_exporter.derive.traffic import Work, held_tokens_per_sequence, prefix_read_bytes
 from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
 
 
 def decode_ceiling(roof: Roof, done: Work, context_tokens: float) -> Ceiling | None:
-    """Decode's ceiling at the window's own batch; None as for `roof.decode_ceiling`."""
-    return roofs.decode_ceiling(roof, _batch(roof, done), context_tokens, tokens_per_step=1 + done.drafts)
+    """Decode's ceiling at the window's own batch and its own KV in use; None as for `roof.decode_ceiling`."""
+    held = held_tokens_per_sequence(roof, done)
+    return roofs.decode_ceiling(
+        roof, _batch(roof, done), context_tokens, tokens_per_step=1 + done.drafts, held_tokens=held
+    )
 
 
 def prefill_tokens_per_second(roof: Roof, done: Work, compute_seconds: float | None) -> float | Absence:

@@ -1,8 +1,9 @@
-"""Mean length of context that a decode step reads per sequence, with what it may lie between (facts model-math E.3.6)."""
+"""Mean length of context that a decode step attends to per sequence, with what it may lie between (facts model-math E.3.6)."""
 
 from __future__ import annotations
 
-from llm_serving_exporter.derive import kv
+from llm_serving_exporter.derive.kv_in_use import average_tokens_per_request, drop_half_blocks
+from llm_serving_exporter.derive.steps import count_prompts
 from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.roofline import Range
@@ -10,7 +11,7 @@ from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
 
 FINISHED, HELD, FINISHED_BEFORE = "finished_requests", "kv_in_use", "finished_requests_of_all_time"
-DECODING = "decoding_sequences"
+DECODING, BEGUN = "decoding_sequences", "begun_requests"
 # fewer finished requests than this say too little about the lengths of those that run
 ENOUGH_FINISHED = 8
 
@@ -18,22 +19,49 @@ ENOUGH_FINISHED = 8
 def estimate_context(window: EngineWindow, geometry: Geometry) -> tuple[Range, str] | Absence:
     """Tokens per decoding sequence and where they come from.
 
-    From the lengths of the requests that finished in the window where there are enough: kernels read a shared prefix for each
-    sequence. Else from the KV in use, which counts it once; else from all requests since the engine started. Where two of them
-    are known, they are the ends. Before all of them what the engine says of the sequences that decode. Absent: idle, or none is known.
+    Before all others what the engine says of the sequences that decode. Then the lengths of the requests that finished in the window where
+    there are enough, the KV in use, and all requests since the engine started. Where the first two of them are known, they are the ends.
+    Attention looks at a shared prefix for each sequence, and the KV in use counts it once: where prompts hit the prefix cache, it is no
+    length of contexts, and the prompts that were begun stand in for it. Absent: idle, or none is known.
     """
     said = _decoding(window)
     if said is not None:
         return Range(said, said, said), DECODING
     held = _held(window) if holds_every_token(geometry) else Absence.WARMING_UP
+    shared = hits_prefixes(window)
     finished = _from_finished(window.gained("request_prompt_tokens"), window.gained("request_generation_tokens"))
     if finished is not None:
-        lower, upper = (finished, finished) if isinstance(held, Absence) else sorted((held, finished))
+        if isinstance(held, Absence) or (shared and held < finished):
+            return Range(finished, finished, finished), FINISHED
+        lower, upper = sorted((held, finished))
         return Range(lower, finished, upper), FINISHED
+    begun = _from_begun(window) if shared else None
+    if begun is not None and (isinstance(held, Absence) or held < begun):
+        return Range(begun, begun, begun), BEGUN
     if not isinstance(held, Absence):
         return Range(held, held, held), HELD
     before = _from_finished(window.last.request_prompt_tokens, window.last.request_generation_tokens)
     return held if before is None else (Range(before, before, before), FINISHED_BEFORE)
+
+
+def average_context(window: EngineWindow) -> float | Absence:
+    """Tokens that attention looks at per running request, of a model of which nothing is known: the KV in use over running requests, unless
+    the engine says it of its sequences, or prompts hit the prefix cache. Absent: idle, or the page does not say what is in use.
+    """
+    held = average_tokens_per_request(window)
+    said = _decoding(window)
+    if said is not None:
+        return said
+    if isinstance(held, Absence) or not hits_prefixes(window):
+        return held
+    finished = _from_finished(window.gained("request_prompt_tokens"), window.gained("request_generation_tokens"))
+    return max(held, finished or _from_begun(window) or held)
+
+
+def hits_prefixes(window: EngineWindow) -> bool:
+    """Whether prompts of the window found some of their KV in the prefix cache, so that sequences may share it."""
+    fields = ("prefix_cache_hits", "prefix_cache_hit_tokens_total", "cached_prompt_tokens_total")
+    return any((window.increase(name) or 0.0) > 0 for name in fields)
 
 
 def holds_every_token(geometry: Geometry) -> bool:
@@ -54,11 +82,14 @@ def _decoding(window: EngineWindow) -> float | None:
 
 
 def _held(window: EngineWindow) -> float | Absence:
-    held = kv.context_tokens_mean(window)
-    if isinstance(held, Absence) or not window.last.kv_block_tokens:
-        return held
-    # the last block of a sequence is half empty in the mean (E.3.6a)
-    return max(1.0, held - (window.last.kv_block_tokens - 1) / 2)
+    held = average_tokens_per_request(window)
+    return held if isinstance(held, Absence) else drop_half_blocks(held, 1.0, window.last.kv_block_tokens)
+
+
+def _from_begun(window: EngineWindow) -> float | None:
+    """Mean prompt, as sent, of the requests whose prefill ended in the window: the least that they look at. None where none did."""
+    sent, prompts = window.increase("prompt_tokens_total"), count_prompts(window)
+    return sent / prompts if sent and prompts else None
 
 
 def _from_finished(prompts: Histogram | None, outputs: Histogram | None) -> float | None:

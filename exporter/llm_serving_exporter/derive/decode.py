@@ -7,7 +7,7 @@ import math
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.derive import capacity
 from llm_serving_exporter.derive import roof as roofs
-from llm_serving_exporter.derive.bandwidth import MODEL_CAUSE
+from llm_serving_exporter.derive.bandwidth import IMPOSSIBLE
 from llm_serving_exporter.derive.figures import figure
 from llm_serving_exporter.derive.inputs import HARDWARE, window_by
 from llm_serving_exporter.derive.load import ENCODER, LOAD, WORK, WORK_FIELDS, WORK_WINDOW, Load
@@ -46,10 +46,12 @@ def _ratio(load: Load | Absence, ceiling: Ceiling | Absence) -> float | Absence:
     return load.done.sequence_steps / load.done.elapsed_seconds / ceiling.tokens_per_second
 
 
-def _cause(ratio: float | Absence, of_bytes: Cause | None) -> Cause | None:
-    if isinstance(ratio, Absence) or not names.DECODE_RATIO.bounds.suspects(ratio):
+def _cause(ratio: float | Absence, ceiling: Ceiling | Absence, of_bytes: Cause | None) -> Cause | None:
+    """Nothing known explains a rate above the upper bound, which reads what sequences share once."""
+    if isinstance(ratio, Absence) or isinstance(ceiling, Absence):
         return None
-    return of_bytes or Cause.INPUTS
+    of_upper = ratio * (ceiling.tokens_per_second / ceiling.upper_tokens_per_second)
+    return (of_bytes or Cause.INPUTS) if names.DECODE_RATIO.bounds.suspects(of_upper) else None
 
 
 def _ridge(load: Load | Absence) -> float | Absence:
@@ -93,6 +95,12 @@ def _tokens_per_second(ceiling: Ceiling) -> float:
     return ceiling.tokens_per_second
 
 
+def _upper(ceiling: Ceiling) -> float | None:
+    """Nothing where sequences share nothing, and it is the ceiling."""
+    upper = ceiling.upper_tokens_per_second
+    return upper if upper > ceiling.tokens_per_second else None
+
+
 def _ridge_intensity(ceiling: Ceiling) -> float | None:
     return ceiling.ridge_flops_per_byte
 
@@ -125,7 +133,11 @@ CEILING: Row[Ceiling] = Row(
     silent=_SILENT,
     sentences={Absence.IDLE: _NOTHING_DECODED},
     of_an_engine=True,
-    series=(Series(names.DECODE_CEILING, part=_tokens_per_second), Series(names.RIDGE, part=_ridge_intensity)),
+    series=(
+        Series(names.DECODE_CEILING, part=_tokens_per_second),
+        Series(names.DECODE_CEILING_UPPER, part=_upper),
+        Series(names.RIDGE, part=_ridge_intensity),
+    ),
 )
 RATIO: Row[float] = Row(
     _RATIO,
@@ -133,7 +145,7 @@ RATIO: Row[float] = Row(
     fields=WORK_FIELDS,
     silent=_SILENT,
     sentences={Absence.IDLE: _NOTHING_DECODED},
-    cause=figure(_cause, _RATIO, MODEL_CAUSE),
+    cause=figure(_cause, _RATIO, DECODE_CEILING, IMPOSSIBLE),
     of_an_engine=True,
     series=(Series(names.DECODE_RATIO),),
 )

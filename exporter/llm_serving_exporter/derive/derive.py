@@ -306,9 +306,9 @@ def _derive_engine(
         if not name:
             continue
         quality = value_of(row.quality) if row.quality is not None else None
-        if row.is_suspect(value):
-            quality = Quality.SUSPECT
-        if row.cause is not None and (cause := value_of(row.cause)) is not None:
+        if row.cause is None:
+            quality = Quality.SUSPECT if row.is_suspect(value) else quality
+        elif (cause := value_of(row.cause)) is not None:
             causes[name], quality = cause, Quality.SUSPECT
         reasons.record_available(name, row.fields if row.fields_read is None else value_of(row.fields_read), quality)
     return _gather_engine(computed, role, shown, causes)
@@ -329,6 +329,7 @@ def _gather_engine(computed: Computed, role: Role, shown: Shown, causes: dict[st
         kv_cache_free_tokens=free,
         prefix_cache_hit_ratio=shown.get(kv.HIT_RATIO),
         context_tokens_mean=shown.get(kv.CONTEXT_MEAN),
+        kv_cache_tokens_per_request=shown.get(kv.TOKENS_PER_REQUEST),
         preemptions_per_second=shown.get(kv.PREEMPTIONS),
         latency=shown.by_key(latency.BY_NAME),
         slo=shown.by_key(slo.BY_NAME),

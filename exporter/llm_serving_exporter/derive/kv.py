@@ -1,11 +1,13 @@
-"""KV cache: tokens in use and free, prefix hits, context length, preemptions."""
+"""The rows of the KV cache: tokens in use and free, prefix hits, context, tokens that a request holds, preemptions."""
 
 from __future__ import annotations
 
 from llm_serving_exporter.catalogue import derived as names
+from llm_serving_exporter.derive.context import average_context
 from llm_serving_exporter.derive.contradiction import CONTRADICTED
 from llm_serving_exporter.derive.figures import figure
 from llm_serving_exporter.derive.inputs import WINDOW, window_over
+from llm_serving_exporter.derive.kv_in_use import average_tokens_per_request, read_used_tokens
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
@@ -13,11 +15,14 @@ from llm_serving_exporter.model.window import EngineWindow
 
 
 def used_and_free_tokens(window: EngineWindow) -> tuple[float, float] | Absence:
-    """Tokens held by live requests and the rest: usage ratio x capacity, in whole blocks as the engine allots them."""
-    usage, capacity = window.last.kv_cache_usage_ratio, window.last.kv_cache_capacity_tokens
-    if usage is None or capacity is None:
+    """Tokens held by live requests and the rest, in whole blocks as the engine allots them."""
+    last = window.last
+    used, capacity = read_used_tokens(last), last.kv_cache_capacity_tokens
+    if used is None or capacity is None:
         return Absence.INPUT_MISSING
-    return usage * capacity, max(0.0, 1 - usage) * capacity
+    usage = last.kv_cache_usage_ratio if last.kv_used_tokens is None else None
+    free = capacity - used if usage is None else (1 - usage) * capacity
+    return used, max(0.0, free)
 
 
 def prefix_cache_hit_ratio(window: EngineWindow) -> float | Absence:
@@ -30,32 +35,16 @@ def prefix_cache_hit_ratio(window: EngineWindow) -> float | Absence:
     return hits / queries if queries > 0 else Absence.IDLE
 
 
-def context_tokens_mean(window: EngineWindow) -> float | Absence:
-    """KV tokens held per running request: sum over the readings with running requests of tokens / of requests.
-
-    Counts a shared prefix once and rounds each request up to whole blocks.
-    """
-    tokens = requests = 0.0
-    known = False
-    for reading in window.readings:
-        if (
-            reading.kv_cache_usage_ratio is None
-            or reading.kv_cache_capacity_tokens is None
-            or reading.requests_running is None
-        ):
-            continue
-        known = True
-        if reading.requests_running > 0:
-            tokens += reading.kv_cache_usage_ratio * reading.kv_cache_capacity_tokens
-            requests += reading.requests_running
-    if not known:
-        return Absence.INPUT_MISSING
-    return tokens / requests if requests else Absence.IDLE
-
-
 def _context(window: EngineWindow, contradicted: bool) -> float | Absence:  # a figure's inputs go by place
+    return _known(average_context(window), contradicted)
+
+
+def _tokens_per_request(window: EngineWindow, contradicted: bool) -> float | Absence:
+    return _known(average_tokens_per_request(window), contradicted)
+
+
+def _known(mean: float | Absence, contradicted: bool) -> float | Absence:
     """INCONSISTENT where no reading shows a request, and that cannot be."""
-    mean = context_tokens_mean(window)
     return Absence.INCONSISTENT if contradicted and mean is Absence.IDLE else mean
 
 
@@ -97,9 +86,10 @@ HIT_RATIO = gauge(
     silent=frozenset({Role.DECODE}),
     sentences={Absence.IDLE: "No request looked anything up in the prefix cache within the window."},
 )
+_HELD_WINDOW = window_over("requests_running", "kv_cache_usage_ratio")
 CONTEXT_MEAN = gauge(
     names.CONTEXT_TOKENS_MEAN,
-    figure(_context, window_over("requests_running", "kv_cache_usage_ratio"), CONTRADICTED),
+    figure(_context, _HELD_WINDOW, CONTRADICTED),
     fields=("kv_cache_capacity_tokens", "requests_running"),
     silent=NOT_ON_A_FRONT_END,
     sentences={
@@ -107,10 +97,16 @@ CONTEXT_MEAN = gauge(
         Absence.INCONSISTENT: "The gauge of running requests shows none, while tokens flow.",
     },
 )
+# absent for the same reasons
+TOKENS_PER_REQUEST: Row[float] = Row(
+    figure(_tokens_per_request, _HELD_WINDOW, CONTRADICTED),
+    silent=NOT_ON_A_FRONT_END,
+    series=(Series(names.KV_CACHE_TOKENS_PER_REQUEST),),
+)
 PREEMPTIONS = gauge(
     names.PREEMPTIONS_PER_SECOND,
     figure(preemptions_per_second, window_over("preemptions_total")),
     fields=("preemptions_total",),
     explained_by="preemptions_total",
 )
-ROWS = (USED_AND_FREE, HIT_RATIO, CONTEXT_MEAN, PREEMPTIONS)
+ROWS = (USED_AND_FREE, HIT_RATIO, CONTEXT_MEAN, TOKENS_PER_REQUEST, PREEMPTIONS)

@@ -13,6 +13,7 @@ The first row that holds; docs/internals-limiter.md has the table with its reaso
 | batch_limit | requests wait and the batch is at its limit |
 | transfer | requests are deferred, and the page shows a KV connector or the role is decode |
 | blocked | requests are deferred for a reason that the page does not name |
+| attention | what attention looks at of the KV cache is twice as much as is read of it, or more, and memory moves at less than half of its peak |
 | bandwidth | memory moves at 0.4 of its peak or more while the engine works |
 | overhead | both ratios are known and low |
 | unknown | they are not |
@@ -41,6 +42,9 @@ REACHABLE_BANDWIDTH, REACHABLE_COMPUTE = 0.9, 0.75
 # facts model-math F: MLPerf's saturated replicas (rows 26-28) lie at 0.28-0.51 of compute and 0.12-0.17 of bandwidth;
 # single-GPU decode (rows 1-5) at 0.42-0.69 of bandwidth, latency-bound replicas (rows 8, 20, 22, 34) below 0.35
 COMPUTE_FROM, BANDWIDTH_FROM = 0.25, 0.4
+# sequences that share a prefix look at it for each of them, which the chip's cache gives at a rate of its own: on an H100 prefixes of 4k
+# tokens for 48 and 64 sequences left memory at 0.35 to 0.47 of its peak, and one of 1k at 0.60 (tests/truth/test_h100.py)
+ATTENDED_FROM, BANDWIDTH_OF_ATTENTION_BELOW = 2.0, 0.5
 # kernels of prompts reach less on cards without fast paths for what is stored (4-bit weights: 0.18-0.23 on an RTX 4090 and an RTX PRO
 # 6000, tests/truth/states.toml); nothing but a prompt's matrices and attention takes the time there
 PROMPTS_ALONE_FROM, COMPUTE_OF_PROMPTS_FROM = 0.9, 0.15
@@ -95,8 +99,8 @@ def gather_evidence(
 
     `bandwidth` and `compute` are over the time in which the engines worked that have them, `busy` is the mean over all. Where requests
     wait, `kv_cache_usage` and `batch_utilization` are the fullest engine's that has them waiting, else the fullest of all.
-    `requests_waiting`, `requests_deferred` and `preemptions_per_second` are sums, `next_prompt_kv` and `kv_connector` the largest. Ratios
-    above 1 are wrong and not used.
+    `attended_kv`, `next_prompt_kv` and `kv_connector` are the largest, `requests_waiting`, `requests_deferred` and
+    `preemptions_per_second` sums. Ratios above 1 are wrong and not used.
     """
     found: dict[str, float] = {}
     judged = [one for one in engines if one.live.elapsed_seconds > 0]
@@ -113,6 +117,7 @@ def gather_evidence(
         _add_of_waiting(found, queued)
     _add(found, "preemptions_per_second", [_rate(one, "preemptions_total") for one, _ in both], sum)
     _add_per_working_time(found, "bandwidth", [achieved.choose_ratio(roof.ratio) for _, roof in both], busy)
+    _add(found, "attended_kv", [roof.attended_kv_ratio for _, roof in both], max)
     _add_per_working_time(found, "compute", [_possible(roof.compute_ratio) for _, roof in both], busy)
     return found
 
@@ -143,11 +148,14 @@ def _fill_by_next_prompt(one: Judged) -> float | None:
 
 
 def gather_rest(engines: Sequence[Judged]) -> dict[str, float]:
-    """The numbers that the table reads only where compute may be what binds: means over the engines."""
+    """The numbers that the table reads only where compute may be what binds: means over the engines, `activations` per working time."""
     found: dict[str, float] = {}
     there = [one for one in engines if one.live.elapsed_seconds > 0]
     judged = [(one.worked, one.find_rest() if one.find_rest else one.roofline) for one in there]
     _add(found, "prefill_busy", [roof.phase_busy_ratio.get("prefill") for _, roof in judged], _mean)
+    if found.get("prefill_busy", 0.0) >= PROMPTS_ALONE_FROM * (1 - MARGIN):
+        worked = [busy_ratio(one.worked) for one in there]
+        _add_per_working_time(found, "activations", [roof.activation_ratio for _, roof in judged], worked)
     _add(found, "batch_of_ridge", [_of_ridge(roof) for _, roof in judged], _mean)
     _add(found, "decode_slowdown", [_slowdown(worked, roof) for worked, roof in judged], _mean)
     return found
@@ -250,8 +258,10 @@ def decide_limiter(
         return interference
     bandwidth, compute = found.get("bandwidth"), found.get("compute")
     if bandwidth is not None and compute is not None:
-        nearer_compute = compute / REACHABLE_COMPUTE > bandwidth / REACHABLE_BANDWIDTH
         prompts_alone = is_at_least("prefill_busy", PROMPTS_ALONE_FROM, Limiter.COMPUTE)
+        # what a prompt's activations move was fitted on one card: it does not decide whether a prompt's FLOPs bind on another
+        believed = bandwidth - found.get("activations", 0.0) if prompts_alone else bandwidth
+        nearer_compute = compute / REACHABLE_COMPUTE > believed / REACHABLE_BANDWIDTH
         threshold = COMPUTE_OF_PROMPTS_FROM if prompts_alone else COMPUTE_FROM
         if nearer_compute and is_at_least("compute", threshold, Limiter.COMPUTE):
             return Limiter.COMPUTE
@@ -268,6 +278,12 @@ def decide_limiter(
         return Limiter.BATCH_LIMIT
     if deferred >= WAITING_FROM:
         return Limiter.TRANSFER if found.get("kv_connector", 0.0) > 0 else Limiter.BLOCKED
+    if (
+        bandwidth is not None
+        and is_at_least("attended_kv", ATTENDED_FROM, Limiter.ATTENTION)
+        and is_below("bandwidth", BANDWIDTH_OF_ATTENTION_BELOW, Limiter.ATTENTION)
+    ):
+        return Limiter.ATTENTION
     if is_at_least("bandwidth", BANDWIDTH_FROM, Limiter.BANDWIDTH):
         return Limiter.BANDWIDTH
     return Limiter.OVERHEAD if bandwidth is not None and compute is not None else Limiter.UNKNOWN

@@ -9,13 +9,12 @@ from llm_serving_exporter.derive.figures import figure
 from llm_serving_exporter.derive.inputs import HARDWARE, SETTINGS, WINDOW, WINDOWS, Settings
 from llm_serving_exporter.derive.resolution import is_coarse
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
+from llm_serving_exporter.derive.steps import find_token_field
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.window import EngineWindow, EngineWindows
 
 COUNTERS = {"prefill": "prefill_tokens_total", "decode": "decode_tokens_total"}
-# a count of tokens that includes requests under way is the better rate
-_LIVE = {"decode": "decode_tokens_live"}
 
 
 def tokens_per_second(windows: EngineWindows) -> dict[str, float]:
@@ -32,8 +31,7 @@ def tokens_per_second(windows: EngineWindows) -> dict[str, float]:
 
 def counter_of(phase: str, window: EngineWindow) -> str:
     """The field that a phase's rate is taken from."""
-    live = _LIVE.get(phase)
-    return live if live is not None and getattr(window.last, live) is not None else COUNTERS[phase]
+    return find_token_field(window.last) if phase == "decode" else COUNTERS[phase]
 
 
 def share_per_gpu(rates: dict[str, float], gpu_count: float | None) -> dict[str, float]:
@@ -51,6 +49,10 @@ def _rate_of(phase: str) -> Callable[[EngineWindow, dict[str, float]], float | A
 
 def _read_for(phase: str) -> Callable[[EngineWindow], tuple[str, ...]]:
     return lambda window: (counter_of(phase, window),)
+
+
+def _read_for_both(window: EngineWindow) -> tuple[str, ...]:
+    return tuple(counter_of(phase, window) for phase in COUNTERS)
 
 
 def _quality_of(phase: str) -> Callable[[EngineWindow, Settings], Quality | None]:
@@ -90,6 +92,7 @@ RATES_PER_GPU = gauge(
     names.PHASE_TOKENS_PER_SECOND_PER_GPU,
     figure(_rates_per_gpu, WINDOW, _RATES, HARDWARE),
     fields=tuple(COUNTERS.values()),
+    fields_read=figure(_read_for_both, WINDOW),
     silent=NOT_ON_A_FRONT_END,
 )
 ROWS = (*RATES.values(), RATES_PER_GPU)

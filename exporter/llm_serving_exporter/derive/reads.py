@@ -1,7 +1,4 @@
-"""Bytes that a step moves from and to HBM, all GPUs of one engine (a data-parallel rank) together (facts model-math B.9, D.2, D.3).
-
-Activations are left out: for decode-sized batches they stay in the GPUs' caches.
-"""
+"""Bytes that a step moves from and to HBM, all GPUs of one engine (a data-parallel rank) together (facts model-math B.9, D.2, D.3)."""
 
 from __future__ import annotations
 
@@ -10,10 +7,13 @@ from dataclasses import field
 
 from llm_serving_exporter.derive.experts import Band, estimate_touched_experts
 from llm_serving_exporter.model.frozen import dataclass
-from llm_serving_exporter.model.geometry import AttentionLayers, Span
+from llm_serving_exporter.model.geometry import AttentionLayers, Part, Span
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.weights import ModelFacts, Precision
+
+# engines compute in 16 bits whatever the weights are stored in
+ACTIVATION_ELEMENT_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,11 @@ class Roof:
     routed_bytes: float = field(init=False, repr=False, compare=False)
     # KV bytes that a step reads of a token over all ranks, and the tokens of context from which on it reads no more, None without such
     kv_terms: tuple[tuple[float, int | None], ...] = field(init=False, repr=False, compare=False)
+    # the same where a step reads every token of context once and nothing else of a sequence, so that the tokens in use tell it all; None:
+    # windows, indexers or state make it another sum
+    token_read_bytes: float | None = field(init=False, repr=False, compare=False)
+    # what a computed token moves beside weights and KV read, by `estimate_activation_bytes`
+    activation_bytes: Band = field(init=False, repr=False, compare=False)
     # what a token adds to the KV cache over all ranks
     token_kept_bytes: float = field(init=False, repr=False, compare=False)
     # what a step reads of a sequence whatever its context: recurrent state, which it writes too, and an encoder's tokens
@@ -57,14 +62,18 @@ class Roof:
 
     def __post_init__(self) -> None:
         groups, ranks = self.model.groups, (self.parallel.tensor - 1) * self.replicated_bytes
+        terms, state = _read_terms(self.model, self.parallel), self.model.state_bytes_per_sequence()
+        moved = 2 * state + encoder_kept_bytes(self.model, self.parallel)
+        linear = len(terms) == 1 and terms[0][1] is None and not moved
         known = {
             "read_whole_bytes": add_up(group.fixed_bytes + group.lm_head_bytes for group in groups) + ranks,
             "unsampled_bytes": add_up(group.fixed_bytes for group in groups) + ranks,
             "routed_bytes": add_up(group.expert_bytes for group in groups) / self.parallel.sharing_ranks,
-            "kv_terms": _read_terms(self.model, self.parallel),
+            "kv_terms": terms,
+            "token_read_bytes": terms[0][0] if linear else None,
+            "activation_bytes": estimate_activation_bytes(self.model),
             "token_kept_bytes": kept_token_bytes(self.model, self.parallel),
-            "state_moved_bytes": 2 * self.model.state_bytes_per_sequence()
-            + encoder_kept_bytes(self.model, self.parallel),
+            "state_moved_bytes": moved,
             "matrix_terms": tuple(
                 (
                     choose_rate(self.peaks, group.format.multiplied),
@@ -135,6 +144,37 @@ def experts_elsewhere_bytes(model: ModelFacts, parallel: Parallel) -> float:
     """Routed experts that other engines keep; 0 where each engine has all of its own."""
     routed = add_up(group.expert_bytes for group in model.groups) * model.geometry.experts
     return routed * (1 - 1 / parallel.sharing_ranks)
+
+
+def estimate_activation_bytes(model: ModelFacts) -> Band:
+    """Bytes that one computed token moves beside the weights of its step and the KV that is read: activations, its own KV, what large
+    matrix products read again.
+
+    Fitted to GPM in 29 steady phases of Llama-3.1-8B and Qwen3-30B-A3B on one H100 with vLLM 0.25.1 and SGLang 0.5.17
+    (tests/truth/test_h100.py). Two forms fit them alike and differ for other models (110 and 180 MB for a dense 70B): they are the bounds,
+    and their mean is the figure.
+    """
+    geometry = model.geometry
+    hidden, layers = geometry.hidden_size, geometry.layers
+    mlps = [module for module in geometry.modules if module.part in (Part.FFN, Part.EXPERT)]
+    routed = {layer for module in mlps if module.part is Part.EXPERT for layer in module.layers}
+    elements = 12.0 * hidden * layers
+    for group in geometry.attention:
+        queries = group.prefill_flops / 4
+        projected = queries + group.kv_elements
+        elements += group.layers * (3 * projected + 3 * queries)
+        elements += 2 * projected * group.layers * len(routed) / layers
+    # gate, up and down together are 6 x the intermediate width
+    elements += add_up(2 * module.matrix * module.per_token * module.places for module in mlps) / hidden
+    elements += 3 * geometry.experts_per_token * hidden * len(routed)
+    active = add_up(
+        group.fixed_bytes + group.lm_head_bytes + geometry.experts_per_token * group.expert_bytes
+        for group in model.groups
+    )
+    by_width = 84 * ACTIVATION_ELEMENT_BYTES * layers * hidden
+    by_matrices = 0.65 * ACTIVATION_ELEMENT_BYTES * elements + active / 950
+    lower, upper = sorted((float(by_width), by_matrices))
+    return Band(lower, (lower + upper) / 2, upper)
 
 
 def kv_read_bytes(roof: Roof, context_tokens: float) -> float:

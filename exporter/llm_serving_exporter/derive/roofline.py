@@ -11,11 +11,15 @@ from llm_serving_exporter.model.roofline import Cause, Roofline
 
 def gather_limits(shown: Shown) -> Roofline:
     """As `gather_roofline`, as far as the limiter always reads it: of rows that are worked out at every tick."""
-    return Roofline(ratio=shown.by_key(bandwidth.RATIOS), compute_ratio=shown.get(compute.RATIO))
+    return Roofline(
+        ratio=shown.by_key(bandwidth.RATIOS),
+        compute_ratio=shown.get(compute.RATIO),
+        attended_kv_ratio=shown.get(bandwidth.ATTENDED),
+    )
 
 
 # what the limiter reads beside them where compute may be what binds
-REST = (decode.CEILING, decode.RATIO, decode.RIDGE, decode.BATCH, ticks.BUSY_RATIO)
+REST = (bandwidth.ACTIVATIONS, decode.CEILING, decode.RATIO, decode.RIDGE, decode.BATCH, ticks.BUSY_RATIO)
 
 
 def gather_rest(shown: Shown) -> Roofline:
@@ -23,6 +27,7 @@ def gather_rest(shown: Shown) -> Roofline:
     ceiling = shown.get(decode.CEILING)
     return Roofline(
         decode_ratio=shown.get(decode.RATIO),
+        activation_ratio=shown.get(bandwidth.ACTIVATIONS),
         batch_ridge=shown.get(decode.RIDGE),
         batch=shown.get(decode.BATCH),
         step_floor_seconds=ceiling.step_seconds if ceiling else None,
@@ -38,8 +43,11 @@ def gather_roofline(shown: Shown, causes: Mapping[str, Cause]) -> Roofline:
         ratio=shown.by_key(bandwidth.RATIOS),
         bandwidth_ceiling=shown.get(bandwidth.CEILING),
         model_ratio_range=shown.get(bandwidth.MODEL_RANGE),
+        activation_ratio=shown.get(bandwidth.ACTIVATIONS),
         decode_ceiling=ceiling.tokens_per_second if ceiling else None,
+        decode_ceiling_upper=ceiling.upper_tokens_per_second if ceiling else None,
         decode_ratio=shown.get(decode.RATIO),
+        attended_kv_ratio=shown.get(bandwidth.ATTENDED),
         compute_ratio=shown.get(compute.RATIO),
         flops_per_second=shown.get(compute.FLOPS_PER_SECOND),
         intensity_flops_per_byte=shown.get(compute.INTENSITY),

@@ -82,7 +82,7 @@ class Row(Generic[T_co]):
     sentences: Mapping[Absence, str] = field(default_factory=lambda: NO_SENTENCES)
     # why the figure, where it is available, is less than live; None where it is as good as its fields
     quality: Figure[Quality | None] | None = None
-    # the likely cause where the figure is impossible; such a figure is suspect
+    # the likely cause where the figure is wrong; such a figure is suspect. A row without one is suspect beyond its metric's edge
     cause: Figure[Cause | None] | None = None
     # whether it needs an engine: not computed for families that name no engine on a page of several
     of_an_engine: bool = False
@@ -128,6 +128,7 @@ def gauge(
     computed: Figure[T | Absence | None],
     *,
     fields: tuple[str, ...] = (),
+    fields_read: Figure[tuple[str, ...]] | None = None,
     explained_by: str = "",
     silent: frozenset[Role] = NEVER_SILENT,
     sentences: Mapping[Absence, str] = NO_SENTENCES,
@@ -141,6 +142,7 @@ def gauge(
         computed,
         metric.name,
         fields,
+        fields_read,
         explained_by=explained_by,
         silent=silent,
         sentences=sentences,

@@ -18,10 +18,12 @@ _STEPS = (ITL, TTFT, "engine_steps_total")
 def list_step_fields(last: EngineSnapshot) -> tuple[str, ...]:
     """The fields that this engine's steps and sequence-steps are counted from: of its tokens only where its latencies do not tell."""
     fields = _STEPS if last.engine_steps_total is not None else (*_STEPS, "requests_running")
+    if last.decode_steps_total is not None:
+        fields = (*fields, "decode_steps_total")
     counted = find_decode_field(last)
     if counted == ITL:
         return fields
-    return (*fields, "decode_pass_tokens", counted if counted != "decode_pass_tokens" else "decode_tokens_total")
+    return (*fields, "decode_pass_tokens", counted if counted != "decode_pass_tokens" else find_token_field(last))
 
 
 def find_decode_field(last: EngineSnapshot) -> str:
@@ -30,6 +32,11 @@ def find_decode_field(last: EngineSnapshot) -> str:
         return "decode_pass_tokens"
     if getattr(last, ITL) is not None:
         return ITL
+    return find_token_field(last)
+
+
+def find_token_field(last: EngineSnapshot) -> str:
+    """The field that rates of this engine's generated tokens are taken from: where there is one, that which has those under way too."""
     return "decode_tokens_live" if last.decode_tokens_live is not None else "decode_tokens_total"
 
 
@@ -91,9 +98,15 @@ def count_steps(window: EngineWindow, *, encoder: bool = False) -> Steps | Absen
     return Steps(min(seconds / mean, gained.events if isinstance(most, Absence) else most), counted=False)
 
 
+def count_decode_steps(window: EngineWindow, steps: Steps, sequence_steps: float) -> float:
+    """Of these steps, those in which something decodes: as the engine counts them, else all that have a sequence of their own to decode."""
+    counted = window.increase("decode_steps_total")
+    return min(steps.count, sequence_steps) if counted is None else counted
+
+
 def count_prompts(window: EngineWindow) -> float:
     """Prompts whose prefill ended, by their first tokens, else by the requests that finished; 0.0 where neither is known."""
-    tokens, passes = window.increase("decode_tokens_total"), window.increase("decode_pass_tokens")
+    tokens, passes = window.increase(find_token_field(window.last)), window.increase("decode_pass_tokens")
     if tokens is not None and passes is not None and tokens > passes:
         return tokens - passes
     for field in (TTFT, "request_prompt_tokens"):
@@ -112,18 +125,32 @@ def average_running(window: EngineWindow) -> float | None:
 def busy_ratio(window: EngineWindow) -> float | None:
     """Share of time in which the engine worked, 0 to 1; None where it does not say.
 
-    The larger of two: the share of readings with a running request, which misses requests shorter than the time between two
-    readings, and the counted steps x the mean inter-token latency, which misses prefill.
+    The larger of two: the share of readings with a running request, or that do not say it after a stretch with steps, which misses
+    requests shorter than the time between two readings, and the counted steps x the mean inter-token latency, which misses prefill.
     """
-    running = window.values("requests_running")
-    if not running:
+    worked = _list_working(window)
+    if not worked:
         return None
-    seen = sum([value > 0 for value in running]) / len(running)
+    seen = sum(worked) / len(worked)
     counted, gained = window.increase("engine_steps_total"), window.grown(ITL)
     mean = gained.mean() if gained is not None else None
     if not counted or not mean:
         return seen
     return max(seen, min(1.0, counted * mean / window.elapsed_seconds))
+
+
+def _list_working(window: EngineWindow) -> list[bool]:
+    """Of each reading that tells it, whether the engine worked: by its running requests. One that counts the passes that decode apart says
+    nothing of them while it computes prompts: by its steps since the reading before."""
+    worked, steps_before = [], None
+    for reading in window.readings:
+        steps = reading.engine_steps_total
+        if reading.requests_running is not None:
+            worked.append(reading.requests_running > 0)
+        elif reading.decode_steps_total is not None and steps is not None and steps_before is not None:
+            worked.append(steps > steps_before)
+        steps_before = steps
+    return worked
 
 
 def tokens_per_sequence_step(window: EngineWindow) -> float | None:

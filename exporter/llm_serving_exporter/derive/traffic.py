@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from llm_serving_exporter.derive import roof as roofs
+from llm_serving_exporter.derive.kv_in_use import add_up_over_steps, average_tokens_per_request, drop_half_blocks
 from llm_serving_exporter.derive.roof import Roof
 from llm_serving_exporter.derive.steps import (
     average_running,
+    count_decode_steps,
     count_prompts,
     count_sequence_steps,
     count_steps,
     drafts_per_sequence_step,
 )
 from llm_serving_exporter.model.frozen import dataclass, speed_up
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.roofline import Range, Steps
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
@@ -44,11 +47,18 @@ class Work:
     drafts: float
     # mean of running requests while there were any; None where that is not known
     running: float | None = None
+    # of the steps, the passes that decode, of an engine that decodes in passes of its own; None: any step may decode
+    decode_steps: float | None = None
+    # tokens in the KV cache at each step that decodes, added up over those steps; None where the page does not say what is in use
+    kv_token_steps: Range | None = None
+    # tokens in the KV cache for each running request, what they share once; None likewise
+    kv_tokens_per_request: float | None = None
 
     @property
     def batch(self) -> float | None:
-        """Decoding sequences in a mean step; None without steps."""
-        return self.sequence_steps / self.steps.count if self.steps.count > 0 else None
+        """Decoding sequences in a mean step that decodes; None without steps."""
+        steps = self.decode_steps or self.steps.count
+        return self.sequence_steps / steps if steps > 0 else None
 
     def decoding(self, stages: int) -> float | None:
         """Sequences that decode at a time; None without steps.
@@ -70,7 +80,7 @@ class Work:
 @speed_up
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Bytes that a window moved between HBM and the GPUs, all GPUs of the engine together, activations not counted."""
+    """Bytes that a window moved between HBM and the GPUs, all GPUs of the engine together."""
 
     # weights read
     weights: Range
@@ -78,14 +88,17 @@ class Traffic:
     kv_read: Range
     # KV cache written
     kv_written: float
+    # activations, and weights that are read more than once for many tokens
+    activations: Range
 
     @property
     def total(self) -> Range:
         """All of it."""
+        written, parts = self.kv_written, (self.weights, self.kv_read, self.activations)
         return Range(
-            self.weights.lower + self.kv_read.lower + self.kv_written,
-            self.weights.expected + self.kv_read.expected + self.kv_written,
-            self.weights.upper + self.kv_read.upper + self.kv_written,
+            written + add_up(part.lower for part in parts),
+            written + add_up(part.expected for part in parts),
+            written + add_up(part.upper for part in parts),
         )
 
 
@@ -103,6 +116,7 @@ def measure_work(window: EngineWindow, *, encoder: bool = False) -> Work | Absen
         return Absence.INPUT_MISSING if window.last.prefill_tokens_total is None else Absence.WARMING_UP
     if made.count < FEWEST_STEPS:
         return Absence.IDLE
+    held = average_tokens_per_request(window)
     return Work(
         window.elapsed_seconds,
         made,
@@ -112,6 +126,9 @@ def measure_work(window: EngineWindow, *, encoder: bool = False) -> Work | Absen
         max(0.0, window.increase("cached_prompt_tokens_total") or 0.0),
         drafts_per_sequence_step(window),
         average_running(window),
+        window.increase("decode_steps_total"),
+        add_up_over_steps(window, count_decode_steps(window, made, decoded)),
+        None if isinstance(held, Absence) else drop_half_blocks(held, 1.0, window.last.kv_block_tokens),
     )
 
 
@@ -124,24 +141,52 @@ def _prompts(window: EngineWindow, prefill_tokens: float) -> float:
 
 
 def estimate_traffic(roof: Roof, done: Work, context: Range) -> Traffic:
-    """Every step reads the weights once; every sequence-step reads its context; every computed token is written.
+    """Every step reads the weights once, every step that decodes the KV in use; every computed token moves activations and is written.
 
-    A prompt reads what it takes from the prefix cache once. What later chunks of one prompt read of earlier ones is left
-    out: next to the weights of a chunk's step it is little.
+    Sequences that share a prefix read it from memory between once and once for each, which is the upper bound; once to twice on an H100
+    (tests/truth/test_h100.py). Where the page does not say what is in use, or that is no count of what is read, every sequence-step reads
+    its context, and a prompt once what it takes from the prefix cache.
     """
     count = done.steps.count
     if roof.model.geometry.experts:
         weights = average_per_step(done, lambda tokens: roofs.weight_read_bytes(roof, tokens))
     else:  # a dense model's do not depend on the step's tokens
         weights = roofs.weight_read_bytes(roof, 1.0)
-    cached = prefix_read_bytes(roof, done)
-    reads = [cached + done.sequence_steps * roofs.kv_read_bytes(roof, tokens)
-             for tokens in (context.lower, context.expected, context.upper)]  # fmt: skip
+    attended = [done.sequence_steps * roofs.kv_read_bytes(roof, tokens)
+                for tokens in (context.lower, context.expected, context.upper)]  # fmt: skip
+    held = held_read_bytes(roof, done)
+    if held is None:
+        cached = prefix_read_bytes(roof, done)
+        read = Range(cached + attended[0], cached + attended[1], cached + attended[2])
+    else:
+        read = Range(held.lower, held.expected, max(held.upper, attended[2]))
+    # what was fitted is all that a token moves beside weights and KV read: its own KV is in it
+    written, moved = done.tokens * roofs.kv_token_bytes(roof), roof.activation_bytes
     return Traffic(
         Range(weights.lower * count, weights.expected * count, weights.upper * count),
-        Range(reads[0], reads[1], reads[2]),
-        done.tokens * roofs.kv_token_bytes(roof),
+        read,
+        written,
+        Range(*(max(0.0, done.tokens * each - written) for each in (moved.lower, moved.expected, moved.upper))),
     )
+
+
+def held_read_bytes(roof: Roof, done: Work) -> Range | None:
+    """What the steps that decode read of the KV in use, each token of it once; None where that does not follow from the tokens in use.
+
+    With pipeline stages each step is a micro-batch's, which reads its own sequences' part.
+    """
+    tokens, token_bytes = done.kv_token_steps, roof.token_read_bytes
+    if tokens is None or token_bytes is None:
+        return None
+    at_once = done.decoding(roof.parallel.pipeline)
+    each = token_bytes * (done.batch or 0.0) / at_once if at_once else token_bytes
+    return Range(tokens.lower * each, tokens.expected * each, tokens.upper * each)
+
+
+def held_tokens_per_sequence(roof: Roof, done: Work) -> float | None:
+    """Tokens of the KV in use for each sequence: its part of what sequences share. None where nothing says it, and where no prompt hit the
+    prefix cache, so that they share nothing."""
+    return done.kv_tokens_per_request if roof.token_read_bytes and done.cached_tokens else None
 
 
 def prefix_read_bytes(roof: Roof, done: Work) -> float:

@@ -27,6 +27,7 @@ _COLOURS = {
     Limiter.BATCH_LIMIT: _SET,
     Limiter.TRANSFER: _SET,
     Limiter.BLOCKED: _SET,
+    Limiter.ATTENTION: _SET,
     Limiter.BANDWIDTH: _WELL,
     Limiter.OVERHEAD: _SET,
 }
@@ -44,6 +45,7 @@ def list_questions() -> dict[Limiter, str]:
         Limiter.BATCH_LIMIT: "Requests wait, and the batch is full?",
         Limiter.TRANSFER: "Requests are held back until their KV has come?",
         Limiter.BLOCKED: "Requests are held back for another reason?",
+        Limiter.ATTENTION: f"Sequences share a prefix, and memory is below {_percent(limiter.BANDWIDTH_OF_ATTENTION_BELOW)} of its peak?",
         Limiter.BANDWIDTH: f"Memory at {_percent(limiter.BANDWIDTH_FROM)} of its peak or more?",
         Limiter.OVERHEAD: "Are both shares of the peaks known?",
         Limiter.UNKNOWN: "Otherwise it is not known",

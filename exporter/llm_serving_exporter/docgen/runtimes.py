@@ -193,6 +193,8 @@ def _quality(row: Row) -> str:
         text += f", every {row.refresh_seconds:g} s"
     if row.freezes:
         text += ", while requests end"
+    if row.decode_only:
+        text += ", as it decodes"
     return text
 
 

@@ -136,8 +136,10 @@ class EngineDerived:
     kv_cache_free_tokens: float | None = None
     # tokens found over tokens looked up
     prefix_cache_hit_ratio: float | None = None
-    # tokens held for each running request
+    # tokens that attention looks at for each running request
     context_tokens_mean: float | None = None
+    # tokens of the KV cache held for each of them, a shared prefix once
+    kv_cache_tokens_per_request: float | None = None
     # preemption events
     preemptions_per_second: float | None = None
     # by name, as in derive/latency.py

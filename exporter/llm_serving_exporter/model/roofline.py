@@ -19,13 +19,12 @@ class Source(StrEnum):
 
 
 class Cause(StrEnum):
-    """The likely reason of a value that is impossible: of a ratio above 1, but for the last two."""
+    """The likely reason of a value that is wrong: of a ratio above 1, but for the last three."""
 
-    SHARED_PREFIX = "shared_prefix"  # a prefix that many sequences share was counted for each of them
-    EXPERT_ROUTING = "expert_routing"  # tokens agree on experts more than independent ones would
     GPU_COUNT = "gpu_count"  # how many GPUs work on a step was assumed, not said
     WEIGHT_FORMAT = "weight_format"  # the weights' or the KV cache's format was assumed, not read
     INPUTS = "inputs"  # the model, its formats, the GPU or the engine's counting
+    SOURCES_DIFFER = "sources_differ"  # what was measured and what was worked out differ for minutes
     COUNTERS = "counters"  # a gauge says what the engine's own counters exclude
     SEVERAL_SERVERS = "several_servers"  # counters fall and return: servers or workers answer in turn
 
@@ -57,9 +56,15 @@ class Roofline:
     # `achieved` over `bandwidth_ceiling` by source, unclamped: above 1 an input is wrong
     ratio: Mapping[str, float] = field(default_factory=dict)
     bandwidth_ceiling: float | None = None  # peak bytes/s
-    model_ratio_range: Range | None = None  # what `ratio` of source "model" may lie between, as context and experts do
+    # what `ratio` of source "model" may lie between, as KV in use, activations and experts do
+    model_ratio_range: Range | None = None
+    # the part of `ratio` of source "model" that activations are; None where a measured one is believed
+    activation_ratio: float | None = None
+    # bytes of KV that attention looks at, a shared prefix for each sequence, over those that are read once; None where prompts share none
+    attended_kv_ratio: float | None = None
     # tokens/s at one token per sequence and step, at the batch and context of the window
     decode_ceiling: float | None = None
+    decode_ceiling_upper: float | None = None  # the same where what sequences share is read once and again in no time
     decode_ratio: float | None = None  # sequence-steps/s over `decode_ceiling`
     compute_ratio: float | None = None  # time that the window's FLOPs need at the dense peak, over elapsed time (MFU)
     flops_per_second: float | None = None  # mean over the window
@@ -74,7 +79,7 @@ class Roofline:
     batch: float | None = None  # mean number of sequences that decode in a step
     context: Range | None = None  # tokens that a decode step reads per sequence
     context_source: str = ""  # where `context` comes from: a constant of derive.context; "": it is not known
-    # bytes of a mean step by part: weights, kv_read, kv_written
+    # bytes of a mean step by part: weights, kv_read, kv_written, activations
     step_bytes: Mapping[str, float] = field(default_factory=dict)
     # distinct routed experts that a mean step touches in a layer; None also for a dense model
     experts: Range | None = None
@@ -85,7 +90,7 @@ class Roofline:
     phase_ceiling: Mapping[str, float] = field(default_factory=dict)
     # share of busy time by phase, by what the work of each needs at its ceiling
     phase_busy_ratio: Mapping[str, float] = field(default_factory=dict)
-    causes: Mapping[str, Cause] = field(default_factory=dict)  # signal's name -> why its ratio is above 1
+    causes: Mapping[str, Cause] = field(default_factory=dict)  # signal's name -> why it is wrong
 
 
 @speed_up
@@ -108,6 +113,7 @@ class Limiter(StrEnum):
     KV_CAPACITY = "kv_capacity"
     BATCH_LIMIT = "batch_limit"
     PREFILL_INTERFERENCE = "prefill_interference"
+    ATTENTION = "attention"  # on the chip: KV that sequences share is looked at for each of them
     OVERHEAD = "overhead"
     STARVED = "starved"
     STALLED = "stalled"  # LLMServingStalled's condition

@@ -81,6 +81,8 @@ class EngineSnapshot:
     prefix_cache_hits: float | None = None  # of these, what was found, in the same unit
     preemptions_total: float | None = None  # times that a running request lost its KV to others
     engine_steps_total: float | None = None  # forward passes, as far as the engine counts them
+    # of these, the passes that decode, of an engine that decodes in passes of its own; None: any pass may decode
+    decode_steps_total: float | None = None
     speculative_draft_tokens_total: float | None = None  # proposed by the draft
     speculative_accepted_tokens_total: float | None = None  # of these, those that the model accepted
     requests_finished_total: Mapping[str, float] | None = None  # by reason
@@ -106,6 +108,8 @@ class EngineSnapshot:
     batch_limit_requests: float | None = None  # most that run at once
     kv_cache_usage_ratio: float | None = None  # share of the KV cache that live requests hold, 0-1
     kv_cache_capacity_tokens: float | None = None  # that the whole KV cache can hold
+    # tokens that live requests hold, as the page counts them; None: it says no more than usage and capacity
+    kv_used_tokens: float | None = None
     context_limit_tokens: float | None = None  # longest context that the server accepts
     awake: float | None = None  # 1; 0: the engine was put to sleep
     kv_cache_dtype: str | None = None  # as the engine names it ("auto": the model's)
@@ -155,6 +159,7 @@ HIDDEN_COUNTER_FIELDS = (
     "prefix_cache_queries",
     "prefix_cache_hits",
     "decode_pass_tokens",
+    "decode_steps_total",
     "device_busy_seconds",
     "estimated_read_bytes_per_gpu",
     "estimated_flops_per_gpu",
@@ -228,6 +233,8 @@ class Snapshot:
     unmapped_families: tuple[str, ...] = ()  # families of this runtime that no row of its table reads and no list knows
     may_fall: frozenset[str] = frozenset()  # counters that are a difference of two, and may dip without a restart
     freezes: frozenset[str] = frozenset()  # fields that the engine brings up to date only while requests end
+    # fields that the engine brings up to date only as it decodes
+    decode_only: frozenset[str] = frozenset()
     # field -> how often the engine brings it up to date, in seconds, where that is not at once
     refreshed_every: Mapping[str, float] = field(default_factory=dict)
     significant_digits: int | None = None  # that the page's numbers are printed with; None: all of them

@@ -122,6 +122,7 @@ class Normaliser:
             unmapped_families=plan.unmapped,
             may_fall=plan.may_fall,
             freezes=plan.freezes,
+            decode_only=plan.decode_only,
             refreshed_every=plan.refreshed_every,
             significant_digits=self.runtime.significant_digits,
             sources=plan.sources,

@@ -40,6 +40,7 @@ _BORN = frozenset(
         *LABELLED_COUNTER_FIELDS,
         *HISTOGRAM_FIELDS,
         "decode_pass_tokens",
+        "decode_steps_total",
         "decode_tokens_live",
         "prefix_cache_queries",
         "prefix_cache_hits",

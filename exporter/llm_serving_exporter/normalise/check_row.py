@@ -155,6 +155,8 @@ def _promises(row: Row) -> Iterator[Fault]:
         yield Fault(("refresh",), "the quality says live", "Write quality: slow.")
     if row.freezes and (row.field in _COUNTERS or row.field in HISTOGRAM_FIELDS):
         yield Fault(("freezes",), f"{row.field} only counts, and nothing is lost while it does not", "Remove it.")
+    if row.decode_only and (row.field in _COUNTERS or row.field in HISTOGRAM_FIELDS):
+        yield Fault(("decode_only",), f"{row.field} only counts, and nothing is lost while it does not", "Remove it.")
     if row.born_at_first_event and (row.field in _COUNTERS or row.field in HISTOGRAM_FIELDS):
         yield Fault(
             ("born_at_first_event",), f"{row.field} only counts: the runtime says it of all that does", "Remove it."

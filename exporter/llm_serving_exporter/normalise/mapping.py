@@ -97,6 +97,8 @@ class Row:
     quality: Quality = Quality.LIVE  # how far the value is true at an instant
     refresh_seconds: float = 0.0  # how often the engine updates a value of quality slow
     freezes: bool = False  # the engine updates it only while requests end; it keeps its last value otherwise
+    # the engine brings it up to date as it decodes: it is not known while prompts alone are computed
+    decode_only: bool = False
     # a gauge that the page has only after some work, in a runtime whose counters begin so too
     born_at_first_event: bool = False
     # replaces `quality` where several processes answer for one server; the page then has no start time

@@ -47,6 +47,7 @@ class Plan:
     unmapped: tuple[str, ...]  # families of the runtime that no row reads
     may_fall: frozenset[str]  # fields that may fall, as their rows state
     freezes: frozenset[str]  # fields that freeze, as their rows state
+    decode_only: frozenset[str]  # fields that are brought up to date by decoding alone, as their rows state
     of_a_context_part: frozenset[str]  # fields that are of one part of the context, as their rows state
     refreshed_every: Mapping[str, float]  # field -> seconds, as its row states; at once where it is not there
     inconsistent: frozenset[str]  # fields whose None means that two samples disagree
@@ -170,6 +171,7 @@ def make_plan(runtime: Runtime, layout: Layout, engine_version: str | None) -> P
         unmapped=_unmapped(runtime, layout),
         may_fall=frozenset(field for field, row in used.items() if row.may_fall),
         freezes=frozenset(field for field, row in used.items() if row.freezes),
+        decode_only=frozenset(field for field, row in used.items() if row.decode_only),
         of_a_context_part=frozenset(field for field, row in used.items() if row.of_a_context_part),
         refreshed_every={field: row.refresh_seconds for field, row in used.items() if row.refresh_seconds},
         inconsistent=frozenset(field for field, row in used.items() if row.agrees),

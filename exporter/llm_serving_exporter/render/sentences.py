@@ -177,8 +177,6 @@ QUALITIES: Mapping[Quality, str] = {
 }
 
 CAUSES: Mapping[Cause, str] = {
-    Cause.SHARED_PREFIX: "Sequences probably share a prefix that was counted for each of them: the ratio's lower bound is possible.",
-    Cause.EXPERT_ROUTING: "Tokens probably share experts more often than independent ones would: the ratio's lower bound is possible.",
     Cause.GPU_COUNT: (
         "The number of GPUs in a step is probably wrong: all the engine's GPUs were taken for one tensor-parallel group; "
         "set targets[].tensor_parallel_size and pipeline_parallel_size."
@@ -187,6 +185,10 @@ CAUSES: Mapping[Cause, str] = {
         "The weights or the KV cache are probably smaller than assumed: set targets[].model.config, weight_format or kv_cache_dtype."
     ),
     Cause.INPUTS: "An input is wrong: check the model, its formats, the GPU and its number against the engine's start-up log.",
+    Cause.SOURCES_DIFFER: (
+        "What the GPUs' counters measure and what follows from the model and the engine's counters have differed by more than a quarter "
+        "for five minutes: one of them is wrong. Check the model, its formats, and that the engine's GPUs are these and have no other work."
+    ),
     Cause.COUNTERS: (
         "It shows no request while tokens flow without a break: the engine's gauge is wrong, as of some versions with several API servers."
     ),
@@ -205,6 +207,10 @@ LIMITERS: Mapping[Limiter, str] = {
         "(vLLM max_num_seqs, SGLang --max-running-requests, TensorRT-LLM max_batch_size)"
     ),
     Limiter.PREFILL_INTERFERENCE: "prefill in decode's steps: smaller prefill chunks, or prefill and decode on replicas of their own",
+    Limiter.ATTENTION: (
+        "attention on the chip: sequences share a long prefix, which memory gives once and attention looks at for each of them; "
+        "shorter prefixes, or kernels that read a common prefix once for all (cascade attention)"
+    ),
     Limiter.OVERHEAD: "overhead: launches, communication or the scheduler; neither memory nor compute is near its ceiling",
     Limiter.STARVED: "nothing: there is hardly any work",
     Limiter.STALLED: "a standstill: requests are there and nothing moves; take a stack dump, then restart the replica",
@@ -264,7 +270,11 @@ _TITLES = {
 }
 _ACRONYMS = {"usd": "USD", "kv": "KV", "gpu": "GPU", "http": "HTTP", "e2e": "end-to-end"}
 
-_IMPOSSIBLE = {Cause.COUNTERS: "contradicts the engine's counters", Cause.SEVERAL_SERVERS: "falls and returns"}
+_IMPOSSIBLE = {
+    Cause.SOURCES_DIFFER: "is contradicted by another source",
+    Cause.COUNTERS: "contradicts the engine's counters",
+    Cause.SEVERAL_SERVERS: "falls and returns",
+}
 
 
 def describe_suspect(signal: str, cause: Cause) -> str:

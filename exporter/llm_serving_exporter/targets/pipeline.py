@@ -35,7 +35,7 @@ from llm_serving_exporter.derive.ring import (
     shows_nothing_any_more,
 )
 from llm_serving_exporter.derive.span import find_spans
-from llm_serving_exporter.derive.stale import FROZEN_AFTER_SECONDS, drop_frozen, has_moved
+from llm_serving_exporter.derive.stale import FROZEN_AFTER_SECONDS, drop_frozen, drop_undecoded, has_moved
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.derived import Derivation
 from llm_serving_exporter.model.facts import ServerFacts
@@ -313,9 +313,10 @@ class TargetPipeline:
 
     def _drop_frozen_gauges(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot without gauges that the engine has not brought up to date for too long, or for an unknown time."""
+        earlier = self._window.later if self._window is not None else None
+        snapshot = drop_undecoded(earlier, snapshot)
         if not snapshot.freezes:
             return snapshot
-        earlier = self._window.later if self._window is not None else None
         now = snapshot.monotonic_seconds
         if has_moved(earlier, snapshot):
             self._moved_at = now

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 
 from llm_serving_exporter.derive import bandwidth, compute, decode
 from llm_serving_exporter.derive.figures import Computed
-from llm_serving_exporter.derive.inputs import DEVICES, EARLIER, HARDWARE, MODEL, RANKS, WINDOWS
+from llm_serving_exporter.derive.inputs import DEVICES, EARLIER, HARDWARE, MODEL, RANKS, TARGET_WINDOW, WINDOWS
 from llm_serving_exporter.derive.roofline import gather_roofline
 from llm_serving_exporter.derive.signals import Shown
 from llm_serving_exporter.derive.ticks import BUSY_RATIO
+from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.roofline import Roofline
-from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.model.window import EngineWindow
+from llm_serving_exporter.model.window import EngineWindow, Window
 from tests.support.builders.windows import all_live
 
 ROWS = (
@@ -33,14 +34,31 @@ class Outcome:
     roofline: Roofline
     # what each row itself says: AVAILABLE, or why it has no value
     signals: Mapping[str, Absence]
+    # what the next tick is handed
+    engine: EngineDerived
 
 
 def roofline(
-    window: EngineWindow, devices: tuple[DeviceSample, ...], model: ModelFacts | Absence, hardware: Hardware
+    window: EngineWindow,
+    devices: tuple[DeviceSample, ...],
+    model: ModelFacts | Absence,
+    hardware: Hardware,
+    *,
+    at: float = 0.0,
+    earlier: EngineDerived | None = None,
 ) -> Outcome:
-    """Everything that the window, the facts and the GPUs allow."""
+    """Everything that the window, the facts and the GPUs allow. `at`: monotonic seconds of the newest page; `earlier`: the tick before."""
+    page = Window((Snapshot((window.last,), "vllm", 1e9 + at, at),))
     computed = Computed(
-        {WINDOWS: all_live(window), DEVICES: devices, MODEL: model, HARDWARE: hardware, EARLIER: None, RANKS: None}
+        {
+            WINDOWS: all_live(window),
+            TARGET_WINDOW: page,
+            DEVICES: devices,
+            MODEL: model,
+            HARDWARE: hardware,
+            EARLIER: earlier,
+            RANKS: None,
+        }
     )
     shown, signals, causes = Shown(), {}, {}
     for row in ROWS:
@@ -51,4 +69,5 @@ def roofline(
             signals[row.name] = value if isinstance(value, Absence) else Absence.AVAILABLE
         if row.cause is not None and (cause := computed.value(row.cause)) is not None:
             causes[row.name] = cause
-    return Outcome(gather_roofline(shown, causes), signals)
+    engine = EngineDerived(window.last.model_name, window.last.engine, figures=shown.figures)
+    return Outcome(gather_roofline(shown, causes), signals, engine)

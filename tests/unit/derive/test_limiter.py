@@ -218,6 +218,14 @@ TABLE = [
         Limiter.BLOCKED,
     ),
     ({**WELL, "requests_waiting": 6.0, "requests_deferred": 0.2, "bandwidth": 0.6, "compute": 0.1}, Limiter.BANDWIDTH),
+    # sequences that share a prefix, of 4,000 and of 1,000 tokens
+    ({**WELL, "attended_kv": 12.0, "bandwidth": 0.46, "compute": 0.1}, Limiter.ATTENTION),
+    ({**WELL, "attended_kv": 2.0, "bandwidth": 0.1, "compute": 0.1}, Limiter.ATTENTION),
+    ({**WELL, "attended_kv": 4.4, "bandwidth": 0.6, "compute": 0.1}, Limiter.BANDWIDTH),
+    ({**WELL, "attended_kv": 1.3, "bandwidth": 0.3, "compute": 0.1}, Limiter.OVERHEAD),
+    # prompts alone: what their activations move does not count against compute, and beside decode it does
+    ({**WELL, "prefill_busy": 1.0, "bandwidth": 0.69, "activations": 0.5, "compute": 0.5}, Limiter.COMPUTE),
+    ({**WELL, "prefill_busy": 0.4, "bandwidth": 0.69, "activations": 0.5, "compute": 0.5}, Limiter.BANDWIDTH),
 ]
 
 
@@ -408,8 +416,10 @@ def test_the_page_has_every_state_and_every_piece_of_evidence() -> None:
     assert {state.value for state in Limiter} == set(re.findall(r"^\| `(\w+)` \|", todo, re.MULTILINE))
     names = set(re.findall(r"^\| `(\w+)` \|", PAGE.split("## The evidence")[1].split("## ")[0], re.MULTILINE))
     full = window(
-        decoded=100, steps=10, prompts=5, prefill=500, batch_limit_requests=10.0, preemptions_total=1.0, **held(100, 64)
-    )
+        decoded=100, steps=10, prompts=5, prefill=500, cached=100, batch_limit_requests=10.0, preemptions_total=1.0,
+        **held(100, 64),
+    )  # fmt: skip
     waits = window(**{**held(100, 64), "requests_waiting": 4.0, "requests_deferred": 2.0})
     still = Judged(waits, Roofline(), waits, standstill=Standstill(0.0, 0.0, 400.0), prompt_tokens=500.0)
-    assert names == {*judged(full), *gather_evidence([still])}
+    prompts = window(steps=10, prompts=5, prefill=50_000, requests_running=2.0)
+    assert names == {*judged(full), *gather_evidence([still]), *judged(prompts)}

@@ -78,7 +78,7 @@ def test_the_second_page_has_a_verdict() -> None:
     assert second.verdict is not None
     assert second.verdict.state is Limiter.BANDWIDTH
     assert second.signals["limiter"] is Absence.AVAILABLE
-    assert second.engines[0].roofline.ratio["model"] == pytest.approx(0.70, abs=0.01)
+    assert second.engines[0].roofline.ratio["model"] == pytest.approx(0.74, abs=0.01)
 
 
 def test_busy_seconds_start_at_0_and_follow_the_ticks() -> None:

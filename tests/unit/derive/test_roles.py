@@ -66,6 +66,7 @@ def test_decode_of_a_prefill_replica_is_not_held_against_the_bandwidth_ceiling()
     unified, prefill = derived(Role.UNIFIED).engines[0].roofline, derived(Role.PREFILL).engines[0].roofline
     of_decode = (
         "decode_ceiling",
+        "decode_ceiling_upper",
         "decode_ratio",
         "batch_ridge",
         "weights_ridge",

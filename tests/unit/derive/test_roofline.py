@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.derive.load import make_roof
 from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel
 from llm_serving_exporter.model.roofline import Cause, Range
@@ -21,7 +23,7 @@ from tests.support.builders.engine_roofline import Outcome, roofline
 from tests.support.builders.windows import all_of, engine, held, window
 from tests.support.models.hybrid_models import QWEN3_NEXT_80B
 from tests.support.models.moe_models import TABLE
-from tests.support.models.roofs import H100, LLAMA_8B, flat, gpu, served, shape
+from tests.support.models.roofs import H100, LLAMA_8B, flat, gpu, roof, served, shape
 from tests.support.rows import check_rows
 
 ONE = Hardware(H100, Parallel(), 1.0)
@@ -29,6 +31,8 @@ LLAMA = served(LLAMA_8B)
 QWEN = served(geometry(TABLE["Qwen3-30B-A3B"][0]))
 ENCODER = flat(1e9, form=shape(encoder=True))
 READ, KV, FLOPS = 7_504_924_672 * 2, 131_072, 989.4e12
+# a computed token's, its own KV left out
+MOVED = roof(LLAMA).activation_bytes.expected - KV
 DECODE = {"decoded": 64_000.0, "steps": 1000.0, **held(1000, 64)}
 SHORT = held(100, 64)
 GPM = (DeviceSample(60.0, 1, gpm_ratio=0.5),)
@@ -39,8 +43,9 @@ def of(
     model: ModelFacts | Absence = LLAMA,
     hardware: Hardware = ONE,
     devices: tuple[DeviceSample, ...] = (),
+    **more: Any,
 ) -> Outcome:
-    return roofline(done, devices, model, hardware)
+    return roofline(done, devices, model, hardware, **more)
 
 
 def test_decode_by_hand() -> None:
@@ -48,14 +53,16 @@ def test_decode_by_hand() -> None:
     found = of(window(**DECODE)).roofline
     step = READ + 64 * 1000 * KV
     assert found.bandwidth_ceiling == 3.35e12
-    assert found.achieved["model"] == pytest.approx((1000 * step + 64_000 * KV) / 60)
+    assert found.achieved["model"] == pytest.approx((1000 * step + 64_000 * (KV + MOVED)) / 60)
     assert found.ratio["model"] == pytest.approx(found.achieved["model"] / 3.35e12)
     assert found.batch == 64
     assert found.steps_per_second == pytest.approx(1000 / 60)
     assert found.step_floor_seconds == pytest.approx(step / 3.35e12)
     assert found.decode_ceiling == pytest.approx(64 / (step / 3.35e12))
     assert found.decode_ratio == pytest.approx(64_000 / 60 / found.decode_ceiling)
-    assert found.step_bytes == pytest.approx({"weights": READ, "kv_read": 64_000 * KV, "kv_written": 64 * KV})
+    assert found.step_bytes == pytest.approx(
+        {"weights": READ, "kv_read": 64_000 * KV, "kv_written": 64 * KV, "activations": 64 * MOVED}
+    )
     assert found.ridge_flops_per_byte == pytest.approx(FLOPS / 3.35e12)
     token = 2 * 7_504_658_432 + 32 * 4 * 32 * 128 * 1000
     assert found.compute_ratio == pytest.approx(64_000 * token / FLOPS / 60, rel=1e-4)
@@ -106,7 +113,7 @@ def test_without_a_step_count_the_steps_are_worked_out_and_it_is_said() -> None:
 def test_a_prefill_replica_has_bytes_and_flops_and_no_decode() -> None:
     outcome = of(window(steps=20, prompts=20, prefill=40_000))
     found = outcome.roofline
-    assert found.achieved["model"] == pytest.approx((20 * READ + 40_000 * KV) / 60)
+    assert found.achieved["model"] == pytest.approx((20 * READ + 40_000 * (KV + MOVED)) / 60)
     assert found.compute_ratio is not None
     assert found.compute_ratio > 0
     assert found.phase_busy_ratio == {"prefill": 1.0, "decode": 0.0}
@@ -119,7 +126,8 @@ def test_an_encoder_computes_and_does_not_decode() -> None:
     """vLLM's page of an embedding server has the latency histogram, with 0 events."""
     outcome = of(window(steps=20, prompts=20, prefill=40_000), ENCODER)
     assert outcome.roofline.compute_ratio == pytest.approx(40_000 * 2e9 / FLOPS / 60)
-    assert outcome.roofline.ratio["model"] == pytest.approx(20 * 2e9 / 60 / 3.35e12)
+    moved = 40_000 * roof(ENCODER).activation_bytes.expected
+    assert outcome.roofline.ratio["model"] == pytest.approx((20 * 2e9 + moved) / 60 / 3.35e12)
     for name in ("decode_ceiling_tokens_per_second", "decode_ceiling_ratio", "batch_ridge_size"):
         assert outcome.signals[name] is Absence.NO_DECODE
         assert of(window(), ENCODER).signals[name] is Absence.NO_DECODE
@@ -262,13 +270,38 @@ def test_an_assumed_number_of_gpus_is_the_first_suspicion() -> None:
     assert set(causes.values()) == {Cause.GPU_COUNT}
 
 
-def test_a_shared_prefix_explains_what_its_lower_bound_allows() -> None:
-    """64 sequences read 100,000 tokens each, of which only 400 are held: above 1 if each were read, below if it is read once."""
-    done = window(**{**DECODE, **held(400, 64)}, finished=64, prompt=100_000, output=10)
+def test_a_prefix_that_sequences_share_is_read_once_and_at_most_once_for_each() -> None:
+    """64 sequences look at 100,000 tokens each, of which only 400 are held: more than the peak if memory gave each of them all."""
+    done = window(**{**DECODE, **held(400, 64), "cached": 6_000_000}, finished=64, prompt=100_000, output=10)
     found = of(done).roofline
     assert found.model_ratio_range is not None
-    assert found.model_ratio_range.lower < 1 < found.model_ratio_range.expected
-    assert found.causes["bandwidth_ceiling_ratio_model"] is Cause.SHARED_PREFIX
+    assert found.model_ratio_range.expected == found.ratio["model"] < 0.2
+    assert found.model_ratio_range.upper == 1.0
+    assert found.attended_kv_ratio == pytest.approx(100_005 / 400, rel=1e-3)
+    assert not found.causes
+
+
+def test_what_sequences_share_lowers_the_expected_ceiling_and_not_the_upper_one() -> None:
+    """64 sequences of 1,000 tokens that hold 400 each: memory gives the weights and 400, the chip's cache the other 600 at 5.5 TB/s."""
+    done = window(**{**DECODE, **held(400, 64), "cached": 30_000}, finished=64, prompt=995, output=10)
+    found = of(done).roofline
+    once = (READ + 64 * 400 * KV) / 3.35e12
+    assert found.decode_ceiling_upper == pytest.approx(64 / once, rel=1e-3)
+    assert found.decode_ceiling == pytest.approx(64 / (once + 64 * 600 * KV / 5.5e12), rel=1e-3)
+    assert found.context is not None
+    assert found.context.expected == pytest.approx(1000, rel=1e-3)
+
+
+def test_two_sources_that_differ_for_five_minutes_are_both_suspect() -> None:
+    """GPM says 40 %, our arithmetic 7 %: one of them is wrong, and which is not known."""
+    before: EngineDerived | None = None
+    for second in (0.0, 60.0, 299.0, 300.0):
+        outcome = of(window(**DECODE), devices=GPM, at=second, earlier=before)
+        before = outcome.engine
+        told = Cause.SOURCES_DIFFER if second >= 300 else None
+        assert outcome.roofline.causes.get("bandwidth_ceiling_ratio_gpm") is told
+        assert outcome.roofline.causes.get("bandwidth_ceiling_ratio_model") is told
+    assert "bandwidth_ceiling_ratio_runtime" not in outcome.roofline.causes
 
 
 # --- for any window -----------------------------------------------------------------------------------------------------------
@@ -302,9 +335,16 @@ def test_whatever_is_counted_figures_are_finite_and_not_negative(
             assert band.lower <= band.expected * (1 + 1e-9)
             assert band.expected <= band.upper * (1 + 1e-9)
     assert all(math.isfinite(figure) and figure >= 0 for figure in figures), found
-    suspects = {name for name in ("decode_ceiling_ratio",) if (found.decode_ratio or 0) > 1}
+    # suspect is what nothing known explains: above 1 at the lower bound, or above what could be if shared KV cost nothing
+    ratios = {**found.ratio, "model": found.model_ratio_range.lower} if found.model_ratio_range else found.ratio
+    suspects = {f"bandwidth_ceiling_ratio_{source}" for source, ratio in ratios.items() if ratio > 1}
     suspects |= {"compute_ceiling_ratio"} if (found.compute_ratio or 0) > 1 else set()
-    suspects |= {f"bandwidth_ceiling_ratio_{source}" for source, ratio in found.ratio.items() if ratio > 1}
+    if found.decode_ratio and found.decode_ceiling and found.decode_ceiling_upper:
+        suspects |= (
+            {"decode_ceiling_ratio"}
+            if found.decode_ratio * (found.decode_ceiling / found.decode_ceiling_upper) > 1
+            else set()
+        )
     assert set(found.causes) == suspects
 
 

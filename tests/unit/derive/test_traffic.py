@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,15 +20,18 @@ from llm_serving_exporter.derive.traffic import (
 )
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.geometry import AttentionLayers, RecurrentLayers, Span
+from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.roofline import Range, Steps
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
 from llm_serving_exporter.model.window import EngineWindow
-from tests.support.builders.windows import engine, window
+from tests.support.builders.windows import engine, held, window
 from tests.support.models.moe_models import TABLE
 from tests.support.models.roofs import LLAMA_8B, flat, roof, served, shape
+from tests.support.models.roofs import LLAMA_70B as SHAPE_70B
 
 LLAMA = roof(served(LLAMA_8B))
+LLAMA_70B = roof(served(SHAPE_70B))
 QWEN = roof(served(geometry(TABLE["Qwen3-30B-A3B"][0])))
 KV, READ = 131_072, 7_504_924_672 * 2
 THOUSAND = Range(1000.0, 1000.0, 1000.0)
@@ -69,7 +74,50 @@ def test_decode_reads_weights_once_a_step_and_context_once_a_sequence() -> None:
     assert moved.weights.expected == 100 * READ
     assert moved.kv_read.expected == 6400 * 1000 * KV
     assert moved.kv_written == 6400 * KV
-    assert moved.total.expected == moved.weights.expected + moved.kv_read.expected + moved.kv_written
+    assert moved.activations.expected == 6400 * LLAMA.activation_bytes.expected - moved.kv_written
+    assert moved.total.expected == (
+        moved.weights.expected + moved.kv_read.expected + moved.kv_written + moved.activations.expected
+    )
+
+
+def test_what_a_token_moves_lies_between_two_fits() -> None:
+    """For Llama-3.1-8B 22.0 MB by the width and 22.7 MB by its matrices, for a 70B 110 and 180."""
+    for it, lower, upper in ((LLAMA, 22.0e6, 22.7e6), (LLAMA_70B, 110.1e6, 180.2e6), (QWEN, 15.7e6, 16.5e6)):
+        found = it.activation_bytes
+        assert (found.lower, found.upper) == pytest.approx((lower, upper), rel=0.005)
+        assert found.expected == (found.lower + found.upper) / 2
+
+
+def test_the_kv_in_use_is_read_by_each_step_that_decodes() -> None:
+    """40,000 tokens held at 100 steps: once a step, whatever the sequences attend to; if each read its own prefix, 64 x 1,000 at most."""
+    made = done(decoded=6400, steps=100, **held(625, 64))
+    moved = estimate_traffic(LLAMA, made, THOUSAND)
+    assert moved.kv_read == Range(100 * 40_000 * KV, 100 * 40_000 * KV, 6400 * 1000 * KV)
+
+
+def test_between_two_readings_the_kv_in_use_lies_between_them() -> None:
+    """1,000 tokens, then 3,000 after 90 steps, then 5,000 after 10 more."""
+    readings = tuple(
+        engine(steps=steps, decoded=steps * 10.0, requests_running=10.0, kv_used_tokens=tokens)
+        for steps, tokens in ((0, 1000.0), (90, 3000.0), (100, 5000.0))
+    )
+    made = measure_work(EngineWindow(readings, 15.0))
+    assert isinstance(made, Work)
+    assert made.kv_token_steps == Range(90 * 1000 + 10 * 3000, 90 * 2000 + 10 * 4000, 90 * 3000 + 10 * 5000)
+
+
+def test_passes_of_prompts_alone_read_no_kv_of_sequences() -> None:
+    """SGLang: 20 of 100 passes compute prompts, so that 80 read the 40,000 tokens that are held, 80 sequences each."""
+    made = done(decoded=6400, steps=100, decode_steps_total=80.0, **held(625, 64))
+    assert made.batch == 80
+    assert estimate_traffic(LLAMA, made, THOUSAND).kv_read.expected == 80 * 40_000 * KV
+
+
+def test_pipeline_stages_read_the_kv_of_their_own_micro_batch() -> None:
+    """Two stages with 32 of 64 sequences each: half of the KV in use a step."""
+    staged = replace(LLAMA, parallel=Parallel(pipeline=2))
+    made = done(decoded=3200, steps=100, **held(625, 64))
+    assert estimate_traffic(staged, made, THOUSAND).kv_read.expected == 100 * 20_000 * KV
 
 
 def test_the_band_of_the_context_is_a_band_of_the_reads() -> None:

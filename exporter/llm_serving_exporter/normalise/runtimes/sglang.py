@@ -17,6 +17,8 @@ _REALTIME = "sglang:realtime_tokens_total"
 _EFFECTIVE = "sglang:prefill_effective_tokens_total"
 _FIRST_TOKENS = "sglang:time_to_first_token_seconds_count"
 _RUNNING = "sglang:num_running_reqs"
+_PASSES = "sglang:cuda_graph_passes_total"
+_CAPACITY = "sglang:max_total_num_tokens"
 _HITS = "device_hit|host_hit|storage_hit"
 
 # a decode worker computes no prompt, a prefill worker hands its first token over to be counted where it is sent
@@ -104,12 +106,20 @@ _TOKENS = (
     ),
     _row(
         "decode_tokens_total",
+        "sglang:generation_tokens_total",
+        unless=_PREFILL_WORKER,
+        quality=Quality.LAGGING,
+        caveat=f"Exact. {_AT_FINISH} Rates are of decode_tokens_live from 0.5.7 on.",
+    ),
+    _row(
+        "decode_tokens_live",
         f'{_REALTIME}{{mode="decode"}}',
         _FIRST_TOKENS,
         versions=">=0.5.7",
         source=_REPORTER,
-        caveat="Tokens of decode passes plus first tokens (those of time_to_first_token_seconds), which prefill makes; "
-        'the token of a resumed prefill after a retraction is missing. With data parallelism first tokens are under engine "".',
+        caveat="Sequences of decode passes plus first tokens (those of time_to_first_token_seconds), which prefill makes. About one more for each "
+        "answer than it has tokens: the overlapped scheduler has begun another pass when an answer ends (0.4 % on an H100 with 0.5.17). "
+        'With data parallelism first tokens are under engine "".',
     ),
     _row(
         "decode_pass_tokens",
@@ -117,15 +127,6 @@ _TOKENS = (
         versions=">=0.5.7",
         source=_REPORTER,
         caveat="Requests that are not streamed have inter-token events from their first output on only, at every 50th token or the end.",
-    ),
-    # not first tokens alone: a server of embeddings observes one for each request
-    _row(
-        "decode_tokens_total",
-        "sglang:generation_tokens_total",
-        unless=_PREFILL_WORKER,
-        quality=Quality.LAGGING,
-        caveat="Up to 0.5.6, and later before the first decode pass. There is no live counter; the gauge gen_throughput is of the last 40 decode "
-        f"steps. {_AT_FINISH}",
     ),
 )
 
@@ -194,10 +195,19 @@ _REQUESTS = (
     ),
     _row(
         "engine_steps_total",
-        "sglang:cuda_graph_passes_total",
+        _PASSES,
         versions=">=0.5.7",
         caveat="Forward passes, prefill and decode. Every rank counts decode passes, rank 0 alone prefill passes: the "
         "largest of the ranks is taken for each mode.",
+    ),
+)
+
+_DECODE_PASSES = (
+    _row(
+        "decode_steps_total",
+        f'{_PASSES}{{mode="decode_cuda_graph|decode_none"}}',
+        versions=">=0.5.7",
+        caveat="Prompts are computed in passes of their own, unless --enable-mixed-chunk lets them ride along.",
     ),
 )
 
@@ -297,7 +307,8 @@ _GAUGES = (
         "requests_running",
         _RUNNING,
         where=_TOTAL,
-        caveat=f"{_EVERY_40} Under pipeline parallelism those of the first stage's micro-batch.",
+        decode_only=True,
+        caveat=f"{_EVERY_40} Requests that end in prefill stay in it until something decodes. Under pipeline parallelism those of the first stage's micro-batch.",
     ),
     _gauge(
         "requests_waiting",
@@ -327,8 +338,23 @@ _GAUGES = (
         aggregate=Aggregate.MAX,
         caveat=f"The fullest pool of a hybrid model; evictable prefix-cached tokens count as free. {_EVERY_40}",
     ),
+    _gauge(
+        "kv_used_tokens",
+        "sglang:kv_used_tokens",
+        aggregate=Aggregate.MAX,
+        versions=">=0.5.11",
+        caveat=f"Of the pool that keeps every token; evictable prefix-cached ones count as free. {_EVERY_40}",
+    ),
+    _gauge(
+        "kv_used_tokens",
+        "sglang:full_token_usage",
+        times=(_CAPACITY,),
+        aggregate=Aggregate.MAX,
+        versions=">=0.5.10,<0.5.11",
+        caveat=_EVERY_40,
+    ),
     _row(
-        "kv_cache_capacity_tokens", "sglang:max_total_num_tokens", aggregate=Aggregate.MAX, versions=">=0.5.6",
+        "kv_cache_capacity_tokens", _CAPACITY, aggregate=Aggregate.MAX, versions=">=0.5.6",
         caveat="Of a data-parallel rank.",
     ),
     _row("context_limit_tokens", "sglang:context_len", aggregate=Aggregate.MAX, versions=">=0.5.11"),
@@ -338,6 +364,7 @@ _GAUGES = (
         "sglang:decode_sum_seq_lens",
         versions=">=0.5.7",
         freezes=True,
+        decode_only=True,
         caveat=f"Keeps its last value while nothing decodes. {_EVERY_40}",
     ),
     _gauge(
@@ -369,7 +396,7 @@ RUNTIME = Runtime(
     born_at_first_event=True,
     prefixes=("sglang:",),
     fingerprints=(Fingerprint((Mark("sglang:*"),), _OTHERS_WITH_ITS_NAMES),),
-    rows=(*_TOKENS, *_PREFIX_CACHE, *_REQUESTS, *_DEVICE_TIME, *_LATENCIES, *_GAUGES),
+    rows=(*_TOKENS, *_PREFIX_CACHE, *_REQUESTS, *_DECODE_PASSES, *_DEVICE_TIME, *_LATENCIES, *_GAUGES),
     model_labels=("model_name",),
     # tp_rank is no engine: with data-parallel attention it counts on over the data-parallel ranks
     engine_labels=("dp_rank",),

@@ -105,7 +105,10 @@ def _tiles(engine: Engine, derived: Derived) -> Markup:
         ),
         signal_tile("KV cache", share(usage), "kv_cache_usage_ratio", used, bar(usage, KV_HIGH_RATIO)),
         signal_tile("Prefix cache hits", share(own.prefix_cache_hit_ratio), "prefix_cache_hit_ratio", "of tokens looked up"),
-        signal_tile("Context, mean", number(own.context_tokens_mean, "tokens"), "context_tokens_mean", "per running request"),
+        signal_tile(
+            "Context, mean", number(own.context_tokens_mean, "tokens"), "context_tokens_mean",
+            f"per running request, {number(own.kv_cache_tokens_per_request)} of KV held",
+        ),
         signal_tile("Preemptions", _write_with_unit(number(own.preemptions_per_second), "per s"), "preemptions_per_second"),
         signal_tile("Longest 1 %", longest, SHARE.name, bounds),
         signal_tile("Long requests that fit", fit, FIT.name, prompt),

@@ -50,7 +50,14 @@ def _limiter(derived: Derived) -> Markup:
 
 
 def _figure(name: str, value: float) -> str:
-    if name in ("requests_waiting", "requests_deferred", "preemptions_per_second", "decode_slowdown", "next_prompt_kv"):
+    if name in (
+        "requests_waiting",
+        "requests_deferred",
+        "preemptions_per_second",
+        "decode_slowdown",
+        "next_prompt_kv",
+        "attended_kv",
+    ):
         return number(value)
     return span(value) if name.endswith("_seconds") else share(value)
 
@@ -78,7 +85,7 @@ def _tiles(one: EngineDerived, derived: Derived) -> Markup:
         signal_tile("Steps", number(roof.steps_per_second, "per s"), "engine_steps_total", counted),
         signal_tile(
             "Bytes per step", size(add_up(roof.step_bytes.values()) if roof.step_bytes else None), "bandwidth_ceiling_ratio_model",
-            f"weights {moved['weights']}, KV {moved['kv_read']}" if moved else "",
+            f"weights {moved['weights']}, KV {moved['kv_read']}, activations {moved['activations']}" if moved else "",
         ),
         signal_tile("Prefill's share", share(roof.phase_busy_ratio.get("prefill")), "phase_busy_ratio", "of busy time"),
         signal_tile("GPU memory", size(add_up(one.gpu_memory_bytes.values()) or None), "gpu_memory_bytes_estimate", memory),
