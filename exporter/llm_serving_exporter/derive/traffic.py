@@ -22,6 +22,8 @@ from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
 from llm_serving_exporter.model.window import EngineWindow
 
+# the H100's second-level cache (its data sheet)
+CHIP_CACHE_BYTES = 50e6
 # steps that are worked out from latencies are fractions; so few of them are none
 FEWEST_STEPS = 0.01
 
@@ -159,7 +161,8 @@ def estimate_traffic(roof: Roof, done: Work, context: Range) -> Traffic:
         cached = prefix_read_bytes(roof, done)
         read = Range(cached + attended[0], cached + attended[1], cached + attended[2])
     else:
-        read = Range(held.lower, held.expected, max(held.upper, attended[2]))
+        expected = held.expected + _reread_prefix_bytes(roof, done, context.expected)
+        read = Range(held.lower, expected, max(expected, held.upper, attended[2]))
     # what was fitted is all that a token moves beside weights and KV read: its own KV is in it
     written, moved = done.tokens * roofs.kv_token_bytes(roof), roof.activation_bytes
     return Traffic(
@@ -181,6 +184,22 @@ def held_read_bytes(roof: Roof, done: Work) -> Range | None:
     at_once = done.decoding(roof.parallel.pipeline)
     each = token_bytes * (done.batch or 0.0) / at_once if at_once else token_bytes
     return Range(tokens.lower * each, tokens.expected * each, tokens.upper * each)
+
+
+def _reread_prefix_bytes(roof: Roof, done: Work, context_tokens: float) -> float:
+    """What memory gives a second time of a prefix that sequences share. One that the chip's cache holds, a layer at a time, it gives once;
+    longer ones were read once to twice on an H100: half of what does not fit counts again."""
+    held, at_once = held_tokens_per_sequence(roof, done), done.decoding(roof.parallel.pipeline) or 0.0
+    if held is None or held >= context_tokens or at_once <= 1 or not roof.token_read_bytes or not done.batch:
+        return 0.0
+    # of sequences with one prefix in common each holds its share of it, and looks at all of it
+    prefix = at_once * (context_tokens - held) / (at_once - 1)
+    layers = add_up(group.layers for group in roof.model.geometry.attention)
+    layer_bytes = prefix * roof.token_read_bytes / (layers * roof.parallel.tensor)
+    if layer_bytes <= CHIP_CACHE_BYTES:
+        return 0.0
+    again = 0.5 * (1 - CHIP_CACHE_BYTES / layer_bytes) * prefix
+    return again * roof.token_read_bytes * done.sequence_steps / done.batch
 
 
 def held_tokens_per_sequence(roof: Roof, done: Work) -> float | None:

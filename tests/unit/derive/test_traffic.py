@@ -95,6 +95,19 @@ def test_the_kv_in_use_is_read_by_each_step_that_decodes() -> None:
     assert moved.kv_read == Range(100 * 40_000 * KV, 100 * 40_000 * KV, 6400 * 1000 * KV)
 
 
+def test_half_of_a_prefix_that_outgrows_the_chips_cache_is_read_again() -> None:
+    """16 sequences with 49,152 tokens in common: 201 MB a layer, of which 50 stay on the chip. One of 4,096 stays there whole."""
+    for prefix, again in ((49_152, 0.5 * (1 - 50e6 / (49_152 * 4096))), (4096, 0.0)):
+        held_tokens = prefix + 16 * 300.0
+        gauges = {"requests_running": 16.0, "kv_used_tokens": held_tokens}
+        made = done(decoded=1600, steps=100, cached=1000, **gauges)
+        context = Range(*(prefix + 300.0,) * 3)
+        read = estimate_traffic(LLAMA, made, context).kv_read
+        assert read.lower == 100 * held_tokens * KV
+        assert read.expected == pytest.approx(100 * (held_tokens + again * prefix) * KV, rel=1e-9)
+        assert read.upper == 1600 * (prefix + 300) * KV
+
+
 def test_between_two_readings_the_kv_in_use_lies_between_them() -> None:
     """1,000 tokens, then 3,000 after 90 steps, then 5,000 after 10 more."""
     readings = tuple(
