@@ -25,7 +25,7 @@ FILLERS = {
 STALE_WORDS = re.compile(
     r"\b(anew|reckon\w*|amiss|foretold|thereby|whereof|hereof|is told from|told apart|not said whom)\b", re.IGNORECASE
 )
-LONGEST_MODULE = 400
+LONGEST_MODULE = 800
 
 
 @cache

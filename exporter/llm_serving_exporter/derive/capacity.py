@@ -41,11 +41,14 @@ def decode_steps_per_second(roof: Roof, window: EngineWindow, done: Work, contex
     Never fewer than the batch of now: sequences that share a prefix are more than their lengths let fit. A large batch is what compute
     binds, so that its bandwidth alone would promise too much.
     """
-    most = largest_batch(window, roof.model.geometry, context_tokens)
+    held = held_tokens_per_sequence(roof, done)
+    most = largest_batch(window, roof.model.geometry, context_tokens if held is None else min(held, context_tokens))
     if most is None:
         return Absence.INPUT_MISSING
     most = max(most, _batch(roof, done))
-    found = roofs.decode_ceiling(roofs.balance_ranks(roof), most, context_tokens, tokens_per_step=1 + done.drafts)
+    found = roofs.decode_ceiling(
+        roofs.balance_ranks(roof), most, context_tokens, tokens_per_step=1 + done.drafts, held_tokens=held
+    )
     if found is None or found.compute_tokens_per_second is None:
         return Absence.PEAK_UNKNOWN
     return found.tokens_per_second

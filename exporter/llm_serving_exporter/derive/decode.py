@@ -50,7 +50,7 @@ def _cause(ratio: float | Absence, ceiling: Ceiling | Absence, of_bytes: Cause |
     """Nothing known explains a rate above the upper bound, which reads what sequences share once."""
     if isinstance(ratio, Absence) or isinstance(ceiling, Absence):
         return None
-    of_upper = ratio * (ceiling.tokens_per_second / ceiling.upper_tokens_per_second)
+    of_upper = ratio * (ceiling.tokens_per_second / ceiling.read_once_tokens_per_second)
     return (of_bytes or Cause.INPUTS) if names.DECODE_RATIO.bounds.suspects(of_upper) else None
 
 
@@ -97,7 +97,7 @@ def _tokens_per_second(ceiling: Ceiling) -> float:
 
 def _upper(ceiling: Ceiling) -> float | None:
     """Nothing where sequences share nothing, and it is the ceiling."""
-    upper = ceiling.upper_tokens_per_second
+    upper = ceiling.read_once_tokens_per_second
     return upper if upper > ceiling.tokens_per_second else None
 
 

@@ -75,7 +75,7 @@ class Ceiling:
     # the lower of the two arms, less what attention reads again on the chip
     tokens_per_second: float
     # the lower of the two arms: a prefix that sequences share is read once, and again in no time
-    upper_tokens_per_second: float
+    read_once_tokens_per_second: float
     # the arm of memory bandwidth
     bandwidth_tokens_per_second: float
     # the arm of compute; None without a compute peak
@@ -282,7 +282,7 @@ def _ceiling(
     seconds = alone + again
     return Ceiling(
         tokens_per_second=batch / seconds,
-        upper_tokens_per_second=batch / alone,
+        read_once_tokens_per_second=batch / alone,
         bandwidth_tokens_per_second=batch / moving,
         compute_tokens_per_second=batch / computing if computing else None,
         bound=Bound.COMPUTE if computing is not None and computing > moving else Bound.BANDWIDTH,

@@ -45,7 +45,7 @@ def gather_roofline(shown: Shown, causes: Mapping[str, Cause]) -> Roofline:
         model_ratio_range=shown.get(bandwidth.MODEL_RANGE),
         activation_ratio=shown.get(bandwidth.ACTIVATIONS),
         decode_ceiling=ceiling.tokens_per_second if ceiling else None,
-        decode_ceiling_upper=ceiling.upper_tokens_per_second if ceiling else None,
+        decode_ceiling_upper=ceiling.read_once_tokens_per_second if ceiling else None,
         decode_ratio=shown.get(decode.RATIO),
         attended_kv_ratio=shown.get(bandwidth.ATTENDED),
         compute_ratio=shown.get(compute.RATIO),

@@ -131,7 +131,7 @@ def busy_ratio(window: EngineWindow) -> float | None:
     worked = _list_working(window)
     if not worked:
         return None
-    seen = sum(worked) / len(worked)
+    seen = worked.count(True) / len(worked)
     counted, gained = window.increase("engine_steps_total"), window.grown(ITL)
     mean = gained.mean() if gained is not None else None
     if not counted or not mean:

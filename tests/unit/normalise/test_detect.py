@@ -98,7 +98,7 @@ def name_of(found: Detection) -> str | None:
 
 
 def expected(run: str) -> str | None:
-    beginning = max((known for known in EXPECTED if run.startswith(known)), key=len)
+    beginning = max((known for known in EXPECTED if run.removeprefix("h100-").startswith(known)), key=len)
     return EXPECTED[beginning]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, Mark, Reads, Row, Runtime
+from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, Flags, Mark, Reads, Row, Runtime
 from llm_serving_exporter.normalise.runtimes.sglang import RUNTIME as SGLANG
 from llm_serving_exporter.normalise.runtimes.trtllm import RUNTIME as TRTLLM
 from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
@@ -67,6 +67,9 @@ def _with_aborts(row: Row) -> Row:
     return replace(row, samples=(*row.samples, _ABORTED), named={**row.named, _ABORTED: "abort"})
 
 
+# its SGLang ends no request itself, so that what is booked then is never there
+_LIVE_DECODE = tuple(replace(row, field="decode_tokens_total") for row in SGLANG.rows if row.field == "decode_tokens_live")
+
 RUNTIME = Runtime(
     name="dynamo-worker",
     title="NVIDIA Dynamo worker",
@@ -75,7 +78,7 @@ RUNTIME = Runtime(
     fingerprints=(
         Fingerprint((Mark("dynamo_component_*"),), (Mark("dynamo_frontend_*"), Mark("nv_llm_http_service_*"))),
     ),
-    rows=(*(_with_aborts(row) for engine in _ENGINES for row in engine.rows), *_DYNAMO),
+    rows=(*(_with_aborts(row) for engine in _ENGINES for row in engine.rows), *_LIVE_DECODE, *_DYNAMO),
     model_labels=("model_name", "model"),
     engine_labels=("dp_rank", "engine"),
     rank_labels=tuple(dict.fromkeys(label for engine in _ENGINES for label in engine.rank_labels)),
@@ -86,6 +89,11 @@ RUNTIME = Runtime(
     ignored=(*_NOT_READ, *(pattern for engine in _ENGINES for pattern in engine.ignored)),
     # the version that it says is Dynamo's own
     kv_as_calibrated={method: "" for engine in _ENGINES for method in engine.kv_as_calibrated},
+    # the worker hands its arguments to the engine
+    flags=Flags(
+        tuple(dict.fromkeys(flag for engine in _ENGINES if engine.flags for flag in engine.flags.batch_limit)),
+        tuple(dict.fromkeys(flag for engine in _ENGINES if engine.flags for flag in engine.flags.unless)),
+    ),
     default_edges=VLLM.default_edges,
     missing={"model_gpu_memory_bytes": "in the worker's log only"},
     versions=">=0.8,<=1.6",
