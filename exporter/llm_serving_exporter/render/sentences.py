@@ -79,8 +79,12 @@ ABSENCES: Mapping[Absence, str] = {
     Absence.NO_PRICE: "The price file states no price for its GPUs that has begun: state one by target, node or gpu_model.",
     Absence.PRICE_AMBIGUOUS: "Its nodes, or its several kinds of GPU, have different prices: state one by target.",
     Absence.GPU_CLAIMED_TWICE: (
-        "Another target has the same GPUs, or a part of them: what the driver measures is of all who use them, and for a cost each needs "
-        "targets[].gpu_share, at most 1 together."
+        "Another target has the same GPUs, and which part of them is whose is not known: the driver's process list does not name the "
+        "processes of each with their memory (another PID namespace?). Set targets[].gpu_share of each, at most 1 together."
+    ),
+    Absence.GPU_SHARED: (
+        "Others work on the same GPU, and what the driver measures there is of all of them: gpu_dram_bandwidth_ratio and "
+        "gpu_memory_used_bytes have it for the card."
     ),
     Absence.TARGET_DOWN: "The last good page is too old to be shown; the target's problem says why.",
 }
