@@ -60,7 +60,7 @@ _SHORTEST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.1, 3600.0
 
 _USAGE = {
     "run": "llm-serving-exporter [COMMAND] [OPTIONS]",
-    "once": "llm-serving-exporter once [--wait 5s] [--json] [OPTIONS OF THE CONFIGURATION]",
+    "once": "llm-serving-exporter once [--wait 5s] [--json] [--all] [OPTIONS OF THE CONFIGURATION]",
     "check-config": "llm-serving-exporter check-config --config.file FILE [OPTIONS OF THE CONFIGURATION]",
 }
 
@@ -79,6 +79,11 @@ def _parser(command: str) -> CommandParser:
             "--json",
             action="store_true",
             help="print JSON for programs instead of a table; a list where there are several targets",
+        )
+        parser.add_argument(
+            "--all",
+            action="store_true",
+            help="list every absent signal, also those about which nothing can be done here; JSON has them anyway",
         )
         parser.add_argument(
             "--wait",
@@ -123,7 +128,7 @@ def _run_words(words: list[str]) -> int:
     if command == "check-config":
         return _check(config)
     if command == "once":
-        return _once(config, wait_seconds=arguments.wait, as_document=arguments.json)
+        return _once(config, wait_seconds=arguments.wait, as_document=arguments.json, everything=arguments.all)
     return _run(config, arguments)
 
 
@@ -181,14 +186,14 @@ def _discovered(config: Config) -> Discovered:
     return discover_once(config, together(config.runtimes), print_message)
 
 
-def _once(config: Config, *, wait_seconds: float, as_document: bool) -> int:
+def _once(config: Config, *, wait_seconds: float, as_document: bool, everything: bool) -> int:
     from llm_serving_exporter import logs
     from llm_serving_exporter.commands import once
 
     logs.set_up("error", config.log.format)  # the reading itself says what is wrong with a target
     found = _discovered(config)
     _print_problems(found)
-    return once.run(config, found.targets, wait_seconds=wait_seconds, as_json=as_document)
+    return once.run(config, found.targets, wait_seconds=wait_seconds, as_json=as_document, everything=everything)
 
 
 def _ceiling(words: list[str]) -> int:

@@ -157,15 +157,22 @@ def _in_cluster(name: str, cluster: str, instance: str) -> dict[str, str]:
     return _info(name, held((50, 1)), cluster=cluster, instance=instance)
 
 
-def _share(gpu: str, name: str, share: float | None, instance: str, *spans: tuple[int, float | str]) -> dict[str, str]:
-    """A claim. `share`: None where the exporter cannot say how much of the GPU is claimed."""
+def _share(
+    gpu: str,
+    name: str,
+    share: float | None,
+    instance: str,
+    *spans: tuple[int, float | str],
+    source: str = "kubelet",
+) -> dict[str, str]:
+    """A claim. `share`: None where the exporter cannot say how much of the GPU is claimed; `source`: what says it."""
     labels = f'{{gpu="{gpu}",target="{name}",instance="{instance}"}}'
     there = spans or ((50, 1),)
     claim = {f'llm_serving_gpu_target_info{labels[:-1]},origin="kubelet"}}': held(*there)}
     if share is None:
         return claim
     said = [(samples, share if value == 1 else value) for samples, value in there]
-    return claim | {f"llm_serving_gpu_target_share_ratio{labels}": held(*said)}
+    return claim | {f'llm_serving_gpu_target_share_ratio{labels[:-1]},source="{source}"}}': held(*said)}
 
 
 def _gpu_claimed(gpu: str, count: str, targets: str) -> Firing:
@@ -349,6 +356,13 @@ _CLAIMED = together(
         (Kind.BELOW, Kind.RESTART),
         _share("GPU-9", "llm/o-0:8000", 1, "a:10077", (21, 1), (1, "stale"))
         | _share("GPU-9", "llm/p-0:8000", 1, "a:10077", (20, NOTHING), (30, 1)),
+    ),
+    # two engines on one card, by the memory of each; then one states its part
+    Story(
+        (Kind.BELOW,),
+        _share("GPU-10", "llm/q-0:8000", 0.75, "a:10077", (25, 1), (1, "stale"), source="process_memory")
+        | _share("GPU-10", "llm/q-0:8000", 0.6, "a:10077", (25, NOTHING), (25, 1), source="configured")
+        | _share("GPU-10", "llm/r-0:8000", 0.25, "a:10077", (25, 1), (25, 0.4), source="process_memory"),
     ),
     Story((Kind.ABSENT,), target("none", "none-0")),
     doubled=False,

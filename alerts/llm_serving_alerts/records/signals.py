@@ -18,7 +18,7 @@ WHOLE = "workload:llm_serving_signal_whole:count"
 # why a GPU has no price, as the exporter says it; other reasons are not about prices
 UNPRICED = ("no_price", "price_ambiguous", "gpu_claimed_twice")
 # not lost: there is no work (an engine may say nothing then, which looks stale), too little time has passed, it was switched off, or the
-# question has no answer at this batch or on this role; prices have an alert of their own
+# question has no answer at this batch, on this role or on a GPU of several engines; prices have an alert of their own
 NOT_LOST = (
     "idle",
     "stale",
@@ -28,6 +28,7 @@ NOT_LOST = (
     "no_ridge",
     "no_decode",
     "target_down",
+    "gpu_shared",
     *UNPRICED,
 )
 # a moment is every five minutes: for half an hour all replicas must have had what is called lost

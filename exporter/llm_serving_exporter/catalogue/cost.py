@@ -26,7 +26,7 @@ def _book(
 GPU_SECONDS = _counter(
     "gpu_seconds_total", Unit.SECONDS,
     "GPU time of the engine by state (busy, idle, down, unknown) since the exporter's start; loading and sleeping count as idle; the state is unknown if the page cannot be read or reports no work.",
-    "each tick's seconds x GPUs of the engine x gpu_share; busy: the share of the tick that gpu_busy_source tells, if a request ran or a token counter moved; rate: the rate in force, \"\" without a price",
+    "each tick's seconds x GPUs of the engine x gpu_target_share_ratio; unknown: also the part of a shared GPU that processes of no target take; busy: the share of the tick that gpu_busy_source tells, if a request ran or a token counter moved; rate: the rate in force, \"\" without a price",
     "state", "rate",
 )  # fmt: skip
 GPU_BUSY_SOURCE = Metric(
@@ -37,7 +37,7 @@ GPU_BUSY_SOURCE = Metric(
 COST = _counter(
     "cost_usd_total", Unit.USD,
     "Cost of the engine's GPU time by use (prefill, decode, idle, down, unattributed) since the exporter's start; the uses add up to all GPU time.",
-    "each tick's GPU seconds x price / 3600, counted once; busy time is split by the method, and waits up to five minutes for the tokens it was spent on; unattributed: no tokens came in that time, no facts to split it by, or state unknown",
+    "each tick's GPU seconds x price / 3600, counted once; busy time is split by the method, and waits up to five minutes for the tokens it was spent on; unattributed: no tokens came in that time, no facts to split it by, state unknown, or the part of a shared GPU that processes of no target take",
     "phase", "rate", "method",
 )  # fmt: skip
 ENERGY = _counter(

@@ -61,7 +61,7 @@ GPU_DRAM_BANDWIDTH = _gpu(
     "gpu_dram_bandwidth_ratio",
     Kind.GAUGE,
     Unit.RATIO,
-    "Memory bandwidth used over the theoretical maximum, 0 to 1.",
+    "Memory bandwidth used over the theoretical maximum, 0 to 1, by all who use the GPU.",
     "NVML GPM metric 10",
     absent="GPM needs Hopper or newer, driver 525 or newer, and gpu.gpm on",
     most=MOST_RATIO,
@@ -91,7 +91,13 @@ GPU_BANDWIDTH_PEAK = _gpu(
     "origin",
     absent="neither NVML nor the catalogue has it",
 )
-GPU_POWER = _gpu("gpu_power_watts", Kind.GAUGE, Unit.WATTS, "Power drawn by the board.", "nvmlDeviceGetPowerUsage")
+GPU_POWER = _gpu(
+    "gpu_power_watts",
+    Kind.GAUGE,
+    Unit.WATTS,
+    "Power drawn by the board, for all who use it.",
+    "nvmlDeviceGetPowerUsage",
+)
 GPU_POWER_LIMIT = _gpu(
     "gpu_power_limit_watts", Kind.GAUGE, Unit.WATTS, "Power limit in force.", "nvmlDeviceGetEnforcedPowerLimit"
 )
@@ -179,9 +185,11 @@ GPU_TARGET_INFO = Metric(
 )  # fmt: skip
 GPU_TARGET_SHARE = Metric(
     "gpu_target_share_ratio", Kind.GAUGE, Unit.RATIO, Group.GPU,
-    "How much of the GPU or MIG instance is the target's, 0 to 1: less than 1 if it is shared by time, or as targets[].gpu_share states. "
+    "How much of the GPU or MIG instance is the target's, 0 to 1, and what says so (source: whole, configured, kubelet, process_memory). "
     "Shares of one GPU that add up to more than 1 are claims that contradict one another.",
-    ("gpu", "target"), f"{_NO_CLAIM}; or the kubelet does not say how many parts the GPU has", "the target's parts / parts that the kubelet knows", "derived",
+    ("gpu", "target", "source"), f"{_NO_CLAIM}; or several targets have the GPU and neither configuration, kubelet nor process list say which part is whose",
+    "configured: targets[].gpu_share; kubelet: the target's parts / parts that the kubelet knows; process_memory: of what is not stated, GPU memory of the target's processes / that of all such targets' processes; whole: 1, no other target has it",
+    "derived",
 )  # fmt: skip
 NODE_GPUS = Metric(
     "node_gpus", Kind.GAUGE, Unit.COUNT, Group.GPU,

@@ -51,7 +51,7 @@ def _facts(name: str, kind: Kind, unit: Unit, help: str, *labels: str, formula: 
 ACHIEVED_BANDWIDTH = _roof(
     "achieved_bandwidth_bytes_per_second", Unit.BYTES_PER_SECOND,
     "Memory traffic of all GPUs of the engine over the window, by source: gpm and dcgm are measured, model is computed from the engine's counters, runtime is the engine's own estimate of its reads.",
-    "gpm, dcgm: mean ratio of the GPUs x peak x GPUs of the engine; model: (steps x weights read + sequence-steps x KV read + tokens x KV written) / seconds, activations left out",
+    "gpm, dcgm: mean ratio of the GPUs x peak x GPUs of the engine, absent where others use the GPUs too; model: (steps x weights read + sequence-steps x KV read + tokens x KV written) / seconds, activations left out",
     "source",
 )  # fmt: skip
 BANDWIDTH_CEILING = _roof(
@@ -159,7 +159,7 @@ PHASE_REFERENCE = _roof(
 MEMORY = _roof(
     "gpu_memory_bytes_estimate", Unit.BYTES,
     "Memory of the engine's GPUs by use: weights, kv (the whole pool), other (activations, graphs, CUDA context).",
-    "weights: checkpoint's total_size where it is within a quarter of the formula, else by formula; kv: capacity x bytes per token; other: used - both", "part",
+    "weights: checkpoint's total_size where it is within a quarter of the formula, else by formula; kv: capacity x bytes per token; other: used - both, used being what the target's own processes hold where others use the GPUs too", "part",
 )  # fmt: skip
 LIMITER = Metric(
     "limiter", Kind.GAUGE, Unit.BOOLEAN, Group.ROOFLINE,

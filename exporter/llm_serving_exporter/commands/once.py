@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import Any, TypeVar
 
 from llm_serving_exporter.catalogue import BY_NAME
@@ -18,6 +19,7 @@ from llm_serving_exporter.devices.node_gpus import open_gpus
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.histogram import Quantile
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.snapshot import EngineSnapshot
@@ -26,8 +28,16 @@ from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.render.identity import describe_identity
 from llm_serving_exporter.render.isolated import render_isolated
 from llm_serving_exporter.render.json_text import write_json
-from llm_serving_exporter.render.numbers import CLIPPED, NOTHING, count, number, seconds, share, size, span
-from llm_serving_exporter.render.sentences import LIMITERS, describe_suspect, title, why_absent, write_batch_limit
+from llm_serving_exporter.render.latency import describe_latency
+from llm_serving_exporter.render.numbers import NOTHING, count, number, share, size, span
+from llm_serving_exporter.render.sentences import (
+    LIMITERS,
+    can_be_set,
+    describe_suspect,
+    title,
+    why_absent,
+    write_batch_limit,
+)
 from llm_serving_exporter.render.tail import long_requests_fit, longest_share
 from llm_serving_exporter.render.without_nvml import explain_without_nvml
 from llm_serving_exporter.schema.problems import listed
@@ -38,14 +48,20 @@ T = TypeVar("T")
 
 
 def run(
-    config: Config, targets: Sequence[Target], *, wait_seconds: float, as_json: bool, host: TargetHost | None = None
+    config: Config,
+    targets: Sequence[Target],
+    *,
+    wait_seconds: float,
+    as_json: bool,
+    everything: bool = False,
+    host: TargetHost | None = None,
 ) -> int:
     """Reads each target twice, `wait_seconds` apart, all of them side by side, and prints what it found.
 
     Gives the exit status: 0 where all answered and could be shown, else 1.
 
-    `host`: what reads them (default: one of its own, with NVML and dcgm-exporter as configured). Raises ConfigError where a target or the
-    dcgm-exporter cannot be asked as configured.
+    `everything`: the table lists every absent signal, not only those that somebody can act on. `host`: what reads them (default: one of its
+    own, with NVML and dcgm-exporter as configured). Raises ConfigError where a target or the dcgm-exporter cannot be asked as configured.
     """
     if not targets:
         keys = dict.fromkeys(section.key for section in config.discovery)
@@ -70,7 +86,8 @@ def run(
         documents = [_isolate(reading, as_document_of, _describe_unshown, failed) for reading in readings]
         printed = print_line(write_json(documents[0] if len(documents) == 1 else documents))
     else:
-        tables = [_isolate(reading, as_table, _name_unshown, failed) for reading in readings]
+        table = partial(as_table, everything=everything)
+        tables = [_isolate(reading, table, _name_unshown, failed) for reading in readings]
         printed = print_line("\n".join([*tables, *_explain_gpus(host, readings)]))
     return EXIT_OK if printed and not failed and all(reading.up for reading in readings) else EXIT_FAILED
 
@@ -199,17 +216,6 @@ def _model(found: ModelFacts | FactsError) -> dict[str, Any]:
     }
 
 
-def _latency(figures: EngineDerived, name: str) -> str:
-    found = figures.latency.get(name)
-    if found is None:
-        return NOTHING
-    parts = []
-    for q, quantile in found.quantiles.items():
-        parts.append(f"p{100 * q:g} {CLIPPED.get(quantile.clipped, '')}{seconds(quantile.value)}")
-    quantiles = ", ".join(parts) or "no quantiles"
-    return f"{quantiles} (mean {seconds(found.mean_seconds)}, {count(found.events)} events)"
-
-
 def _rows(engine: EngineSnapshot, figures: EngineDerived) -> list[tuple[str, str]]:
     rates = figures.phase_tokens_per_second
     limit = f", {write_batch_limit(engine)}" if engine.batch_limit_requests is not None else ""
@@ -227,7 +233,7 @@ def _rows(engine: EngineSnapshot, figures: EngineDerived) -> list[tuple[str, str
         ("KV cache a request", number(figures.kv_cache_tokens_per_request, "tokens")),
         ("preemptions", number(figures.preemptions_per_second, "per s")),
         *_tail_rows(figures),
-        *((title(name), _latency(figures, name)) for name in ("ttft", "itl", "e2e", "queue")),
+        *((title(name), describe_latency(figures.latency.get(name))) for name in ("ttft", "itl", "e2e", "queue")),
         *_roofline_rows(figures),
     ]
 
@@ -275,17 +281,28 @@ def _roofline_rows(figures: EngineDerived) -> list[tuple[str, str]]:
     return rows
 
 
-def _absent(derived: Derived, reading: TargetReading) -> list[str]:
-    """One line a reason, with the signals that it keeps away."""
-    sentences = {name: why_absent(name, why, reading.missing) for name, why in derived.signals.items() if why}
+def _absent(derived: Derived, reading: TargetReading, everything: bool) -> list[str]:
+    """One line a reason, with the signals that it keeps away: what somebody can act on first, and only that unless `everything`."""
+    of_cost = absent_costs(reading)
+    of_page = {name: why_absent(name, why, reading.missing) for name, why in derived.signals.items() if why}
+    sentences = {**of_page, **of_cost}
+    reasons = {**derived.signals, **(reading.cost.signals if of_cost and reading.cost is not None else {})}
     by_sentence: dict[str, list[str]] = {}
-    for signal, sentence in {**sentences, **absent_costs(reading)}.items():
-        by_sentence.setdefault(sentence, []).append(title(signal))
-    return [f"    {', '.join(signals)}: {sentence}" for sentence, signals in by_sentence.items()]
+    for signal in sorted(sentences, key=lambda name: not can_be_set(reasons[name])):
+        if everything or can_be_set(reasons[signal]):
+            by_sentence.setdefault(sentences[signal], []).append(title(signal))
+    lines = [f"    {', '.join(signals)}: {sentence}" for sentence, signals in by_sentence.items()]
+    left = len(sentences) - add_up(map(len, by_sentence.values()))
+    if left:
+        what = "signals are" if left > 1 else "signal is"
+        lines.append(
+            f"    {left} more {what} absent for reasons that pass or that nothing here changes: --all lists them"
+        )
+    return lines
 
 
-def as_table(reading: TargetReading) -> str:
-    """The reading for a person, with what is absent and why."""
+def as_table(reading: TargetReading, *, everything: bool = False) -> str:
+    """The reading for a person, with what is absent and why: of that all where `everything`, else what somebody can act on."""
     lines = [
         f"{reading.target.name}: {reading.state.value}, {reading.runtime or 'runtime unknown'} {reading.facts.version or ''}".rstrip()
     ]
@@ -312,5 +329,5 @@ def as_table(reading: TargetReading) -> str:
     if derived:
         lines += [f"  suspect: {describe_suspect(signal, cause)}" for signal, cause in derived.causes.items()]
         lines.append(f"\n  over {span(derived.window_seconds)}; not available:")
-        lines += _absent(derived, reading) or ["    nothing is missing"]
+        lines += _absent(derived, reading, everything) or ["    nothing is missing"]
     return "\n".join(lines)

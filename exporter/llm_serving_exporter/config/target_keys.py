@@ -163,8 +163,8 @@ class TargetSettings:
     )
     gpu_share: float | None = target_key(
         kinds.SHARE,
-        "Which part of each of its GPUs is its own, above 0, up to 1, where other targets use them too, and "
-        "for slices of a card (MIG). Without it such a target [has no cost](cost.md).",
+        "Which part of each of its GPUs is its own, above 0, up to 1, where others use them too, and for slices of a "
+        "card (MIG). Default: as the kubelet gave it, else [by the memory of its processes](cost.md#one-gpu-of-several-engines).",
         label="gpu_share",
     )
     gpu_model: str | None = target_key(

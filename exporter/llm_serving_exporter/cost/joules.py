@@ -28,8 +28,13 @@ class Joules:
         if len(now) < len(uuids):
             return None
         before, self.last = self.last, now
-        mean = reading.gpu_share or 1.0
         # one may be its own and another shared: a mean share of their sum would take too much of the one that draws less
-        shares = {uuid: reading.target.gpu_share or reading.gpu_parts.get(uuid, 1.0) or mean for uuid in uuids}
+        shares = {uuid: _find_share(reading, uuid) for uuid in uuids}
         # a driver that was reloaded counts from 0
         return add_up(shares[uuid] * max(0.0, joules - before.get(uuid, joules)) for uuid, joules in now.items())
+
+
+def _find_share(reading: TargetReading, uuid: str) -> float:
+    part = reading.gpu_parts.get(uuid)
+    known = reading.target.gpu_share or (1.0 if part is None else part.share)
+    return known or reading.gpu_share or 1.0

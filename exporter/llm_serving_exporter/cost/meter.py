@@ -140,7 +140,7 @@ class CostMeter:
             for one in self._engines.values():
                 one.window.note_unpriced_tick(monotonic)
         ticks = collect_work(reading)
-        share = reading.gpu_share or 1.0
+        share, foreign = reading.gpu_share or 1.0, reading.gpu_foreign_share
         each = reading.target_gpus.count * share / len(engines)
         worked = any(tick.busy for tick in ticks.values())
         self._occupancy.advance(reading, gpus, worked=worked, now=monotonic, elapsed=elapsed)
@@ -164,6 +164,7 @@ class CostMeter:
                 method=terms.how.method,
                 shares=cost.split_busy_time(terms.how, tick, reading.role),
                 busy_share=busy_share,
+                foreign=foreign,
                 new_life=new_life,
             )
             totals = cost.add_savings(totals, cached_seconds=tick.cached_seconds, gpus=each, price=found)
@@ -230,7 +231,8 @@ class CostMeter:
             return None if target.gpus == () else known
         if not found.name and known is not None:
             found = replace(found, name=known.name)
-        self._gpus = found
+        # the other targets of these GPUs have what is not this one's only as long as all are looked at together
+        self._gpus = None if reading.shares_by_memory else found
         return found
 
     def _find_engines(self, reading: TargetReading) -> list[Key]:

@@ -23,7 +23,7 @@ from llm_serving_exporter.model.later import Unchanged
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import Role, Target
 
 log = logging.getLogger("llm_serving_exporter.cost")
 
@@ -104,7 +104,8 @@ class Costs:
         `assignments` by target; `gpus`: the last pass, which knows the cards of MIG instances. Of a target whose GPUs others use now the
         others alone are charged for them.
         """
-        every = {target.name: target for target in targets}
+        # a front end has no cost
+        every = {target.name: target for target in targets if target.role is not Role.FRONTEND}
         identities = [gpu.identity for gpu in gpus.gpus] if gpus is not None else []
         claims = {name: list_claims(target, assignments.get(name), identities) for name, target in every.items()}
         yielded = {name for name in every if name in assignments and assignments[name].why == YIELDED}
@@ -113,7 +114,8 @@ class Costs:
             before, self._claimed_twice = self._claimed_twice, found
         for name in sorted(found - before):
             log.warning(
-                "target=%s: another target has the same GPUs, so that it has no cost: set gpu_share of each, at most 1 together",
+                "target=%s: another target has the same GPUs, and which part is whose is not known, so that it has no cost: "
+                "set gpu_share of each, at most 1 together",
                 name,
             )
 

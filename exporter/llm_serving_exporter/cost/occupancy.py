@@ -82,7 +82,7 @@ def _find_times(reading: TargetReading, gpus: GpuReadings | None) -> dict[str, B
         return None
     if reading.target_gpus is None or reading.target_gpus.count != len(uuids):
         return None
-    if any(reading.gpu_parts.get(uuid, 1.0) != 1.0 for uuid in uuids):
+    if any(part.share != 1.0 for part in reading.gpu_parts.values()):
         return None
     found = {gpu.identity.uuid: gpu.busy_time for gpu in gpus.gpus if gpu.identity.uuid in uuids}
     times = {uuid: time for uuid, time in found.items() if time is not None}

@@ -72,10 +72,12 @@ def advance_totals(
     method: Method,
     shares: Mapping[str, float] | None,
     busy_share: float = 1.0,
+    foreign: float = 0.0,
     new_life: bool = False,
 ) -> EngineTotals:
     """The counters after a tick of `seconds` of `gpus` GPUs. `shares`: as `split_busy_time` returns them, for a busy tick, of which
-    `busy_share` was busy; the rest of it is idle.
+    `busy_share` was busy; the rest of it is idle. `foreign`: the part of the GPUs that others than engines take, which is nobody's work
+    whatever the engine does.
 
     Busy time waits for tokens, because engines book a prompt when its first token comes out: at most five minutes, and not beyond the
     engine's own life (`new_life`: it ended in this tick).
@@ -86,12 +88,18 @@ def advance_totals(
     if key not in gpu_seconds:  # all of them: an increase() over a counter that is born above 0 misses its first value
         gpu_seconds |= {(other.value, rate): 0.0 for other in GpuState}
     busy_share = busy_share if state is GpuState.BUSY else 1.0
-    gpu_seconds[key] += seconds * gpus * busy_share
-    gpu_seconds[GpuState.IDLE.value, rate] += seconds * gpus * (1.0 - busy_share)
+    own = seconds * gpus * (1.0 - foreign)
+    gpu_seconds[key] += own * busy_share
+    gpu_seconds[GpuState.IDLE.value, rate] += own * (1.0 - busy_share)
+    gpu_seconds[GpuState.UNKNOWN.value, rate] += seconds * gpus * foreign
     usd = dict(before.usd)
-    worth = seconds * gpus * price.usd_per_gpu_hour / 3600.0 if price is not None else None
+    worth = own * price.usd_per_gpu_hour / 3600.0 if price is not None else None
     if price is not None and (CostPhase.IDLE.value, rate, method.value) not in usd:
         usd |= {(phase.value, rate, method.value): 0.0 for phase in CostPhase}
+    if price is not None and foreign:
+        usd[CostPhase.UNATTRIBUTED.value, rate, method.value] += (
+            seconds * gpus * foreign * price.usd_per_gpu_hour / 3600.0
+        )
     pending = dict(before.pending_usd)
     waited = before.pending_seconds
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from llm_serving_exporter.model.device import GpuAbsence, GpuReading, GpuReadings
 from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.hardware import GpuPart
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.snapshot import Absence
 
@@ -49,6 +50,18 @@ def make_sample(
         memory_used_bytes=None if used is None else used * len(own),
         absent=absent,
     )
+
+
+def make_shared_sample(uuids: Sequence[str], readings: GpuReadings, parts: Mapping[str, GpuPart]) -> DeviceSample:
+    """The same of GPUs that others use too (`parts`): bandwidth is the card's, memory in use that of the target's own processes."""
+    absent = dict.fromkeys(("gpm_ratio", "dcgm_ratio"), Absence.GPU_SHARED)
+    by_uuid = {gpu.identity.uuid: gpu.memory_used_bytes for gpu in readings.gpus}
+    held = [parts[uuid].memory_bytes if uuid in parts else by_uuid.get(uuid) for uuid in uuids]
+    known = [number for number in held if number is not None]
+    used = float(add_up(known)) if len(known) == len(held) else None
+    if used is None:
+        absent["memory_used_bytes"] = Absence.GPU_SHARED
+    return DeviceSample(readings.monotonic_seconds, len(uuids), memory_used_bytes=used, absent=absent)
 
 
 def _why(gpu: GpuReading | None, key: str) -> Absence:

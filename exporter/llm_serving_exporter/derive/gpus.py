@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from enum import StrEnum
 
 from llm_serving_exporter.derive.grants import Grants, NodeGrants
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.hardware import GpuPart, ShareSource
 from llm_serving_exporter.model.kubelet import Worker, WorkerGpus
 from llm_serving_exporter.model.target import Target
 
@@ -41,8 +42,13 @@ class Assignment:
     origin: str
     # the reason where they, or some of them, are not known
     why: str = ""
-    # how much of each GPU or instance in `uuids` is the target's, where that is not all of it; None: not known
-    shares: Mapping[str, float | None] = field(default_factory=dict)
+    # how much of each GPU or instance in `uuids` is the target's, where that is not simply all of it
+    parts: Mapping[str, GpuPart] = field(default_factory=dict)
+
+    def is_part_known(self, uuid: str) -> bool:
+        """Whether the GPU is shared, and it is known how much of it is the target's."""
+        part = self.parts.get(uuid)
+        return part is not None and part.share is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +77,8 @@ def assign_gpus(
 
     What processes once said (`previous`) stays while no process says anything else: an engine that is down or restarts has none, and must
     not be taken for the owner of every GPU meanwhile. Such a memory yields to what the processes of other targets name
-    now, unless the target states its share of its GPUs. A MIG-enabled parent is never assigned by processes when its
-    instances are visible: they are GPUs of their own.
+    now, unless the target states its share of its GPUs, or had the GPU together with these before. A MIG-enabled parent is
+    never assigned by processes when its instances are visible: they are GPUs of their own.
     """
     parents = {gpu.identity.mig.parent_uuid for gpu in gpus if gpu.identity.mig}
     usable = [gpu for gpu in gpus if gpu.identity.uuid not in parents]
@@ -100,7 +106,8 @@ def share_cards(assignment: Assignment, gpus: Collection[GpuIdentity]) -> dict[s
     parts = {gpu.uuid: gpu.partitions for gpu in gpus}
     found: dict[str, float | None] = {}
     for uuid in assignment.uuids:
-        own, mig = assignment.shares.get(uuid, 1.0), instances.get(uuid)
+        part, mig = assignment.parts.get(uuid), instances.get(uuid)
+        own = 1.0 if part is None else part.share
         of_card = (
             mig.compute_share if mig is not None else None if uuid.startswith("MIG-") else 1.0 / parts.get(uuid, 1)
         )
@@ -128,8 +135,8 @@ def assign_workers(
             elsewhere.append(WorkerGpus(worker, tuple(grants.shares), grants.why, grants.shares))
         elif grants.shares and (leader.origin == Origin.KUBELET or (not leader.origin and worker.target in without)):
             uuids = tuple(dict.fromkeys((*leader.uuids, *grants.shares)))
-            shares = {**leader.shares, **{uuid: share for uuid, share in grants.shares.items() if share != 1.0}}
-            found[worker.target] = Assignment(uuids, Origin.KUBELET, leader.why if leader.uuids else "", shares)
+            parts = {**leader.parts, **_granted_parts(grants, grants.shares)}
+            found[worker.target] = Assignment(uuids, Origin.KUBELET, leader.why if leader.uuids else "", parts)
     return tuple(elsewhere)
 
 
@@ -181,7 +188,6 @@ def _assign_configured(target: Target, gpus: Sequence[GpuReading]) -> Assignment
 
 def _assign_granted(grants: Grants, apart: tuple[str, ...] | None, gpus: Sequence[GpuReading]) -> Assignment:
     uuids = apart if apart is not None else tuple(grants.shares)
-    shares = {uuid: grants.shares[uuid] for uuid in uuids if grants.shares[uuid] != 1.0}
     seen = {gpu.identity.uuid for gpu in gpus}
     hidden = sum(uuid not in seen for uuid in uuids)
     why = (
@@ -189,7 +195,11 @@ def _assign_granted(grants: Grants, apart: tuple[str, ...] | None, gpus: Sequenc
         if hidden
         else ""
     )
-    return Assignment(uuids, Origin.KUBELET if apart is None else Origin.PROCESS, why, shares)
+    return Assignment(uuids, Origin.KUBELET if apart is None else Origin.PROCESS, why, _granted_parts(grants, uuids))
+
+
+def _granted_parts(grants: Grants, uuids: Iterable[str]) -> dict[str, GpuPart]:
+    return {uuid: GpuPart(grants.shares[uuid], ShareSource.KUBELET) for uuid in uuids if grants.shares[uuid] != 1.0}
 
 
 def _assign_seen(
@@ -229,12 +239,28 @@ def _assign_seen(
 
 def _recall(found: dict[str, Assignment], previous: Mapping[str, Assignment], sharing: Collection[str]) -> None:
     """Puts back into `found` what processes said of targets of which nothing better is known now."""
-    named = {uuid for one in found.values() if one.origin in (Origin.KUBELET, *_OF_PROCESSES) for uuid in one.uuids}
+    named = _list_owners({name: one for name, one in found.items() if one.origin in (Origin.KUBELET, *_OF_PROCESSES)})
+    together = _list_owners(previous)
     for name, before in previous.items():
         remembered = before.origin in _OF_PROCESSES or before.why == YIELDED
         if name in found and remembered and found[name].origin in (Origin.ONLY_TARGET, ""):
-            left = before.uuids if name in sharing else tuple(uuid for uuid in before.uuids if uuid not in named)
+            left = tuple(
+                uuid
+                for uuid in before.uuids
+                if name in sharing
+                or uuid not in named
+                or (before.is_part_known(uuid) and named[uuid] <= together[uuid] - {name})
+            )
             found[name] = replace(before, uuids=left) if left else Assignment((), "", YIELDED)
+
+
+def _list_owners(assignments: Mapping[str, Assignment]) -> dict[str, set[str]]:
+    """The targets that have each GPU, by its UUID."""
+    owners: dict[str, set[str]] = {}
+    for name, one in assignments.items():
+        for uuid in one.uuids:
+            owners.setdefault(uuid, set()).add(name)
+    return owners
 
 
 def _index(gpu: GpuReading) -> int | None:

@@ -9,7 +9,7 @@ from llm_serving_exporter.derive.figures import figure
 from llm_serving_exporter.derive.inputs import window_over
 from llm_serving_exporter.derive.signals import Row, Series
 from llm_serving_exporter.model.derived import Latency
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.histogram import Histogram, has_enough_events
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.window import EngineWindow
 
@@ -40,7 +40,9 @@ def measure_latency(window: EngineWindow, field: str) -> Latency | Absence:
     if inside.count <= 0:
         return Absence.IDLE
     quantiles = {q: value for q in QUANTILES if (value := inside.quantile(q)) is not None}
-    return Latency(inside.count, inside.mean(), quantiles)
+    told = [q for q in quantiles if has_enough_events(inside.count, q)]
+    buckets = {inside.bucket(q) for q in told}
+    return Latency(inside.count, inside.mean(), quantiles, buckets.pop() if len(buckets) == 1 else None)
 
 
 def judge_quality(found: Latency) -> Quality | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from types import MappingProxyType
 
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.derive import devices
@@ -17,7 +18,7 @@ from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.frozen import dataclass
-from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, TargetGpus
+from llm_serving_exporter.model.hardware import GpuPart, GpuPeaks, Hardware, TargetGpus
 from llm_serving_exporter.model.later import Unchanged
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
@@ -58,17 +59,16 @@ class SettingsBuilder:
         known: GpuFacts,
         facts: ServerFacts,
         engines: int,
-        *,
-        shared: bool = False,
+        parts: Mapping[str, GpuPart] = MappingProxyType({}),
     ) -> Settings:
         """What derive needs for one target whose page shows `engines` engines; `uuids`: its GPUs that are here, () if not known.
 
-        `shared`: whether others share the time of its GPUs, so that what the driver measures is not the target's alone.
+        `parts`: of those that others use too, so that what the driver measures is not the target's alone.
         """
         if len(uuids) < len(target.gpus or ()):
             uuids = ()  # what is known of some of them is not known of the target
         hardware = self._hardware(config, target, uuids, gpus.peaks, known, facts, engines)
-        device = self._sample(config, uuids, gpus, shared)
+        device = self._sample(config, uuids, gpus, parts)
         return Settings(
             self._thresholds(config),
             config.slo.errors,
@@ -175,8 +175,10 @@ class GpuCounter:
         if now.snapshot is not None:
             engines = add_up([engine.is_engine for engine in now.snapshot.engines]) or 1
         found = self._count(now.target, assignment, gpus, known, now.facts, engines)
-        if before.target_gpus is None or found is None or now.restarts_total != before.restarts_total:
+        if before.target_gpus is None or found is None:
             return before.target_gpus or found
+        if now.restarts_total != before.restarts_total:
+            return replace(before.target_gpus, share=found.share)
         return found if found.name else replace(found, name=before.target_gpus.name)
 
 
@@ -194,12 +196,13 @@ def gpu_interval(config: Config) -> float:
     return config.gpu.interval_seconds or config.interval_seconds
 
 
-def _sample_devices(config: Config, uuids: Sequence[str], gpus: Gpus, shared: bool) -> DeviceSample | None:
+def _sample_devices(
+    config: Config, uuids: Sequence[str], gpus: Gpus, parts: Mapping[str, GpuPart]
+) -> DeviceSample | None:
     if gpus.readings is None:
         return None
-    if shared and gpus.readings.attempt.ok:
-        measured = dict.fromkeys(("gpm_ratio", "dcgm_ratio", "memory_used_bytes"), Absence.GPU_CLAIMED_TWICE)
-        return DeviceSample(gpus.readings.monotonic_seconds, len(uuids), absent=measured)
+    if gpus.readings.attempt.ok and uuids and any(part.share != 1.0 for part in parts.values()):
+        return devices.make_shared_sample(uuids, gpus.readings, parts)
     oldest = float("-inf")
     if config.dcgm is not None:
         oldest = gpus.readings.monotonic_seconds - DCGM_STALE_INTERVALS * config.dcgm.interval_seconds

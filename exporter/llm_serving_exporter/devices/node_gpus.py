@@ -11,6 +11,7 @@ from typing import Protocol
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.derive.gpu_parts import divide_gpus
 from llm_serving_exporter.derive.gpus import Assignment, Evidence, Origin, assign_gpus, assign_workers
 from llm_serving_exporter.devices.attribution import Gpus
 from llm_serving_exporter.devices.kubelet import KubeletReader
@@ -233,7 +234,7 @@ class NodeGpus:
         if not readings.attempt.ok:
             found = {name: one for name, one in found.items() if one.origin == Origin.KUBELET}
             found = {**{name: one for name, one in before.items() if one.origin != Origin.KUBELET}, **found}
-        self.assignments = found
+        self.assignments = found = divide_gpus(targets, found, readings.gpus, evidence.pids, before)
         for name, one in found.items():
             if one.origin == Origin.CONFIGURED and one.why and (name not in before or before[name].why != one.why):
                 log.warning("target=%s: %s; see nvidia-smi -L for those that are", name, one.why)

@@ -11,7 +11,7 @@ from llm_serving_exporter.expose.identity import label_place
 from llm_serving_exporter.expose.labels import NO_LABELS, SharedLabels
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.device import DRIVER_SOURCES, GpuReading, GpuReadings
-from llm_serving_exporter.model.hardware import GpuPeaks
+from llm_serving_exporter.model.hardware import GpuPart, GpuPeaks, ShareSource
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pools import NOWHERE, NodePlace
@@ -27,6 +27,7 @@ NVML_REASONS = (
     FailureReason.NVML,
     FailureReason.INTERNAL,
 )
+_WHOLE = GpuPart(1.0, ShareSource.WHOLE)
 KUBELET_REASONS = (
     FailureReason.NO_CLIENT,
     FailureReason.NO_SOCKET,
@@ -126,15 +127,16 @@ def add_assignments(families: Families, view: View, node: str, place: NodePlace 
         for uuid in reading.gpu_uuids:
             labels = families.of_target(reading.target)
             families.add_info(names.GPU_TARGET_INFO, labels, gpu=uuid, origin=reading.gpu_origin)
-            # what is stated is a share of the card, which an instance is a part of
-            stated = None if uuid.startswith("MIG-") else reading.target.gpu_share
-            families.add_value(names.GPU_TARGET_SHARE, labels, stated or reading.gpu_parts.get(uuid, 1.0), gpu=uuid)
+            part = reading.gpu_parts.get(uuid, _WHOLE)
+            families.add_value(names.GPU_TARGET_SHARE, labels, part.share, gpu=uuid, source=part.source.value)
     nodes = set()
     for found in view.workers:
         labels = _label_leader(families, found.worker)
         for uuid in found.uuids:
             families.add_info(names.GPU_TARGET_INFO, labels, gpu=uuid, origin=Origin.KUBELET.value)
-            families.add_value(names.GPU_TARGET_SHARE, labels, found.shares.get(uuid, 1.0), gpu=uuid)
+            share = found.shares.get(uuid, 1.0)
+            source = ShareSource.WHOLE if share == 1.0 else ShareSource.KUBELET
+            families.add_value(names.GPU_TARGET_SHARE, labels, share, gpu=uuid, source=source.value)
         # several workers of one engine may be on this node
         key = (found.worker.target, found.worker.model_name, found.worker.role)
         if key not in nodes:

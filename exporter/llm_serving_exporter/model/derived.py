@@ -24,6 +24,8 @@ class Latency:
     mean_seconds: float | None
     # by rank, 0 to 1
     quantiles: Mapping[float, Quantile]
+    # edges of the bucket in which all quantiles lie that so many events have; None: of several, or of one without two edges
+    bucket: tuple[float, float] | None = None
 
 
 @speed_up

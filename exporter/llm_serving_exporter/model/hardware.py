@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from enum import StrEnum
 
 from llm_serving_exporter.model.cost import Efficiency
 from llm_serving_exporter.model.frozen import dataclass
@@ -85,6 +86,29 @@ class GpuPeaks:
     # major and minor; None where not known
     compute_capability: tuple[int, int] | None = None
     # None where not known
+    memory_bytes: int | None = None
+
+
+class ShareSource(StrEnum):
+    """What says how much of a GPU is a target's: the values of the label `source` of gpu_target_share_ratio."""
+
+    WHOLE = "whole"  # all of the GPU or instance: no other target is known to have it
+    CONFIGURED = "configured"  # targets[].gpu_share
+    KUBELET = "kubelet"  # the parts that it gave out of those that there are
+    MEMORY = "process_memory"  # GPU memory of the engine's processes over that of all targets', by the driver's list
+
+
+@dataclass(frozen=True, slots=True)
+class GpuPart:
+    """How much of a GPU or instance is a target's."""
+
+    # above 0, up to 1; None: not known
+    share: float | None
+    # what says so
+    source: ShareSource
+    # which part of `share` processes take that are no target's, 0 to 1: by their memory
+    foreign: float = 0.0
+    # GPU memory of the target's own processes; None: the driver does not list it
     memory_bytes: int | None = None
 
 

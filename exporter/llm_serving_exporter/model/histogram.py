@@ -29,6 +29,15 @@ class Grown(NamedTuple):
         return self.total / self.events if self.events > 0 and self.total is not None else None
 
 
+# fewer events have a mean, and no median that would come out alike with the next few
+FEWEST_EVENTS = 10
+
+
+def has_enough_events(events: float, q: float) -> bool:
+    """Whether so many events have a quantile of rank `q`: one of them at least has to lie above it (a p99 takes a hundred)."""
+    return events >= max(FEWEST_EVENTS, round(1 / (1 - q)))
+
+
 @speed_up
 @dataclass(frozen=True, slots=True)
 class Histogram:
@@ -82,7 +91,7 @@ class Histogram:
         if self.count <= 0 or not self.edges:
             return None
         rank = q * self.count
-        position = bisect_left(self.cumulative, rank)
+        position = self._find(q)
         if position == 0:
             return Quantile(self.edges[0], "bottom")
         if position == len(self.edges):
@@ -90,6 +99,16 @@ class Histogram:
         lower, below = self.edges[position - 1], self.cumulative[position - 1]
         share = (rank - below) / (self.cumulative[position] - below)
         return Quantile(lower + (self.edges[position] - lower) * share, "")
+
+    def bucket(self, q: float) -> tuple[float, float] | None:
+        """The edges between which the quantile lies. None without events, below the first edge and above the top one."""
+        position = self._find(q)
+        if self.count <= 0 or not 0 < position < len(self.edges):
+            return None
+        return self.edges[position - 1], self.edges[position]
+
+    def _find(self, q: float) -> int:
+        return bisect_left(self.cumulative, q * self.count)
 
     def edge_at_or_below(self, threshold: float) -> float | None:
         """The largest finite edge <= threshold: the strictest edge that can stand for it. None where there is none."""

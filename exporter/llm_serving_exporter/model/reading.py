@@ -14,8 +14,9 @@ from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.drill import DrillResult
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.frozen import dataclass, speed_up
-from llm_serving_exporter.model.hardware import GpuPeaks, TargetGpus
+from llm_serving_exporter.model.hardware import GpuPart, GpuPeaks, ShareSource, TargetGpus
 from llm_serving_exporter.model.kubelet import WorkerGpus
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.pod import PodState, WaitingPod
 from llm_serving_exporter.model.replica import ReplicaPart
 from llm_serving_exporter.model.review import ReviewRuns
@@ -35,6 +36,10 @@ class State(StrEnum):
     SLEEPING = "sleeping"
     DOWN = "down"
     UNKNOWN = "unknown"
+
+
+def _part_of(part: GpuPart | None) -> float:
+    return 1.0 if part is None else part.share or 0.0
 
 
 @speed_up
@@ -67,8 +72,8 @@ class TargetReading:
     # of its GPUs that are seen here; () where they are not known, `gpu_origin` says why
     gpu_uuids: tuple[str, ...] = ()
     gpu_origin: str = ""  # how they were found, in words, or why they are not known
-    # how much of each GPU or instance in `gpu_uuids` is its own, where that is not all of it; None: not known
-    gpu_parts: Mapping[str, float | None] = field(default_factory=dict)
+    # how much of each GPU or instance in `gpu_uuids` is its own, where that is not simply all of it
+    gpu_parts: Mapping[str, GpuPart] = field(default_factory=dict)
     # how many GPUs its engines use, seen here or not, as last known; None: never known
     target_gpus: TargetGpus | None = None
     # model name as served -> what is known about the model, or why nothing is
@@ -95,6 +100,20 @@ class TargetReading:
     def gpu_share(self) -> float | None:
         """Which part of each of its cards is the target's: as stated, else as known; None where neither says it."""
         return self.target.gpu_share or (self.target_gpus.share if self.target_gpus is not None else None)
+
+    @property
+    def shares_by_memory(self) -> bool:
+        """Whether what it has of its GPUs rests on the memory that processes hold: it holds as long as these are looked at."""
+        return any(part.source is ShareSource.MEMORY for part in self.gpu_parts.values())
+
+    @property
+    def gpu_foreign_share(self) -> float:
+        """Which part of what it has of its GPUs processes take that are no target's, 0 to 1; 0 where nothing is known of any."""
+        if self.target_gpus is None or not any(part.foreign for part in self.gpu_parts.values()):
+            return 0.0
+        parts = [self.gpu_parts.get(uuid) for uuid in self.gpu_uuids]
+        whole = max(self.target_gpus.count, len(parts)) - len(parts) + add_up(_part_of(part) for part in parts)
+        return add_up(part.foreign * _part_of(part) for part in parts if part is not None) / whole
 
     def fresh(self, now_monotonic_seconds: float, stale_after_seconds: float) -> bool:
         """Whether the last good page is young enough to be shown."""

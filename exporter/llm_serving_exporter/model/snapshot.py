@@ -42,6 +42,7 @@ class Absence(StrEnum):
     NO_PRICE = "no_price"
     PRICE_AMBIGUOUS = "price_ambiguous"
     GPU_CLAIMED_TWICE = "gpu_claimed_twice"
+    GPU_SHARED = "gpu_shared"
 
 
 class Quality(StrEnum):

@@ -6,7 +6,7 @@ from math import floor, isfinite, log10
 
 NOTHING = "–"
 # before a quantile that lies outside its histogram's edges
-CLIPPED = {"top": "≥ ", "bottom": "≤ "}
+CLIPPED = {"top": "at least ", "bottom": "at most "}
 _SI_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 # a bill writes B for a thousand million
 _BILL_PREFIXES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))

@@ -15,7 +15,8 @@ def describe_price(reading: TargetReading, found: TargetCost) -> str | None:
     price, gpus = found.price, reading.target_gpus
     if price is None or gpus is None:
         return None
-    share = "" if reading.gpu_share in (None, 1.0) else f" x share {reading.gpu_share:.3g}"
+    by = " by the memory that its processes hold" if reading.shares_by_memory else ""
+    share = "" if reading.gpu_share in (None, 1.0) else f" x share {reading.gpu_share:.3g}{by}"
     before = BEFORE_COMMITMENTS if price.before_commitments else ""
     count = f"{count_nouns(gpus.count, 'GPU')}{share}"
     return f"{count} at {usd_to_the_cent(price.usd_per_gpu_hour)} an hour (rate {price.rate.name}{before})"

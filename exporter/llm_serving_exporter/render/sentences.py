@@ -80,11 +80,31 @@ ABSENCES: Mapping[Absence, str] = {
     Absence.NO_PRICE: "The price file states no price for its GPUs that has begun: state one by target, node or gpu_model.",
     Absence.PRICE_AMBIGUOUS: "Its nodes, or its several kinds of GPU, have different prices: state one by target.",
     Absence.GPU_CLAIMED_TWICE: (
-        "Another target has the same GPUs, or a part of them: what the driver measures is of all who use them, and for a cost each needs "
-        "targets[].gpu_share, at most 1 together."
+        "Another target has the same GPUs, and which part of them is whose is not known: the driver's process list does not name the "
+        "processes of each with their memory (another PID namespace?). Set targets[].gpu_share of each, at most 1 together."
+    ),
+    Absence.GPU_SHARED: (
+        "Others work on the same GPU, and what the driver measures there is of all of them: gpu_dram_bandwidth_ratio and "
+        "gpu_memory_used_bytes have it for the card."
     ),
     Absence.TARGET_DOWN: "The last good page is too old to be shown; the target's problem says why.",
 }
+
+_AS_IT_IS = frozenset(
+    {
+        Absence.IDLE,
+        Absence.WARMING_UP,
+        Absence.NOT_EXPORTED,
+        Absence.INPUT_MISSING,
+        Absence.NO_METRICS,
+        Absence.OTHER_ROLE,
+        Absence.STALE,
+        Absence.NOT_SOUND,
+        Absence.NO_DECODE,
+        Absence.NO_RIDGE,
+        Absence.GPU_SHARED,
+    }
+)
 
 FAILURES: Mapping[FailureReason, str] = {
     FailureReason.DNS: "The host name does not resolve: check the target's url and this machine's resolver.",
@@ -172,7 +192,7 @@ QUALITIES: Mapping[Quality, str] = {
     Quality.LIVE: "As of the moment the page was read.",
     Quality.LAGGING: "Counted when a request ends, so long requests show late.",
     Quality.SLOW: "The engine refreshes it only every few seconds.",
-    Quality.CLIPPED: "The quantile lies outside the engine's bucket edges: at least (≥) or at most (≤) the value shown.",
+    Quality.CLIPPED: "The quantile lies outside the engine's bucket edges: at least or at most the value shown.",
     Quality.SUSPECT: "Contradicts another reading: an input is wrong.",
     Quality.APPROXIMATE: "Computed from counters that are updated at different moments: right over minutes, not over seconds.",
 }
@@ -256,6 +276,11 @@ def why_absent(signal: str, absence: Absence, missing: Mapping[str, str] = Mappi
     if never and absence is Absence.NOT_EXPORTED:
         return f"This runtime does not say it: {never.rstrip('.')}."
     return find_sentence(signal, absence) or ABSENCES[absence]
+
+
+def can_be_set(absence: Absence) -> bool:
+    """Whether somebody can do something about it here; else it passes, or is how this engine, model or GPU is."""
+    return absence not in _AS_IT_IS
 
 
 def what_to_do(reason: FailureReason) -> str:

@@ -22,4 +22,4 @@ def long_requests_fit(found: Tail | None) -> tuple[str, str]:
     ends = [number(bounds[bound]) for bound in ("lower", "upper") if bound in bounds]
     p99 = found.prompt_p99
     prompt = f"p99 prompt {CLIPPED.get(p99.clipped, '')}{number(p99.value)} tokens" if p99 is not None else ""
-    return ("" if "lower" in bounds else "≤ ") + " to ".join(dict.fromkeys(ends)), prompt
+    return ("" if "lower" in bounds else CLIPPED["bottom"]) + " to ".join(dict.fromkeys(ends)), prompt

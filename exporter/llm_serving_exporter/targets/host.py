@@ -234,9 +234,8 @@ class TargetHost:
 
     def _settings_for(self, builder: SettingsBuilder, target: Target, facts: ServerFacts, engines: int) -> Settings:
         gpus, assignment = self.gpus, self.gpus.assignments.get(target.name)
-        uuids = assignment.uuids if assignment is not None else ()
-        shared = assignment is not None and bool(assignment.shares)
-        settings = builder.build(self.config, target, uuids, gpus.latest, gpus.facts, facts, engines, shared=shared)
+        uuids, parts = (assignment.uuids, assignment.parts) if assignment is not None else ((), {})
+        settings = builder.build(self.config, target, uuids, gpus.latest, gpus.facts, facts, engines, parts)
         siblings = self._replicas.find_siblings(target.name)
         return settings if siblings is None else replace_fields(settings, siblings=siblings)
 
@@ -269,4 +268,4 @@ def _describe_assignment(assignment: Assignment | None, reading: TargetReading) 
     if assignment is None:
         return {"gpu_uuids": (), "gpu_origin": "", "gpu_parts": {}}
     origin = assignment.origin or place_remedy(assignment.why, reading.target)
-    return {"gpu_uuids": assignment.uuids, "gpu_origin": origin, "gpu_parts": assignment.shares}
+    return {"gpu_uuids": assignment.uuids, "gpu_origin": origin, "gpu_parts": assignment.parts}

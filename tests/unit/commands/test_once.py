@@ -88,8 +88,8 @@ def counted_tokens(body: bytes) -> float:
 
 
 def absent(reading: TargetReading) -> str:
-    """The lines of the table below "not available"."""
-    return as_table(reading).partition("not available:")[2]
+    """The lines of the table below "not available", all of them."""
+    return as_table(reading, everything=True).partition("not available:")[2]
 
 
 def test_tokens_between_the_two_samples_have_a_cost() -> None:
@@ -166,6 +166,37 @@ def test_without_the_models_facts_the_cost_is_not_split() -> None:
 
 def test_a_front_end_has_no_cost() -> None:
     assert "cost USD" in absent(read(AFTER, role=Role.FRONTEND))
+
+
+def test_what_somebody_can_act_on_comes_first_and_the_rest_with_all() -> None:
+    found = read(AFTER)
+    short = as_table(found).partition("not available:")[2].strip().splitlines()
+    every = absent(found).strip().splitlines()
+    *acted, more = short
+    assert acted == every[: len(acted)]
+    assert all(word in "\n".join(acted) for word in ("Set slo.itl", "Set dcgm.url"))
+    left = [line for line in every if line not in acted]
+    assert any("only with speculative decoding" in line for line in left)
+    hidden = sum(len(line.partition(": ")[0].split(", ")) for line in left)
+    assert (
+        more.strip()
+        == f"{hidden} more signals are absent for reasons that pass or that nothing here changes: --all lists them"
+    )
+    # what can be acted on is never left out, and nothing is without a reason
+    assert "--all" not in absent(found)
+    assert len(as_table(read(AFTER, prices=None)).splitlines()) < 45
+
+
+def test_all_is_a_flag_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with Replica({"/metrics": AFTER}) as server:
+        words = ["once", "--target", f"{server.url}/metrics", "--wait", "100ms", "--no-gpu.enabled"]
+        assert main(words) == 0
+        short = capsys.readouterr().out
+        assert main([*words, "--all"]) == 0
+    every = capsys.readouterr().out
+    assert "--all lists them" in short
+    assert "--all" not in every
+    assert len(every.splitlines()) > len(short.splitlines())
 
 
 def test_a_share_of_the_gpus_is_said() -> None:

@@ -11,7 +11,7 @@ from llm_serving_exporter.cost.terms import ENERGY, PER_MILLION, PER_REQUEST, PE
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.cost import TargetCost, TickWork
 from llm_serving_exporter.model.device import GpuReading, GpuReadings
-from llm_serving_exporter.model.hardware import TargetGpus
+from llm_serving_exporter.model.hardware import GpuPart, ShareSource, TargetGpus
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.builders.costmeter import TERMS, WORKED, Bench, page, usd
@@ -160,7 +160,7 @@ def test_energy_that_others_used_of_a_gpu_is_theirs() -> None:
 
 def test_energy_of_gpus_that_are_shared_unevenly_is_of_each_its_own_share() -> None:
     """A whole card that works beside a quarter of one that others heat: a mean share of the sum would be 0.625 of 1,400 J."""
-    bench = Bench(gpu_uuids=("a", "b"), gpu_parts={"b": 0.25})
+    bench = Bench(gpu_uuids=("a", "b"), gpu_parts={"b": GpuPart(0.25, ShareSource.KUBELET)})
     bench.reading = replace(bench.reading, target_gpus=TargetGpus(2, "H100", 0.625))
     bench.tick(gpus=energy(a=0.0, b=0.0), **page(5, WORKED))
     found = bench.tick(gpus=energy(a=400.0, b=1000.0), **page(10, WORKED)).engines[0].totals

@@ -14,7 +14,7 @@ from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.cost import TargetCost, TickWork
 from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.device import BusySource, BusyTime, GpuIdentity, GpuReading, GpuReadings
-from llm_serving_exporter.model.hardware import TargetGpus
+from llm_serving_exporter.model.hardware import GpuPart, ShareSource, TargetGpus
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
@@ -206,7 +206,7 @@ def test_gpus_that_spin_without_a_request_are_idle() -> None:
 @pytest.mark.parametrize(
     "shared",
     [
-        {"gpu_parts": {"GPU-a": 0.5}},
+        {"gpu_parts": {"GPU-a": GpuPart(0.5, ShareSource.MEMORY)}},
         {"gpu_uuids": UUIDS[:1]},
         {"target": replace(TARGET, gpu_share=0.5)},
     ],

@@ -10,7 +10,7 @@ import pytest
 from llm_serving_exporter.cost.meter import MOST_NAMES
 from llm_serving_exporter.cost.terms import COST, PER_MILLION, SAVINGS, SECONDS, Terms
 from llm_serving_exporter.model.cost import TickWork
-from llm_serving_exporter.model.hardware import TargetGpus
+from llm_serving_exporter.model.hardware import GpuPart, ShareSource, TargetGpus
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
@@ -115,6 +115,20 @@ def test_engines_of_one_target_share_its_gpus() -> None:
     assert seconds(found, "m") == seconds(found, "n") == {"busy": 5.0}
     # its pages do not count tokens: that is not rest
     assert found.signals[PER_MILLION] is Absence.INPUT_MISSING
+
+
+def test_a_part_by_memory_holds_as_long_as_the_processes_are_looked_at() -> None:
+    """Whom it was divided with has all of the card once nobody knows this one's GPUs any more."""
+    bench = Bench(gpu_uuids=("a", "b"))
+    bench.reading = replace(bench.reading, target_gpus=TargetGpus(2, "H100", 0.5))
+    for source, seconds_more in ((ShareSource.KUBELET, 5.0), (ShareSource.MEMORY, 0.0)):
+        parts = {uuid: GpuPart(0.5, source) for uuid in "ab"}
+        bench.reading = replace(
+            bench.reading, gpu_parts=parts, gpu_uuids=("a", "b"), target_gpus=TargetGpus(2, "H100", 0.5)
+        )
+        before = sum(seconds(bench.work()).values())
+        bench.reading = replace(bench.reading, gpu_parts={}, gpu_uuids=(), target_gpus=None)
+        assert sum(seconds(bench.work()).values()) - before == seconds_more
 
 
 def test_a_share_of_the_gpus_costs_its_share() -> None:

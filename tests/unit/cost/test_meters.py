@@ -15,11 +15,11 @@ from llm_serving_exporter.cost.terms import COST
 from llm_serving_exporter.derive.gpus import YIELDED, Assignment
 from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.device import GpuReading, GpuReadings, MigInstance
-from llm_serving_exporter.model.hardware import TargetGpus
+from llm_serving_exporter.model.hardware import GpuPart, ShareSource, TargetGpus
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import Role, Target
 from tests.support.builders.costmeter import BOOK, TARGET, WORKED, page, seconds, usd
 from tests.support.builders.golden_pages import GPU
 from tests.support.quick import keep_quick
@@ -50,7 +50,9 @@ def test_slices_claim_their_part_of_the_card() -> None:
     # an instance whose card is not seen may be any part of it
     assert list_claims(TARGET, by_processes("MIG-3"), seen) == {"MIG-3": None}
     assert list_claims(replace(TARGET, gpu_share=0.5), by_processes("MIG-1"), seen) == {"GPU-1": 0.5}
-    assert list_claims(TARGET, by_processes("GPU-1", shares={"GPU-1": 0.25}), seen) == {"GPU-1": 0.25}
+    assert list_claims(TARGET, by_processes("GPU-1", parts={"GPU-1": GpuPart(0.25, ShareSource.KUBELET)}), seen) == {
+        "GPU-1": 0.25
+    }
     configured = replace(TARGET, gpus=("GPU-9", 2), nodes=("n",))
     assert list_claims(configured, None, seen) == {"GPU-9": 1.0, "n 2": 1.0}
 
@@ -62,6 +64,17 @@ def test_who_claims_a_gpu_twice() -> None:
         "h": {"6": 3 / 7}, "i": {"6": 4 / 7}, "j": {"7": None}, "k": {"7": 0.1}, "l": {"8": None},
     }  # fmt: skip
     assert find_claimed_twice(claims) == {"a", "b", "f", "g", "j", "k"}
+
+
+def test_a_front_end_claims_no_gpu() -> None:
+    costs, config = Costs(), Config(targets=(), prices=BOOK)
+    ready = TargetReading(TARGET, target_gpus=TargetGpus(2, "H100"), **page(0, WORKED))
+    costs.begin_target(TARGET)
+    front = replace(TARGET, name="front", role=Role.FRONTEND)
+    costs.update_claims([TARGET, front], {"t": by_processes("GPU-1"), "front": by_processes("GPU-1")}, None)
+    found = costs.advance_target(ready, None, config, monotonic=5.0, unix=5.0).cost
+    assert found is not None
+    assert found.signals[COST] is Absence.AVAILABLE
 
 
 def test_targets_that_their_processes_show_on_the_same_gpu_have_no_cost_until_shares_are_stated() -> None:

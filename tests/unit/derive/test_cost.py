@@ -51,6 +51,18 @@ def test_each_state_has_its_place() -> None:
     assert phases(found) == {"prefill": 5.0, "decode": 5.0, "idle": 10.0, "down": 10.0, "unattributed": 10.0}
 
 
+def test_what_foreign_processes_take_is_unattributed_whatever_the_engine_does() -> None:
+    found = EngineTotals()
+    for state, shares in ((BUSY, HALVES), (IDLE, {}), (DOWN, {}), (UNKNOWN, {})):
+        found = tick(found, state, shares, foreign=0.2)
+    assert states(found) == pytest.approx({"busy": 8.0, "idle": 8.0, "down": 8.0, "unknown": 16.0})
+    expected = {"prefill": 4.0, "decode": 4.0, "idle": 8.0, "down": 8.0, "unattributed": 16.0}
+    assert phases(found) == pytest.approx(expected)
+    # time that waits for its tokens goes on waiting
+    found = tick(tick(EngineTotals(), BUSY, {}, foreign=0.2), BUSY, {"decode": 1.0}, foreign=0.2)
+    assert phases(found) == pytest.approx({"decode": 16.0, "unattributed": 4.0})
+
+
 def test_every_counter_is_there_at_0_from_the_first_tick() -> None:
     found = tick(EngineTotals(), IDLE, {}, seconds=0.0)
     assert set(found.gpu_seconds) == {(state, "reserved") for state in ("busy", "idle", "down", "unknown")}

@@ -9,6 +9,7 @@ from typing import Any
 from llm_serving_exporter.derive.gpus import YIELDED, Assignment, Evidence, share_cards
 from llm_serving_exporter.derive.gpus import assign_gpus as assign_after
 from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, MigInstance
+from llm_serving_exporter.model.hardware import GpuPart, ShareSource
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Target
 
@@ -107,6 +108,23 @@ def test_targets_that_share_gpus_keep_the_memory_of_theirs() -> None:
     before = assign((shared, B), (gpu(0, 10),), {"a": frozenset({10}), "b": frozenset()})
     after = assign((shared, B), (gpu(0, 20),), {"a": frozenset(), "b": frozenset({20})}, before)
     assert after["a"].uuids == after["b"].uuids == ("GPU-0",)
+
+
+def test_targets_that_were_seen_together_on_a_gpu_keep_the_memory_of_it() -> None:
+    pids = {"a": frozenset({10}), "b": frozenset({20})}
+    parts = {"GPU-0": GpuPart(0.5, ShareSource.MEMORY)}
+    before = {name: replace(found, parts=parts) for name, found in assign((A, B), (gpu(0, 10, 20),), pids).items()}
+    stopped = assign((A, B), (gpu(0, 20),), pids, before)
+    assert stopped["a"].uuids == stopped["b"].uuids == ("GPU-0",)
+    # another one has come in its place
+    other = replace(B, name="c")
+    came = assign((A, B, other), (gpu(0, 20, 30),), {**pids, "c": frozenset({30})}, stopped)
+    assert (came["a"], came["c"].uuids) == (Assignment((), "", YIELDED), ("GPU-0",))
+    # without parts both would be without a cost as long as the one is away
+    unknown = {
+        name: replace(found, parts={"GPU-0": GpuPart(None, ShareSource.MEMORY)}) for name, found in before.items()
+    }
+    assert assign((A, B), (gpu(0, 20),), pids, unknown)["a"] == Assignment((), "", YIELDED)
 
 
 def test_all_gpus_are_the_only_targets_where_every_process_is_seen_and_none_is_foreign() -> None:

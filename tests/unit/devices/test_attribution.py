@@ -20,7 +20,7 @@ from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.dcgm import DcgmReading, DcgmReadings
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.hardware import GpuPeaks, Parallel, TargetGpus
+from llm_serving_exporter.model.hardware import GpuPart, GpuPeaks, Parallel, ShareSource, TargetGpus
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Snapshot
 from llm_serving_exporter.model.target import Role, Target
@@ -131,10 +131,11 @@ def test_dcgm_counts_until_it_missed_three_readings() -> None:
 
 
 def test_what_the_driver_measures_of_a_shared_gpu_is_nobodys() -> None:
-    found = SettingsBuilder().build(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1, shared=True)
+    shared = {UUIDS[0]: GpuPart(0.5, ShareSource.KUBELET)}
+    found = SettingsBuilder().build(CONFIG, TARGET, UUIDS, gpus(), GpuFacts(), ServerFacts(), 1, shared)
     assert found.device is not None
     assert (found.device.gpm_ratio, found.device.memory_used_bytes) == (None, None)
-    assert set(found.device.absent.values()) == {Absence.GPU_CLAIMED_TWICE}
+    assert set(found.device.absent.values()) == {Absence.GPU_SHARED}
     # its peak is the card's all the same
     assert isinstance(found.hardware.peaks, GpuPeaks)
 

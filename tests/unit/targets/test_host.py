@@ -199,6 +199,7 @@ def test_targets_with_the_same_gpu_have_no_cost_until_one_of_them_goes() -> None
         assert why() is Absence.GPU_CLAIMED_TWICE
         host.remove_target("b")
         host.settle_targets()
+        host.read_gpus()
         assert why() is Absence.AVAILABLE
 
 

@@ -68,7 +68,9 @@ def _with_aborts(row: Row) -> Row:
 
 
 # its SGLang ends no request itself, so that what is booked then is never there
-_LIVE_DECODE = tuple(replace(row, field="decode_tokens_total") for row in SGLANG.rows if row.field == "decode_tokens_live")
+_LIVE_DECODE = tuple(
+    replace(row, field="decode_tokens_total") for row in SGLANG.rows if row.field == "decode_tokens_live"
+)
 
 RUNTIME = Runtime(
     name="dynamo-worker",

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from markupsafe import Markup
 
 from llm_serving_exporter.derive.long_context import FIT, SHARE
-from llm_serving_exporter.model.derived import Derived, EngineDerived, SloCount
-from llm_serving_exporter.model.histogram import Quantile
+from llm_serving_exporter.model.derived import Derived, EngineDerived, Latency, SloCount
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.render.html import NO_MARKUP, bar, fill, header, join, level, row, soft, table, tile
-from llm_serving_exporter.render.numbers import CLIPPED, NOTHING, count, number, seconds, share, size
+from llm_serving_exporter.render.latency import write_quantile
+from llm_serving_exporter.render.numbers import NOTHING, count, number, seconds, share, size
 from llm_serving_exporter.render.sentences import title, write_batch_limit
 from llm_serving_exporter.render.tail import long_requests_fit, longest_share
 
@@ -53,11 +53,6 @@ def _loaded(models: Sequence[EngineSnapshot]) -> Markup:
     return table(header("loaded model", ("GPU memory", "longest context, tokens")), rows) if rows else NO_MARKUP
 
 
-def write_quantile(found: Quantile | None) -> str:
-    """A latency's quantile with ≥ or ≤ where it lies outside the buckets."""
-    return NOTHING if found is None else f"{CLIPPED.get(found.clipped, '')}{seconds(found.value)}"
-
-
 def write_good_share(found: SloCount | None) -> tuple[str, str]:
     """The share of good events since the engine's start, and of how many, within which threshold."""
     if found is None or found.good + found.bad <= 0:
@@ -79,7 +74,6 @@ def _tiles(engine: Engine, derived: Derived) -> Markup:
     usage = snapshot.kv_cache_usage_ratio
     used = f"{number(own.kv_cache_used_tokens)} of {number(capacity)} tokens" if capacity is not None else ""
 
-    ttft = own.latency.get("ttft")
     good = f"{write_good_share(own.slo['ttft'])[0]} good" if "ttft" in own.slo else ""
 
     def signal_tile(name: str, value: str, signal: str, more: str = "", filled: Markup = NO_MARKUP) -> Markup:
@@ -112,9 +106,17 @@ def _tiles(engine: Engine, derived: Derived) -> Markup:
         signal_tile("Preemptions", _write_with_unit(number(own.preemptions_per_second), "per s"), "preemptions_per_second"),
         signal_tile("Longest 1 %", longest, SHARE.name, bounds),
         signal_tile("Long requests that fit", fit, FIT.name, prompt),
-        signal_tile("First token, p99", write_quantile(ttft.quantiles.get(QUANTILES[-1]) if ttft else None), "latency_ttft", good),
+        signal_tile(*_first_token(own.latency.get("ttft")), "latency_ttft", good),
     )  # fmt: skip
     return fill('<dl class="tiles">{}</dl>', join(cells))
+
+
+def _first_token(found: Latency | None) -> tuple[str, str]:
+    """The p99, or the mean of too few events for one."""
+    p99 = write_quantile(found, QUANTILES[-1])
+    if found is None or p99 != NOTHING:
+        return "First token, p99", p99
+    return "First token, mean", seconds(found.mean_seconds)
 
 
 def _write_with_unit(value: str, unit: str) -> str:
@@ -130,7 +132,7 @@ def _latencies(own: EngineDerived, derived: Derived) -> Markup:
             if why:
                 rows.append(row(title(name), [soft(why.value.replace("_", " ")), "", "", "", "", ""]))
             continue
-        values = [write_quantile(found.quantiles.get(q)) for q in QUANTILES] if found else [NOTHING] * len(QUANTILES)
+        values = [write_quantile(found, q) for q in QUANTILES]
         more = [seconds(found.mean_seconds), count(found.events)] if found else [NOTHING, "0"]
         rows.append(row(title(name), [*values, *more, _good(own.slo.get(name))]))
     if "errors" in own.slo:
@@ -219,5 +221,5 @@ def _times(own: EngineDerived) -> list[str]:
     cells = []
     for name in _COMPARED:
         found = own.latency.get(name)
-        cells += [write_quantile(found.quantiles.get(q) if found else None) for q in QUANTILES]
+        cells += [write_quantile(found, q) for q in QUANTILES]
     return [*cells, write_good_share(own.slo.get("ttft"))[0]]

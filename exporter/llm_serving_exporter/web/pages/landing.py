@@ -17,7 +17,7 @@ from llm_serving_exporter.model.device import DRIVER_SOURCES
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import State, TargetReading, View
 from llm_serving_exporter.model.replica import ReplicaPart
-from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, join, note, soft
@@ -25,7 +25,15 @@ from llm_serving_exporter.render.identity import describe_identity
 from llm_serving_exporter.render.isolated import render_isolated
 from llm_serving_exporter.render.numbers import size, span
 from llm_serving_exporter.render.remedies import place_remedy
-from llm_serving_exporter.render.sentences import QUALITIES, STATES, explain_pod, title, what_to_do, why_absent
+from llm_serving_exporter.render.sentences import (
+    QUALITIES,
+    STATES,
+    can_be_set,
+    explain_pod,
+    title,
+    what_to_do,
+    why_absent,
+)
 from llm_serving_exporter.web.pages.clock import Clock
 from llm_serving_exporter.web.pages.cost import render_cost
 from llm_serving_exporter.web.pages.engines import render_engines
@@ -39,16 +47,6 @@ REFRESH_SECONDS = 10
 MOST_CARDS = 20
 SHOWN_FAILURES = 3
 # reasons that call for no action
-_PASSING = frozenset(
-    {
-        Absence.IDLE,
-        Absence.WARMING_UP,
-        Absence.NOT_EXPORTED,
-        Absence.INPUT_MISSING,
-        Absence.NO_METRICS,
-        Absence.OTHER_ROLE,
-    }
-)
 _ORIGINS = {
     Origin.CONFIGURED.value: "as configured",
     Origin.KUBELET.value: "by the kubelet",
@@ -260,7 +258,7 @@ def _absent(reading: TargetReading) -> Markup:
     signals |= reading.tenants.signals if reading.tenants is not None else {}
     missing = reading.missing
     absent = [(signal, absence) for signal, absence in signals.items() if absence]
-    absent.sort(key=lambda entry: entry[1] in _PASSING)
+    absent.sort(key=lambda entry: not can_be_set(entry[1]))
     told = [(signal, place_remedy(why_absent(signal, absence, missing), reading.target)) for signal, absence in absent]
     return _by_sentence("Not available", told)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.derived import SloCount, Tail
+from llm_serving_exporter.model.derived import Latency, SloCount, Tail
 from llm_serving_exporter.model.histogram import Quantile
 from llm_serving_exporter.model.pod import PodFault, PodState, WaitingPod
 from llm_serving_exporter.model.reading import State, TargetReading
@@ -46,15 +46,24 @@ def test_latencies_with_clipped_quantiles_and_good_shares():
     assert page.row("time to first token") == [
         "time to first token", "184 ms", "1.62 s", "2.41 s", "902 ms", "640", "99.5 % of 183k within 2.5 s",
     ]  # fmt: skip
-    assert page.row("inter-token latency")[1:4] == ["≤ 10 ms", "31.2 ms", "48.7 ms"]
-    assert page.row("end to end")[1:4] == ["6.2 s", "41.7 s", "≥ 60 s"]
+    assert page.row("inter-token latency")[1:4] == ["at most 10 ms", "31.2 ms", "48.7 ms"]
+    assert page.row("end to end")[1:4] == ["6.2 s", "41.7 s", "at least 60 s"]
     assert page.row("finished without error")[-1] == "99.9933 % of 180k"
+
+
+def test_few_events_have_a_mean_and_no_quantiles():
+    few = Latency(3, 0.248, {0.5: Quantile(1.0, ""), 0.95: Quantile(1.0, "bottom"), 0.99: Quantile(1.0, "bottom")})
+    wide = replace(few, events=500, bucket=(0.1, 1.0))
+    page = page_of(views.view(views.reading("a", [views.engine("m", latency={"ttft": few, "e2e": wide})])))
+    assert "First token, mean 248 ms" in page.card("a")
+    assert page.row("time to first token")[1:6] == ["–", "–", "–", "248 ms", "3"]
+    assert page.row("end to end")[1:6] == ["100 ms to 1 s"] * 3 + ["248 ms", "500"]
 
 
 def test_a_long_context_tail_beyond_the_buckets_is_told_as_a_bound():
     tail = Tail(2000, 0.02, 30.0, Range(0.2, 0.3, 0.7), {"upper": 5.04}, Quantile(5000, "top"))
     card = page_of(views.view(views.reading("a", [views.engine("m", tail=tail)]))).card("a")
-    assert "Long requests that fit ≤ 5.04 p99 prompt ≥ 5k tokens" in card
+    assert "Long requests that fit at most 5.04 p99 prompt at least 5k tokens" in card
 
 
 def test_a_tail_that_is_not_there_says_why():
