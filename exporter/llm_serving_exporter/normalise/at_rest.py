@@ -57,7 +57,8 @@ def find_unborn(runtime: Runtime, absent: Mapping[str, Absence], index: Index) -
     there = {
         row.field
         for row in runtime.rows
-        for text in row.samples
+        # of several samples only the first has to be on the page, unless each has a name of its own
+        for text in (row.samples if row.named else row.samples[:1])
         if index.select(text, suffix="_count" if row.reads is Reads.HISTOGRAM else "")
     }
     return frozenset(field for field in absent if field in _BORN and field not in there)

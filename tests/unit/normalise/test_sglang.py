@@ -42,6 +42,9 @@ def test_every_row_fills_a_field_that_exists_and_says_where_it_comes_from() -> N
         "prefix_cache_hits",
         "kv_block_tokens",
         "decode_pass_tokens",
+        "decode_steps_total",
+        "decode_tokens_live",
+        "kv_used_tokens",
         "device_busy_seconds",
         "decode_context_tokens",
         "accepted_tokens_per_step",
@@ -76,7 +79,7 @@ def test_device_time_is_the_busiest_ranks_and_leaves_out_passes_without_a_reques
     assert counted("gpu_execution_seconds", "0.5.8") == 121
 
 
-def test_decode_is_decode_passes_and_first_tokens() -> None:
+def test_live_decode_is_decode_passes_and_first_tokens_and_what_ended_is_exact() -> None:
     text = f"""sglang:realtime_tokens_total{{{S},mode="prefill_compute"}} 1000
 sglang:realtime_tokens_total{{{S},mode="prefill_cache"}} 300
 sglang:generation_tokens_total{{{T},is_streaming="true"}} 20
@@ -86,15 +89,34 @@ sglang:time_to_first_token_seconds_count{{{T},is_streaming="false"}} 2
 """
     live = f'sglang:realtime_tokens_total{{{S},mode="decode"}} 40\n'
     snapshot = snapshot_of(text + first + live, runtime=SGLANG)
-    assert snapshot.engines[0].decode_tokens_total == 40 + 7 + 2
+    assert snapshot.engines[0].decode_tokens_live == 40 + 7 + 2
     assert snapshot.engines[0].decode_pass_tokens == 40
     assert snapshot.engines[0].prefill_tokens_total == 1000
-    assert "decode_tokens_total" not in snapshot.quality
-    # nothing was decoded yet: what finished answers had
+    assert snapshot.engines[0].decode_tokens_total == 20
+    assert snapshot.quality["decode_tokens_total"] is Quality.LAGGING
+    assert "decode_tokens_live" not in snapshot.quality
+    # nothing was decoded yet
     before = snapshot_of(text + first, runtime=SGLANG)
-    assert "decode_pass_tokens" in before.unborn
+    assert {"decode_pass_tokens", "decode_tokens_live"} <= before.unborn
     assert before.engines[0].decode_tokens_total == 20
-    assert before.quality["decode_tokens_total"] is Quality.LAGGING
+
+
+def test_passes_that_decode_are_told_from_those_that_compute_prompts() -> None:
+    text = "".join(
+        f'sglang:cuda_graph_passes_total{{{S},mode="{mode}"}} {passes}\n'
+        for mode, passes in (("decode_cuda_graph", 90), ("decode_none", 10), ("prefill_none", 7))
+    )
+    assert (engine(text).decode_steps_total, engine(text).engine_steps_total) == (100, 107)
+
+
+def test_tokens_in_use_are_the_pages_own_count() -> None:
+    """`token_usage` is of the fullest pool, with two decimals."""
+    text = f"""sglang:token_usage{{{S}}} 0.92
+sglang:full_token_usage{{{S}}} 0.12
+sglang:max_total_num_tokens{{{S}}} 1000000
+"""
+    assert engine(f"{text}sglang:kv_used_tokens{{{S}}} 120345\n").kv_used_tokens == 120_345
+    assert engine(text).kv_used_tokens == 120_000
 
 
 def test_a_server_of_embeddings_generates_nothing() -> None:
@@ -153,9 +175,10 @@ def test_data_parallel_ranks_are_engines_whatever_their_tp_rank() -> None:
     assert not engines[""].is_engine
     assert engines[""].prompt_tokens_total == one.prompt_tokens_total
     first = float(294)  # time_to_first_token_seconds_count of the page, streamed (234) and not (60)
-    assert engines[""].decode_tokens_total == first
-    total = sum(found.decode_tokens_total or 0 for found in snapshot.engines)
-    assert total == 8 * ((one.decode_tokens_total or 0) - first) + first
+    assert engines[""].decode_tokens_total == one.decode_tokens_total
+    assert engines[""].decode_tokens_live == first
+    total = sum(found.decode_tokens_live or 0 for found in snapshot.engines)
+    assert total == 8 * ((one.decode_tokens_live or 0) - first) + first
 
 
 def test_stages_of_a_pipeline_tell_the_same() -> None:
@@ -282,7 +305,7 @@ def test_a_prefill_worker_counts_no_first_tokens_and_a_decode_worker_no_prompts(
     assert (prefill.role, decode.role) == ("prefill", "decode")
     assert prefill.prefill_tokens_total == 7000
     assert prefill.decode_tokens_total is None  # its nine first tokens are counted where they are sent
-    assert decode.decode_tokens_total == 1500 + 12
+    assert (decode.decode_tokens_total, decode.decode_tokens_live) == (1100, 1500 + 12)
     assert decode.prefill_tokens_total is None  # 6000 prompt tokens came as KV
     assert decode.prefix_cache_query_tokens_total is None
     assert decode.decode_context_tokens == 6400
@@ -320,7 +343,7 @@ def test_gauges_are_slow_and_their_limits_constant() -> None:
     snapshot = snapshot_of(page("sglang-0.5.23", 46).decode(), "0.5.23", runtime=SGLANG)
     assert {name for name, how in snapshot.quality.items() if how is Quality.SLOW} == {
         "requests_running", "requests_waiting", "requests_deferred", "kv_connector", "kv_cache_usage_ratio", "decode_context_tokens",
-        "accepted_tokens_per_step",
+        "accepted_tokens_per_step", "kv_used_tokens",
     }  # fmt: skip
     assert snapshot.freezes == {"decode_context_tokens"}
     one = snapshot.engines[0]
