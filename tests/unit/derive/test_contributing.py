@@ -44,7 +44,7 @@ serving.add_target_health(families, reading, fresh=True, now_monotonic_seconds=v
 print(json.dumps({
     "page": write_text(families).decode(),
     "landing": page_of(views.view(reading)).card("chat-0"),
-    "table": as_table(reading),
+    "table": as_table(reading, everything=True),
     "json": as_document_of(reading),
 }))
 """
