@@ -96,7 +96,6 @@ _AS_IT_IS = frozenset(
         Absence.WARMING_UP,
         Absence.NOT_EXPORTED,
         Absence.INPUT_MISSING,
-        Absence.NO_METRICS,
         Absence.OTHER_ROLE,
         Absence.STALE,
         Absence.NOT_SOUND,

@@ -30,7 +30,7 @@ def reading(
     """A target with an engine for each of `done` (what `tests.support.builders.windows.engine` takes), after a minute of it."""
 
     def at(share: float) -> tuple[EngineSnapshot, ...]:
-        counted = ("decoded", "steps", "prompts", "prefill")
+        counted = ("decoded", "steps", "prompts", "prefill", "cached", "finished")
         return tuple(
             engine(
                 engine=str(rank),

@@ -46,7 +46,7 @@ def test_each_series_has_the_labels_that_the_catalogue_declares() -> None:
 
 
 def test_the_upper_ceiling_is_there_where_sequences_share_some_of_their_kv() -> None:
-    target = reading({**DECODING, "cached": 1000.0, "finished": 64, "prompt": 4000, "output": 10})
+    target = reading({**DECODING, "cached": 1000.0, "finished": 64.0, "prompt": 4000.0, "output": 10.0})
     (expected,) = series(target)["llm_serving_decode_ceiling_tokens_per_second"]
     (upper,) = series(target)["llm_serving_decode_ceiling_upper_tokens_per_second"]
     assert upper.value > expected.value
