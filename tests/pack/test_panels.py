@@ -102,8 +102,10 @@ def test_requests_that_wait_with_room_are_counted_by_limiter(tmp_path: Path) -> 
             "engine:llm_serving_requests_running:max", running, **of
         )
         series |= line("engine:llm_serving_kv_cache_usage_ratio:max", used, **of) | line(
-            "llm_serving_batch_limit_requests", 8, **of
+            "llm_serving_batch_limit_requests", 8, **of, source="command_line", instance="node:10077"
         )
+        # of a second exporter, which cannot see the engine's process
+        series |= line("llm_serving_batch_limit_requests", 4, **of, source="observed", instance="cluster:10077")
         for state, value in (("prefill_interference", 1), ("overhead", 0)):
             series |= line("llm_serving_limiter", value, target=name, state=state, **CHAT)
     said = [({**CHAT, "state": "prefill_interference"}, 5.0)]

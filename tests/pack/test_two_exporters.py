@@ -20,6 +20,8 @@ GROUPS = (
     "claims",
     "targets.replicas",
     "targets",
+    "traffic",
+    "kv",
     *PRESENCE,
     "node-loss.present",
     "node-loss.demand",
@@ -67,9 +69,22 @@ def page() -> Iterator[Series]:
     # one knows its node, the other none
     yield from seen(OF_NODE, "llm/c-0:8000", ("n6",))
     yield from seen(OF_CLUSTER, "llm/c-0:8000", ())
+    yield from list_limits()
     # a router: only what has read its page knows
     yield from seen(OF_NODE, "llm/router-0:8000", ("n1",), role="frontend")
     yield from seen(OF_CLUSTER, "llm/router-0:8000", ("n1",), model="", state="down")
+
+
+def list_limits() -> Iterator[Series]:
+    """One sees the engine's process, the other has watched it wait; of another engine the second alone knows it, and what runs."""
+    for by, target, source, limit in (
+        (OF_NODE, "llm/a-0:8000", "command_line", 256),
+        (OF_CLUSTER, "llm/a-0:8000", "observed", 200),
+        (OF_CLUSTER, "llm/a-1:8000", "observed", 100),
+    ):
+        of = {**by, "target": target, "model_name": "chat", "engine": "0", "role": "unified"}
+        yield "batch_limit_requests", {**of, "source": source}, limit
+        yield "requests_running", of, 89
 
 
 @pytest.mark.process
@@ -91,6 +106,11 @@ def test_two_exporters_of_the_same_pods_say_what_one_says(tmp_path: Path, settin
         expects("sum by (model_name) (model:llm_serving_present_replicas:sum)", {'{model_name="chat"}': 5}),
         expects("count(target:llm_serving_identity:info)", {"{}": 6}),
         expects("target:llm_serving_claims:count", {}),
+        expects(
+            "sum by (target) (target:llm_serving_batch_limit_requests:sum)",
+            {'{target="llm/a-0:8000"}': 256, '{target="llm/a-1:8000"}': 100},
+        ),
+        expects("sum by (model_name) (model:llm_serving_batch_utilization:ratio)", {'{model_name="chat"}': 0.5}),
         expects(f"count by (alertname, target, of) ({firing})", {}),
     ]
     document = {

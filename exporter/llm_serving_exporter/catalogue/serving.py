@@ -41,6 +41,7 @@ def _gauge(
     *,
     most: float | None = None,
     suspect_above: float | None = None,
+    labels: tuple[str, ...] = (),
 ) -> Metric:
     return Metric(
         name,
@@ -48,7 +49,7 @@ def _gauge(
         unit,
         Group.GAUGES,
         help,
-        SERVING_LABELS,
+        (*SERVING_LABELS, *labels),
         absent,
         most=most,
         suspect_above=suspect_above,
@@ -123,16 +124,18 @@ HISTOGRAMS = (
     _histogram("request_generation_tokens", Unit.TOKENS, "Output length of finished requests in tokens."),
 )
 
+BATCH_LIMIT = _gauge(
+    "batch_limit_requests",
+    Unit.COUNT,
+    "Maximum number of requests that the engine runs at once. source: the first of config, page, server_info (a side endpoint), pod (arguments of its container), command_line (of its process on this host) and observed (a lower bound) that says it.",
+    "nothing of what `source` names says it, and no level was observed at which requests wait",
+    most=_MOST_REQUESTS,
+    labels=("source",),
+)
 GAUGES = (
     _gauge("requests_running", Unit.COUNT, "Requests in the running batch now.", most=_MOST_REQUESTS),
     _gauge("requests_waiting", Unit.COUNT, "Requests that are waiting to run now.", most=_MOST_REQUESTS),
-    _gauge(
-        "batch_limit_requests",
-        Unit.COUNT,
-        "Maximum number of requests that the engine runs at once.",
-        "neither configured (batch_limit_requests) nor reported by the server",
-        most=_MOST_REQUESTS,
-    ),
+    BATCH_LIMIT,
     _gauge(
         "kv_cache_usage_ratio",
         Unit.RATIO,

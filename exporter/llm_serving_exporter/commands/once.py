@@ -27,7 +27,7 @@ from llm_serving_exporter.render.identity import describe_identity
 from llm_serving_exporter.render.isolated import render_isolated
 from llm_serving_exporter.render.json_text import write_json
 from llm_serving_exporter.render.numbers import CLIPPED, NOTHING, count, number, seconds, share, size, span
-from llm_serving_exporter.render.sentences import LIMITERS, describe_suspect, title, why_absent
+from llm_serving_exporter.render.sentences import LIMITERS, describe_suspect, title, why_absent, write_batch_limit
 from llm_serving_exporter.render.tail import long_requests_fit, longest_share
 from llm_serving_exporter.render.without_nvml import explain_without_nvml
 from llm_serving_exporter.schema.problems import listed
@@ -212,7 +212,7 @@ def _latency(figures: EngineDerived, name: str) -> str:
 
 def _rows(engine: EngineSnapshot, figures: EngineDerived) -> list[tuple[str, str]]:
     rates = figures.phase_tokens_per_second
-    limit = f" of at most {count(engine.batch_limit_requests)}" if engine.batch_limit_requests else ""
+    limit = f", {write_batch_limit(engine)}" if engine.batch_limit_requests is not None else ""
     batch = figures.batch_size_mean
     return [
         ("prefill", number(rates.get("prefill"), "tokens/s")),

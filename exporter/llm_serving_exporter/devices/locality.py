@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from llm_serving_exporter.gpu.processes import find_engine_pids
+from llm_serving_exporter.gpu.processes import find_engine_pids, read_listener_commands
 from llm_serving_exporter.gpu.visibility import group_pids_by_pod
 from llm_serving_exporter.model.own_host import is_own_host
 from llm_serving_exporter.model.target import Target
@@ -43,6 +43,13 @@ def engine_pids_by_target(
         if pids:
             found[target.name] = pids
     return found
+
+
+def read_listener(
+    target: Target, own_name: str | None = None, proc_root: Path = Path("/proc")
+) -> frozenset[tuple[str, ...]]:
+    """The command lines of what listens where the target's URL points, as words; empty where that is not this host, or cannot be seen."""
+    return read_listener_commands(_find_port(target), proc_root) if is_local(target, own_name) else frozenset()
 
 
 def _find_port(target: Target) -> int:

@@ -15,10 +15,11 @@ from llm_serving_exporter.derive.gpus import Assignment, Evidence, Origin, assig
 from llm_serving_exporter.devices.attribution import Gpus
 from llm_serving_exporter.devices.kubelet import KubeletReader
 from llm_serving_exporter.devices.kubelet_memory import KubeletMemory
-from llm_serving_exporter.devices.locality import engine_pids_by_target
+from llm_serving_exporter.devices.locality import engine_pids_by_target, read_listener
 from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.gpu.environment import find_environment_gpus
 from llm_serving_exporter.gpu.gate import drop_implausible
+from llm_serving_exporter.gpu.processes import read_commands
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.gpu.visibility import are_pids_of_here, count_driver_gpus, explain_blindness
 from llm_serving_exporter.model.dcgm import DcgmReadings
@@ -184,6 +185,21 @@ class NodeGpus:
         """UUIDs of the GPUs that are here and belong to the target; () where they are not known."""
         assignment = self.assignments.get(target.name)
         return assignment.uuids if assignment is not None else ()
+
+    def read_commands(self, target: Target) -> tuple[frozenset[tuple[str, ...]], ...]:
+        """The command lines of the target's processes on this host, as words: first of what listens at its address, which may be a proxy,
+        then of the one program that the driver names on its GPUs.
+
+        Each is empty where none is seen. Another PID or network namespace is never asked.
+        """
+        listening, readings = read_listener(target, proc_root=self._proc_root), self.latest.readings
+        uuids, gpus = self.find_uuids(target), readings.gpus if readings is not None else ()
+        if not uuids or not are_pids_of_here(gpus, self._proc_root):
+            return (listening,)
+        pids = {process.pid for gpu in gpus if gpu.identity.uuid in uuids for process in gpu.processes or ()}
+        named = read_commands(pids, self._proc_root)
+        # of several programs on a card nobody says which is the target's
+        return listening, named if len(named) == 1 else frozenset()
 
     def look_up_processes_soon(self) -> None:
         """Has the next pass look up the targets' processes, as after a change of targets."""

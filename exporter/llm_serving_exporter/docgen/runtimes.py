@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from llm_serving_exporter.catalogue.serving import SERVING
+from llm_serving_exporter.derive.plateau import DECODING_FROM, FEWEST_READINGS, KV_BELOW, SPAN_SECONDS
 from llm_serving_exporter.derive.span import (
     LAGGING_SECONDS,
     LONGEST_SECONDS,
@@ -15,7 +16,7 @@ from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.normalise.at_rest import may_be_silent
 from llm_serving_exporter.normalise.formula import formula
-from llm_serving_exporter.normalise.mapping import FirstToken, PageKind, Row, Runtime
+from llm_serving_exporter.normalise.mapping import FirstToken, Flags, PageKind, Row, Runtime
 from llm_serving_exporter.normalise.version import Version, parse_version, satisfies
 
 _INTRO = f"""# What each runtime says
@@ -54,6 +55,33 @@ a request's end, {REQUESTS_IN_A_WINDOW} times the p99 of requests' durations ({L
 how long its requests take); where a page is brought up to date every few seconds, {REFRESHES_IN_A_WINDOW} times that;
 {LONGEST_SECONDS / 60:g} minutes at most. Each signal has the window that its own inputs need: one counter
 that is booked late makes no other signal's window longer. `llm_serving_target_window_seconds` is the longest that a target has.
+
+## The batch limit
+
+How many requests an engine runs at once is known from the first of these that says it; the label `source` of
+`llm_serving_batch_limit_requests` names it.
+
+| source | where it is said |
+|---|---|
+| `config` | `batch_limit_requests` of the target |
+| `page` | the metrics page |
+| `server_info` | a side endpoint: `/server_info`, `/v1/loads`, `/props`, `/info` |
+| `pod` | the arguments of the pod's container, as Kubernetes discovery sees them |
+| `command_line` | the engine's own command line, [where its process is on this host](#on-a-command-line) |
+| `observed` | a level of running requests at which others wait, [while nothing else binds](#observed) |
+
+### On a command line
+
+That of what listens at the target's address, else of the one program that the driver lists on its GPUs. To see who listens takes the right
+to read other users' open files (`CAP_SYS_PTRACE`). Processes of another PID or network namespace are not looked for. Of a command line, and
+of a pod's arguments, only the flags in the chapters below are read, and of those only numbers.
+
+### Observed
+
+Over {FEWEST_READINGS} readings and {SPAN_SECONDS:g} s of decode the same number runs (a reading between two steps may show fewer) and
+others wait. In each step {DECODING_FROM * 100:g} % of them decode, less than {KV_BELOW * 100:g} % of the KV cache is in use, nothing is
+preempted, and nobody is held back for KV or an adapter. Each data-parallel rank counts for itself. What is observed is a lower bound. A
+higher level raises it; when more requests run, or the engine restarts, it is forgotten.
 """
 # best first
 _WORDS = {
@@ -130,7 +158,11 @@ def _chapter(runtime: Runtime) -> Iterator[str]:
         yield f"- `GET {endpoint.path}`, at start and when the server restarts: {endpoint.said}"
     for poll in runtime.polls:
         yield f"- `GET {poll.path}`, at each tick: {poll.says}"
-    if runtime.endpoints or runtime.polls:
+    if runtime.flags:
+        flags = ", ".join(f"`{flag}`" for flag in runtime.flags.batch_limit)
+        where = "of its pod's arguments or its command line"
+        yield f"- `batch_limit_requests`, where nothing else says it: {flags} {where}{_but(runtime.flags)}"
+    if runtime.endpoints or runtime.polls or runtime.flags:
         yield ""
     absent = [metric.name for metric in SERVING if support(runtime, metric.name) == NOT_SAID]
     if absent:
@@ -142,6 +174,12 @@ def _chapter(runtime: Runtime) -> Iterator[str]:
         for why, fields in by_reason.items():
             yield f"| {', '.join(fields)} | {cell(why)} |"
         yield ""
+
+
+def _but(flags: Flags) -> str:
+    """What beside the flags keeps them from being one engine's limit, and where they are described."""
+    but = f", without {', '.join(f'`{flag}`' for flag in flags.unless)}" if flags.unless else ""
+    return f"{but} ([source]({flags.source}))" if flags.source else but
 
 
 def _why(runtime: Runtime, field: str) -> str:

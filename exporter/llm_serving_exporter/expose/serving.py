@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from llm_serving_exporter.catalogue import cost, health
 from llm_serving_exporter.catalogue.roofline import SUSPECT
-from llm_serving_exporter.catalogue.serving import COUNTERS, GAUGES, HISTOGRAMS
+from llm_serving_exporter.catalogue.serving import BATCH_LIMIT, COUNTERS, GAUGES, HISTOGRAMS
 from llm_serving_exporter.expose import roofline
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.figures import add_figures
@@ -25,6 +25,7 @@ from llm_serving_exporter.model.snapshot import (
     LABELLED_COUNTER_FIELDS,
     Absence,
     EngineSnapshot,
+    LimitSource,
     Quality,
     Snapshot,
 )
@@ -43,6 +44,7 @@ _OWN_OF_COUNTERS = tuple(
     (LABELLED_COUNTER_FIELDS[metric.name],) if metric.name in LABELLED_COUNTER_FIELDS else None for metric in COUNTERS
 )
 
+_SOURCE = ("source",)
 # nothing at the target's address takes a connection: a dead process refuses it, a dead host cannot
 SILENT = "silent"
 # figures of the window among those of cost
@@ -87,8 +89,17 @@ def _passed_through(families: Families, engine: EngineSnapshot, labels: SharedLa
     families.add_elements(labels, elements, numbers)
     for metric, histogram in zip(HISTOGRAMS, _read_histograms(engine), strict=True):
         families.add_histogram(metric, labels, histogram)
-    gauges = [(metric, value) for metric, value in zip(GAUGES, _read_gauges(engine), strict=True) if value is not None]
-    families.add_elements(labels, [metric for metric, _ in gauges], [value for _, value in gauges])
+    elements, numbers = [], []
+    for metric, value in zip(GAUGES, _read_gauges(engine), strict=True):
+        if value is None:
+            continue
+        elements += (
+            (metric,)
+            if metric is not BATCH_LIMIT
+            else (metric, _SOURCE, ((engine.batch_limit_source or LimitSource.PAGE).value,))
+        )
+        numbers.append(value)
+    families.add_elements(labels, elements, numbers)
 
 
 def add_target_health(

@@ -1,4 +1,4 @@
-"""A listening TCP port -> the processes of the engine behind it, from /proc alone.
+"""A listening TCP port -> the processes of the engine behind it, and their command lines, from /proc alone.
 
 vLLM's EngineCore and Worker processes and SGLang's schedulers are descendants of the process that listens; TGI's shards
 are siblings of its router, below the launcher. A process group or session would catch less precisely: all that a
@@ -8,7 +8,8 @@ container's shell script starts shares one.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp, include/net/tcp_states.h
@@ -17,6 +18,11 @@ LAUNCHERS = frozenset({"text-generation"})
 SOCKET_TABLE_BYTES_MAX = 16 << 20
 PROCESSES_MAX = 65536
 FILES_MAX = 65536  # open files looked at in one process
+COMMAND_BYTES_MAX = 1 << 18
+# from a worker up to the process that was started with the engine's arguments
+GENERATIONS_MAX = 16
+# command lines of workers that Python's multiprocessing or Ray started
+_WORKER = re.compile(r"multiprocessing[-.]|ray::")
 
 
 def find_engine_pids(
@@ -32,13 +38,65 @@ def find_engine_pids(
     namespace. Empty where nothing listens, or where /proc does not show who does (another user's processes need
     CAP_SYS_PTRACE). Never raises; work is bounded.
     """
+    owners, names, parents = _find_owners(port, proc_root, among)
+    launchers = {parents[pid] for pid in owners if names.get(parents[pid]) in LAUNCHERS}
+    return _add_descendants(owners | launchers, parents)
+
+
+def read_listener_commands(port: int, proc_root: Path = Path("/proc")) -> frozenset[tuple[str, ...]]:
+    """The command lines of what listens on `port` in the reading process's own network namespace, as words; each once.
+
+    Empty where nothing listens, or where /proc does not show who does. Never raises; work is bounded.
+    """
+    return read_commands(_find_owners(port, proc_root, None)[0], proc_root)
+
+
+def read_commands(pids: Iterable[int], proc_root: Path = Path("/proc")) -> frozenset[tuple[str, ...]]:
+    """The command lines that engines with these processes were started with, as words; each once.
+
+    A worker that has given itself a title ("VLLM::EngineCore"), or that multiprocessing or Ray started, has none of its own: its parent's
+    counts. Pids are those of `proc_root`'s PID namespace. What cannot be read is left out.
+    """
+    found: set[tuple[str, ...]] = set()
+    for worker in list(pids)[:PROCESSES_MAX]:
+        pid = worker
+        for _ in range(GENERATIONS_MAX):
+            words, stat = _read_words(proc_root / str(pid) / "cmdline"), _read_stat(proc_root / str(pid) / "stat")
+            if not words or stat is None:
+                break
+            if not _is_worker(words):
+                found.add(words)
+                break
+            pid = stat[1]
+    return frozenset(found)
+
+
+def _is_worker(words: Sequence[str]) -> bool:
+    """Whether a command line is that of a worker, which says nothing of the arguments of its engine."""
+    return (len(words) == 1 and "::" in words[0]) or any(map(_WORKER.search, words[:3]))
+
+
+def _read_words(file: Path) -> tuple[str, ...]:
+    """The words of a command line; a title is one, whatever was left behind it."""
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(COMMAND_BYTES_MAX)
+    except OSError:
+        return ()
+    return tuple(text.rstrip(b"\0").decode("utf-8", "replace").split("\0")) if text.strip(b"\0") else ()
+
+
+def _find_owners(
+    port: int, proc_root: Path, among: Collection[int] | None
+) -> tuple[set[int], dict[int, str], dict[int, int]]:
+    """The processes that hold a socket listening on `port`, and of every process that was looked at its `comm` and its parent."""
     tables = (proc_root / "net",) if among is None else tuple(proc_root / str(pid) / "net" for pid in sorted(among)[:1])
     inodes = frozenset(inode for table in tables for inode in _find_listening_inodes(port, table))
-    if not inodes:
-        return frozenset()
     parents: dict[int, int] = {}
     names: dict[int, str] = {}
     owners: set[int] = set()
+    if not inodes:
+        return owners, names, parents
     targets = {f"socket:[{inode}]" for inode in inodes}
     for pid in list_pids(proc_root) if among is None else sorted(among):
         stat = _read_stat(proc_root / str(pid) / "stat")
@@ -47,8 +105,7 @@ def find_engine_pids(
         names[pid], parents[pid] = stat
         if _holds_socket(proc_root / str(pid) / "fd", targets):
             owners.add(pid)
-    launchers = {parents[pid] for pid in owners if names.get(parents[pid]) in LAUNCHERS}
-    return _add_descendants(owners | launchers, parents)
+    return owners, names, parents
 
 
 def _find_listening_inodes(port: int, folder: Path) -> Iterator[str]:

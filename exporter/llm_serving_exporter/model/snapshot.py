@@ -55,6 +55,17 @@ class Quality(StrEnum):
     APPROXIMATE = "approximate"  # derived from counters that are booked at different moments
 
 
+class LimitSource(StrEnum):
+    """How the limit of a batch is known, the surest first: the values of the label `source` of batch_limit_requests."""
+
+    CONFIG = "config"
+    PAGE = "page"
+    SERVER_INFO = "server_info"  # a side endpoint: /server_info, /v1/loads, /props, /info
+    POD = "pod"  # the arguments of its container, as Kubernetes has them
+    COMMAND_LINE = "command_line"  # those of its process on this host
+    OBSERVED = "observed"  # a level at which requests wait: at least so many
+
+
 # what an engine has, and a front end of several under the label of one has not; the first also without that label
 SHOWS_AN_ENGINE = ("requests_running", "decode_tokens_total", "prefill_tokens_total", "requests_waiting")
 
@@ -103,7 +114,8 @@ class EngineSnapshot:
     requests_deferred: float | None = None
     # above 0: the page shows a KV connector, over which KV comes from another engine or another memory
     kv_connector: float | None = None
-    batch_limit_requests: float | None = None  # most that run at once
+    batch_limit_requests: float | None = None  # most that run at once; a lower bound where it was observed
+    batch_limit_source: LimitSource | None = None  # how that is known; None: it is not, or its page says it
     kv_cache_usage_ratio: float | None = None  # share of the KV cache that live requests hold, 0-1
     kv_cache_capacity_tokens: float | None = None  # that the whole KV cache can hold
     context_limit_tokens: float | None = None  # longest context that the server accepts

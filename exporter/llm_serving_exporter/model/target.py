@@ -46,6 +46,10 @@ class HttpSettings:
     insecure_skip_verify: bool = False  # whether any certificate is accepted
 
 
+# flags of an engine's command line that a runtime's table knows, with their values; "": no number
+Arguments = tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """One server to read, as configured or discovered.
@@ -73,6 +77,7 @@ class Target:
     )
     gpu_share: float | None = None  # of each of its GPUs, above 0, up to 1, where others use them too; None: all of it
     batch_limit_requests: int | None = None  # most requests that the engine runs at once (vLLM's max_num_seqs)
+    arguments: Arguments = ()  # of its container's command line, as discovery knows it
     context_limit_tokens: int | None = None  # longest context that the server accepts
     model: ModelSettings = field(default_factory=ModelSettings)  # what is configured about its model
     # name of its GPUs in the catalogue, where NVML does not show them; None: as NVML or the server says

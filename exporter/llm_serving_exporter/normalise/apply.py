@@ -24,6 +24,7 @@ from llm_serving_exporter.model.snapshot import (
     Absence,
     EngineSnapshot,
     LeftOut,
+    LimitSource,
     Snapshot,
 )
 from llm_serving_exporter.normalise.gate import describe_value, list_implausible
@@ -51,6 +52,8 @@ class Overrides:
     batch_limit_requests: int | None = None  # wins over the page and the endpoints
     context_limit_tokens: int | None = None  # likewise
     decode_context_parallel_size: int | None = None  # wins over the endpoints
+    pod_batch_limit: int | None = None  # by the arguments of its pod, where neither the page nor an endpoint says it
+    command_line_batch_limit: int | None = None  # by those of its process, likewise after the pod's
 
 
 def wanted_by(runtime: Runtime) -> Callable[[str], bool]:
@@ -171,10 +174,19 @@ class Normaliser:
         for name in _FROM_ZERO & plan.awaited:
             found[name] = 0.0
             absent.pop(name, None)
-        batch = self._overrides.batch_limit_requests or self._facts.batch_limit_requests
-        if batch is not None:
-            found["batch_limit_requests"] = float(batch)
-            absent.pop("batch_limit_requests", None)
+        # the surest first
+        limits = {
+            LimitSource.CONFIG: self._overrides.batch_limit_requests,
+            LimitSource.PAGE: found.get("batch_limit_requests"),
+            LimitSource.SERVER_INFO: self._facts.batch_limit_requests,
+            LimitSource.POD: self._overrides.pod_batch_limit,
+            LimitSource.COMMAND_LINE: self._overrides.command_line_batch_limit,
+        }
+        for source, limit in limits.items():
+            if limit is not None:
+                found["batch_limit_requests"], found["batch_limit_source"] = float(limit), source
+                absent.pop("batch_limit_requests", None)
+                break
         contexts = self._facts.context_limit_tokens
         context = self._overrides.context_limit_tokens or contexts.get(identity.model_name)
         if context is None and len(set(contexts.values())) == 1:

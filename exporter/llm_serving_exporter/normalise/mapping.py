@@ -165,6 +165,21 @@ class Fingerprint:
 
 
 @dataclass(frozen=True, slots=True)
+class Flags:
+    """Flags of an engine's command line, with `-` for `_`."""
+
+    batch_limit: tuple[str, ...]  # spellings of the one that says the most requests that run at once
+    # with any of these that is not the limit of one engine
+    unless: tuple[str, ...] = ()
+    source: str = ""  # where the facts come from
+
+    @property
+    def every(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.batch_limit, *self.unless)
+
+
+@dataclass(frozen=True, slots=True)
 class Runtime:
     """Everything that is known about one runtime's page."""
 
@@ -203,6 +218,7 @@ class Runtime:
     stays: frozenset[str] = frozenset()  # samples that stay valid while an answer has no samples at all
     endpoints: tuple[Endpoint, ...] = ()  # read at start and after a restart
     polls: tuple[Poll, ...] = ()  # read at each tick
+    flags: Flags | None = None  # of its command line; None: none that says anything is known
     # (path, whether its JSON is this runtime's), where the page has nothing of its own
     shows: tuple[tuple[str, Callable[[object], bool]], ...] = ()
     ignored: tuple[str, ...] = ()  # families that are known and not read (prefixes with `*`)

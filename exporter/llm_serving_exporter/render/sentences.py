@@ -14,7 +14,8 @@ from llm_serving_exporter.model.device import GpuAbsence
 from llm_serving_exporter.model.pod import PodFault, PodState
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.roofline import Cause, Limiter
-from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, LimitSource, Quality
+from llm_serving_exporter.render.numbers import count
 
 ABSENCES: Mapping[Absence, str] = {
     Absence.AVAILABLE: "",
@@ -216,6 +217,15 @@ LIMITERS: Mapping[Limiter, str] = {
     Limiter.UNKNOWN: "not known",
 }
 
+LIMIT_SOURCES: Mapping[LimitSource, str] = {
+    LimitSource.CONFIG: "configured",
+    LimitSource.PAGE: "by its page",
+    LimitSource.SERVER_INFO: "by the server",
+    LimitSource.POD: "by its pod",
+    LimitSource.COMMAND_LINE: "by its command line",
+    LimitSource.OBSERVED: "observed, at least",
+}
+
 GPU_ABSENCES: Mapping[GpuAbsence, str] = {
     GpuAbsence.NOT_SUPPORTED: "This card, driver or library does not have it.",
     GpuAbsence.NO_PERMISSION: "The exporter's user may not read it.",
@@ -245,6 +255,14 @@ def why_absent(signal: str, absence: Absence, missing: Mapping[str, str] = Mappi
 def what_to_do(reason: FailureReason) -> str:
     """What a failed attempt means and what to do, as one sentence."""
     return FAILURES[reason]
+
+
+def write_batch_limit(engine: EngineSnapshot) -> str:
+    """`batch limit 256 (observed, at least)`; "" where it is not known."""
+    if engine.batch_limit_requests is None:
+        return ""
+    source = LIMIT_SOURCES[engine.batch_limit_source or LimitSource.PAGE]
+    return f"batch limit {count(engine.batch_limit_requests)} ({source})"
 
 
 def why_gpu_absent(code: str) -> str:

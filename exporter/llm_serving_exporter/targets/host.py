@@ -168,6 +168,7 @@ class TargetHost:
             connect=connect,
             pod_state=lambda: self._pods.get(target.name),
             tenant_names=lambda: self._tenant_names,
+            commands=lambda: self.gpus.read_commands(pipeline.target),
         )
         hosted = HostedTarget(pipeline, partial(self._finish_reading, counter))
         self.costs.begin_target(target)

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.derive.derive import Settings, Tick
@@ -25,6 +25,7 @@ from llm_serving_exporter.derive.falls import (
 )
 from llm_serving_exporter.derive.held import Held, hold_counters
 from llm_serving_exporter.derive.lengths import Histories, follow_lengths
+from llm_serving_exporter.derive.plateau import Plateaus, add_observed_limits, follow_plateaus
 from llm_serving_exporter.derive.ring import (
     advance_window,
     has_gap,
@@ -49,17 +50,26 @@ from llm_serving_exporter.model.snapshot import LeftOut, Snapshot
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.model.window import Window
 from llm_serving_exporter.normalise.apply import Normaliser, Overrides
+from llm_serving_exporter.normalise.arguments import find_batch_limit
 from llm_serving_exporter.normalise.at_rest import is_silent
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.scrape.waits import drive
+from llm_serving_exporter.targets.command_line import CommandLine
 from llm_serving_exporter.targets.page_book import PageBook
 from llm_serving_exporter.targets.page_source import FailedTickError, PageSource
 from llm_serving_exporter.targets.served_models import FindModel, TargetModels
 from llm_serving_exporter.targets.several_servers import SeveralServers
 from llm_serving_exporter.targets.side_endpoints import SideEndpoints
-from llm_serving_exporter.targets.states import choose_failed_state, choose_good_state
+from llm_serving_exporter.targets.states import (
+    choose_failed_state,
+    choose_good_state,
+    choose_model_name,
+    find_engine_start,
+    find_page_role,
+    list_identities,
+)
 from llm_serving_exporter.targets.tenant_names import TenantNames
 from llm_serving_exporter.targets.tenants import Tenants
 
@@ -77,7 +87,7 @@ class TargetPipeline:
     many engines it has), so that a reload or a GPU that is found takes effect without losing the window. `models` finds
     out about a served model; without it none is known. `book`: what is known of pages, which targets may share. `connect` makes what
     reads the server. `pod_state`: what Kubernetes says of the target's pod now. `tenant_names`: how tenants are called, None: they are not
-    counted.
+    counted. `commands`: the command lines of the target's processes on this host, the surest first.
     """
 
     def __init__(
@@ -93,6 +103,7 @@ class TargetPipeline:
         connect: Connect = HttpClient,
         pod_state: Callable[[], PodState | None] = lambda: None,
         tenant_names: Callable[[], TenantNames | None] = lambda: None,
+        commands: Callable[[], Sequence[Collection[Sequence[str]]]] = tuple,
     ) -> None:
         # may be replaced between ticks, also from another thread, where only labels change: see `model.target.is_relabelled`
         self.target = target
@@ -106,6 +117,7 @@ class TargetPipeline:
         # monotonic seconds of the last page that showed the engine at work; None before one
         self._moved_at: float | None = None
         self._side = SideEndpoints(target, monotonic, wall, connect)
+        self._command_line = CommandLine(commands, monotonic)
         self._several_servers = SeveralServers(target.interval_seconds)
         self._tenants = Tenants(tenant_names, target.interval_seconds)
         # the counters of this engine life, for the detection of the next one
@@ -119,6 +131,8 @@ class TargetPipeline:
         self._window: Window | None = None
         # first and highest values of counters that may be missing for a moment, or step back
         self._held: Held = {}
+        # levels of running requests at which others wait
+        self._plateaus: Plateaus = {}
         # lengths of requests, over engine lives
         self._lengths: Histories = {}
         # (model_name, engine, name) of what pages of this engine life had that cannot be true
@@ -173,6 +187,8 @@ class TargetPipeline:
             target.batch_limit_requests,
             target.context_limit_tokens,
             target.decode_context_parallel_size,
+            find_batch_limit(runtime, target.arguments),
+            self._command_line.batch_limit,
         )
         return Normaliser(runtime, self._side.facts, overrides, self._book.plans)
 
@@ -190,6 +206,8 @@ class TargetPipeline:
         """Forgets what cannot be compared across a restart of the engine. Lengths of requests can be."""
         self._window, self._derivation, self._held, self._moved_at, self._counts = None, None, {}, None, {}
         self._bare_pages, self._born, self._left_out = 0, frozenset(), frozenset()
+        self._plateaus = {}
+        self._command_line.forget()
 
     # --- what follows from it -----------------------------------------------------------------------------------
 
@@ -239,13 +257,16 @@ class TargetPipeline:
         if snapshot.sources is not (self._window.later.sources if self._window else None):
             self._born |= snapshot.sources.keys()
         self._counts = merge_counts(self._counts, now)
-        if before.up is False or _list_identities(before.snapshot) != _list_identities(snapshot):
+        if before.up is False or list_identities(before.snapshot) != list_identities(snapshot):
             self._side.ask_again()  # after an outage or a rename too: a restart may have left no other trace
+            self._command_line.ask_again()
         snapshot = self._drop_frozen_gauges(snapshot)
         snapshot, self._held = hold_counters(self._held, snapshot, self._window.later if self._window else None)
+        self._plateaus = follow_plateaus(self._plateaus, snapshot, self.target.interval_seconds)
+        snapshot = add_observed_limits(snapshot, self._plateaus)
         self._lengths = follow_lengths(self._lengths, snapshot, new_life=again)
         engines = add_up([engine.is_engine for engine in snapshot.engines])
-        page_role = _find_page_role(snapshot) or runtime.role
+        page_role = find_page_role(snapshot) or runtime.role
         known = self._settings(self._side.facts, engines)
         settings = Settings(  # `replace` would look at every field
             slo_seconds=known.slo_seconds,
@@ -290,7 +311,7 @@ class TargetPipeline:
             facts=self._side.facts,
             page_role=page_role,
             missing=runtime.missing,
-            model_name=_choose_model_name(snapshot) or self.target.model_name or before.model_name,
+            model_name=choose_model_name(snapshot) or self.target.model_name or before.model_name,
             up=True,
             last=attempt,
             attempts_total=before.attempts_total + 1,
@@ -300,7 +321,7 @@ class TargetPipeline:
             derivation=self._derivation,
             models=self._models.found,
             implausible_total=_count_left_out(before.implausible_total, left_out),
-            start_unix_seconds=_find_engine_start(snapshot, before, restarted=again or other),
+            start_unix_seconds=find_engine_start(snapshot, before, restarted=again or other),
             problem="",
         )
 
@@ -333,8 +354,10 @@ class TargetPipeline:
         Apart from `tick`, so that a page is shown whatever they do; the next tick uses what they said.
         """
         runtime = self._source.runtime
-        if runtime is not None and self.reading.up and await self._side.refresh(runtime, self._source.path or ""):
-            self._normaliser = self._make_normaliser(runtime)
+        if runtime is not None and self.reading.up:
+            told = await self._side.refresh(runtime, self._source.path or "")
+            if self._command_line.refresh(runtime, self.reading.snapshot) or told:
+                self._normaliser = self._make_normaliser(runtime)
         front = self.reading.role is Role.FRONTEND  # it runs no model itself
         self._models.refresh(self.reading.snapshot if not front else None, self._side.facts, runtime)
 
@@ -372,26 +395,3 @@ class TargetPipeline:
 def _count_left_out(before: Mapping[str, int], left_out: tuple[LeftOut, ...]) -> Mapping[str, int]:
     """The counts by field with those of one more page."""
     return Counter(before) + Counter(one.name for one in left_out) if left_out else before
-
-
-def _list_identities(snapshot: Snapshot | None) -> tuple[tuple[str, str], ...]:
-    return tuple((engine.model_name, engine.engine) for engine in snapshot.engines) if snapshot else ()
-
-
-def _find_page_role(snapshot: Snapshot) -> Role | None:
-    """The role that the page says, where all its engines have the same."""
-    said = {engine.role for engine in snapshot.engines if engine.role in set(Role)}
-    return Role(said.pop() or "") if len(said) == 1 else None
-
-
-def _choose_model_name(snapshot: Snapshot) -> str:
-    names = sorted({engine.model_name for engine in snapshot.engines if engine.model_name})
-    return names[0] if names else ""
-
-
-def _find_engine_start(snapshot: Snapshot, before: TargetReading, *, restarted: bool) -> float:
-    if snapshot.process_start_unix_seconds is not None:
-        return snapshot.process_start_unix_seconds
-    if restarted or before.start_unix_seconds is None:
-        return snapshot.unix_seconds
-    return before.start_unix_seconds

@@ -1,11 +1,12 @@
-"""What a target is doing, by its last attempt and by what Kubernetes says of its pod."""
+"""What a target is doing and who it is, by its last attempt and page, and by what Kubernetes says of its pod."""
 
 from __future__ import annotations
 
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.pod import PodFault, PodState
-from llm_serving_exporter.model.reading import State
+from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.snapshot import Snapshot
+from llm_serving_exporter.model.target import Role
 
 _ANSWERED = frozenset(
     {
@@ -37,3 +38,29 @@ def choose_failed_state(reason: FailureReason, status: int | None, pod: PodState
     if pod.fault is None and is_answered:
         return State.UNKNOWN
     return State.LOADING if pod.may_load(now_seconds) else State.DOWN
+
+
+def list_identities(snapshot: Snapshot | None) -> tuple[tuple[str, str], ...]:
+    """Model name and label of each engine; () without a page."""
+    return tuple((engine.model_name, engine.engine) for engine in snapshot.engines) if snapshot else ()
+
+
+def find_page_role(snapshot: Snapshot) -> Role | None:
+    """The role that the page says, where all its engines have the same."""
+    said = {engine.role for engine in snapshot.engines if engine.role in set(Role)}
+    return Role(said.pop() or "") if len(said) == 1 else None
+
+
+def choose_model_name(snapshot: Snapshot) -> str:
+    """The first of the models that the page names; "" where it names none."""
+    names = sorted({engine.model_name for engine in snapshot.engines if engine.model_name})
+    return names[0] if names else ""
+
+
+def find_engine_start(snapshot: Snapshot, before: TargetReading, *, restarted: bool) -> float:
+    """When the engine started, in Unix seconds: as the page says it, else when it was first seen. `before`: the reading before."""
+    if snapshot.process_start_unix_seconds is not None:
+        return snapshot.process_start_unix_seconds
+    if restarted or before.start_unix_seconds is None:
+        return snapshot.unix_seconds
+    return before.start_unix_seconds

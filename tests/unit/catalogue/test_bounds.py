@@ -73,7 +73,7 @@ def test_what_is_no_range_is_refused(range_: tuple[float, float, float | None]) 
 
 
 def test_every_number_of_a_page_has_a_range() -> None:
-    texts = {"model_name", "engine", "kv_cache_dtype", "state_dtype", "role"}
+    texts = {"model_name", "engine", "batch_limit_source", "kv_cache_dtype", "state_dtype", "role"}
     assert {field.name for field in fields(EngineSnapshot)} - texts == FIELD_BOUNDS.keys()
 
 

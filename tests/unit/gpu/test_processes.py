@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.gpu.processes import find_engine_pids
+from llm_serving_exporter.gpu.processes import find_engine_pids, read_commands, read_listener_commands
 from tests.support.waiting import PATIENCE_SECONDS
 
 # a server that starts a worker, tells its port and both pids, and ends with its standard input
@@ -29,10 +29,12 @@ with socket.socket(socket.AF_INET6 if {v6} else socket.AF_INET) as listener:
 
 
 @contextmanager
-def server(v6: bool = False) -> Iterator[tuple[int, int, int]]:
+def server(*arguments: str, v6: bool = False) -> Iterator[tuple[int, int, int]]:
     """Port, the server's pid, its worker's pid."""
     script = SERVER.format(v6=v6)
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", script, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
         try:
             port, worker = map(int, process.stdout.readline().split())
             yield port, process.pid, worker
@@ -45,7 +47,7 @@ def server(v6: bool = False) -> Iterator[tuple[int, int, int]]:
 def test_the_listener_and_its_workers_are_found(v6):
     if v6 and not Path("/proc/net/if_inet6").exists():
         pytest.skip("this machine has no IPv6")
-    with server(v6) as (port, pid, worker):
+    with server(v6=v6) as (port, pid, worker):
         assert find_engine_pids(port) == {pid, worker}
 
 
@@ -134,3 +136,56 @@ def test_unreadable_and_broken_entries_are_passed_over(tmp_path):
 def test_a_loop_of_parents_ends(tmp_path):
     proc = write_proc(tmp_path, {5: ("a", 6, ["socket:[9]"]), 6: ("b", 5, [])}, {8000: "9"})
     assert find_engine_pids(8000, proc) == {5, 6}
+
+
+ARGUMENTS = ("serve", "m", "--max-num-seqs", "96")
+
+
+@pytest.mark.process
+def test_the_command_line_of_what_listens():
+    with server(*ARGUMENTS) as (port, pid, worker):
+        (words,) = read_listener_commands(port)
+        assert words[-4:] == ARGUMENTS
+        assert read_commands([pid]) == {words}
+        (own,) = read_commands([worker])
+        assert own[-1] == "input()", "it has a command line of its own"
+
+
+def write_commands(root: Path, processes: dict[int, tuple[int, tuple[str, ...]]]) -> Path:
+    """A /proc of processes {pid: (parent, command line)}."""
+    proc = write_proc(root, {pid: ("x", parent, []) for pid, (parent, _) in processes.items()}, {})
+    for pid, (_, words) in processes.items():
+        (proc / f"{pid}/cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
+    return proc
+
+
+SERVE = ("vllm", "serve", "m", "--max-num-seqs", "96")
+SPAWNED = (
+    "python3",
+    "-c",
+    "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5)",
+    "--multiprocessing-fork",
+)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {7: (5, ("VLLM::EngineCore",)), 5: (1, SERVE)},
+        # setproctitle leaves the room of the old words behind the title
+        {7: (6, ("VLLM::Worker_TP0", "", "", "")), 6: (5, ("VLLM::EngineCore", "", "")), 5: (1, SERVE)},
+        {7: (6, SPAWNED), 6: (5, SPAWNED), 5: (1, SERVE)},
+        {7: (5, ("sglang::scheduler_TP0",)), 5: (1, SERVE)},
+    ],
+    ids=["title", "titles", "spawned", "sglang"],
+)
+def test_a_worker_was_started_with_what_its_parent_was(tmp_path, tree):
+    assert read_commands([7], write_commands(tmp_path, tree)) == {SERVE}
+
+
+def test_command_lines_that_are_not_to_be_had(tmp_path):
+    tree = {7: (6, ("VLLM::EngineCore",)), 8: (8, ("VLLM::EngineCore",)), 9: (1, ()), 10: (0, ("VLLM::EngineCore",))}
+    proc = write_commands(tmp_path, tree)
+    assert read_commands([7, 8, 9, 10, 11], proc) == frozenset(), (
+        "no parent, its own parent, a kernel's, nobody's, gone"
+    )

@@ -15,6 +15,8 @@ import msgspec
 from llm_serving_exporter.discovery.kubernetes.annotations import LONGEST_VALUE
 from llm_serving_exporter.discovery.kubernetes.records import ContainerRecord, NodeRecord, PodRecord
 from llm_serving_exporter.model.text import clean
+from llm_serving_exporter.normalise.arguments import read_arguments
+from llm_serving_exporter.normalise.registry import RUNTIMES
 
 Times: TypeAlias = datetime | None
 # a bound for what is kept of a pod, whatever an admission webhook made of it
@@ -220,6 +222,7 @@ def _reduce_container(
         ports=ports[:_MOST_PORTS],
         probes=_list_probes(spec, dict(ports)),
         port_argument=_find_port_argument(spec),
+        arguments=read_arguments((*(spec.command or ()), *(spec.args or ())), RUNTIMES.values()),
         gpus=_count_gpus(spec.resources),
         is_sidecar=is_sidecar,
         is_ready=status is not None and status.ready,

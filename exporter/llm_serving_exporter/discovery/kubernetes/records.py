@@ -7,6 +7,7 @@ from dataclasses import field
 
 from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.target import Arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class ContainerRecord:
     ports: tuple[tuple[str, int], ...] = ()  # that it declares for TCP: name ("" without one), number
     probes: tuple[tuple[int, str], ...] = ()  # what its probes ask by HTTP: port, and scheme in lower case
     port_argument: int | None = None  # as its command line says it
+    arguments: Arguments = ()  # what else it says that a runtime's table knows
     gpus: int | None = 0  # whole GPUs that it asks for; None: it has some, and how many whole ones cannot be said
     is_sidecar: bool = False  # an init container that goes on running
     is_ready: bool = False  # as its readiness probe says now

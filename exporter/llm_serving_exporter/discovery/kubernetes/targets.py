@@ -29,7 +29,7 @@ from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.pod import WaitingPod
 from llm_serving_exporter.model.pools import NodePlace
-from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.target import Arguments, Role, Target
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.schema.problems import Place
 
@@ -147,6 +147,7 @@ def find_targets(
             replica=name_replica(pod),
             nodes=_list_nodes(pod, group) or defaults.nodes,
             node_places=places,
+            arguments=_find_arguments(engine, engines),
             gpu_count=_count_gpus(engine, group, node, shared, engines),
             lacks_pods=group is not None and not group.is_known,
         )
@@ -201,6 +202,11 @@ def _find_place(pod: PodRecord, nodes: Mapping[str, NodeRecord]) -> NodePlace:
 
 def _read_place(node: NodeRecord) -> NodePlace:
     return NodePlace(node.region, node.zone, node.instance_type, node.provider_id)
+
+
+def _find_arguments(engine: EnginePort, engines: Sequence[EnginePort]) -> Arguments:
+    """Those of the engine's container; () where it runs several engines. `engines`: all of the pod."""
+    return engine.container.arguments if [one.container for one in engines].count(engine.container) == 1 else ()
 
 
 def _count_gpus(

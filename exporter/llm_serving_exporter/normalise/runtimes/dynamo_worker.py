@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, Mark, Reads, Row, Runtime
+from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, Flags, Mark, Reads, Row, Runtime
 from llm_serving_exporter.normalise.runtimes.sglang import RUNTIME as SGLANG
 from llm_serving_exporter.normalise.runtimes.trtllm import RUNTIME as TRTLLM
 from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
@@ -86,6 +86,11 @@ RUNTIME = Runtime(
     ignored=(*_NOT_READ, *(pattern for engine in _ENGINES for pattern in engine.ignored)),
     # the version that it says is Dynamo's own
     kv_as_calibrated={method: "" for engine in _ENGINES for method in engine.kv_as_calibrated},
+    # the worker hands its arguments to the engine
+    flags=Flags(
+        tuple(dict.fromkeys(flag for engine in _ENGINES if engine.flags for flag in engine.flags.batch_limit)),
+        tuple(dict.fromkeys(flag for engine in _ENGINES if engine.flags for flag in engine.flags.unless)),
+    ),
     default_edges=VLLM.default_edges,
     missing={"model_gpu_memory_bytes": "in the worker's log only"},
     versions=">=0.8,<=1.6",

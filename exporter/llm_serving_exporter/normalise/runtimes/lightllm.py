@@ -17,6 +17,7 @@ from llm_serving_exporter.normalise.mapping import (
     ERRORS,
     Endpoint,
     Fingerprint,
+    Flags,
     Mark,
     Poll,
     Readings,
@@ -165,6 +166,9 @@ RUNTIME = Runtime(
     prefixes=("lightllm_",),
     fingerprints=(Fingerprint((Mark("lightllm_*"),)),),
     rows=_ROWS,
+    flags=Flags(
+        ("--running-max-req-size",), source="https://github.com/ModelTC/lightllm/blob/main/lightllm/server/api_cli.py"
+    ),
     endpoints=(Endpoint("/get_model_name", read_model_name, ("model_names",)),),
     polls=(Poll("/token_load", read_token_load, "kv_cache_usage_ratio"),),
     ignored=_NOT_READ,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.model.snapshot import Quality
-from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Row, Runtime
+from llm_serving_exporter.normalise.mapping import Fingerprint, Flags, Mark, Row, Runtime
 from llm_serving_exporter.normalise.runtimes.llamacpp_endpoints import (
     CAPACITY,
     CONTEXT,
@@ -154,6 +154,9 @@ RUNTIME = Runtime(
     significant_digits=6,
     paths=("/metrics",),
     endpoints=ENDPOINTS,
+    flags=Flags(
+        ("--parallel", "-np"), source="https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md"
+    ),
     polls=POLLS,
     ignored=_NOT_READ,
     missing=_MISSING,

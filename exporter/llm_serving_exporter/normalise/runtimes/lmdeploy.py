@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.model.snapshot import Quality
-from llm_serving_exporter.normalise.mapping import ERRORS, Fingerprint, Mark, Reads, Row, Runtime
+from llm_serving_exporter.normalise.mapping import ERRORS, Fingerprint, Flags, Mark, Reads, Row, Runtime
 from llm_serving_exporter.normalise.runtimes.lmdeploy_endpoints import ENDPOINTS
 
 _LOGGERS = "https://github.com/InternLM/lmdeploy/blob/v0.16.0/lmdeploy/metrics/loggers.py"
@@ -230,6 +230,7 @@ RUNTIME = Runtime(
     engine_labels=("engine",),
     start_sample="process_start_time_seconds",
     endpoints=ENDPOINTS,
+    flags=Flags(("--max-batch-size",), source="https://lmdeploy.readthedocs.io/en/latest/llm/api_server.html"),
     ignored=_NOT_READ,
     default_edges={"ttft": _TTFT_EDGES, "itl": _ITL_EDGES, "e2e": _REQUEST_EDGES},
     missing=_MISSING,

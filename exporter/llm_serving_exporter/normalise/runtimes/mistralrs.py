@@ -12,7 +12,7 @@ from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.normalise.json_values import is_owned_by, listed, mapping
-from llm_serving_exporter.normalise.mapping import Endpoint, Fingerprint, Mark, Reads, Row, Runtime
+from llm_serving_exporter.normalise.mapping import Endpoint, Fingerprint, Flags, Mark, Reads, Row, Runtime
 
 _REPOSITORY = "https://github.com/EricLBuehler/mistral.rs/blob/9e922623f24b32d41f3892b74f0eed18707f4e6c"
 _LOGGER = f"{_REPOSITORY}/mistralrs-core/src/engine/logger.rs"
@@ -186,6 +186,7 @@ RUNTIME = Runtime(
     prefixes=("mistralrs_",),
     fingerprints=(Fingerprint((Mark("mistralrs_*"),)),),
     rows=(*_COUNTERS, *_HISTOGRAMS, *_GAUGES),
+    flags=Flags(("--max-seqs",), source=_ENGINE),
     endpoints=(Endpoint("/v1/models", read_models, ("model_names", "model_roots")),),
     shows=(("/v1/models", is_mistralrs),),
     ignored=_NOT_READ,

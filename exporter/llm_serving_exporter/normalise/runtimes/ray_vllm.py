@@ -71,6 +71,7 @@ RUNTIME = replace(
     paths=("/metrics",),
     # the API is on Serve's port, which is another
     endpoints=(),
+    flags=None,
     shows=(),
     missing={
         "http_responses_total": "the Serve proxy's, not on the agent's page in vLLM's words",

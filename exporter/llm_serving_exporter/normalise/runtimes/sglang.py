@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, Mark, Reads, Row, Runtime
-from llm_serving_exporter.normalise.runtimes.sglang_endpoints import ENDPOINTS, SHOWS
+from llm_serving_exporter.normalise.runtimes.sglang_endpoints import ENDPOINTS, FLAGS, SHOWS
 from llm_serving_exporter.normalise.runtimes.sglang_names import DEFAULT_EDGES, NOT_READ, SERVING_ENDPOINTS
 
 _SRT = "https://github.com/sgl-project/sglang/blob/v0.5.23/python/sglang/srt"
@@ -379,6 +379,7 @@ RUNTIME = Runtime(
     # NVIDIA NIM 2.x passes the page on under the second
     paths=("/metrics", "/v1/metrics"),
     endpoints=ENDPOINTS,
+    flags=FLAGS,
     shows=SHOWS,
     ignored=NOT_READ,
     # srt/mem_cache/kv_cache_dtype.py, before that model_executor/model_runner.py; deepseek_v4_memory_pool.py

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.normalise.json_values import is_owned_by, listed, mapping, text, whole
-from llm_serving_exporter.normalise.mapping import Endpoint
+from llm_serving_exporter.normalise.mapping import Endpoint, Flags
 
 MAX_MODELS = 256  # LoRA adapters are listed as models too
 MAX_RANKS = 1024
@@ -135,6 +135,12 @@ def is_sglang(answer: object) -> bool:
 
 
 SHOWS = (("/v1/models", is_sglang),)
+# data-parallel attention and pipeline stages divide it
+FLAGS = Flags(
+    ("--max-running-requests",),
+    ("--enable-dp-attention", "--pp-size", "--pipeline-parallel-size"),
+    "https://docs.sglang.ai/advanced_features/server_arguments.html",
+)
 ENDPOINTS = (
     Endpoint("/get_server_info", read_server_info, _ARGUMENTS),
     Endpoint("/server_info", read_server_info, _ARGUMENTS),

@@ -6,7 +6,7 @@ An embedding model prefills and does not decode. The exporter is TGI's: no `_tot
 from __future__ import annotations
 
 from llm_serving_exporter.model.snapshot import Quality
-from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Reads, Row, Runtime
+from llm_serving_exporter.normalise.mapping import Fingerprint, Flags, Mark, Reads, Row, Runtime
 from llm_serving_exporter.normalise.runtimes.tgi_endpoints import TEI_ENDPOINTS, TEI_SHOWS
 
 _REPOSITORY = "https://github.com/huggingface/text-embeddings-inference/blob/v1.9.3"
@@ -119,6 +119,9 @@ RUNTIME = Runtime(
     fingerprints=tuple(Fingerprint((Mark(name),)) for name in _ITS_OWN),
     rows=_ROWS,
     endpoints=TEI_ENDPOINTS,
+    flags=Flags(
+        ("--max-batch-requests",), source="https://huggingface.co/docs/text-embeddings-inference/cli_arguments"
+    ),
     shows=TEI_SHOWS,
     ignored=_NOT_READ,
     missing={

@@ -7,7 +7,7 @@ empty. A histogram without configured buckets becomes a summary, of which only c
 from __future__ import annotations
 
 from llm_serving_exporter.model.snapshot import Quality
-from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Reads, Row, Runtime
+from llm_serving_exporter.normalise.mapping import Fingerprint, Flags, Mark, Reads, Row, Runtime
 from llm_serving_exporter.normalise.runtimes.tgi_endpoints import TGI_ENDPOINTS, TGI_SHOWS
 
 _REPOSITORY = "https://github.com/huggingface/text-generation-inference/blob/v3.3.7"
@@ -143,6 +143,9 @@ RUNTIME = Runtime(
     fingerprints=(Fingerprint((Mark("tgi_request_*"),)), Fingerprint((Mark("tgi_batch_*"),))),
     rows=(*_COUNTERS, *_HISTOGRAMS, *_GAUGES),
     endpoints=TGI_ENDPOINTS,
+    flags=Flags(
+        ("--max-batch-size",), source="https://huggingface.co/docs/text-generation-inference/reference/launcher"
+    ),
     shows=TGI_SHOWS,
     ignored=_NOT_READ,
     missing={

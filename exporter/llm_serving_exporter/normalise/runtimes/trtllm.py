@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, Mark, Reads, Row, Runtime
-from llm_serving_exporter.normalise.runtimes.trtllm_endpoints import ENDPOINTS, SHOWS
+from llm_serving_exporter.normalise.runtimes.trtllm_endpoints import ENDPOINTS, FLAGS, SHOWS
 
 _COLLECTOR = (
     "https://github.com/NVIDIA/TensorRT-LLM/blob/050f80def8df236e326949c8bd9dee10fd896a83/"
@@ -283,6 +283,7 @@ RUNTIME = Runtime(
     unnamed=frozenset({"undefined"}),
     rank_labels=("pid",),
     endpoints=ENDPOINTS,
+    flags=FLAGS,
     shows=SHOWS,
     ignored=_NOT_READ,
     missing={

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.normalise.json_values import is_owned_by, listed, mapping, text
-from llm_serving_exporter.normalise.mapping import Endpoint
+from llm_serving_exporter.normalise.mapping import Endpoint, Flags
 
 MAX_MODELS = 32
 
@@ -29,6 +29,12 @@ def is_trtllm(answer: object) -> bool:
 
 
 SHOWS = (("/v1/models", is_trtllm),)
+# the limit of admitted requests is that of a batch times the micro-batches of a pipeline
+FLAGS = Flags(
+    ("--max-batch-size",),
+    ("--pp-size", "--pp", "--pipeline-parallel-size"),
+    "https://nvidia.github.io/TensorRT-LLM/commands/trtllm-serve/trtllm-serve.html",
+)
 ENDPOINTS = (
     Endpoint("/version", read_version, ("version",)),
     Endpoint("/v1/models", read_models, ("model_names",)),

@@ -12,7 +12,7 @@ from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.json_values import mapping, number
 from llm_serving_exporter.normalise.mapping import ERRORS, PageKind, Readings, Row, Runtime
 from llm_serving_exporter.normalise.polled import reading
-from llm_serving_exporter.normalise.runtimes.trtllm_endpoints import ENDPOINTS
+from llm_serving_exporter.normalise.runtimes.trtllm_endpoints import ENDPOINTS, FLAGS
 
 _EXECUTOR = "https://github.com/NVIDIA/TensorRT-LLM/blob/main/tensorrt_llm/_torch/pyexecutor/py_executor.py"
 _KV_TOKENS = "https://github.com/NVIDIA/TensorRT-LLM/pull/13199"
@@ -181,6 +181,7 @@ RUNTIME = Runtime(
     stays=_STAYS,
     engine_labels=(RANK,),
     endpoints=ENDPOINTS,
+    flags=FLAGS,
     missing={
         ERRORS: "the page does not say whether completed requests succeeded",
         "prompt_tokens_total": "only computed tokens are counted",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Runtime
+from llm_serving_exporter.normalise.mapping import Fingerprint, Flags, Mark, Runtime
 from llm_serving_exporter.normalise.runtimes.vllm_endpoints import ENDPOINTS, SHOWS
 from llm_serving_exporter.normalise.runtimes.vllm_rows import ESTIMATES, GAUGES, LATENCIES, REQUESTS
 from llm_serving_exporter.normalise.runtimes.vllm_tokens import PREFIX_CACHE, TOKENS
@@ -90,6 +90,7 @@ RUNTIME = Runtime(
     # NVIDIA NIM 2.x passes the page on under the second
     paths=("/metrics", "/v1/metrics"),
     endpoints=ENDPOINTS,
+    flags=Flags(("--max-num-seqs",), source="https://docs.vllm.ai/en/latest/cli/serve.html"),
     shows=SHOWS,
     ignored=_NOT_READ,
     # each attention layer does it for itself, in a worker (model_executor/layers/attention, from PR 30141 on; models/deepseek_v4/attention.py)

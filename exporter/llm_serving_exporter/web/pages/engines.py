@@ -14,7 +14,7 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.render.html import NO_MARKUP, bar, fill, header, join, level, row, soft, table, tile
 from llm_serving_exporter.render.numbers import CLIPPED, NOTHING, count, number, seconds, share, size
-from llm_serving_exporter.render.sentences import title
+from llm_serving_exporter.render.sentences import title, write_batch_limit
 from llm_serving_exporter.render.tail import long_requests_fit, longest_share
 
 QUANTILES = (0.5, 0.95, 0.99)
@@ -75,7 +75,7 @@ def _tiles(engine: Engine, derived: Derived) -> Markup:
     snapshot, own = engine
     why = derived.signals
     per_gpu = own.phase_tokens_per_second_per_gpu
-    limit, capacity = snapshot.batch_limit_requests, snapshot.kv_cache_capacity_tokens
+    capacity = snapshot.kv_cache_capacity_tokens
     usage = snapshot.kv_cache_usage_ratio
     used = f"{number(own.kv_cache_used_tokens)} of {number(capacity)} tokens" if capacity is not None else ""
 
@@ -101,7 +101,7 @@ def _tiles(engine: Engine, derived: Derived) -> Markup:
         signal_tile("Batch, mean", _write_with_unit(number(own.batch_size_mean), "seqs"), "batch_size_mean", "decoding in a step"),
         signal_tile(
             "Batch utilisation", share(own.batch_utilization_ratio), "batch_utilization_ratio",
-            f"of at most {count(limit)} requests" if limit is not None else "", bar(own.batch_utilization_ratio),
+            write_batch_limit(snapshot), bar(own.batch_utilization_ratio),
         ),
         signal_tile("KV cache", share(usage), "kv_cache_usage_ratio", used, bar(usage, KV_HIGH_RATIO)),
         signal_tile("Prefix cache hits", share(own.prefix_cache_hit_ratio), "prefix_cache_hit_ratio", "of tokens looked up"),

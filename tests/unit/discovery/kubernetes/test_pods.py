@@ -385,13 +385,34 @@ def test_settings_of_the_section_hold_unless_the_pod_says_otherwise() -> None:
     assert (target.runtime, target.role, target.metrics_path) == (None, Role.UNIFIED, "/x")
 
 
+@check_rows(
+    ("container", "expected"),
+    [
+        ({"args": ["serve", "m", "--max-num-seqs", "256"]}, (("--max-num-seqs", "256"),)),
+        ({"command": ["vllm", "serve"], "args": ["m", "--max-num-seqs=8"]}, (("--max-num-seqs", "8"),)),
+        ({"command": ["sh", "-c", "exec vllm serve m --max-num-seqs 64"]}, (("--max-num-seqs", "64"),)),
+        ({"args": ["--max-num-seqs", "$(SEQS)"]}, (("--max-num-seqs", ""),)),
+        ({"args": ["serve", "m"]}, ()), ({}, ()),
+    ],
+)  # fmt: skip
+def test_the_batch_limit_that_its_arguments_say(container: dict[str, Any], expected: Any) -> None:
+    engine = {"name": "e", "ports": [port(8000)], "resources": gpus(1), **container}
+    assert only(annotated(plain_pod(containers=[engine]))).arguments == expected
+
+
+def test_of_several_engines_in_a_container_the_arguments_are_nobodys() -> None:
+    engine = {"name": "e", "ports": [port(8000), port(8001)], "resources": gpus(2), "args": ["--max-num-seqs", "8"]}
+    pod = annotated(plain_pod(containers=[engine]), port="8000,8001")
+    assert [target.arguments for target in targets_of([pod])] == [(), ()]
+
+
 def test_nothing_of_the_environment_is_kept() -> None:
     secret = "s3cr3t"
     engine = {
         "name": "e",
         "ports": [port(8000)],
         "env": [{"name": "VLLM_API_KEY", "value": secret}],
-        "args": ["--api-key", secret, "--port", "8000"],
+        "args": ["--api-key", secret, "--port", "8000", "--max-num-seqs", secret],
         "envFrom": [{"secretRef": {"name": secret}}],
     }
     pod = annotated(plain_pod(containers=[engine], labels={"x": secret}))

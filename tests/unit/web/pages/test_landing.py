@@ -32,7 +32,7 @@ def test_the_figures_of_one_engine_with_their_units():
         "ready", "vllm 0.32.0", "meta-llama/Llama-3.3-70B-Instruct", "last page 2 s ago", "engine up for 2 d 4 h", "figures over 1 min",
         "2 GPUs, found by its processes",
         "Prefill 21.3k tok/s 10.7k tok/s per GPU", "Decode 6.28k tok/s 3.14k tok/s per GPU", "Requests 172 running 9 waiting",
-        "Batch, mean 164 seqs", "Batch utilisation 67.1 % of at most 256 requests", "KV cache 74.3 % 306k of 412k tokens",
+        "Batch, mean 164 seqs", "Batch utilisation 67.1 % batch limit 256 (by its page)", "KV cache 74.3 % 306k of 412k tokens",
         "Prefix cache hits 41.2 %", "Context, mean 1.78k tokens", "Preemptions 0.05 per s",
         "Longest 1 % 13.1 % of all context; 8.2 % to 20.4 %", "Long requests that fit 3.4 to 6.8 p99 prompt 81.4k tokens",
     ):  # fmt: skip
