@@ -27,7 +27,13 @@ from llm_serving_exporter.render.identity import describe_identity
 from llm_serving_exporter.render.isolated import render_isolated
 from llm_serving_exporter.render.json_text import write_json
 from llm_serving_exporter.render.numbers import CLIPPED, NOTHING, count, number, seconds, share, size, span
-from llm_serving_exporter.render.sentences import LIMITERS, describe_suspect, title, why_absent, write_batch_limit
+from llm_serving_exporter.render.sentences import (
+    describe_limiter,
+    describe_suspect,
+    title,
+    why_absent,
+    write_batch_limit,
+)
 from llm_serving_exporter.render.tail import long_requests_fit, longest_share
 from llm_serving_exporter.render.without_nvml import explain_without_nvml
 from llm_serving_exporter.schema.problems import listed
@@ -307,7 +313,7 @@ def as_table(reading: TargetReading) -> str:
         if isinstance(found, FactsError):
             lines.append(f"\n  model {name or '?'} is not known: {found}")
     if derived and derived.verdict and derived.verdict.state is not Limiter.UNKNOWN:
-        lines.append(f"\n  limited by {LIMITERS[derived.verdict.state]}")
+        lines.append(f"\n  limited by {describe_limiter(derived.verdict)}")
     if derived:
         lines += [f"  suspect: {describe_suspect(signal, cause)}" for signal, cause in derived.causes.items()]
         lines.append(f"\n  over {span(derived.window_seconds)}; not available:")
