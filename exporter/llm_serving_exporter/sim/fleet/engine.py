@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from math import inf
 
 from llm_serving_exporter.sim.fleet.batch import DecodeBatch, PromptStep, Sequence, Shown
 from llm_serving_exporter.sim.fleet.books import Books
@@ -47,6 +48,8 @@ class Engine:
         self.running: dict[int, Sequence] = {}  # by order of admission
         self.error_share = 0.0
         self.prefix_lookups = True
+        # when it next has something to do; -inf: at once, inf: never, while nothing is asked of it
+        self.due_seconds = inf
         self._frozen: Shown | None = None
         self._slowdown = 1.0
         self._on_first_token = on_first_token
@@ -120,6 +123,7 @@ class Engine:
         # behind others that could not be admitted it cannot either
         if isinstance(self._work, DecodeRun) and len(self.waiting) == 1 and len(self.running) < self.spec.max_num_seqs:
             self._work.shorten(self._work.steps_by(at_seconds) + 1)
+        self._look_ahead()
         return record
 
     def advance(self, until_seconds: float) -> None:
@@ -130,19 +134,24 @@ class Engine:
 
     def settle(self, until_seconds: float) -> None:
         """What ends by then ends, and what can begin begins; steps of a run that goes on are not booked yet: nothing follows from them."""
-        while not self.hung:
+        while self.due_seconds <= until_seconds:
             if self._work is None:
-                if not self.waiting and not self.running:
-                    return
                 self._work = self._schedule(self._free_at)
-            if self._work.over_seconds > until_seconds:
-                return
-            if isinstance(self._work, DecodeRun):
+            elif isinstance(self._work, DecodeRun):
                 self._book(self._work, until_seconds)
                 self._work = None
                 self._end_those_that_are_done()
             else:
                 self._complete(self._work)
+            self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        if self._frozen is not None:
+            self.due_seconds = inf
+        elif self._work is not None:
+            self.due_seconds = self._work.over_seconds
+        else:
+            self.due_seconds = -inf if self.waiting or self.running else inf
 
     def crash(self) -> list[Record]:
         """The engine is gone; the records of the requests that it had, in order of their arrival here."""
@@ -163,11 +172,13 @@ class Engine:
         """No step begins or ends until `resume`; requests still arrive, and nothing that its page shows moves."""
         self._interrupt(at_seconds)
         self._frozen = self.shown
+        self._look_ahead()
 
     def resume(self, at_seconds: float) -> None:
         """Goes on after `hang`."""
         self._frozen = None
         self._free_at = max(self._free_at, at_seconds)
+        self._look_ahead()
 
     def reset_prefix_cache(self, at_seconds: float) -> None:
         """Forgets everything that is cached and not in use."""
@@ -180,6 +191,7 @@ class Engine:
         if self._work is not None:
             self._work = None
             self._free_at = at_seconds
+            self._look_ahead()
 
     # --- scheduling -----------------------------------------------------------------------------------------------
 
