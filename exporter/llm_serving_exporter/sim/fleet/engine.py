@@ -46,8 +46,7 @@ class Engine:
         self.kv = KvCache(spec.usable_blocks, spec.block_tokens, caching=spec.prefix_caching)
         self.waiting: deque[Sequence] = deque()
         self.running: dict[int, Sequence] = {}  # by order of admission
-        self.error_share = 0.0
-        self.prefix_lookups = True
+        self.error_share, self.prefix_lookups = 0.0, True
         # when it next has something to do; -inf: at once, inf: never, while nothing is asked of it
         self.due_seconds = inf
         self._frozen: Shown | None = None
@@ -74,11 +73,6 @@ class Engine:
     def load(self) -> int:
         """Requests that it has, running and waiting."""
         return len(self.running) + len(self.waiting)
-
-    @property
-    def kv_usage_ratio(self) -> float:
-        """Share of the KV blocks that running requests hold."""
-        return self.kv.usage_ratio
 
     @property
     def shown(self) -> Shown:
@@ -146,12 +140,8 @@ class Engine:
             self._look_ahead()
 
     def _look_ahead(self) -> None:
-        if self._frozen is not None:
-            self.due_seconds = inf
-        elif self._work is not None:
-            self.due_seconds = self._work.over_seconds
-        else:
-            self.due_seconds = -inf if self.waiting or self.running else inf
+        idle = self.hung or not (self.waiting or self.running)
+        self.due_seconds = inf if idle else -inf if self._work is None else self._work.over_seconds
 
     def crash(self) -> list[Record]:
         """The engine is gone; the records of the requests that it had, in order of their arrival here."""
