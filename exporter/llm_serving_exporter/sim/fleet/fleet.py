@@ -115,12 +115,8 @@ class Fleet:
         self.now_seconds = now = max(self.now_seconds, to)
         for replica in self.replicas.values():
             engine = replica.engine
-            if engine is None:
-                continue
-            if book:
-                engine.advance(now)
-            elif engine.due_seconds <= now:
-                engine.settle(now)
+            if engine is not None and (book or engine.due_seconds <= now):
+                (engine.advance if book else engine.settle)(now)
 
     def _mark(self) -> None:
         self.ledger.waiting(self.waiting)
