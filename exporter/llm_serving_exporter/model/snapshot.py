@@ -243,6 +243,8 @@ class Snapshot:
     process_start_unix_seconds: float | None = None
     absent: Mapping[str, Absence] = field(default_factory=dict)  # field that no engine has -> why
     quality: Mapping[str, Quality] = field(default_factory=dict)  # field that is not live -> how far it can be trusted
+    # absent field -> the label in which its series differ, of which the runtime's table knows nothing
+    foreign_labels: Mapping[str, str] = field(default_factory=dict)
     unmapped_families: tuple[str, ...] = ()  # families of this runtime that no row of its table reads and no list knows
     may_fall: frozenset[str] = frozenset()  # counters that are a difference of two, and may dip without a restart
     freezes: frozenset[str] = frozenset()  # fields that the engine brings up to date only while requests end

@@ -123,6 +123,7 @@ class Normaliser:
             absent=absent,
             quality=plan.quality,
             unmapped_families=plan.unmapped,
+            foreign_labels={field: label for field, label in plan.foreign.items() if field in absent},
             may_fall=plan.may_fall,
             freezes=plan.freezes,
             decode_only=plan.decode_only,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from llm_serving_exporter.normalise.mapping import Aggregate, Reads, Row
 
 Quote = Callable[[str], str]
+_SAID = {Aggregate.MAX: "largest", Aggregate.ONE: "only"}
 
 
 def formula(row: Row, quote: Quote = str) -> str:
@@ -31,8 +32,8 @@ def formula(row: Row, quote: Quote = str) -> str:
 
 def _value(row: Row, quote: Quote) -> str:
     text = _sum(row, quote)
-    if row.aggregate is not Aggregate.SUM:
-        text = f"{'largest' if row.aggregate is Aggregate.MAX else 'only'} {text}"
+    if row.aggregate in _SAID:
+        text = f"{_SAID[row.aggregate]} {text}"
     if row.times_label is not None and not row.minus:
         text = f"{_factor(row.samples, quote)} × {_labelled(row.times_label, quote)}"
     if row.minus:

@@ -274,6 +274,8 @@ def why_absent(signal: str, absence: Absence, missing: Mapping[str, str] = Mappi
     never = missing.get(signal) or missing.get(find_explaining_field(signal))
     if never and absence is Absence.NOT_EXPORTED:
         return f"This runtime does not say it: {never.rstrip('.')}."
+    if never and absence is Absence.INCONSISTENT:
+        return f"The page says it more than once: {never.rstrip('.')}."
     return find_sentence(signal, absence) or ABSENCES[absence]
 
 

@@ -310,7 +310,7 @@ class TargetPipeline:
             runtime=runtime.name,
             facts=self._side.facts,
             page_role=page_role,
-            missing=runtime.missing,
+            missing=_say_missing(runtime, snapshot),
             model_name=choose_model_name(snapshot) or self.target.model_name or before.model_name,
             up=True,
             last=attempt,
@@ -396,3 +396,14 @@ class TargetPipeline:
 def _count_left_out(before: Mapping[str, int], left_out: tuple[LeftOut, ...]) -> Mapping[str, int]:
     """The counts by field with those of one more page."""
     return Counter(before) + Counter(one.name for one in left_out) if left_out else before
+
+
+def _say_missing(runtime: Runtime, snapshot: Snapshot) -> Mapping[str, str]:
+    """Field -> why the page does not say it, in words: what its runtime never says, and what stands there several times."""
+    if not snapshot.foreign_labels:
+        return runtime.missing
+    split = {
+        field: f"its series differ in the label {label}, which names nothing that is known here"
+        for field, label in snapshot.foreign_labels.items()
+    }
+    return {**runtime.missing, **split}
