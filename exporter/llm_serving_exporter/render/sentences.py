@@ -81,7 +81,8 @@ ABSENCES: Mapping[Absence, str] = {
     Absence.PRICE_AMBIGUOUS: "Its nodes, or its several kinds of GPU, have different prices: state one by target.",
     Absence.GPU_CLAIMED_TWICE: (
         "Another target has the same GPUs, and which part of them is whose is not known: the driver's process list does not name the "
-        "processes of each with their memory (another PID namespace?). Set targets[].gpu_share of each, at most 1 together."
+        "processes of each with their memory (another PID namespace?), or the other's have come since this one's went. Set "
+        "targets[].gpu_share of each, at most 1 together."
     ),
     Absence.GPU_SHARED: (
         "Others work on the same GPU, and what the driver measures there is of all of them: gpu_dram_bandwidth_ratio and "
