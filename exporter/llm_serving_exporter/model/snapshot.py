@@ -120,6 +120,7 @@ class EngineSnapshot:
     batch_limit_requests: float | None = None  # most that run at once; a lower bound where it was observed
     batch_limit_source: LimitSource | None = None  # how that is known; None: it is not, or its page says it
     kv_cache_usage_ratio: float | None = None  # share of the KV cache that live requests hold, 0-1
+    state_cache_usage_ratio: float | None = None  # the same of the pool for recurrent state, where it is one of its own
     kv_cache_capacity_tokens: float | None = None  # that the whole KV cache can hold
     # tokens that live requests hold, as the page counts them; None: it says no more than usage and capacity
     kv_used_tokens: float | None = None

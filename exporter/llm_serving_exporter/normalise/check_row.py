@@ -16,7 +16,7 @@ from llm_serving_exporter.model.snapshot import (
     EngineSnapshot,
     Quality,
 )
-from llm_serving_exporter.normalise.mapping import Aggregate, Reads, Row
+from llm_serving_exporter.normalise.mapping import Reads, Row
 from llm_serving_exporter.normalise.selector import selector
 from llm_serving_exporter.normalise.version import satisfies
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+
 from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.normalise.detect import detect, labels_needed
@@ -96,7 +97,16 @@ def runtime_says_it_in_labels(runtime: Runtime, field: str) -> bool:
     return any(row.field == field and (row.reads is not Reads.VALUE or row.times_label) for row in runtime.rows)
 
 
-REPLICAS = ("instance", "pod", "exported_pod", "k8s_pod_name", "kubernetes_pod_name", "service_instance_id", "replica", "HostName")
+REPLICAS = (
+    "instance",
+    "pod",
+    "exported_pod",
+    "k8s_pod_name",
+    "kubernetes_pod_name",
+    "service_instance_id",
+    "replica",
+    "HostName",
+)
 
 
 @check_rows("label", REPLICAS)
@@ -148,5 +158,9 @@ def test_llm_ds_simulator_counts_what_its_client_sent() -> None:
         for which in ("before", "after")
     )
     assert (after.prefix_cache_query_tokens_total, after.prefix_cache_hit_tokens_total) == (1916, 0)
-    for field, told in (("prefix_cache_query_tokens_total", 556), ("prefill_tokens_total", 556), ("decode_tokens_total", 348)):
+    for field, told in (
+        ("prefix_cache_query_tokens_total", 556),
+        ("prefill_tokens_total", 556),
+        ("decode_tokens_total", 348),
+    ):
         assert getattr(after, field) - getattr(before, field) == told, field
