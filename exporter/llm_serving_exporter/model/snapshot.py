@@ -43,6 +43,7 @@ class Absence(StrEnum):
     PRICE_AMBIGUOUS = "price_ambiguous"
     GPU_CLAIMED_TWICE = "gpu_claimed_twice"
     GPU_SHARED = "gpu_shared"
+    LAYOUT_UNREAD = "layout_unread"
 
 
 class Quality(StrEnum):
@@ -216,6 +217,10 @@ GAUGE_FIELDS = (
     "context_limit_tokens",
     "model_gpu_memory_bytes",
 )
+
+
+# of one counter: model_name, engine, field, and the key of a labelled field, else ""
+CounterKey = tuple[str, str, str, str]
 
 
 class LeftOut(NamedTuple):

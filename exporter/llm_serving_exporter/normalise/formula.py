@@ -20,7 +20,7 @@ def formula(row: Row, quote: Quote = str) -> str:
         case Reads.LABELS | Reads.TEXT:
             text = f"label {' × '.join(map(quote, row.labels))} of {_sum(row, quote)}"
             text += " / engines on the page" if row.shared_by_engines else ""
-            text += " × decode_context_parallel_size" if row.of_a_context_part else ""
+            text += " × decode_context_parallel_size × prefill_context_parallel_size" if row.of_a_context_part else ""
         case Reads.PRESENCE:
             text = f"1 where there is {_sum(row, quote)}"
         case Reads.VALUE:

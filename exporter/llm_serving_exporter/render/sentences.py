@@ -84,6 +84,10 @@ ABSENCES: Mapping[Absence, str] = {
         "processes of each with their memory (another PID namespace?), or the other's have come since this one's went. Set "
         "targets[].gpu_share of each, at most 1 together."
     ),
+    Absence.LAYOUT_UNREAD: (
+        "The server spreads its work in a way that is not read here, or not in every figure (a parallel size above one in /server_info, "
+        "such as prefill context parallelism): what depends on it would be wrong by that size."
+    ),
     Absence.GPU_SHARED: (
         "Others work on the same GPU, and what the driver measures there is of all of them: gpu_dram_bandwidth_ratio and "
         "gpu_memory_used_bytes have it for the card."
@@ -103,6 +107,7 @@ _AS_IT_IS = frozenset(
         Absence.NO_DECODE,
         Absence.NO_RIDGE,
         Absence.GPU_SHARED,
+        Absence.LAYOUT_UNREAD,
     }
 )
 
