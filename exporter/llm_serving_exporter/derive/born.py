@@ -16,6 +16,7 @@ from llm_serving_exporter.model.snapshot import (
     EngineSnapshot,
     Snapshot,
 )
+from llm_serving_exporter.model.window import Window
 
 # longer than a Prometheus waits between two scrapes
 HELD_SECONDS = 60.0
