@@ -251,7 +251,7 @@ class TargetPipeline:
             now = read_counts(snapshot)
             log.info("target=%s: the engine restarted; its window starts again", self.target.name)
         elif self._window is not None and reads_otherwise(self._window.later, snapshot):
-            self._window, self._held, self._counts, self._lengths = None, {}, {}, {}
+            self._window, self._held, self._counts, self._lengths, self._plateaus = None, {}, {}, {}, {}
         elif fallen and self._window is not None:
             snapshot = leave_out_fallen(snapshot, fallen, self._counts)
             self._window = forget_fallen(self._window, fallen)
