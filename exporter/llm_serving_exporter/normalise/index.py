@@ -37,8 +37,8 @@ _REPLICA_WORDS = ("pod", "instance", "replica", "hostname", "host", "server", "w
 class Index:
     """Samples of a layout by name. `where` conditions of the runtime hold for every position that is given out.
 
-    A page on which engines are told apart by a label that names replicas, of which the runtime's table knows nothing (Prometheus'
-    /federate, an OpenTelemetry collector), is read as one of several replicas.
+    A page on which engines differ by a label that names replicas, of which the runtime's table knows nothing (Prometheus' /federate, an
+    OpenTelemetry collector), is read as one of several replicas.
     """
 
     def __init__(self, runtime: Runtime, layout: Layout) -> None:

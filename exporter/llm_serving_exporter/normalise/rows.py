@@ -57,7 +57,7 @@ class _Parts:
         self.agrees = self._grouped(*((row.agrees,) if row.agrees else ()))
         self.positions = [p for text in (*row.minus, *row.times, *row.over) for p in index.select(text)]
 
-    def of(self, identity: Identity) -> list[int]:
+    def list_positions(self, identity: Identity) -> list[int]:
         """Positions of the parts that are this identity's, or the page's only ones."""
         parts = (self.minus, *self.times, self.over)
         return [position for part in parts for group in _own(part, identity) or () for position in group]
@@ -97,7 +97,11 @@ def _value_readers(row: Row, index: Index) -> Outcome:
             factor = label
         groups = index.groups(positions)
         aggregate = row.aggregate or (Aggregate.SAME if row.field in NOT_ADDITIVE else Aggregate.SUM)
-        foreign = index.find_foreign(row, (*positions, *parts.of(identity))) if aggregate is Aggregate.SAME else []
+        foreign = (
+            index.find_foreign(row, (*positions, *parts.list_positions(identity)))
+            if aggregate is Aggregate.SAME
+            else []
+        )
         if foreign:
             index.foreign[row.field] = foreign[0]
         if row.by or row.named:

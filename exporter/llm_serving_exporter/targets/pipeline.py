@@ -125,6 +125,8 @@ class TargetPipeline:
         self._counts: Counts = {}
         # fields that pages of this engine life had
         self._born: frozenset[str] = frozenset()
+        # what the last page was read by, and how it was laid out: a counter that comes with another reading is not new
+        self._read_by: tuple[Normaliser | None, Layout | None] = (None, None)
         # counters that pages of this engine life had, and until when those that were born in it are published as 0
         self._shown: frozenset[CounterKey] = frozenset()
         self._from_zero: dict[CounterKey, float] = {}
@@ -261,7 +263,9 @@ class TargetPipeline:
         snapshot = keep_unborn(snapshot, self._born)
         if snapshot.sources is not (self._window.later.sources if self._window else None):
             self._born |= snapshot.sources.keys()
-            self._note_born(snapshot, runtime)
+            other_reading = self._read_by[0] is not self._normaliser or self._read_by[1] is samples.layout
+            self._note_born(snapshot, certain=not other_reading and not runtime.several_workers)
+        self._read_by = self._normaliser, samples.layout
         self._counts = merge_counts(self._counts, now)
         if before.up is False or list_identities(before.snapshot) != list_identities(snapshot):
             self._side.ask_again()  # after an outage or a rename too: a restart may have left no other trace
@@ -339,9 +343,12 @@ class TargetPipeline:
                 log.warning("target=%s: %s is left out, it cannot be true: %s", self.target.name, one.name, one.what)
                 self._left_out |= {one[:3]}
 
-    def _note_born(self, snapshot: Snapshot, runtime: Runtime) -> None:
-        """Notes the counters that this page is the first to show: those that began at 0 are published so for a while."""
-        if self._window is not None and not runtime.several_workers:
+    def _note_born(self, snapshot: Snapshot, *, certain: bool) -> None:
+        """Notes the counters that this page is the first to show: those that began at 0 are published so for a while.
+
+        `certain`: whether the page before was of the same process and was read the same way.
+        """
+        if self._window is not None and certain:
             born = find_born(self._window.later, snapshot, self._shown, self.target.interval_seconds)
             self._from_zero |= dict.fromkeys(born, snapshot.monotonic_seconds + HELD_SECONDS)
             self._window = mark_unborn(self._window, born)

@@ -100,7 +100,7 @@ ENDPOINTS = (
         read_server_info,
         (
             "batch_limit_requests", "batched_tokens_limit", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size",
-            "decode_context_parallel_size", "prefill_context_parallel_size", "unread_parallel_sizes", "experts_spread", "speculation", "model_roots", "dtype", "quantization", "kv_cache_dtype", "state_dtype",
+            "decode_context_parallel_size", "prefill_context_parallel_size", "experts_spread", "speculation", "model_roots", "dtype", "quantization", "kv_cache_dtype", "state_dtype",
         ),
     ),
 )  # fmt: skip
