@@ -1,8 +1,4 @@
-"""Counters that an engine shows for the first time, above 0: what they count began at 0, where the pages before prove it.
-
-Prometheus takes a counter's first value for its beginning, so that the first events of a counter that is born at N are in no increase().
-For a minute such a counter is published as 0, so that every Prometheus that reads it has its beginning.
-"""
+"""Counters that an engine shows for the first time, above 0: what they count began at 0, where the page before proves it."""
 
 from __future__ import annotations
 
@@ -18,8 +14,6 @@ from llm_serving_exporter.model.snapshot import (
 )
 from llm_serving_exporter.model.window import Window
 
-# longer than a Prometheus waits between two scrapes
-HELD_SECONDS = 60.0
 # a page before that is older proves nothing of what went on since
 MOST_INTERVALS = 2.1
 

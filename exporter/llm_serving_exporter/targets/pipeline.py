@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.derive.born import HELD_SECONDS, find_born, list_counters, mark_unborn
+from llm_serving_exporter.derive.born import find_born, list_counters, mark_unborn
 from llm_serving_exporter.derive.derive import Settings, Tick
 from llm_serving_exporter.derive.falls import (
     NO_FALLS,
@@ -127,9 +127,8 @@ class TargetPipeline:
         self._born: frozenset[str] = frozenset()
         # what the last page was read by, and how it was laid out: a counter that comes with another reading is not new
         self._read_by: tuple[Normaliser | None, Layout | None] = (None, None)
-        # counters that pages of this engine life had, and until when those that were born in it are published as 0
+        # counters that pages of this engine life had
         self._shown: frozenset[CounterKey] = frozenset()
-        self._from_zero: dict[CounterKey, float] = {}
         # pages in a row that lack every counter of work that this engine life had
         self._bare_pages = 0
         # after the last attempt; whoever adds to it puts it back, so that it need not be added again
@@ -212,7 +211,7 @@ class TargetPipeline:
         """Forgets what cannot be compared across a restart of the engine. Lengths of requests can be."""
         self._window, self._derivation, self._held, self._moved_at, self._counts = None, None, {}, None, {}
         self._bare_pages, self._born, self._left_out = 0, frozenset(), frozenset()
-        self._shown, self._from_zero = frozenset(), {}
+        self._shown = frozenset()
         self._plateaus = {}
         self._command_line.forget()
 
@@ -327,7 +326,6 @@ class TargetPipeline:
             attempts_total=before.attempts_total + 1,
             restarts_total=before.restarts_total + (again or other),
             snapshot=snapshot,
-            counts_from_zero=self._hold_at_zero(snapshot.monotonic_seconds),
             tenants=self._tenants.count(runtime, samples, snapshot),
             derivation=self._derivation,
             models=self._models.found,
@@ -344,13 +342,12 @@ class TargetPipeline:
                 self._left_out |= {one[:3]}
 
     def _note_born(self, snapshot: Snapshot, *, certain: bool) -> None:
-        """Notes the counters that this page is the first to show: those that began at 0 are published so for a while.
+        """Has increases count from 0 for counters that this page is the first to show, where the page before proves that they stood there.
 
-        `certain`: whether the page before was of the same process and was read the same way.
+        `certain`: whether that page was of the same process and was read the same way.
         """
         if self._window is not None and certain:
             born = find_born(self._window.later, snapshot, self._shown, self.target.interval_seconds)
-            self._from_zero |= dict.fromkeys(born, snapshot.monotonic_seconds + HELD_SECONDS)
             self._window = mark_unborn(self._window, born)
             late = {key[2] for key in list_counters(snapshot) - self._shown - born}
             if late:
@@ -359,11 +356,6 @@ class TargetPipeline:
                     self.target.name, ", ".join(sorted(late)),
                 )  # fmt: skip
         self._shown |= list_counters(snapshot)
-
-    def _hold_at_zero(self, now: float) -> frozenset[CounterKey]:
-        if self._from_zero:
-            self._from_zero = {key: until for key, until in self._from_zero.items() if until > now}
-        return frozenset(self._from_zero)
 
     def _drop_frozen_gauges(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot without gauges that the engine has not brought up to date for too long, or for an unknown time."""
