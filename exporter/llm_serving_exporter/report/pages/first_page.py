@@ -14,6 +14,7 @@ from llm_serving_exporter.report.figures.causes import write_causes
 from llm_serving_exporter.report.figures.formulas import change, ratio
 from llm_serving_exporter.report.figures.month import MonthToDate
 from llm_serving_exporter.report.figures.review import Review
+from llm_serving_exporter.report.figures.totals import say_counted
 from llm_serving_exporter.report.pages.charts import Chart
 from llm_serving_exporter.report.pages.history_charts import draw_month_bar, draw_share, draw_spark
 from llm_serving_exporter.report.pages.links import COST, MODEL_VARIABLE, link_week
@@ -171,20 +172,26 @@ def build_figures(review: Review) -> Sequence[Figure]:
     now, before = review.now, review.earlier
     thousand, thousand_before = usd_per_thousand_requests(now), usd_per_thousand_requests(before)
     return (
-        compare_usd("A million tokens", now.blended_usd_per_million, before.blended_usd_per_million),
+        compare_usd(
+            "A million tokens",
+            now.blended_usd_per_million,
+            before.blended_usd_per_million,
+            say_counted(now.tokens_share),
+        ),
         _compare_tokens("Tokens", now.tokens, before.tokens),
-        compare_usd("1,000 requests", thousand, thousand_before),
+        compare_usd("1,000 requests", thousand, thousand_before, say_counted(now.requests_share, "requests")),
         Figure("GPU-hours", hours(now.gpu_hours), f"{percent(now.share('idle'), 0)} of their cost was idle time"),
     )
 
 
-def compare_usd(name: str, now: float | None, before: float | None) -> Figure:
-    """More is bad."""
+def compare_usd(name: str, now: float | None, before: float | None, of: str = "") -> Figure:
+    """More is bad. `of`: what the figure is of, where that is not all; "" otherwise."""
     moved = change(now, before)
+    of = f"; {of}" if of and now is not None else ""
     if moved is None:
-        return Figure(name, usd(now), "nothing to compare with")
+        return Figure(name, usd(now), f"nothing to compare with{of}")
     kind = "" if abs(moved) < _LEAST_COLOURED_CHANGE else "bad" if moved > 0 else "good"
-    return Figure(name, usd(now), f"from {usd(before)}", signed_percent(moved), kind)
+    return Figure(name, usd(now), f"from {usd(before)}{of}", signed_percent(moved), kind)
 
 
 def _build_paid(review: Review) -> Figure:
