@@ -223,7 +223,8 @@ class Ledger:
         machine = self._find_machine(charge)
         hours = charge.instance_hours
         covered = None
-        if hours is None and (length > HOUR_SECONDS or not is_one_machine(normalise_resource(charge.resource))):
+        is_one = is_one_machine(normalise_resource(charge.resource)) and machine is not self.machines.get(REST)
+        if hours is None and (length > HOUR_SECONDS or not is_one):
             machine.forgot_hours = True
         elif hours is None:
             covered = machine.covered = machine.covered or self._zeros()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from llm_serving_exporter.report.bills import ledger as ledger_module
 from llm_serving_exporter.report.bills.compare import BillReview, Comparison, compare
 from llm_serving_exporter.report.bills.instances import GPU_FAMILIES, InstanceTypes, count_gpus_of_type
 from llm_serving_exporter.report.bills.mapping import Found
@@ -251,6 +252,17 @@ def test_hours_that_only_the_bill_has_are_hours_where_it_counts_none(tmp_path: P
     assert found.reasons.hours == round(day, 2)
     assert found.reasons.unused_gpus == round(144 * 5 * made.PRICE, 2)
     assert found.reasons.price == 0.0
+
+
+def test_machines_beyond_the_list_are_no_single_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "MOST_MACHINES", 0)
+    nodes = (PART, replace(PART, number=8))
+    pieces = made.meter(nodes)
+    rows = [
+        {**row, "SkuPriceDetails": ""} for row in made.list_focus_rows(nodes) if row["ResourceId"].startswith("arn:")
+    ]
+    found = against(tmp_path, rows, pieces)
+    assert [row.billed_hours for row in found.machines if row.name == ledger_module.REST] == [None]
 
 
 def test_days_of_which_a_bill_counts_no_hours_are_not_divided(tmp_path: Path) -> None:
