@@ -10,6 +10,7 @@ from llm_serving_exporter.config.identity import build_identity, choose_name, pl
 from llm_serving_exporter.config.target_keys import TargetSettings
 from llm_serving_exporter.config.target_kinds import AUTO
 from llm_serving_exporter.model.target import HttpSettings, Target
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.schema.context import Host
 from llm_serving_exporter.schema.problems import Place
 from llm_serving_exporter.schema.url import Address
@@ -28,7 +29,7 @@ def build_target(settings: TargetSettings, place: Place, host: Host) -> Target:
     assert interval is not None
     assert settings.max_body_bytes is not None
     if settings.gpus is not None and settings.gpu_count is not None and len(settings.gpus) != settings.gpu_count:
-        what = f"gpus names {len(settings.gpus)} GPUs, gpu_count says {settings.gpu_count}"
+        what = f"gpus names {count_nouns(len(settings.gpus), 'GPU')}, gpu_count says {settings.gpu_count}"
         place.refuse(what, "Remove gpu_count where gpus is given.")
     auth = settings.auth or Auth()
     headers = settings.headers or ()

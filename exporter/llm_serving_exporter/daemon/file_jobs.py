@@ -17,6 +17,7 @@ from llm_serving_exporter.model.drill import DrillResult
 from llm_serving_exporter.model.hardware import GpuSpec
 from llm_serving_exporter.model.pools import Pool
 from llm_serving_exporter.model.prices import PriceBook
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.schema.problems import shown
 from llm_serving_exporter.state import drill_results
 
@@ -103,11 +104,11 @@ def _list_terms(book: PriceBook) -> dict[str, str]:
         power = "with" if rate.includes_power else "without"
         found[f"rate {shown(rate.name)}"] = f"{rate.kind.value}{committed}, {power} power"
     for pool in book.pools:
-        of = shown(pool.use.instance_type or pool.use.gpu_name) if pool.gpus else f"{len(pool.rates)} rates"
+        of = shown(pool.use.instance_type or pool.use.gpu_name) if pool.gpus else count_nouns(len(pool.rates), "rate")
         much = (
             f"{pool.usd_per_hour:.12g} USD/h"
             if not pool.gpus
-            else f"{pool.gpus:.12g} GPUs at {pool.usd_per_gpu_hour:.12g} USD"
+            else f"{pool.gpus:.12g} {'GPU' if pool.gpus == 1 else 'GPUs'} at {pool.usd_per_gpu_hour:.12g} USD"
         )
         found[f"pool {shown(pool.name)}"] = f"{pool.kind.value} of {of}, {much}, {_write_span(pool)}"
     for name, place in book.nodes:

@@ -12,6 +12,7 @@ from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.hardware import GpuPart, ShareSource
 from llm_serving_exporter.model.kubelet import Worker, WorkerGpus
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.text import count_nouns
 
 # why a target has none, though its processes once named some
 YIELDED = "the GPUs that its processes used are another target's now"
@@ -190,8 +191,9 @@ def _assign_granted(grants: Grants, apart: tuple[str, ...] | None, gpus: Sequenc
     uuids = apart if apart is not None else tuple(grants.shares)
     seen = {gpu.identity.uuid for gpu in gpus}
     hidden = sum(uuid not in seen for uuid in uuids)
+    of_all = count_nouns(len(uuids), "GPU is", "GPUs are")
     why = (
-        f"{hidden} of its {len(uuids)} GPUs are not visible to NVML here: the exporter wants NVIDIA_VISIBLE_DEVICES=all"
+        f"{hidden} of its {of_all} not visible to NVML here: the exporter wants NVIDIA_VISIBLE_DEVICES=all"
         if hidden
         else ""
     )
@@ -232,7 +234,7 @@ def _assign_seen(
     own = evidence.pids[target.name]
     foreign = sum(any(process.pid not in own for process in gpu.processes or ()) for gpu in usable)
     if foreign:
-        why = f"processes that cannot be told to be the engine's use {foreign} of the {len(usable)} GPUs here: set gpus"
+        why = f"processes that cannot be told to be the engine's use {foreign} of the {count_nouns(len(usable), 'GPU')} here: set gpus"
         return Assignment((), "", why)
     return Assignment(tuple(gpu.identity.uuid for gpu in usable), Origin.ONLY_TARGET)
 

@@ -12,6 +12,7 @@ from llm_serving_exporter.devices.device_page_source import DevicePage
 from llm_serving_exporter.gpu.dcgm import PROFILING_NEEDS, is_dcgm_page, is_wanted_name, read_gpus
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.dcgm import DcgmReadings
+from llm_serving_exporter.model.text import count_nouns
 
 log = logging.getLogger("llm_serving_exporter.dcgm")
 
@@ -78,6 +79,10 @@ class DcgmSource:
                 attempt.detail,
             )
         elif bandwidth:
-            log.info("dcgm-exporter %s: up, %d GPUs or MIG instances", where, len(readings.gpus))
+            log.info(
+                "dcgm-exporter %s: up, %s",
+                where,
+                count_nouns(len(readings.gpus), "GPU or MIG instance", "GPUs or MIG instances"),
+            )
         else:
             log.warning("dcgm-exporter %s: up, without memory bandwidth: %s", where, PROFILING_NEEDS)

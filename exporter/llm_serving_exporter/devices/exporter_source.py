@@ -16,6 +16,7 @@ from llm_serving_exporter.gpu.dcgm import is_dcgm_page
 from llm_serving_exporter.gpu.device_page import TABLES, is_wanted_name, read_devices, recognise
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.device import GpuReading, GpuReadings
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.schema.problems import listed
 
 log = logging.getLogger("llm_serving_exporter.gpu")
@@ -108,4 +109,4 @@ class DeviceExporterSource:
             log.warning("device exporter %s: %s failed, reason=%s: %s", self._page.place, stage, why, attempt.detail)
         else:
             title = next(table.title for table in TABLES if table.name == readings.source)
-            log.info("device exporter %s: %s, %d GPUs", self._page.place, title, len(readings.gpus))
+            log.info("device exporter %s: %s, %s", self._page.place, title, count_nouns(len(readings.gpus), "GPU"))

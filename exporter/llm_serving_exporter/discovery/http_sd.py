@@ -204,7 +204,8 @@ class SectionHttp:
             hosts = list(dict.fromkeys(refused))
             named = listed([shown(host) for host in hosts[:_MOST_NAMED]], "and")
             more = f" and {len(hosts) - _MOST_NAMED} more" if len(hosts) > _MOST_NAMED else ""
-            what = f"{len(refused)} targets are left out, because hosts of this section does not allow {named}{more}"
+            out = count_nouns(len(refused), "target is", "targets are")
+            what = f"{out} left out, because hosts of this section does not allow {named}{more}"
             problems.append(Problem(name, "", what, "Add the hosts or their networks to hosts, if they are meant."))
         warnings = list(found.warnings)
         if in_clear:

@@ -10,6 +10,7 @@ from llm_serving_exporter.config.places import FoundBy, list_places
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.schema.context import Host
 from llm_serving_exporter.schema.problems import Place
 from llm_serving_exporter.schema.tree import Node, Scalar
@@ -62,6 +63,9 @@ def read_list(
         raise ConfigError(*problems)
     beyond = len(targets) - MOST_KNOWN_TARGETS
     if beyond > 0:
-        place.refuse(f"{beyond} targets beyond {MOST_KNOWN_TARGETS} are left out", "Split the fleet.")
+        place.refuse(
+            f"{count_nouns(beyond, 'target')} beyond {MOST_KNOWN_TARGETS} {'is' if beyond == 1 else 'are'} left out",
+            "Split the fleet.",
+        )
     warnings = tuple(f"{source}: {note}" for note in list(notes)[:MOST_NOTES])
     return Listed(tuple(targets[:MOST_KNOWN_TARGETS]), warnings, tuple(problems))

@@ -10,6 +10,7 @@ from llm_serving_exporter.discovery.section import SectionReading
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.pod import PodState
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.schema.problems import Place, shown
 
 
@@ -62,7 +63,7 @@ class _Merger:
     def report_excess(self) -> None:
         """Says how many targets are beyond what can be known."""
         if self._left_out:
-            what = f"{self._left_out} targets beyond {MOST_KNOWN_TARGETS} are left out"
+            what = f"{count_nouns(self._left_out, 'target')} beyond {MOST_KNOWN_TARGETS} {'is' if self._left_out == 1 else 'are'} left out"
             fix = "Run several fleets of exporters, each with its own discovery."
             Place("discovery", "", self.problems).refuse(what, fix)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.drill.course import Bounds, Phase, Reading
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import NOTHING, count, seconds, share, span
 
 
@@ -28,7 +29,7 @@ def find_excess_loss(before: Reading, reading: Reading, may_lose: int | None) ->
         return ""
     lost = before.ready - reading.ready
     if may_lose is not None and lost > may_lose:
-        return f"{count(lost)} replicas are gone, {count(may_lose)} were meant to go"
+        return f"{count_nouns(round(lost), 'replica is', 'replicas are')} gone, {count_nouns(may_lose, 'was', 'were')} meant to go"
     return ""
 
 

@@ -10,6 +10,7 @@ from llm_serving_exporter.drill.measures import find_recovery
 from llm_serving_exporter.drill.paging import Arrival, Paged, judge_alerts
 from llm_serving_exporter.model.drill import Verdict
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import count, share, span
 
 # below that many events the share of bad ones says little: the alerts on objectives want as many
@@ -82,7 +83,8 @@ def _faults(course: Course) -> Iterator[str]:
     rejected = count_rejections(course)
     # a count that PromQL extrapolates is no whole number: half a request is none
     if rejected is not None and rejected[0] > max(rejected[1], 0.5):
-        yield f"{count(round(rejected[0]))} requests were rejected, the baseline explains {count(round(rejected[1], 1))}"
+        were = count_nouns(round(rejected[0]), "request was", "requests were")
+        yield f"{were} rejected, the baseline explains {count(round(rejected[1], 1))}"
     if not course.broken_off:
         yield from (f"{one.name} {_describe_fault(one)}" for one in judge_alerts(course) if not one.good)
 
@@ -115,7 +117,7 @@ def _remarks(course: Course) -> Iterator[str]:
             yield f"the trigger command failed: {run.problem or f'it ended with status {run.status}'}"
     total = (course.counts.ttft_good or 0.0) + (course.counts.ttft_bad or 0.0)
     if 0 < total < FEW_EVENTS:
-        yield f"the objective was judged by {count(round(total))} requests only"
+        yield f"the objective was judged by {count_nouns(round(total), 'request')} only"
     fewest = course.baseline.ready_min if course.baseline else None
     ready = course.before.ready if course.before else None
     if fewest is not None and ready is not None and fewest < ready:

@@ -22,6 +22,7 @@ from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.retry import Retry
+from llm_serving_exporter.model.text import count_nouns
 
 _LOG = logging.getLogger("llm_serving_exporter.gpu")
 SOURCE = "nvml"
@@ -246,6 +247,10 @@ def _describe_pass(gpus: tuple[GpuReading, ...], refused: int) -> str:
     lost = add_up(gpu.lost for gpu in gpus)
     if not gpus and not refused:
         return "NVML works and shows no GPU: in a container check NVIDIA_VISIBLE_DEVICES"
-    parts = [f"{lost} of {len(gpus)} GPUs and instances do not answer"] if lost else []
+    parts = (
+        [f"{lost} of {count_nouns(len(gpus), 'GPU or instance does', 'GPUs and instances do')} not answer"]
+        if lost
+        else []
+    )
     parts += [f"{refused} refused to this process"] if refused else []
     return "; ".join(parts)

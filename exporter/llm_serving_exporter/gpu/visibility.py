@@ -9,6 +9,7 @@ from pathlib import Path
 
 from llm_serving_exporter.gpu.processes import list_pids
 from llm_serving_exporter.model.device import GpuReading, count_cards
+from llm_serving_exporter.model.text import count_nouns
 
 # the number of the first PID namespace, which the kernel fixes: PROC_PID_INIT_INO in include/linux/proc_ns.h
 INITIAL_PID_NAMESPACE = "pid:[4026531836]"
@@ -36,12 +37,15 @@ def explain_blindness(gpus: Sequence[GpuReading], proc_root: Path = Path("/proc"
         return "the exporter is in a PID namespace of its own and does not see who uses the GPUs: set gpus, or give it the host's (hostPID)"
     cards = count_cards(gpus)
     if node_gpus is not None and cards < node_gpus:
-        return f"this container sees {cards} of the node's {node_gpus} GPUs: set gpus, or give it all (NVIDIA_VISIBLE_DEVICES=all)"
+        of_node = count_nouns(node_gpus, "GPU")
+        return f"this container sees {cards} of the node's {of_node}: set gpus, or give it all (NVIDIA_VISIBLE_DEVICES=all)"
     # a card in MIG mode is seen by its instances
     parents = {gpu.identity.mig.parent_uuid for gpu in gpus if gpu.identity.mig}
     unread = sum(gpu.processes is None and not gpu.lost and gpu.identity.uuid not in parents for gpu in gpus)
     return (
-        f"the driver does not list the processes of {unread} of the {len(gpus)} GPUs here: set gpus" if unread else ""
+        f"the driver does not list the processes of {unread} of the {count_nouns(len(gpus), 'GPU')} here: set gpus"
+        if unread
+        else ""
     )
 
 

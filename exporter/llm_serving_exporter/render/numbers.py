@@ -115,6 +115,11 @@ def amount(value: float | None) -> str:
     return f"{scaled:.{max(0, 2 - floor(log10(abs(scaled))))}f} {letter}"
 
 
+def amount_of(value: float | None, noun: str) -> str:
+    """`amount` with what is counted: "1 request", "1.23 B tokens"."""
+    return f"{amount(value)} {noun if value == 1 else noun + 's'}"
+
+
 def hours(value: float | None) -> str:
     """Hours without their unit: "1,234", or "12.3" below a hundred."""
     if value is None or not isfinite(value):

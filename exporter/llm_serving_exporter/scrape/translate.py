@@ -6,6 +6,7 @@ import http.client
 import ssl
 
 from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.scrape.connect import explain_tls_failure
 from llm_serving_exporter.scrape.failure import ScrapeError
 
@@ -23,7 +24,7 @@ def translate_error(
     if isinstance(error, TimeoutError):
         limit = f"{timeout_seconds:g} s"
         if received:
-            detail = f"{where} did not complete its answer within {limit} ({received} bytes came); is it overloaded?"
+            detail = f"{where} did not complete its answer within {limit} ({count_nouns(received, 'byte')} came); is it overloaded?"
         else:
             detail = (
                 f"{where} accepted the request but sent no answer within {limit}; is the server stuck or overloaded?"
@@ -31,7 +32,7 @@ def translate_error(
         return ScrapeError(FailureReason.TIMEOUT, detail)
     if isinstance(error, ssl.SSLError):
         return explain_tls_failure(where, server_name, error)
-    came = f"after {received} bytes" if received else "before the first byte"
+    came = f"after {count_nouns(received, 'byte')}" if received else "before the first byte"
     if isinstance(error, ConnectionError) or (isinstance(error, http.client.IncompleteRead) and at_end):
         return ScrapeError(
             FailureReason.CLOSED, f"{where} hung up {came} of a complete answer; did it crash or restart?"

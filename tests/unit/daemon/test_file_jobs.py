@@ -193,7 +193,7 @@ def test_what_a_price_file_changes_is_told_old_and_new(tmp_path: Path, caplog: p
         'gpu_model "X1": none -> 1 USD (rate "on_demand")',
         'rate "reserved": none -> reserved, with power',
         'pool "r": none -> quantity of "X1", 8 GPUs at 0.5 USD, 2026-01-31T00:00:00Z until -',
-        'pool "s": none -> spend of 1 rates, 4 USD/h, - until -',
+        'pool "s": none -> spend of 1 rate, 4 USD/h, - until -',
         'node "a" stands: none -> "eu", "eu-a"',
         "USD per kWh: none -> 0.3",
     ]

@@ -186,7 +186,7 @@ def test_the_log_says_what_changed_once(caplog: pytest.LogCaptureFixture) -> Non
             source.read()
     said = [(record.levelname, record.getMessage().partition(": ")[2]) for record in caplog.records]
     assert [level for level, _ in said] == ["INFO", "WARNING", "WARNING", "INFO"]
-    assert said[0][1] == said[3][1] == "up, 1 GPUs or MIG instances"
+    assert said[0][1] == said[3][1] == "up, 1 GPU or MIG instance"
     assert said[1][1].startswith(
         "up, without memory bandwidth: profiling fields (DCGM_FI_PROF_…) need a datacenter GPU"
     )

@@ -42,7 +42,7 @@ def test_a_page_becomes_readings_and_the_connection_is_kept(caplog: pytest.LogCa
     assert [gpu.identity.name for gpu in first.gpus] == ["Instinct MI300X"]
     assert first.source in SOURCES
     # at once, and not again while nothing changes
-    assert said == [f"device exporter {server.url}/metrics: AMD device-metrics-exporter, 1 GPUs"]
+    assert said == [f"device exporter {server.url}/metrics: AMD device-metrics-exporter, 1 GPU"]
     assert len(caplog.records) == len(said)
 
 

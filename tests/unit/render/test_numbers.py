@@ -93,3 +93,10 @@ def test_signs() -> None:
     assert readable.signed_usd(0.0) == "$0.00"
     assert readable.hours(99.96) == "100"
     assert readable.hours(1234.0) == "1,234"
+
+
+def test_an_amount_has_its_noun_in_the_right_number() -> None:
+    assert readable.amount_of(1.0, "request") == "1 request"
+    assert readable.amount_of(2.0, "request") == "2 requests"
+    assert readable.amount_of(0.0, "token") == "0 tokens"
+    assert readable.amount_of(None, "token") == "– tokens"

@@ -16,7 +16,7 @@ from llm_serving_exporter.report.figures.rates import Commitment, Steady
 from llm_serving_exporter.report.figures.rows import AlertRow, AlertSums, Attainment, ModelRow
 from llm_serving_exporter.report.figures.spare import Spare
 from llm_serving_exporter.report.figures.split import Split
-from llm_serving_exporter.report.figures.totals import Totals
+from llm_serving_exporter.report.figures.totals import Counted, Totals
 from tests.support.rows import check_rows
 
 NOW = Totals(usd=108.0, prompt_tokens=1e9, decode_tokens=2.27e8, usd_by_phase={"prefill": 40.0, "decode": 68.0})
@@ -64,6 +64,11 @@ CASES: dict[str, tuple[Facts, str, Facts]] = {
         Facts(NOW, EARLIER, models=(replace(ROW, before=replace(EARLIER, usd=50.0)),)),
         "Tokens of m cost 76 % more than the week before: $0.088 a million instead of $0.050.",
         Facts(NOW, EARLIER, models=(ROW,)),
+    ),
+    "tokens not counted": (
+        Facts(replace(NOW, counted=Counted(27.0, 1e9, None, 2.27e8)), EARLIER, models=(replace(ROW, now=Totals(usd=81.0)), ROW)),
+        "$81.00, 75 % of the spend, went to GPUs whose engines count no tokens (m): it is in no cost per token, break-even or comparison",
+        Facts(replace(NOW, counted=Counted(105.0, 1e9, None, 2.27e8)), EARLIER),
     ),
     "over budget": (
         Facts(NOW, EARLIER, outlook=MONTH),

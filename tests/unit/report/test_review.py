@@ -10,7 +10,7 @@ from llm_serving_exporter.report.evidence.context import runs
 from llm_serving_exporter.report.evidence.usage import Book, Episode, Fleet, Gap, Line, RateFacts, Usage
 from llm_serving_exporter.report.figures.rates import find_steady_load, measure_commitments, sum_unused_usd_seen
 from llm_serving_exporter.report.figures.review import build_review
-from llm_serving_exporter.report.figures.rows import sum_alerts, sum_invoice
+from llm_serving_exporter.report.figures.rows import build_invoice_rows, sum_alerts, sum_invoice
 from llm_serving_exporter.report.figures.spare import measure_spare
 from llm_serving_exporter.report.figures.totals import sum_usage
 from llm_serving_exporter.report.pages.page import render_page
@@ -260,6 +260,19 @@ def test_a_target_on_several_nodes_is_split_evenly() -> None:
         "n2": pytest.approx(5.0),
         "": pytest.approx(4.0),
     }
+
+
+def test_a_price_that_never_changed_is_shown_as_it_is() -> None:
+    """Busy time is booked with its tokens, up to five minutes later: of an hour at a flat $2.49 there are $2.4712 so far."""
+    week = usage(A, {"decode": 2.4712}, 1e6, 1e6, price=2.4712)
+    flat_price = gauge(2.49, target="a:8000", gpu_name="H100", rate="spot")
+    (row,) = build_invoice_rows(week, Book(prices=(flat_price,)))
+    assert (row.gpu_hours, row.usd) == (pytest.approx(1.0), pytest.approx(2.4712))
+    assert row.usd_per_gpu_hour == 2.49
+    changed = gauge((2.0,) * 84 + (3.0,) * 84, target="a:8000", gpu_name="H100", rate="spot")
+    far = gauge(5.0, target="a:8000", gpu_name="H100", rate="spot")
+    for book in (Book(prices=(changed,)), Book(prices=(far,)), Book()):
+        assert build_invoice_rows(week, book)[0].usd_per_gpu_hour == pytest.approx(2.4712)
 
 
 def test_the_invoice_adds_up() -> None:

@@ -124,3 +124,15 @@ def test_what_is_wrong_is_said(words: list[str], said: str, tmp_path: Path, caps
     with FakePrometheus(NOW) as server:
         assert report(server, tmp_path, *words) == 2
     assert said in capsys.readouterr().err
+
+
+@check_rows(
+    ("hours", "words"),
+    [
+        (1, ("1 hour to 2026-11-24 14:00", "this hour", "the hour before", "an hour")),
+        (24, ("24 hours to 2026-11-24 14:00", "these 24 hours", "the 24 hours before", "in 24 hours")),
+    ],
+)
+def test_one_hour_is_no_hours(hours: int, words: tuple[str, ...]) -> None:
+    span = span_of(datetime(2026, 11, 24, 14, 30, tzinfo=UTC).timestamp(), hours, ZoneInfo("UTC"))
+    assert (span.name, span.this, span.one_before, span.each) == words

@@ -8,6 +8,7 @@ from llm_serving_exporter.commands.ceiling import arguments as kinds
 from llm_serving_exporter.commands.ceiling.launch import Launch, read_launch
 from llm_serving_exporter.derive.bounds import Speculation
 from llm_serving_exporter.model.hardware import Parallel
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.schema.flags import FlagReader
 
@@ -50,13 +51,13 @@ def read_layout(flags: FlagReader, model: ModelFacts | None, launch: Launch | No
     stages = pipeline or 1
     whole = f"tensor {tensor or 1} x pipeline {stages}" + (f" x data {ranks}" if ranks > 1 else "")
     if gpus is not None and gpus % (stages * ranks * (tensor or 1)):
-        what = f"{gpus} GPUs are no whole number of replicas of {whole}"
+        what = f"{count_nouns(gpus, 'GPU is', 'GPUs are')} no whole number of replicas of {whole}"
         flags.refuse("--gpus", what, "Leave --gpus away: one replica is worked out, of tp x pp x dp GPUs.")
         return None
     tensor = tensor or (gpus // (stages * ranks) if gpus is not None else 1)
     layout = Parallel(tensor, stages, ranks, expert or 1, context or 1)
     if gpus is not None and layout.gpus != gpus:
-        what = f"{whole} is one replica of {layout.gpus} GPUs, not {gpus}"
+        what = f"{whole} is one replica of {count_nouns(layout.gpus, 'GPU')}, not {gpus}"
         fix = f"Leave --gpus away: {gpus // layout.gpus} replicas do that many times what one does."
         flags.refuse("--gpus", what, fix)
     _check(flags, layout, model)

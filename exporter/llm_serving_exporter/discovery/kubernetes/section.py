@@ -42,6 +42,7 @@ from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import PodState
 from llm_serving_exporter.model.pools import NodePlace
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.normalise.registry import RUNTIMES
 
 Pods = Mirror[tuple[str, str], PodRecord]
@@ -311,7 +312,8 @@ class SectionPods:
                 mirror.stop()
         if left_out <= 0:
             return ()
-        what = f"{left_out} replicas of several pods beyond {MOST_GROUPS} are led on this node: their pods on other nodes are not known"
+        led = f"{count_nouns(left_out, 'replica')} of several pods beyond {MOST_GROUPS} {'is' if left_out == 1 else 'are'} led"
+        what = f"{led} on this node: their pods on other nodes are not known"
         return (Problem("kubernetes", "", what, "Find them with an exporter of the whole cluster (mode statefulset)."),)
 
     def _look_for_leaders(self, workers: Iterable[PodRecord], group: tuple[str, ...]) -> None:

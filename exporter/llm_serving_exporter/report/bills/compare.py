@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.report.bills.charge import Fault
+from llm_serving_exporter.report.bills.instances import count_gpus_of_type
 from llm_serving_exporter.report.bills.join import Unit, join_units
 from llm_serving_exporter.report.bills.ledger import Commitment, Ledger, Sum
 from llm_serving_exporter.report.bills.mapping import Found
 from llm_serving_exporter.report.bills.period import Period
-from llm_serving_exporter.report.bills.reasons import Compared, Reasons, compare_unit, measure_used_gpus
+from llm_serving_exporter.report.bills.reasons import Compared, Reasons, compare_unit, find_type, measure_used_gpus
 from llm_serving_exporter.report.bills.scope import Scope
 from llm_serving_exporter.report.figures.metered_hours import MeteredHour
 from llm_serving_exporter.report.figures.split import round_parts
 
 NOT_METERED, UNUSED = "(billed, not metered)", "(unused commitments)"
+
+# a difference below either stands in its section alone
+_LEAST_USD, _LEAST_SHARE = 1.0, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class MachineRow:
     account: str
     # GPU-hours
     metered_gpu_hours: float
-    # of instances; None where the bill does not count in them
+    # of instances; None where the bill does not say
     billed_hours: float | None
     # both sides
     pair: Pair
@@ -81,6 +85,10 @@ class Comparison:
     unassigned: Sum
     # unused commitments for what is not compared: in no sum
     other_unused: Sum
+    # usage of machines that are compared, outside of the time that is: in no sum
+    other_time: Sum
+    # types of machines on both sides of which nobody says how many GPUs they have
+    uncounted_types: tuple[str, ...] = ()
 
 
 def compare(
@@ -98,7 +106,9 @@ def compare(
     """Compares both within the period. `metered_unused_usd`: USD of unused commitments within the period, as the review has them."""
     units = join_units(ledger, metered, mapping or {}, tags or {}, workloads or {})
     counts = _count_gpus(units, period, gpus_per_instance or {})
-    rows = [compare_unit(unit, period.fold, lambda kind: counts.get(kind.lower())) for unit in units]
+    rows = [
+        compare_unit(unit, period.of_clouds(unit.clouds).fold, lambda kind: counts.get(kind.lower())) for unit in units
+    ]
     unused, unassigned, other = _sum_unused(ledger.commitments, period, scope)
     reasons = Reasons(unused_commitments=unused - metered_unused_usd)
     for row in rows:
@@ -123,6 +133,8 @@ def compare(
         period,
         unassigned,
         other,
+        _sum_other_time(rows),
+        tuple(sorted(set(_list_uncounted_types(rows, gpus_per_instance or {})))),
     )
 
 
@@ -138,17 +150,20 @@ def _round_reasons(reasons: Reasons, pair: Pair) -> Reasons:
 
 
 def _count_gpus(units: Iterable[Unit], period: Period, stated: Mapping[str, int]) -> dict[str, float]:
-    """GPUs of an instance by its type: stated, else the most that any machine of that type had in use."""
+    """GPUs of an instance by its type: stated, else as its cloud publishes it, else the most that any machine of that type had in use."""
     found: dict[str, float] = {}
     for unit in units:
-        kind = next((machine.instance_type for machine in unit.machines if machine.instance_type), unit.instance_type)
-        if not kind or not unit.machines or not all(machine.counts_hours for machine in unit.machines):
+        kind = find_type(unit)
+        if not kind:
             continue
-        time = period.fold(
-            [add_up(values) for values in zip(*(one.gpu_hours for one in unit.metered.values()), strict=True)]
-        )
-        hours = period.fold([add_up(values) for values in zip(*(one.hours for one in unit.machines), strict=True)])
-        found[kind.lower()] = max(found.get(kind.lower(), 0.0), measure_used_gpus(time, hours) or 0.0)
+        found.setdefault(kind.lower(), count_gpus_of_type(kind) or 0.0)
+        of_machines = [one for machine in unit.machines if (one := machine.read_hours()) is not None]
+        if count_gpus_of_type(kind) is not None or not of_machines or len(of_machines) < len(unit.machines):
+            continue
+        fold = period.of_clouds(unit.clouds).fold
+        time = fold([add_up(values) for values in zip(*(one.gpu_hours for one in unit.metered.values()), strict=True)])
+        hours = fold([add_up(values) for values in zip(*of_machines, strict=True)])
+        found[kind.lower()] = max(found[kind.lower()], measure_used_gpus(time, hours) or 0.0)
     found.update({kind.lower(): float(count) for kind, count in stated.items()})
     return {kind: count for kind, count in found.items() if count}
 
@@ -174,6 +189,29 @@ def _sum_unused(commitments: Mapping[str, Commitment], period: Period, scope: Sc
     return ours, unknown, other
 
 
+def _sum_other_time(rows: Iterable[Compared]) -> Sum:
+    found = Sum()
+    for row in rows:
+        machines = row.unit.machines
+        found.add(
+            add_up(add_up(machine.effective) for machine in machines) - row.billed_usd,
+            add_up(add_up(machine.billed) for machine in machines) - row.invoiced_usd,
+            0,
+        )
+    return found
+
+
+def _list_uncounted_types(rows: Iterable[Compared], stated: Mapping[str, int]) -> Iterator[str]:
+    """Types of machines on both sides whose GPUs neither bill, settings nor their cloud's pages count."""
+    known = {kind.lower() for kind in stated}
+    for row in rows:
+        unit = row.unit
+        if unit.machines and row.metered_gpu_hours and not any(machine.gpus for machine in unit.machines):
+            kind = find_type(unit)
+            if kind and kind.lower() not in known and count_gpus_of_type(kind) is None:
+                yield kind
+
+
 def _make_row(row: Compared) -> MachineRow:
     unit = row.unit
     first = unit.machines[0] if unit.machines else None
@@ -182,7 +220,7 @@ def _make_row(row: Compared) -> MachineRow:
     return MachineRow(
         ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else ""),
         tuple(sorted(unit.targets)),
-        (first.instance_type if first is not None else "") or unit.instance_type,
+        find_type(unit),
         first.account if first is not None else "",
         row.metered_gpu_hours,
         row.billed_hours,
@@ -196,8 +234,9 @@ def _sum_by_model(rows: Iterable[Compared], period: Period, total: Pair, unused:
     metered: dict[str, float] = {}
     billed: dict[str, float] = {}
     for row in rows:
-        time = {model: add_up(period.fold(one.gpu_hours)) for model, one in row.unit.metered.items()}
-        usd = {model: add_up(period.fold(one.usd)) for model, one in row.unit.metered.items()}
+        fold = period.of_clouds(row.unit.clouds).fold
+        time = {model: add_up(fold(one.gpu_hours)) for model, one in row.unit.metered.items()}
+        usd = {model: add_up(fold(one.usd)) for model, one in row.unit.metered.items()}
         all_time = add_up(time.values())
         if not all_time:
             billed[NOT_METERED] = billed.get(NOT_METERED, 0.0) + row.billed_usd
@@ -240,3 +279,18 @@ class BillReview:
     formats: tuple[str, ...] = ()
     # whether lines may still be added or changed
     preliminary: bool = False
+    # what stands behind `refused`: why that is so and what to do; "" for nothing
+    refused_because: str = ""
+
+    @property
+    def whole_refusal(self) -> str:
+        """Why nothing is compared, at length, without a full stop."""
+        return f"{self.refused}: {self.refused_because}" if self.refused_because else self.refused
+
+    @property
+    def differs(self) -> bool:
+        """Whether the bill is further from what was metered than a reader would let pass."""
+        if self.comparison is None:
+            return False
+        total = self.comparison.total
+        return abs(total.difference_usd) >= max(_LEAST_USD, _LEAST_SHARE * max(total.metered_usd, total.billed_usd))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import pairwise
 from math import ceil, floor
 
@@ -69,10 +68,3 @@ class Coverage:
             for before, after in pairwise(touched)
             if after - before > _LEAST_HOLE_HOURS
         ]
-
-
-def find_common(spans: Iterable[Span]) -> Span | None:
-    """What all of them cover; None for nothing."""
-    every = tuple(spans)
-    begin, end = max((one[0] for one in every), default=0.0), min((one[1] for one in every), default=0.0)
-    return (begin, end) if begin < end else None

@@ -107,8 +107,8 @@ class CurReader:
             self._cell(row, self._account), self._cell(row, self._plan) or self._cell(row, self._reservation),
             self._read_hours(row) if instance_type else None,
             self._read_gpus(row) if instance_type else None,
-            # network and storage of an instance say no type of it
-            False,
+            # network and storage of an instance say no type of it, and count no hours
+            not instance_type and self._usage_type == ABSENT and counts_hours(self._cell(row, self._unit)),
             f"{row[self._id]} {self._cell(row, self._interval)}" if self._id != ABSENT and row[self._id] else "",
             _CLOUD,
         )  # fmt: skip

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from llm_serving_exporter.report.bills.ledger import REST, Ledger, Machine
 from llm_serving_exporter.report.bills.mapping import LABELS, Found
-from llm_serving_exporter.report.bills.resources import normalise_resource
+from llm_serving_exporter.report.bills.resources import find_cloud, normalise_resource
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS
 from llm_serving_exporter.report.figures.metered_hours import MeteredHour
 
@@ -44,6 +44,13 @@ class Unit:
     nodes: set[str] = field(default_factory=set)
     # of the metered nodes; "" where it is unknown
     instance_type: str = ""
+    # of the metered nodes, as far as their names say it
+    node_clouds: set[str] = field(default_factory=set)
+
+    @property
+    def clouds(self) -> set[str]:
+        """On whose bill its machines are; without any, whose nodes it was metered on."""
+        return {machine.cloud for machine in self.machines} or self.node_clouds
 
 
 class _Groups:
@@ -120,4 +127,6 @@ def _add_piece(unit: Unit, piece: MeteredHour, slot: int, slots: int) -> None:
     unit.targets.add(piece.target)
     if piece.node:
         unit.nodes.add(piece.node)
+    if cloud := find_cloud(normalise_resource(piece.provider_id)):
+        unit.node_clouds.add(cloud)
     unit.instance_type = unit.instance_type or piece.instance_type

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from math import ceil, floor
 
 from llm_serving_exporter.report.bills.charge import Charge, Kind
-from llm_serving_exporter.report.bills.coverage import Coverage, Span, find_common
-from llm_serving_exporter.report.bills.resources import normalise_resource
+from llm_serving_exporter.report.bills.coverage import Coverage, Span
+from llm_serving_exporter.report.bills.resources import is_one_machine, normalise_resource
 from llm_serving_exporter.report.bills.scope import Scope
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
 
@@ -22,6 +22,8 @@ MOST_COMMITMENTS = 2_000
 # lines by their numbers: 64 bytes each
 MOST_IDENTITIES = 1_000_000
 REST = "(all further machines)"
+# of types of instances that are named where nothing is compared
+_MOST_TYPES = 100
 # up to a day is compared by days; at a clock change some bills have a day of 25 hours
 _LONGEST_DAY = 25 * HOUR_SECONDS
 
@@ -60,12 +62,27 @@ class Machine:
     billed: array[float]
     # hours of an instance; meaningless where `counts_hours` is False
     hours: array[float]
+    # whose bill it is on, as `find_cloud_of_provider` names it; of several the first
+    cloud: str = ""
     # whether every line of it counts in hours
     counts_hours: bool = True
+    # the time that lines without hours of an instance cover, by slot, in hours; None where that is not known, or every line counts them
+    covered: array[float] | None = None
+    # whether a line counts no hours and covers more than one, or no single machine
+    forgot_hours: bool = False
     # of one instance; None where no line says
     gpus: float | None = None
     # the tags that the settings name
     tags: Mapping[str, str] = field(default_factory=dict)
+
+    def read_hours(self) -> array[float] | None:
+        """Hours of an instance by slot: as the lines count them, else the time for which a single machine is billed by the hour. None
+        where they say neither."""
+        if self.counts_hours:
+            return self.hours
+        if self.forgot_hours or self.covered is None:
+            return None
+        return array("d", map(max, self.hours, self.covered))
 
 
 @dataclass(slots=True)
@@ -100,6 +117,14 @@ class Ledger:
         self.commitments: dict[str, Commitment] = {}
         # what is no usage, by what it is about
         self.beside: dict[Kind, Sum] = {}
+        # every line of which a part lies in the week, compared or not; what came twice once
+        self.in_week = Sum()
+        # some of the types of instances that usage names which is not compared
+        self.other_types: set[str] = set()
+        # such usage that names a machine of the fleet all the same, because it is no time of one
+        self.fleet_lines = 0
+        # lines of it that are of other accounts than the settings name
+        self.other_account_lines = 0
         # usage that is not in scope
         self.others = Sum()
         # lines of which no part lies in the week
@@ -132,7 +157,16 @@ class Ledger:
             self.outside_lines += 1
             return None
         share = (min(end, self._end) - max(begin, self._begin)) / (end - begin)
+        repeated = self.repeated_lines
+        machine = self._add_share(charge, share)
+        if self.repeated_lines == repeated:
+            self.in_week.add(charge.effective_usd * share, charge.billed_usd * share)
+        return machine
+
+    def _add_share(self, charge: Charge, share: float) -> Machine | None:
+        """`share`: how much of the charge lies in the week."""
         if not self._scope.cover_account(charge):
+            self.other_account_lines += 1
             self.others.add(charge.effective_usd * share, charge.billed_usd * share)
         elif charge.kind is Kind.USAGE:
             return self._add_usage(charge, share)
@@ -144,23 +178,18 @@ class Ledger:
                 into.add(charge.effective_usd * share, charge.billed_usd * share)
         return None
 
-    def find_covered(self) -> Span | None:
-        """What the bill covers of the week, by the times of its lines, Unix seconds; None for nothing. Of several clouds whose lines are
-        compared it is what all of them cover."""
-        return find_common(span for one in self._list_coverages() if (span := one.find()) is not None)
+    def find_covered(self) -> dict[str, Span]:
+        """What the bill covers of the week, by the times of its lines, Unix seconds: by cloud, of those whose lines are compared, or of all
+        where none is. Each cloud writes its bill at its own time."""
+        return {cloud: span for cloud, one in self._list_coverages() if (span := one.find()) is not None}
 
     def find_holes(self) -> list[Span]:
         """A day and more within the week of which a cloud's bill has no line of any usage, Unix seconds."""
-        return sorted({hole for one in self._list_coverages() for hole in one.find_holes()})
+        return sorted({hole for _, one in self._list_coverages() for hole in one.find_holes()})
 
-    @property
-    def has_several_clouds(self) -> bool:
-        """Whether lines of more than one cloud are compared."""
-        return len(self._compared_clouds) > 1
-
-    def _list_coverages(self) -> list[Coverage]:
+    def _list_coverages(self) -> list[tuple[str, Coverage]]:
         clouds = self._compared_clouds or self._coverages.keys()
-        return [one for cloud, one in self._coverages.items() if cloud in clouds]
+        return [(cloud, one) for cloud, one in self._coverages.items() if cloud in clouds]
 
     def _note_time(self, charge: Charge) -> None:
         if self.covers_to is None or charge.end > self.covers_to:
@@ -179,6 +208,9 @@ class Ledger:
             if is_compared:
                 commitment.in_scope_usd += charge.effective_usd * share
         if not is_compared:
+            self.fleet_lines += self._scope.name_machine(charge)
+            if charge.instance_type and len(self.other_types) < _MOST_TYPES:
+                self.other_types.add(charge.instance_type)
             self.others.add(charge.effective_usd * share, charge.billed_usd * share)
             return None
         length = charge.end - charge.begin
@@ -190,7 +222,16 @@ class Ledger:
         self.unnamed_lines += not charge.resource
         machine = self._find_machine(charge)
         hours = charge.instance_hours
+        covered = None
+        is_one = is_one_machine(normalise_resource(charge.resource)) and machine is not self.machines.get(REST)
+        if hours is None and (length > HOUR_SECONDS or not is_one):
+            machine.forgot_hours = True
+        elif hours is None:
+            covered = machine.covered = machine.covered or self._zeros()
         for slot, part in self._spread(charge):
+            if covered is not None:
+                # the parts of a machine are billed for the same time, each by itself
+                covered[slot] = max(covered[slot], part * length / HOUR_SECONDS)
             machine.effective[slot] += charge.effective_usd * part
             machine.billed[slot] += charge.billed_usd * part
             if hours is not None:
@@ -228,7 +269,8 @@ class Ledger:
         found = self.machines.get(key)
         if found is None:
             name = charge.resource if key != REST and charge.resource else key
-            found = Machine(name, charge.instance_type, charge.account, self._zeros(), self._zeros(), self._zeros())
+            zeros = self._zeros(), self._zeros(), self._zeros()
+            found = Machine(name, charge.instance_type, charge.account, *zeros, charge.cloud)
             self.machines[key] = found
         found.instance_type = found.instance_type or charge.instance_type
         return found

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from math import ceil, floor
 
 from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.report.bills.coverage import Span
 from llm_serving_exporter.report.bills.ledger import Ledger
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
 
@@ -29,6 +31,8 @@ class Period:
     last: int
     # slots that are compared as one: 1, or 24 for whole days in UTC
     step: int
+    # what of it each cloud's bill covers, by the cloud; {} where nobody tells them apart
+    by_cloud: Mapping[str, Period] = field(default_factory=dict)
 
     @property
     def by_days(self) -> bool:
@@ -46,12 +50,31 @@ class Period:
             return [0.0] * len(range(self.first, self.last, self.step))
         return [add_up(slots[at : at + self.step]) for at in range(self.first, self.last, self.step)]
 
+    def of_clouds(self, clouds: Iterable[str]) -> Period:
+        """What the bills of these clouds cover; all of it where none of them has a bill."""
+        found = [self.by_cloud[cloud] for cloud in clouds if cloud in self.by_cloud]
+        return _join(found) if found else self
+
 
 def find_period(ledger: Ledger, week: Week) -> Period | None:
-    """The part of the week that the bill covers; None where it covers none. With any line of a day it is cut to whole days in UTC."""
-    covered = ledger.find_covered()
-    if covered is None:
-        return None
+    """The part of the week that the bill covers; None where it covers none. Each cloud's bill has its own part, and the whole reaches from
+    the first of them to the last. With any line of a day it is cut to whole days in UTC."""
+    found = {
+        cloud: part
+        for cloud, covered in ledger.find_covered().items()
+        if (part := _cut(covered, ledger, week)) is not None
+    }
+    return replace(_join(list(found.values())), by_cloud=found) if found else None
+
+
+def _join(parts: Sequence[Period]) -> Period:
+    return Period(
+        min(one.begin for one in parts), max(one.end for one in parts), min(one.first for one in parts),
+        max(one.last for one in parts), parts[0].step,
+    )  # fmt: skip
+
+
+def _cut(covered: Span, ledger: Ledger, week: Week) -> Period | None:
     begin, end = floor(covered[0] / HOUR_SECONDS), ceil(covered[1] / HOUR_SECONDS)
     step = 1
     if ledger.daily_lines:

@@ -7,7 +7,8 @@ metered and p their metered price:
     unused GPUs  B (G − g) p            GPUs of the machine that no target uses
     price        bill − B G p           the same GPU-hours at another price
 
-Where only one side has that hour, its amount is a difference of hours. A bill that does not count in hours of instances has m for B g.
+Where only one side has that hour, its amount is a difference of hours. A bill that does not count in hours of instances has those for
+which it bills a single machine by the hour; where it says neither, what both sides have is not divided.
 A unit with one side alone is billed and not metered, or metered and not billed.
 """
 
@@ -40,6 +41,8 @@ class Reasons:
     unused_gpus: float = 0.0
     # the same GPU-hours at another price
     price: float = 0.0
+    # hours, unused GPUs and price of machines of which the bill counts no hours
+    undivided: float = 0.0
     # commitments that nothing used: billed less metered
     unused_commitments: float = 0.0
 
@@ -68,7 +71,7 @@ class Compared:
     metered_gpu_hours: float
     # USD that was metered, after commitments
     metered_usd: float
-    # hours of instances that are billed; None where the bill does not count in them
+    # hours of instances that are billed; None where the bill does not say
     billed_hours: float | None
     # USD, amortised
     billed_usd: float
@@ -84,8 +87,9 @@ def compare_unit(unit: Unit, fold: Fold, gpus: Callable[[str], float | None]) ->
     """Compares a unit in the slots that `fold` makes of those of the week. `gpus`: of an instance of a type, None where nobody knows."""
     bill = _sum(fold, [machine.effective for machine in unit.machines])
     invoiced = _sum(fold, [machine.billed for machine in unit.machines])
-    counts = bool(unit.machines) and all(machine.counts_hours for machine in unit.machines)
-    hours = _sum(fold, [machine.hours for machine in unit.machines])
+    of_machines = [one for machine in unit.machines if (one := machine.read_hours()) is not None]
+    counts = bool(unit.machines) and len(of_machines) == len(unit.machines)
+    hours = _sum(fold, of_machines)
     time = _sum(fold, [one.gpu_hours for one in unit.metered.values()])
     usd = _sum(fold, [one.usd for one in unit.metered.values()])
     billed_usd, metered_usd = add_up(bill), add_up(usd)
@@ -121,7 +125,7 @@ def _split(
             continue
         price = usd / time
         if used is None:
-            reasons.price += billed - usd
+            reasons.undivided += billed - usd
             continue
         whole = max(gpus if gpus is not None else used, used)
         reasons.hours += (hours * used - time) * price
@@ -137,11 +141,16 @@ def measure_used_gpus(time: Sequence[float], hours: Sequence[float]) -> float | 
     return largest or None
 
 
+def find_type(unit: Unit) -> str:
+    """The type of its machines as the bill says it, else of the metered nodes; "" where neither does."""
+    return next((machine.instance_type for machine in unit.machines if machine.instance_type), unit.instance_type)
+
+
 def _count_gpus(unit: Unit, gpus: Callable[[str], float | None]) -> float | None:
     said = [machine.gpus for machine in unit.machines if machine.gpus]
     if said:
         return max(said)
-    kind = next((machine.instance_type for machine in unit.machines if machine.instance_type), unit.instance_type)
+    kind = find_type(unit)
     return gpus(kind) if kind else None
 
 

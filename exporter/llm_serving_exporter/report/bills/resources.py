@@ -42,6 +42,15 @@ _CLOUDS = (
     ("azure", "/subscriptions/", ("microsoft", "azure")),
     ("oci", "ocid1.instance.", ("oracle", "oci")),
 )
+# clouds as readers know them; "" where a bill does not say
+CLOUD_NAMES = {
+    "aws": "AWS",
+    "gcp": "Google Cloud",
+    "azure": "Azure",
+    "oci": "Oracle Cloud",
+    "other": "other clouds",
+    "": "a cloud without a name",
+}
 # a provider that is none of these
 _OTHER = "other"
 
@@ -49,6 +58,11 @@ _OTHER = "other"
 def find_cloud(machine: str) -> str:
     """The cloud of a machine by its normalised name; "" where that does not say."""
     return next((cloud for cloud, begin, _ in _CLOUDS if machine.startswith(begin)), "")
+
+
+def is_one_machine(machine: str) -> bool:
+    """Whether a normalised name is of a single machine, of which an hour has one hour; a scale set of Azure's is billed as one."""
+    return machine.startswith(("i-", "gce/", "ocid1.instance.")) or "/virtualmachines/" in machine
 
 
 def _parse_provider(name: str) -> str:

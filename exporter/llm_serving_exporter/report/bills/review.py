@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.model.text import count_nouns
-from llm_serving_exporter.render.numbers import usd
+from llm_serving_exporter.render.numbers import signed_usd_to_the_cent, usd, usd_to_the_cent
 from llm_serving_exporter.report.bills.charge import BillError
 from llm_serving_exporter.report.bills.compare import BillReview, Comparison, compare
 from llm_serving_exporter.report.bills.instances import GPU_FAMILIES, InstanceTypes
-from llm_serving_exporter.report.bills.ledger import MOST_MACHINES, REST, Ledger
+from llm_serving_exporter.report.bills.ledger import MOST_MACHINES, REST, Ledger, Sum
 from llm_serving_exporter.report.bills.mapping import LABELS, Found
 from llm_serving_exporter.report.bills.period import Period, find_period, is_preliminary
 from llm_serving_exporter.report.bills.read import Bill, read_bill
-from llm_serving_exporter.report.bills.resources import find_cloud, normalise_resource
+from llm_serving_exporter.report.bills.resources import CLOUD_NAMES, find_cloud, normalise_resource
 from llm_serving_exporter.report.bills.scope import Scope
+from llm_serving_exporter.report.bills.words import write_difference, write_left_out
 from llm_serving_exporter.report.evidence.places import NodePlaces
 from llm_serving_exporter.report.evidence.usage import Evidence
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS
 from llm_serving_exporter.report.figures.counted_once import count_once
+from llm_serving_exporter.report.figures.findings import BILL_RULE, Finding
 from llm_serving_exporter.report.figures.metered_hours import MeteredHour, measure_metered_hours
 from llm_serving_exporter.report.figures.rates import find_rates_of_kind, sum_unused_usd
 from llm_serving_exporter.report.figures.review import Review
@@ -50,16 +52,21 @@ def add_bills(
         bill = read_bill(bills, evidence.week, known, progress)
     except BillError as error:
         return _refuse(review, str(error))
+    scope = Scope(InstanceTypes(bills.instance_types or GPU_FAMILIES), bills.accounts, known)
     period = find_period(bill.ledger, evidence.week)
-    if period is None:
+    if period is None or not _has_gpus(bill.ledger, scope):
         first = f"; could not be used: {bill.fault_count:,}, the first: {bill.faults[0]}" if bill.faults else ""
-        return _refuse(review, f"{_say_why_not(bill.ledger, evidence)}{first}")
+        if bill.ledger.in_week.lines and not _has_gpus(bill.ledger, scope):
+            why, details = _say_no_gpus(bill.ledger, evidence.week.name, scope, {*known, *bills.mapping})
+        else:
+            why, details = _say_why_not(bill.ledger, evidence), ""
+        why, details = (why, f"{details}{first}") if details else (f"{why}{first}", "")
+        return _refuse(review, why, details, _list_beside(bill.ledger))
     clouds = _find_clouds(bill)
     here = [piece for piece in metered if not _is_elsewhere(piece, clouds)]
     workloads = {one.labels.get("target", ""): one.labels.get("workload", "") for one in evidence.book.workloads}
     comparison = compare(
-        bill.ledger, here, period, Scope(InstanceTypes(bills.instance_types or GPU_FAMILIES), bills.accounts, known),
-        metered_unused_usd=_sum_unused(review, period), mapping=bills.mapping, tags=bills.tags,
+        bill.ledger, here, period, scope, metered_unused_usd=_sum_unused(review, period), mapping=bills.mapping, tags=bills.tags,
         workloads=workloads,
         gpus_per_instance=bills.gpus_per_instance,
     )  # fmt: skip
@@ -69,33 +76,98 @@ def add_bills(
         *_list_strangers(bills.mapping, metered, workloads),
         *_list_left_out(_sum_paid(pieces) - _sum_paid(metered), _sum_paid(metered) - _sum_paid(here)),
     )
-    return replace(review, bills=_describe(bill, comparison, notes, preliminary=preliminary))
+    compared = _describe(bill, comparison, notes, preliminary=preliminary)
+    found = _find_difference(compared)
+    return replace(review, bills=compared, findings=(*((found,) if found else ()), *review.findings))
+
+
+def _has_gpus(ledger: Ledger, scope: Scope) -> bool:
+    """Whether anything on the bill is known to be a GPU's, used or not."""
+    if ledger.machines:
+        return True
+    return any(scope.cover_type(one.instance_type) for one in ledger.commitments.values() if one.instance_type)
 
 
 def _say_why_not(ledger: Ledger, evidence: Evidence) -> str:
     week = evidence.week
+    if not ledger.in_week.lines:
+        return f"no line of the bill lies in {week.name}"
     if ledger.daily_lines:
         return f"the bill has lines of whole days in UTC, and covers none that lies within {week.name}"
     if ledger.longer.lines:
         return f"the lines of the bill in {week.name} cover more than a day each, which says nothing of a week: export it by hours or days"
-    if ledger.has_several_clouds:
-        return (
-            f"the bills of several clouds cover no time of {week.name} together: give one review the bills of one cloud"
-        )
-    return f"no line of the bill lies in {week.name}"
+    return f"no line of any usage on the bill lies in {week.name}"
+
+
+def _say_no_gpus(ledger: Ledger, week: str, scope: Scope, known: Collection[str]) -> tuple[str, str]:
+    """That no line is known to be a GPU's; why, and what makes it so."""
+    lines = ledger.in_week
+    whys = []
+    rest = lines.lines - ledger.other_account_lines
+    if ledger.other_account_lines:
+        other = count_nouns(ledger.other_account_lines, "line is", "lines are")
+        whys.append(f"{other} of other accounts than accounts lists")
+    machines = (
+        "machines of the fleet only where it bills no time of them, such as network"
+        if ledger.fleet_lines
+        else "no machine of the fleet"
+    )
+    if rest and ledger.other_types:
+        whys.append(f"no instance type that it names has GPUs ({_name_some(sorted(ledger.other_types))})")
+        whys.append(f"it names {machines}")
+    elif rest:
+        whys.append(f"it names no instance types and {machines}")
+    if rest and not known:
+        whys.append("no node of the fleet says its provider_id")
+    sums = f"in {week}, {usd_to_the_cent(lines.effective_usd)}"
+    return (
+        f"its only line {sums}, is not known to be a GPU's"
+        if lines.lines == 1
+        else f"none of its {lines.lines:,} lines {sums} in all, is known to be a GPU's",
+        f"{'; '.join(whys)}. Set mapping_file (what runs on which machine) or instance_types below bills, "
+        f"{'list all of the accounts that pay for the fleet' if scope.has_accounts else 'or export the accounts that pay for the fleet'}, "
+        "with instance types and resource ids",
+    )
+
+
+def _name_some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN_STRANGERS:,} more" if len(names) > _SHOWN_STRANGERS else ""
+    return f"{', '.join(names[:_SHOWN_STRANGERS])}{more}"
+
+
+def _find_difference(found: BillReview) -> Finding | None:
+    """What stands out, where bill and meter differ by more than a reader would let pass."""
+    if found.comparison is None or not found.differs:
+        return None
+    return Finding(BILL_RULE, f"{write_difference(found)} {write_left_out(found)}".rstrip())
 
 
 def _describe(bill: Bill, comparison: Comparison, notes: tuple[str, ...], *, preliminary: bool) -> BillReview:
-    beside = [(kind.value, one) for kind, one in bill.ledger.beside.items()]
-    beside += [
-        ("unused commitments of which nobody knows what for", comparison.unassigned),
-        ("unused commitments that are not of the fleet", comparison.other_unused),
-        ("usage that is not of the fleet", bill.ledger.others),
-    ]
     return BillReview(
-        comparison, "", notes, bill.faults, bill.fault_count, tuple((what, one) for what, one in beside if one.lines),
+        comparison, "", notes, bill.faults, bill.fault_count, _list_beside(bill.ledger, comparison),
         bill.files, bill.lines, bill.formats, preliminary,
     )  # fmt: skip
+
+
+def _list_beside(ledger: Ledger, comparison: Comparison | None = None) -> tuple[tuple[str, Sum], ...]:
+    """What of the bill is in no sum: with what is compared it is all that lies in the week."""
+    beside = [(kind.value, one) for kind, one in ledger.beside.items()]
+    if comparison is not None:
+        beside += [
+            ("unused commitments of which nobody knows what for", comparison.unassigned),
+            ("unused commitments that are not of the fleet", comparison.other_unused),
+            ("usage of the fleet outside of the time that is compared", comparison.other_time),
+        ]
+    else:
+        # such as lines of months
+        of_fleet, unused = Sum(), Sum()
+        for machine in ledger.machines.values():
+            of_fleet.add(add_up(machine.effective), add_up(machine.billed), 0)
+        for one in ledger.commitments.values():
+            unused.add(add_up(one.unused), 0.0, one.lines)
+        beside += [("usage of the fleet", of_fleet), ("unused commitments", unused)]
+    beside.append(("usage that is not of the fleet", ledger.others))
+    return tuple((what, one) for what, one in beside if one.lines or abs(one.effective_usd) >= 0.005)
 
 
 def _sum_paid(pieces: Iterable[MeteredHour]) -> float:
@@ -137,9 +209,10 @@ def _sum_unused(review: Review, period: Period) -> float:
     return pools + sum_unused_usd(review.commitments) * period.hours / review.week.length_hours
 
 
-def _refuse(review: Review, why: str) -> Review:
-    sentence = f"The bill is not compared: {why.removesuffix('.')}."
-    return replace(review, bills=BillReview(None, why), missing_parts=(*review.missing_parts, sentence))
+def _refuse(review: Review, why: str, details: str = "", beside: tuple[tuple[str, Sum], ...] = ()) -> Review:
+    found = BillReview(None, why.removesuffix("."), beside=beside, refused_because=details)
+    sentence = f"The bill is not compared: {found.whole_refusal}."
+    return replace(review, bills=found, missing_parts=(*review.missing_parts, sentence))
 
 
 def _list_notes(bill: Bill, comparison: Comparison, evidence: Evidence, *, preliminary: bool) -> Iterator[str]:
@@ -147,10 +220,27 @@ def _list_notes(bill: Bill, comparison: Comparison, evidence: Evidence, *, preli
     if period.by_days:
         yield (
             "The bill has lines of whole days, which end at midnight UTC: "
-            f"compared are {period.hours / 24:.0f} days in UTC, {_write_span(period.begin, period.end)}."
+            f"compared are {count_nouns(round(period.hours / 24), 'day')} in UTC, {_write_span(period.begin, period.end)}."
         )
-    elif (period.begin, period.end) != (evidence.week.begin, evidence.week.end):
+    week = evidence.week
+    whole = (period.begin, period.end) if period.by_days else (week.begin, week.end)
+    if len(period.by_cloud) > 1:
+        for cloud, part in sorted(period.by_cloud.items()):
+            if (part.begin, part.end) != whole:
+                span = _write_span(part.begin, part.end)
+                yield f"The bill of {CLOUD_NAMES[cloud]} covers a part of the week, and only that of it is compared: {span}."
+    elif (period.begin, period.end) != whole:
         yield f"The bill covers a part of the week, and only that is compared: {_write_span(period.begin, period.end)}."
+    if comparison.uncounted_types:
+        yield (
+            f"How many GPUs these types have nobody says, so that the most in use counts: {_name_some(comparison.uncounted_types)}. "
+            "Set gpus_per_instance."
+        )
+    if comparison.reasons.undivided:
+        yield (
+            "Of some machines the bill counts no hours of instances, so that hours, unused GPUs and price are one sum: "
+            f"{signed_usd_to_the_cent(comparison.reasons.undivided)}. Export it by the hour, or with its quantities."
+        )
     for begin, end in ledger.find_holes():
         if begin < period.end and end > period.begin:
             yield (

@@ -22,6 +22,11 @@ class Scope:
         self._accounts = frozenset(account.lower() for account in accounts)
         self._known = frozenset(known)
 
+    @property
+    def has_accounts(self) -> bool:
+        """Whether the settings list accounts."""
+        return bool(self._accounts)
+
     def cover_account(self, charge: Charge) -> bool:
         """Whether the line is of an account whose bill is compared."""
         if not self._accounts:
@@ -36,6 +41,10 @@ class Scope:
             return True
         if not charge.instance_type and not charge.is_compute:
             return False
+        return self.name_machine(charge)
+
+    def name_machine(self, charge: Charge) -> bool:
+        """Whether a line names a machine that was metered or is mapped, whatever it is about."""
         return bool(charge.resource) and normalise_resource(charge.resource) in self._known
 
     def cover_type(self, instance_type: str) -> bool:

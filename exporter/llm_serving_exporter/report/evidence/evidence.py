@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.text import on_one_line
+from llm_serving_exporter.model.text import count_nouns, on_one_line
 from llm_serving_exporter.report.evidence import context, names
 from llm_serving_exporter.report.evidence.across import Across, is_booked, measure_across
 from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, Reader
@@ -208,7 +208,8 @@ def _note_absences(absences: Sequence[Absence]) -> list[str]:
     if back:
         hours = add_up((one.end or one.begin) - one.begin for one in back) / HOUR_SECONDS
         said.append(
-            f"{len(back)} times a target disappeared and came back ({_name_targets(back)}; {hours:.0f} hours in all): its exporter "
+            f"{count_nouns(len(back), 'time')} a target disappeared and came back ({_name_targets(back)}; "
+            f"{count_nouns(round(hours), 'hour')} in all): its exporter "
             "no longer had it, or Prometheus no longer had its exporter but scraped others, as when replicas are scaled down. That time "
             "counts as free and is in no figure."
         )
@@ -248,9 +249,8 @@ def _note_begin(week: Week, first: int | None, zone: ZoneInfo) -> list[str]:
     if not first:
         return []
     moment = datetime.fromtimestamp(week.hours[first].begin, zone)
-    return [
-        f"Data of {week.name} begin on {moment:%a %d %b at %H:%M}: the first {first} hours of {week.this} are in no figure."
-    ]
+    what = f"the first hour of {week.this} is" if first == 1 else f"the first {first} hours of {week.this} are"
+    return [f"Data of {week.name} begin on {moment:%a %d %b at %H:%M}: {what} in no figure."]
 
 
 def _find_first_hour(usage: Usage) -> int | None:

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.text import count_nouns
 
 HOUR_SECONDS = 3600.0
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -72,18 +73,22 @@ class Week:
 
     @property
     def this(self) -> str:
-        """How a sentence calls it: "the week", "these 24 hours"."""
-        return f"these {round(self.length_hours)} hours" if self.is_span else "the week"
+        """How a sentence calls it: "the week", "these 24 hours", "this hour"."""
+        return self._name("these {}", "this hour", "the week")
 
     @property
     def one_before(self) -> str:
         """How a sentence calls what it is compared with."""
-        return f"the {round(self.length_hours)} hours before" if self.is_span else "the week before"
+        return self._name("the {} before", "the hour before", "the week before")
 
     @property
     def each(self) -> str:
         """How often an amount of it comes: "a week", "in 24 hours"."""
-        return f"in {round(self.length_hours)} hours" if self.is_span else "a week"
+        return self._name("in {}", "an hour", "a week")
+
+    def _name(self, span: str, hour: str, week: str) -> str:
+        hours = round(self.length_hours)
+        return week if not self.is_span else hour if hours == 1 else span.format(count_nouns(hours, "hour"))
 
     @property
     def days(self) -> tuple[str, ...]:
@@ -118,7 +123,7 @@ def span_of(end_unix_seconds: float, hours: int, zone: ZoneInfo) -> Week:
         at = begin + number * HOUR_SECONDS
         local = datetime.fromtimestamp(at, zone)
         found.append(Hour(at, at + HOUR_SECONDS, (local.date() - first).days, local.hour))
-    name = f"{hours} hours to {datetime.fromtimestamp(end, zone):%Y-%m-%d %H:%M}"
+    name = f"{count_nouns(hours, 'hour')} to {datetime.fromtimestamp(end, zone):%Y-%m-%d %H:%M}"
     return Week(name, zone.key, first, tuple(found), is_span=True)
 
 

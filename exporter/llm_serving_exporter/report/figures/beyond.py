@@ -50,7 +50,7 @@ class ReadWeek:
 def look_beyond(evidence: Evidence, past: Past, identity: Sequence[str], now: ReadWeek, before: ReadWeek) -> Beyond:
     """Looks at the weeks before, the month and the days."""
     read = [
-        describe_read_week(week, one.usage, one.paid_usd, one.hours_seen, gaps or (), one.pools_by_hour)
+        describe_read_week(week, one.usage, one.paid_usd, one.hours_seen, gaps or (), one.pools_by_hour, identity)
         for week, one, gaps in (
             (evidence.previous, before, evidence.gaps_before),
             (evidence.week, now, evidence.gaps),

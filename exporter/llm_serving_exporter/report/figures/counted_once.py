@@ -1,12 +1,13 @@
 """Chooses which of a week's tokens, requests and objective events count, so that each counts once and only where its cost is known. Pure.
 
 A front end counts again what its workers count, and with split pools both sides count the prompts. Tokens of a target without a price
-would make those of the others look cheap.
+would make those of the others look cheap, and GPU time of a target that counts none would make them look dear: a quotient has both sides
+of the same engines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from llm_serving_exporter.model.frozen import dataclass
@@ -22,6 +23,11 @@ _POOL = {
     "decode_tokens": Role.DECODE,
     "requests": Role.DECODE,
 }
+
+_POOLS = frozenset({Role.PREFILL, Role.DECODE})
+# phases of time in which a target served nothing; what of its cost may lie elsewhere, such as while it started
+_AT_REST = frozenset({"idle", "down"})
+_LITTLE_WORK = 0.05
 
 Place = tuple[Extra, str]
 Shares = list[float]
@@ -40,9 +46,7 @@ class _Priced:
 def count_once(usage: Usage, identity: Sequence[str] = ()) -> Usage:
     """The usage with only what counts. `identity`: labels that tell fleets apart; models of the same name in two fleets are two models."""
 
-    def model(owner: Owner) -> Place:
-        return tuple((name, owner.label(name)) for name in identity), owner.model_name
-
+    model = _find_model(identity)
     priced = _Priced(_find_priced_shares(usage, lambda owner: owner.who), _find_priced_shares(usage, model))
 
     def keep_counted(name: str) -> tuple[Line, ...]:
@@ -57,6 +61,73 @@ def count_once(usage: Usage, identity: Sequence[str] = ()) -> Usage:
         requests=keep_counted("requests"),
         slo=_keep_observed(usage.slo, model),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """Owners whose GPU time stands over a sum, because what is summed is counted there."""
+
+    # over prompt tokens as sent and generated ones
+    tokens: frozenset[Owner]
+    # over tokens of a phase, by its name
+    of_phase: Mapping[str, frozenset[Owner]]
+    # over finished requests
+    requests: frozenset[Owner]
+    # over prompt tokens of which the cached ones are counted
+    cached: frozenset[Owner]
+
+
+def find_counting(usage: Usage, identity: Sequence[str] = ()) -> Counting:
+    """Of usage as it counts, after `count_once`.
+
+    An engine counts by itself, or a front end or the other pool of its model counts for it. One that served nothing bears its model's
+    tokens with the others; one that worked and counted nothing does not.
+    """
+    model = _find_model(identity)
+    all_usd: dict[Owner, float] = {}
+    work_usd: dict[Owner, float] = {}
+    for line in usage.cost:
+        all_usd[line.owner] = all_usd.get(line.owner, 0.0) + line.total
+        if line.of[0] not in _AT_REST:
+            work_usd[line.owner] = work_usd.get(line.owner, 0.0) + line.total
+    at_rest = {owner for owner, usd in all_usd.items() if work_usd.get(owner, 0.0) <= _LITTLE_WORK * usd}
+
+    def find(*names: str) -> frozenset[Owner]:
+        own: dict[str, dict[Owner, float]] = {name: {} for name in names}
+        for name, sums in own.items():
+            for line in getattr(usage, name):
+                sums[line.owner] = sums.get(line.owner, 0.0) + line.total
+        roles = {name: _find_roles(getattr(usage, name), model) for name in names}
+        there = {name: {model(owner) for owner in owners} for name, owners in own.items()}
+
+        def by_others(owner: Owner, name: str) -> bool:
+            of_model, side = roles[name].get(model(owner), set()), _POOL.get(name)
+            if owner.role in _POOLS and owner.role != side and of_model & ({side} if side else _POOLS):
+                return True
+            # without a name nobody knows whose replica it is
+            is_borne = owner in at_rest and bool(owner.model_name) and model(owner) in there[name]
+            return Role.FRONTEND in of_model or is_borne
+
+        return frozenset(
+            owner
+            for owner in {*all_usd, *(owner for owners in own.values() for owner in owners)}
+            if all(owner in own[name] or by_others(owner, name) for name in names)
+            and (any(own[name].get(owner) for name in names) or all(by_others(owner, name) for name in names))
+        )
+
+    return Counting(
+        find("prompt_tokens", "decode_tokens"),
+        {"prefill": find("prefill_tokens"), "decode": find("decode_tokens")},
+        find("requests"),
+        find("prompt_tokens", "cached_tokens"),
+    )
+
+
+def _find_model(identity: Sequence[str]) -> Callable[[Owner], Place]:
+    def model(owner: Owner) -> Place:
+        return tuple((name, owner.label(name)) for name in identity), owner.model_name
+
+    return model
 
 
 def _find_priced_shares(usage: Usage, place: Callable[[Owner], Place]) -> dict[Place, Shares]:
@@ -102,8 +173,7 @@ def _keep_once(name: str, lines: tuple[Line, ...], model: Callable[[Owner], Plac
         there = roles.get(model(owner), set())
         if owner.role == Role.FRONTEND:
             return not there - {Role.FRONTEND}
-        pools = {Role.PREFILL, Role.DECODE}
-        return name not in _POOL or owner.role not in pools or not pools <= there or owner.role == _POOL[name]
+        return name not in _POOL or owner.role not in _POOLS or not there >= _POOLS or owner.role == _POOL[name]
 
     return tuple(line for line in lines if kept(line.owner))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import amount, hours, percent, usd
 from llm_serving_exporter.report.evidence.usage import Gap
 from llm_serving_exporter.report.figures.causes import write_causes
@@ -16,7 +17,9 @@ from llm_serving_exporter.report.figures.pools import Pools
 from llm_serving_exporter.report.figures.rates import Commitment
 from llm_serving_exporter.report.figures.rows import AlertSums, Attainment, ModelRow
 from llm_serving_exporter.report.figures.spare import Spare
-from llm_serving_exporter.report.figures.totals import Totals
+from llm_serving_exporter.report.figures.totals import Totals, say_counted
+
+_SHOWN_MODELS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +196,23 @@ def _down(facts: Facts) -> str | None:
     return f"{usd(facts.now.usd_by_phase['down'])} ({percent(share)}) was paid for GPUs whose target was down."
 
 
+def _uncounted(facts: Facts) -> str | None:
+    """What counts no tokens, whose money is in no unit cost."""
+    share = facts.now.tokens_share
+    if not facts.now.tokens or share is None or share > 0.95:
+        return None
+    rows = [row for row in facts.models if say_counted(row.now.tokens_share) or not row.now.tokens]
+    rows.sort(key=lambda row: (row.now.of_tokens.usd or 0.0 if row.now.tokens else 0.0) - (row.now.usd or 0.0))
+    names = [row.model_name or "(no model name)" for row in rows[:_SHOWN_MODELS]]
+    more = f" and {len(rows) - len(names)} more" if len(rows) > len(names) else ""
+    beside = (facts.now.usd or 0.0) - (facts.now.of_tokens.usd or 0.0)
+    of = f" ({', '.join(names)}{more})" if names else ""
+    return (
+        f"{usd(beside)}, {percent(1 - share, 0)} of the spend, went to GPUs whose engines count no tokens{of}: it is in no cost per token, "
+        "break-even or comparison with an API."
+    )
+
+
 def _unattributed(facts: Facts) -> str | None:
     share = facts.now.share("unattributed")
     if share is None or share < 0.05:
@@ -229,7 +249,8 @@ def _api(facts: Facts) -> str | None:
     apart = percent(abs(api.api_usd / api.own_usd - 1), 0)
     at = f" Serving them here breaks even at {amount(api.break_even_tokens_per_month)} tokens a month." if less else ""
     words = "less" if less else "more"
-    return f"At the price of {api.name} the tokens of {facts.this} would have cost {usd(api.api_usd)}, {apart} {words} than here.{at}"
+    of = f", {say_counted(api.counted_share)}," if say_counted(api.counted_share) else ""
+    return f"At the price of {api.name} the tokens of {facts.this}{of} would have cost {usd(api.api_usd)}, {apart} {words} than here.{at}"
 
 
 def _objectives(facts: Facts) -> str | None:
@@ -248,7 +269,7 @@ def _pages(facts: Facts) -> str | None:
     if facts.alerts is None or not facts.alerts.pages:
         return None
     loudest = facts.alerts.noisiest[0].alert if facts.alerts.noisiest else ""
-    times = "once" if facts.alerts.pages == 1 else f"{facts.alerts.pages} times"
+    times = "once" if facts.alerts.pages == 1 else count_nouns(facts.alerts.pages, "time")
     return f"Alerts paged somebody {times}, firing for {hours(facts.alerts.page_minutes / 60)} hours in all; the noisiest was {loudest}."
 
 
@@ -262,10 +283,13 @@ def _gaps(facts: Facts) -> str | None:
 
 # what pages that explain the change elsewhere leave out
 CAUSE_RULE = "cause of the change"
+# what is said of a bill that differs: it comes behind all rules, when the bill is read
+BILL_RULE = "bill"
 RULES: dict[str, Callable[[Facts], str | None]] = {
     "unit cost and total apart": _apart,
     CAUSE_RULE: _cause,
     "dearer model": _dearer,
+    "tokens not counted": _uncounted,
     "over budget": _budget,
     "idle": _idle,
     "empty batches": _empty_batches,

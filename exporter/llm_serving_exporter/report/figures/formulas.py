@@ -66,10 +66,12 @@ def break_even_tokens(own_usd_per_month: float, api_usd_per_million: float | Non
 class Payback:
     """When a purchase is paid back."""
 
-    # until then; None for never
+    # until then; None for never, or where that is not known
     months: float | None
-    # why never, as a sentence; "" otherwise
+    # why never, or why nobody knows, as a sentence; "" otherwise
     reason: str = ""
+    # whether it is known
+    is_known: bool = True
 
 
 def payback(purchase_usd: float, api_usd_per_month: float, own_usd_per_month: float) -> Payback:

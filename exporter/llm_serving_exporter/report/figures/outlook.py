@@ -15,7 +15,7 @@ from llm_serving_exporter.report.figures.formulas import (
     total_cost_of_ownership,
     usd_per_million,
 )
-from llm_serving_exporter.report.figures.totals import Totals
+from llm_serving_exporter.report.figures.totals import Totals, say_counted
 from llm_serving_exporter.report.settings.settings import Settings
 
 _LEAST_SAID = 0.002
@@ -23,13 +23,13 @@ _LEAST_SAID = 0.002
 
 @dataclass(frozen=True, slots=True)
 class ApiComparison:
-    """The week's tokens at the price of an API. Both sides cover the hours that are seen."""
+    """The week's tokens at the price of an API. Both sides cover the hours that are seen, and the engines whose tokens are counted."""
 
     # the API
     name: str
     # what the API would have charged
     api_usd: float
-    # GPU time, unused commitments, electricity and the monthly costs
+    # GPU time, unused commitments, electricity and the monthly costs: the share of them that `counted_share` says
     own_usd: float
     # over all tokens; None without tokens
     api_usd_per_million: float | None
@@ -41,6 +41,8 @@ class ApiComparison:
     tokens_per_month: float
     # of the purchase; None where none is configured
     payback: Payback | None
+    # share of the spend whose tokens are counted
+    counted_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +114,20 @@ def _compare_with_api(
     week: Totals, own_usd: float, owned_usd: float, months: float, settings: Settings
 ) -> ApiComparison | None:
     price = settings.api_price
-    if price is None or week.prompt_tokens is None or week.decode_tokens is None or not week.tokens:
+    counted, share = week.of_tokens, week.tokens_share
+    if (
+        price is None
+        or counted.prompt_tokens is None
+        or counted.decode_tokens is None
+        or not week.tokens
+        or share is None
+    ):
         return None
-    api = api_usd(price, week.prompt_tokens, week.cached_tokens or 0.0, week.decode_tokens)
+    api = api_usd(price, counted.prompt_tokens, counted.cached_tokens or 0.0, counted.decode_tokens)
     purchase = settings.purchase_usd
+    # what is paid beside GPU time is nobody's: each share of the spend bears as much of it
+    own_usd, owned_usd = own_usd * share, owned_usd * share
+    uncounted = say_counted(share)
     return ApiComparison(
         price.name,
         api,
@@ -124,5 +136,10 @@ def _compare_with_api(
         usd_per_million(own_usd, week.tokens),
         break_even_tokens(own_usd / months, usd_per_million(api, week.tokens)),
         week.tokens / months,
-        None if purchase is None else payback(purchase, api / months, (own_usd - owned_usd) / months),
+        None
+        if purchase is None
+        else Payback(None, f"What the purchase saves is not known: the API's price is {uncounted}.", is_known=False)
+        if uncounted
+        else payback(purchase, api / months, (own_usd - owned_usd) / months),
+        share,
     )

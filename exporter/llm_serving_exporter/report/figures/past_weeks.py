@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.prices import RateKind
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.report.evidence.kept_files import KeptWeek
 from llm_serving_exporter.report.evidence.past import Past, RecordedWeek, list_weeks_before
-from llm_serving_exporter.report.evidence.usage import Gap, Hours, Usage, sum_by_hour
+from llm_serving_exporter.report.evidence.usage import Gap, Hours, Owner, Usage, sum_by_hour
 from llm_serving_exporter.report.evidence.week import Week
-from llm_serving_exporter.report.figures.counted_once import count_once
-from llm_serving_exporter.report.figures.formulas import plus, usd_per_million
+from llm_serving_exporter.report.figures.counted_once import count_once, find_counting
+from llm_serving_exporter.report.figures.formulas import plus
 from llm_serving_exporter.report.figures.totals import sum_usage
 
 # of a week's hours: with fewer an hour without data is not known, with more it cost nothing
@@ -49,7 +50,7 @@ class Known:
     paid_usd: float
     # prompt as sent and generated; None where it is not known
     tokens: float | None
-    # GPU time over all tokens; None where it is not known
+    # GPU time over tokens, of engines that count them; None where it is not known
     usd_per_million: float | None
     # hours that are in the figures; an hour without one of two equal targets counts half
     hours_seen: float
@@ -59,6 +60,8 @@ class Known:
     usd_by_hour: Mapping[int, float] = field(default_factory=dict)
     # tokens by the same
     tokens_by_hour: Mapping[int, float] = field(default_factory=dict)
+    # GPU time of engines whose tokens are counted, by the same; {} where that is all of it, or nobody knows
+    counted_usd_by_hour: Mapping[int, float] = field(default_factory=dict)
     # what pools add to GPU time by the same, mostly less than nothing
     pools_by_hour: Mapping[int, float] = field(default_factory=dict)
     # what makes it hard to compare, a few words each
@@ -85,10 +88,17 @@ class Known:
 
 
 def describe_read_week(
-    week: Week, usage: Usage, paid_usd: float, hours_seen: float, gaps: Iterable[Gap], pools_by_hour: Hours = ()
+    week: Week,
+    usage: Usage,
+    paid_usd: float,
+    hours_seen: float,
+    gaps: Iterable[Gap],
+    pools_by_hour: Hours = (),
+    identity: Sequence[str] = (),
 ) -> Known:
     """A week of which the review read the counters; usage is as it counts, after `count_once`. `pools_by_hour`: () without pools."""
-    sums, gaps = sum_usage(usage), tuple(gaps)
+    counting, gaps = find_counting(usage, identity), tuple(gaps)
+    sums, counted = sum_usage(usage, counting=counting), _keep_owners(usage, counting.tokens)
     return Known(
         week,
         Source.COUNTERS,
@@ -98,11 +108,21 @@ def describe_read_week(
         hours_seen,
         add_up(gap.estimated_usd or 0.0 for gap in gaps),
         _index_hours(week, sum_by_hour(usage.cost, len(week.hours))),
-        _index_hours(week, sum_tokens_by_hour(usage, len(week.hours))),
+        _index_hours(week, sum_tokens_by_hour(counted, len(week.hours))),
+        {} if sums.counted is None else _index_hours(week, sum_by_hour(counted.cost, len(week.hours))),
         _index_hours(week, pools_by_hour) if pools_by_hour else {},
         _mark_hours(hours_seen, week),
         frozenset(_find_doubtful_days(week, usage, gaps)),
     )
+
+
+def _keep_owners(usage: Usage, owners: Collection[Owner]) -> Usage:
+    """Cost and tokens of these owners alone."""
+    cost, prompt, made = (
+        tuple(line for line in lines if line.owner in owners)
+        for lines in (usage.cost, usage.prompt_tokens, usage.decode_tokens)
+    )
+    return replace(usage, cost=cost, prompt_tokens=prompt, decode_tokens=made)
 
 
 def _find_doubtful_days(week: Week, usage: Usage, gaps: Sequence[Gap]) -> Iterator[int]:
@@ -155,6 +175,7 @@ def _describe_kept(week: Week, kept: KeptWeek, identity: Sequence[str]) -> Known
         kept.missing_usd or 0.0,
         {begin: hour.usd for begin, hour in kept.hours.items() if hour.usd is not None},
         {begin: hour.tokens for begin, hour in kept.hours.items() if hour.tokens is not None},
+        {},
         {begin: hour.pools_usd for begin, hour in kept.hours.items() if hour.pools_usd is not None},
         (*marks, *_mark_hours(seen, week)),
     )
@@ -162,7 +183,9 @@ def _describe_kept(week: Week, kept: KeptWeek, identity: Sequence[str]) -> Known
 
 def _describe_recorded(recorded: RecordedWeek, identity: Sequence[str]) -> Known:
     week, usage = recorded.week, count_once(recorded.usage, identity)
-    sums, usd = sum_usage(usage), sum_by_hour(usage.cost, len(recorded.week.hours))
+    counting = find_counting(usage, identity)
+    sums, counted = sum_usage(usage, counting=counting), _keep_owners(usage, counting.tokens)
+    usd = sum_by_hour(usage.cost, len(recorded.week.hours))
     seen = float(sum(1 for value in usd if value is not None))
     before_pools = any(line.of[1:2] == (RateKind.POOL.value,) and line.total for line in usage.cost)
     return Known(
@@ -170,11 +193,12 @@ def _describe_recorded(recorded: RecordedWeek, identity: Sequence[str]) -> Known
         Source.RECORDS,
         plus(sums.usd, sums.energy_usd) or 0.0,
         sums.tokens,
-        usd_per_million(sums.usd, sums.tokens),
+        sums.blended_usd_per_million,
         seen,
         0.0,
         _index_hours(week, usd),
-        _index_hours(week, sum_tokens_by_hour(usage, len(week.hours))),
+        _index_hours(week, sum_tokens_by_hour(counted, len(week.hours))),
+        {} if sums.counted is None else _index_hours(week, sum_by_hour(counted.cost, len(week.hours))),
         {},
         (BEFORE_COMMITMENTS if before_pools else "without unused commitments", *_mark_hours(seen, week)),
     )
@@ -187,7 +211,7 @@ def _index_hours(week: Week, values: Hours) -> dict[int, float]:
 def _mark_hours(seen: float, week: Week) -> tuple[str, ...]:
     if seen >= COMPLETE_SHARE * week.length_hours:
         return ()
-    return (f"{seen:.0f} of {week.length_hours:.0f} hours",)
+    return (f"{seen:.0f} of {count_nouns(round(week.length_hours), 'hour')}",)
 
 
 def zone_of(week: Week) -> ZoneInfo:

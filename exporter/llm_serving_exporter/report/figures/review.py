@@ -18,7 +18,7 @@ from llm_serving_exporter.report.figures.beyond import NOT_BEYOND, Beyond, ReadW
 from llm_serving_exporter.report.figures.change import Change, explain_change
 from llm_serving_exporter.report.figures.checks import CheckRow, sum_checks
 from llm_serving_exporter.report.figures.comparable import can_split, explain_no_comparison, note_gaps
-from llm_serving_exporter.report.figures.counted_once import count_once
+from llm_serving_exporter.report.figures.counted_once import count_once, find_counting
 from llm_serving_exporter.report.figures.coverage import measure_coverage
 from llm_serving_exporter.report.figures.findings import Facts, Finding, apply_rules
 from llm_serving_exporter.report.figures.outlook import Outlook, project_month
@@ -191,7 +191,9 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
         count_once(week, settings.identity_labels) for week in (evidence.usage, evidence.usage_before)
     )
     count = len(evidence.week.hours)
-    now, earlier = sum_usage(usage), sum_usage(earlier_usage)
+    now, earlier = (
+        sum_usage(week, counting=find_counting(week, settings.identity_labels)) for week in (usage, earlier_usage)
+    )
     there = measure_coverage(evidence.week, usage, now, evidence.gaps, evidence.begins)
     before = measure_coverage(evidence.previous, earlier_usage, earlier, evidence.gaps_before, evidence.begins_before)
     whole_before, paid_before = earlier_usage, None
@@ -216,7 +218,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
     by_model = changed.by_model if changed is not None else {}
     models = tuple(
         replace(row, split=by_model.get(row.model_name))
-        for row in build_model_rows(usage, earlier_usage, evidence.fleet)
+        for row in build_model_rows(usage, earlier_usage, evidence.fleet, settings.identity_labels)
     )
     gaps = evidence.gaps or ()
     identity, by_the_hour, owned = (
@@ -266,7 +268,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
             for action in choose_actions(now, unneeded, bought, offers, _sum_cash(usage, by_the_hour, pool_cash), pools)
         ),
         models,
-        build_label_rows(usage, earlier_usage, settings.by_labels),
+        build_label_rows(usage, earlier_usage, settings.by_labels, identity),
         build_node_rows(usage, book, count),
         ahead,
         unneeded,

@@ -9,6 +9,7 @@ from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.report.evidence.names import PAGE, TICKET
 from llm_serving_exporter.report.evidence.usage import Book, Episode, Fleet, Gauge, Usage, drop_unknown
 from llm_serving_exporter.report.evidence.week import Week
+from llm_serving_exporter.report.figures.counted_once import find_counting
 from llm_serving_exporter.report.figures.formulas import ratio
 from llm_serving_exporter.report.figures.rates import (
     Commitment,
@@ -23,6 +24,8 @@ from llm_serving_exporter.report.figures.totals import Chosen, Totals, sum_usage
 # of the exporter's sources the first that is there; the engine's own estimate is no measurement
 _BANDWIDTH_SOURCES = ("gpm", "dcgm", "model")
 UNKNOWN_NODE = ""
+# of a row's cost: more than that is no cost that waits for its tokens, which is booked after five minutes at the latest
+_MOST_PENDING = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,9 @@ class ModelRow:
     split: Split | None = None
 
 
-def build_model_rows(usage: Usage, earlier: Usage, fleet: Fleet) -> tuple[ModelRow, ...]:
+def build_model_rows(usage: Usage, earlier: Usage, fleet: Fleet, identity: Sequence[str] = ()) -> tuple[ModelRow, ...]:
     """A row for each model, the most expensive first."""
+    counting, before = find_counting(usage, identity), find_counting(earlier, identity)
     models = {line.owner.model_name for line in (*usage.cost, *earlier.cost, *usage.gpu_seconds)}
     rows = []
     for model in models:
@@ -55,8 +59,8 @@ def build_model_rows(usage: Usage, earlier: Usage, fleet: Fleet) -> tuple[ModelR
         rows.append(
             ModelRow(
                 model,
-                sum_usage(usage, chosen),
-                sum_usage(earlier, chosen),
+                sum_usage(usage, chosen, counting),
+                sum_usage(earlier, chosen, before),
                 bandwidth,
                 source,
                 _average(gauge for gauge in fleet.batch if gauge.labels.get("model_name") == model),
@@ -79,15 +83,20 @@ class LabelRow:
     before: Totals
 
 
-def build_label_rows(usage: Usage, earlier: Usage, labels: Iterable[str]) -> tuple[LabelRow, ...]:
+def build_label_rows(
+    usage: Usage, earlier: Usage, labels: Iterable[str], identity: Sequence[str] = ()
+) -> tuple[LabelRow, ...]:
     """Rows label by label, the most expensive value first. The values of each label add up to the spend."""
+    counting, before = find_counting(usage, identity), find_counting(earlier, identity)
     rows = []
     for label in labels:
         values = {line.owner.label(label) for line in (*usage.cost, *usage.gpu_seconds, *earlier.cost)}
         of_label = []
         for value in values:
             chosen = _choose_label(label, value)
-            of_label.append(LabelRow(label, value, sum_usage(usage, chosen), sum_usage(earlier, chosen)))
+            of_label.append(
+                LabelRow(label, value, sum_usage(usage, chosen, counting), sum_usage(earlier, chosen, before))
+            )
         rows += sorted(of_label, key=lambda row: (-(row.now.usd or 0.0), row.value))
     return tuple(rows)
 
@@ -144,11 +153,14 @@ class InvoiceRow:
     gpu_hours: float
     # what they cost
     usd: float
+    # the one price that was in force all the time; None where it changed, or nobody knows it
+    flat_price: float | None = None
 
     @property
     def usd_per_gpu_hour(self) -> float | None:
-        """Mean over the week."""
-        return ratio(self.usd, self.gpu_hours)
+        """Mean over the week. Cost is booked minutes later than its GPU time: a price that never changed is taken as it is."""
+        mean, flat = ratio(self.usd, self.gpu_hours), self.flat_price
+        return flat if mean is not None and flat is not None and abs(mean / flat - 1) <= _MOST_PENDING else mean
 
 
 def build_invoice_rows(usage: Usage, book: Book, identity: Sequence[str] = ()) -> tuple[InvoiceRow, ...]:
@@ -159,18 +171,39 @@ def build_invoice_rows(usage: Usage, book: Book, identity: Sequence[str] = ()) -
         key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", "")
         of_target.setdefault(key, set()).add(gauge.labels.get("gpu_name", ""))
     sums: dict[tuple[str, str], list[float]] = {}
+    said = _list_prices(book, identity)
+    prices: dict[tuple[str, str], set[float]] = {}
     for column, lines in enumerate((usage.gpu_seconds, usage.cost)):
         for line in lines:
             rate = line.of[1]
             who = fleet_of_owner(line.owner, identity), line.owner.target
             gpus = of_rate.get((*who, rate)) or of_target.get(who, set())
-            sums.setdefault((rate, " + ".join(sorted(gpus))), [0.0, 0.0])[column] += line.total
+            cell = rate, " + ".join(sorted(gpus))
+            sums.setdefault(cell, [0.0, 0.0])[column] += line.total
+            # a target whose price nobody knows makes it one that is not known
+            prices.setdefault(cell, set()).update(said.get((*who, rate), {0.0}))
     rows = [
-        InvoiceRow(rate, book.rates[rate].kind if rate in book.rates else "", gpu, seconds / 3600, usd)
+        InvoiceRow(
+            rate,
+            book.rates[rate].kind if rate in book.rates else "",
+            gpu,
+            seconds / 3600,
+            usd,
+            next(iter(prices[rate, gpu])) or None if len(prices[rate, gpu]) == 1 else None,
+        )
         for (rate, gpu), (seconds, usd) in sums.items()
         if seconds or usd
     ]
     return tuple(sorted(rows, key=lambda row: (-row.usd, row.rate, row.gpu_name)))
+
+
+def _list_prices(book: Book, identity: Sequence[str]) -> dict[tuple[tuple[str, ...], str, str], set[float]]:
+    """The prices that were in force, by fleet, target and rate."""
+    found: dict[tuple[tuple[str, ...], str, str], set[float]] = {}
+    for gauge in book.prices:
+        key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", ""), gauge.labels.get("rate", "")
+        found.setdefault(key, set()).update(drop_unknown(gauge.hours))
+    return found
 
 
 def sum_invoice(rows: Iterable[InvoiceRow], unused: Iterable[Commitment], energy_usd: float | None) -> float:

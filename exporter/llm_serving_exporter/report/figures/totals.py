@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
 
 from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.render.numbers import percent
 from llm_serving_exporter.report.evidence.usage import Line, Owner, Usage
+from llm_serving_exporter.report.figures.counted_once import Counting, find_counting
 from llm_serving_exporter.report.figures.formulas import allocated, plus, ratio, usd_per_million
 
 PHASES = ("prefill", "decode", "idle", "down", "unattributed")
@@ -15,7 +17,24 @@ STATES = ("busy", "idle", "down", "unknown")
 TOKEN_PHASES = ("prefill", "decode")
 _JOULES_PER_KWH = 3.6e6
 
+# of the spend: where less is not counted, nothing is said of it
+_LEAST_UNCOUNTED = 0.005
+
 Chosen = Callable[[Owner], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Both sides of a unit cost: GPU time and tokens of the same engines. None: nothing was counted, which is not 0."""
+
+    # GPU time
+    usd: float | None
+    # as clients sent them, cached ones included
+    prompt_tokens: float | None
+    # that the prefix cache had
+    cached_tokens: float | None
+    # that were generated
+    decode_tokens: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +71,16 @@ class Totals:
     savings_usd: float | None = None
     # by phase, with idle and down time borne by the tokens of the same target
     allocated_usd: Mapping[str, float] = field(default_factory=dict)
-    # cost of targets without tokens in either phase, which no token bears
+    # cost that no token bears, because its target did neither phase, or counts no tokens of it
     tokenless_usd: float = 0.0
+    # of engines whose tokens, prompt as sent and generated, are counted; None where that is all of them
+    counted: Counted | None = None
+    # `usd_by_phase` of engines whose tokens of that phase are counted; None where that is all of them
+    counted_usd_by_phase: Mapping[str, float] | None = None
+    # `usd` of engines whose requests are counted; None where that is all of them
+    requests_usd: float | None = None
+    # `prompt_tokens` of engines whose cached ones are counted; None where that is all of them
+    cacheable_tokens: float | None = None
 
     @property
     def all_usd(self) -> float | None:
@@ -61,19 +88,36 @@ class Totals:
         return plus(self.usd, self.energy_usd)
 
     @property
+    def of_tokens(self) -> Counted:
+        """Both sides of what a token costs."""
+        return self.counted or Counted(self.usd, self.prompt_tokens, self.cached_tokens, self.decode_tokens)
+
+    @property
     def tokens(self) -> float | None:
-        """Prompt as sent and generated; None where either is not counted."""
-        if self.prompt_tokens is None or self.decode_tokens is None:
+        """Prompt as sent and generated, of engines that count both; None where none does."""
+        counted = self.of_tokens
+        if counted.prompt_tokens is None or counted.decode_tokens is None:
             return None
-        return self.prompt_tokens + self.decode_tokens
+        return counted.prompt_tokens + counted.decode_tokens
+
+    @property
+    def tokens_share(self) -> float | None:
+        """Share of the spend whose tokens are counted: the others' money is in no unit cost."""
+        return ratio(self.of_tokens.usd, self.usd)
+
+    @property
+    def requests_share(self) -> float | None:
+        """Share of the spend whose requests are counted."""
+        return ratio(self.usd if self.requests_usd is None else self.requests_usd, self.usd)
 
     def phase_tokens(self, phase: str) -> float | None:
         """Tokens computed (prefill) or generated (decode)."""
         return self.prefill_tokens if phase == "prefill" else self.decode_tokens
 
     def busy_usd_per_million(self, phase: str) -> float | None:
-        """Of the phase's own GPU time."""
-        return usd_per_million(self.usd_by_phase.get(phase), self.phase_tokens(phase))
+        """Of the phase's own GPU time, of engines that count its tokens."""
+        of = self.usd_by_phase if self.counted_usd_by_phase is None else self.counted_usd_by_phase
+        return usd_per_million(of.get(phase), self.phase_tokens(phase))
 
     def allocated_usd_per_million(self, phase: str) -> float | None:
         """With idle and down time borne by the tokens."""
@@ -81,18 +125,18 @@ class Totals:
 
     @property
     def blended_usd_per_million(self) -> float | None:
-        """All GPU cost over all tokens."""
-        return usd_per_million(self.usd, self.tokens)
+        """All GPU cost of engines whose tokens are counted, over these."""
+        return usd_per_million(self.of_tokens.usd, self.tokens)
 
     @property
     def usd_per_request(self) -> float | None:
-        """All GPU cost over finished requests, whatever their reason."""
-        return ratio(self.usd, self.requests)
+        """All GPU cost of engines whose requests are counted, over these, whatever the reason of their end."""
+        return ratio(self.usd if self.requests_usd is None else self.requests_usd, self.requests)
 
     @property
     def tokens_per_usd(self) -> float | None:
-        """All tokens over all GPU cost."""
-        return ratio(self.tokens, self.usd)
+        """All tokens over all GPU cost of engines that count them."""
+        return ratio(self.tokens, self.of_tokens.usd)
 
     def share(self, phase: str) -> float | None:
         """A phase's share of the cost."""
@@ -100,15 +144,23 @@ class Totals:
 
     @property
     def cached_ratio(self) -> float | None:
-        """Cached prompt tokens over prompt tokens as sent."""
-        return ratio(self.cached_tokens, self.prompt_tokens)
+        """Cached prompt tokens over prompt tokens as sent, of engines that count both."""
+        return ratio(self.cached_tokens, self.prompt_tokens if self.cacheable_tokens is None else self.cacheable_tokens)
 
 
-def sum_usage(usage: Usage, chosen: Chosen = lambda owner: True) -> Totals:
-    """Totals over the owners that `chosen` accepts."""
+def say_counted(share: float | None, what: str = "tokens") -> str:
+    """Of how much of the spend a unit cost is: `of the 12 % of the spend whose tokens are counted`; "" where it is of all of it."""
+    if share is None or share >= 1 - _LEAST_UNCOUNTED:
+        return ""
+    return f"of the {percent(share, 0)} of the spend whose {what} are counted"
 
-    def one(lines: Iterable[Line]) -> float | None:
-        found = [line.total for line in lines if chosen(line.owner)]
+
+def sum_usage(usage: Usage, chosen: Chosen = lambda owner: True, counting: Counting | None = None) -> Totals:
+    """Totals over the owners that `chosen` accepts. `counting`: of this usage, None to find it for fleets without identity labels."""
+    counts = counting or find_counting(usage)
+
+    def one(lines: Iterable[Line], of: Collection[Owner] | None = None) -> float | None:
+        found = [line.total for line in lines if chosen(line.owner) and (of is None or line.owner in of)]
         return add_up(found) if found else None
 
     def each(lines: Iterable[Line]) -> dict[str, float]:
@@ -118,9 +170,19 @@ def sum_usage(usage: Usage, chosen: Chosen = lambda owner: True) -> Totals:
                 found[line.of[0]] = found.get(line.of[0], 0.0) + line.total
         return found
 
+    cost = [line for line in usage.cost if chosen(line.owner)]
+
+    def narrow(owners: frozenset[Owner], *summed: Iterable[Line]) -> frozenset[Owner] | None:
+        """None where that is all of them."""
+        every = all(line.owner in owners for lines in (cost, *summed) for line in lines if chosen(line.owner))
+        return None if every else owners
+
     hours_by_state = {state: seconds / 3600 for state, seconds in each(usage.gpu_seconds).items()}
     joules, grams = one(usage.energy_joules), one(usage.carbon_grams)
-    borne, tokenless = _allocate(line for line in usage.cost if chosen(line.owner))
+    by_phase = {phase: narrow(counts.of_phase[phase]) for phase in TOKEN_PHASES}
+    borne, tokenless = _allocate(cost, by_phase)
+    both = narrow(counts.tokens, usage.prompt_tokens, usage.decode_tokens)
+    requests, cached = narrow(counts.requests), narrow(counts.cached, usage.prompt_tokens)
     return Totals(
         usd=one(usage.cost),
         usd_by_phase=each(usage.cost),
@@ -140,18 +202,31 @@ def sum_usage(usage: Usage, chosen: Chosen = lambda owner: True) -> Totals:
         savings_usd=one(usage.savings),
         allocated_usd=borne,
         tokenless_usd=tokenless,
+        counted=None if both is None else Counted(
+            *(one(lines, both) for lines in (usage.cost, usage.prompt_tokens, usage.cached_tokens, usage.decode_tokens))
+        ),
+        counted_usd_by_phase=None if by_phase == dict.fromkeys(TOKEN_PHASES) else {
+            phase: one((line for line in cost if line.of[0] == phase), owners) or 0.0 for phase, owners in by_phase.items()
+        },
+        requests_usd=None if requests is None else one(usage.cost, requests) or 0.0,
+        cacheable_tokens=None if cached is None else one(usage.prompt_tokens, cached) or 0.0,
     )  # fmt: skip
 
 
-def _allocate(cost: Iterable[Line]) -> tuple[dict[str, float], float]:
+def _allocate(cost: Iterable[Line], counting: Mapping[str, Collection[Owner] | None]) -> tuple[dict[str, float], float]:
+    """USD by phase with idle and down time borne by the tokens, and what no token bears. `counting`: by phase, who counts its tokens; None
+    for all."""
     borne = dict.fromkeys(TOKEN_PHASES, 0.0)
     nobody = 0.0
-    for phases in _sum_by_owner(cost).values():
+    for owner, phases in _sum_by_owner(cost).items():
         prefill, decode, everything = phases.get("prefill", 0.0), phases.get("decode", 0.0), add_up(phases.values())
         for phase in TOKEN_PHASES:
             share = allocated(phases.get(phase, 0.0), prefill, decode, everything)
-            if share is not None:
+            who = counting[phase]
+            if share is not None and (who is None or owner in who):
                 borne[phase] += share
+            else:
+                nobody += share or 0.0
         if prefill + decode <= 0:
             nobody += everything
     return borne, nobody

@@ -118,7 +118,8 @@ _READERS: dict[Measure, Callable[[float, float | None], float | None]] = {
 def _read_days(of: Known, read: Callable[[float, float | None], float | None]) -> dict[int, float]:
     """The days of a week of which every hour is known, by their number."""
     values: dict[int, float] = {}
-    sums = _sum_days(of)
+    # a unit cost has both sides of the same engines
+    sums = _sum_days(of, (read is _read_unit_cost and of.counted_usd_by_hour) or of.usd_by_hour)
     counted = [tokens for _, tokens in sums.values() if tokens]
     least = _LEAST_TOKENS * median(counted) if counted else 0.0
     for day, (usd, tokens) in sums.items():
@@ -130,14 +131,14 @@ def _read_days(of: Known, read: Callable[[float, float | None], float | None]) -
     return values
 
 
-def _sum_days(of: Known) -> dict[int, tuple[float, float | None]]:
+def _sum_days(of: Known, usd_by_hour: Mapping[int, float]) -> dict[int, tuple[float, float | None]]:
     found: dict[int, tuple[float, float | None]] = {}
     for number in range(7):
         if number in of.doubtful_days:
             continue
         begins = [round(hour.begin) for hour in of.week.hours if hour.day == number]
         # an hour without data of a complete week cost nothing, as at night where everything is scaled to 0
-        usd = [of.usd_by_hour.get(at, 0.0 if of.complete and of.usd_by_hour else None) for at in begins]
+        usd = [usd_by_hour.get(at, 0.0 if of.complete and usd_by_hour else None) for at in begins]
         if None in usd:
             continue
         tokens = [of.tokens_by_hour[at] for at in begins if at in of.tokens_by_hour]

@@ -16,17 +16,10 @@ from llm_serving_exporter.render.numbers import (
     usd_to_the_cent,
 )
 from llm_serving_exporter.report.bills.compare import BillReview, Comparison, MachineRow, Pair
+from llm_serving_exporter.report.bills.words import REASONS, write_left_out
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.pages.tables import LONGEST_NAME, Cell, Column, Table, name_cell, number_cell
 
-REASONS = {
-    "not_metered": "Billed, not metered",
-    "not_billed": "Metered, not billed",
-    "hours": "Other hours",
-    "unused_gpus": "GPUs of a machine that no target uses",
-    "price": "Another price",
-    "unused_commitments": "Unused commitments",
-}
 _SHOWN_MACHINES, _SHOWN_MODELS, _PRINTED, _NAMED = 20, 12, 8, 3
 _PAIR_COLUMNS = (
     Column("Metered", "USD"), Column("Billed", "USD"), Column("Difference", "USD"), Column("Of metered"),
@@ -60,7 +53,7 @@ def build_bills(review: Review) -> Bills | None:
     if found is None:
         return None
     if found.comparison is None:
-        return Bills(f"Not compared: {found.refused}", (), (), (), ())
+        return Bills(f"Not compared: {found.whole_refusal}.", (), (), tuple(_list_beside(found)), ())
     shown = found.comparison
     tables = (_list_reasons(shown), _list_models(shown), *_list_machines(shown), *_list_beside(found))
     return Bills(_write_lead(found), tuple(_list_facts(found)), found.notes, tables, tuple(_list_faults(found)))
@@ -68,7 +61,8 @@ def build_bills(review: Review) -> Bills | None:
 
 def _write_lead(found: BillReview) -> str:
     files = count_nouns(found.files, "file")
-    return f"{' and '.join(found.formats)}: {found.lines:,} lines of {files}. Metered is after commitments, with what of them stood unused."
+    lines = f"{' and '.join(found.formats)}: {count_nouns(found.lines, 'line')} of {files}"
+    return f"{lines}. Metered is after commitments, with what of them stood unused."
 
 
 def _list_facts(found: BillReview) -> Iterator[tuple[str, str]]:
@@ -84,14 +78,18 @@ def _list_facts(found: BillReview) -> Iterator[tuple[str, str]]:
 def write_headline(found: BillReview) -> str:
     """Both sums and their difference in one sentence."""
     if found.comparison is None:
-        return f"The bill is not compared: {found.refused}"
+        return f"The bill is not compared: {found.whole_refusal}"
     total = found.comparison.total
     mark = "Preliminary: " if found.preliminary else ""
     formats = " and ".join(found.formats)
+    name, value = max(found.comparison.reasons.parts().items(), key=lambda item: abs(item[1]))
+    most = f" Most of it: {REASONS[name]}, {signed_usd_to_the_cent(value)}." if abs(value) >= 0.005 else ""
+    left_out = f" {one}" if (one := write_left_out(found)) else ""
     return (
         f"{mark}metered {usd_to_the_cent(total.metered_usd)} after commitments, billed {usd_to_the_cent(total.billed_usd)} effective, "
         f"difference {signed_usd_to_the_cent(total.difference_usd)} ({signed_percent(total.difference_ratio)}). The same lines as "
-        f"invoiced (BilledCost): {usd_to_the_cent(found.comparison.invoiced_usd)}. {formats}, {found.lines:,} lines."
+        f"invoiced (BilledCost): {usd_to_the_cent(found.comparison.invoiced_usd)}. {formats}, {count_nouns(found.lines, 'line')}."
+        f"{most}{left_out}"
     )
 
 
@@ -228,7 +226,8 @@ def _list_beside(found: BillReview) -> Iterator[Table]:
         for what, one in found.beside
     ]  # fmt: skip
     columns = (Column("What", number=False), Column("Lines"), Column("Effective", "USD"), Column("Invoiced", "USD"))
-    yield Table("Lines of the bill that are in no sum above", columns, rows)
+    caption = "Lines of the bill that are in no sum above" if found.comparison is not None else "Lines of the bill"
+    yield Table(caption, columns, rows)
 
 
 def _list_faults(found: BillReview) -> Iterator[str]:

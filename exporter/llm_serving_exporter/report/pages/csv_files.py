@@ -151,6 +151,13 @@ def _list_totals(sums: Totals) -> Iterator[_Figure]:
     yield (
         "unit_cost", "million_tokens", {"phase": "blended", "basis": "allocated"}, sums.blended_usd_per_million, "USD per million tokens",
     )  # fmt: skip
+    yield (
+        "unit_cost",
+        "gpu_time_whose_tokens_are_counted",
+        {},
+        sums.of_tokens.usd if sums.tokens is not None else None,
+        "USD",
+    )
     yield "unit_cost", "request", {}, sums.usd_per_request, "USD per request"
     yield "unit_cost", "tokens_per_usd", {}, sums.tokens_per_usd, "tokens per USD"
 

@@ -10,10 +10,12 @@ from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.render.numbers import NOTHING, amount, hours, percent, signed_percent, usd
+from llm_serving_exporter.report.bills.words import write_difference, write_left_out
 from llm_serving_exporter.report.figures.causes import write_causes
 from llm_serving_exporter.report.figures.formulas import change, ratio
 from llm_serving_exporter.report.figures.month import MonthToDate
 from llm_serving_exporter.report.figures.review import Review
+from llm_serving_exporter.report.figures.totals import say_counted
 from llm_serving_exporter.report.pages.charts import Chart
 from llm_serving_exporter.report.pages.history_charts import draw_month_bar, draw_share, draw_spark
 from llm_serving_exporter.report.pages.links import COST, MODEL_VARIABLE, link_week
@@ -95,6 +97,8 @@ class FirstPage:
     paid: Figure
     # what that consists of, a name with its amount each
     parts: Sequence[tuple[str, str]]
+    # what the bill says beside it, a sentence each; () without bills
+    bill: Sequence[str]
     # the last weeks as small columns; None where only this one is known
     spark: Chart | None
     # the month to date
@@ -122,6 +126,7 @@ def build_first_page(review: Review) -> FirstPage:
     notes = (*review.notes, *review.missing_parts, *review.beyond.refused)
     week = review.week
     no_why = ""
+    differs = review.bills is not None and review.bills.differs
     if review.change is None:
         no_why = (
             f"Nothing is compared with {week.one_before}; the notes say why."
@@ -133,6 +138,7 @@ def build_first_page(review: Review) -> FirstPage:
         max(0, len(notes) - 1),
         _build_paid(review),
         _list_parts(review),
+        _write_bill(review),
         draw_spark(review.beyond.trend) if review.beyond.trend else None,
         _build_month(review),
         build_figures(review),
@@ -142,7 +148,9 @@ def build_first_page(review: Review) -> FirstPage:
         tuple(ActionLine(action.what, action.worth, action.why) for action in review.actions),
         f"Amounts are for {week.this}. They may overlap, so they are not added up.",
         [
-            "These figures call for no action.",
+            "These figures call for no action, but the bill for a look."
+            if differs
+            else "These figures call for no action.",
             "These figures call for no other action.",
             "These figures call for no third action.",
             "",
@@ -171,20 +179,26 @@ def build_figures(review: Review) -> Sequence[Figure]:
     now, before = review.now, review.earlier
     thousand, thousand_before = usd_per_thousand_requests(now), usd_per_thousand_requests(before)
     return (
-        compare_usd("A million tokens", now.blended_usd_per_million, before.blended_usd_per_million),
+        compare_usd(
+            "A million tokens",
+            now.blended_usd_per_million,
+            before.blended_usd_per_million,
+            say_counted(now.tokens_share),
+        ),
         _compare_tokens("Tokens", now.tokens, before.tokens),
-        compare_usd("1,000 requests", thousand, thousand_before),
+        compare_usd("1,000 requests", thousand, thousand_before, say_counted(now.requests_share, "requests")),
         Figure("GPU-hours", hours(now.gpu_hours), f"{percent(now.share('idle'), 0)} of their cost was idle time"),
     )
 
 
-def compare_usd(name: str, now: float | None, before: float | None) -> Figure:
-    """More is bad."""
+def compare_usd(name: str, now: float | None, before: float | None, of: str = "") -> Figure:
+    """More is bad. `of`: what the figure is of, where that is not all; "" otherwise."""
     moved = change(now, before)
+    of = f"; {of}" if of and now is not None else ""
     if moved is None:
-        return Figure(name, usd(now), "nothing to compare with")
+        return Figure(name, usd(now), f"nothing to compare with{of}")
     kind = "" if abs(moved) < _LEAST_COLOURED_CHANGE else "bad" if moved > 0 else "good"
-    return Figure(name, usd(now), f"from {usd(before)}", signed_percent(moved), kind)
+    return Figure(name, usd(now), f"from {usd(before)}{of}", signed_percent(moved), kind)
 
 
 def _build_paid(review: Review) -> Figure:
@@ -197,6 +211,13 @@ def _list_parts(review: Review) -> Sequence[tuple[str, str]]:
     if not beside:
         return ()
     return (("GPU time", usd(review.now.usd)), *((what, usd(value)) for what, value in beside))
+
+
+def _write_bill(review: Review) -> Sequence[str]:
+    """Both sums with the largest reason, and what of the bill is in neither."""
+    if review.bills is None:
+        return ()
+    return tuple(filter(None, (write_difference(review.bills), write_left_out(review.bills))))
 
 
 def _compare_tokens(name: str, now: float | None, before: float | None) -> Figure:

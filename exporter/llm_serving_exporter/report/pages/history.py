@@ -7,7 +7,17 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.model.frozen import dataclass
-from llm_serving_exporter.render.numbers import NOTHING, amount, hours, percent, signed_percent, usd, usd_plain
+from llm_serving_exporter.model.text import count_nouns
+from llm_serving_exporter.render.numbers import (
+    NOTHING,
+    amount,
+    amount_of,
+    hours,
+    percent,
+    signed_percent,
+    usd,
+    usd_plain,
+)
 from llm_serving_exporter.report.figures.formulas import change
 from llm_serving_exporter.report.figures.month import MonthToDate
 from llm_serving_exporter.report.figures.past_weeks import BEFORE_COMMITMENTS, Source
@@ -104,7 +114,8 @@ def build_trend_section(review: Review) -> Trend | None:
     if any(one.known is not None and BEFORE_COMMITMENTS in one.known.marks for one in weeks):
         lead += " Weeks from hourly records are before commitments."
     if unknown:
-        lead += f" Of {len(weeks)} weeks {unknown} are not known and stay blank: neither a review of them nor hourly records are there."
+        blank = count_nouns(unknown, "is not known and stays", "are not known and stay")
+        lead += f" Of {len(weeks)} weeks {blank} blank: neither a review of them nor hourly records are there."
     return Trend(lead, draw_trend(weeks), Table("The last weeks", _TREND_COLUMNS, rows))
 
 
@@ -170,7 +181,7 @@ def write_unusual_day(review: Review, day: UnusualDay) -> str:
     date = review.week.monday + timedelta(days=day.day)
     apart = f"{percent(abs(day.ratio - 1), 0)} {'more' if day.ratio > 1 else 'less'} than the usual"
     if day.measure is Measure.TOKENS:
-        said = f"{date:%A, %-d %B}: {amount(day.value)} tokens, {apart} {amount(day.usual)}"
+        said = f"{date:%A, %-d %B}: {amount_of(day.value, 'token')}, {apart} {amount(day.usual)}"
     elif day.measure is Measure.SPEND:
         said = f"{date:%A, %-d %B}: GPU time for {usd(day.value)}, {apart} {usd(day.usual)}"
     else:

@@ -21,7 +21,7 @@ from llm_serving_exporter.report.figures.causes import CAUSE_WORDS
 from llm_serving_exporter.report.figures.formulas import change, ratio
 from llm_serving_exporter.report.figures.outlook import ApiComparison, Outlook
 from llm_serving_exporter.report.figures.review import Review, sum_by_day
-from llm_serving_exporter.report.figures.totals import PHASES
+from llm_serving_exporter.report.figures.totals import PHASES, say_counted
 from llm_serving_exporter.report.pages.charts import Chart, draw_causes, draw_days, draw_stacked_bar
 from llm_serving_exporter.report.pages.headline import describe_split
 from llm_serving_exporter.report.pages.tables import MOST_ROWS, Cell, Column, Table, name_cell, number_cell
@@ -331,13 +331,19 @@ def _list_month(found: Outlook) -> Iterator[tuple[str, str]]:
 
 
 def _list_api(api: ApiComparison) -> Iterator[tuple[str, str]]:
+    # why both are less than the month above
+    if of := say_counted(api.counted_share):
+        yield "Below", of
     yield f"These tokens at {api.name}", f"{usd(api.api_usd)} ({usd(api.api_usd_per_million)}/M)"
     yield "These tokens here, other costs included", f"{usd(api.own_usd)} ({usd(api.own_usd_per_million)}/M)"
     even = f"{amount(api.break_even_tokens_per_month)} (now {amount(api.tokens_per_month)})"
     yield "Break-even at this mix, tokens a month", even
     if api.payback is not None:
         months = api.payback.months
-        yield "Purchase paid back in", "never" if months is None else f"{months:.1f} months"
+        yield (
+            "Purchase paid back in",
+            f"{months:.1f} months" if months is not None else "never" if api.payback.is_known else NOTHING,
+        )
 
 
 def _write_price(usd_per_gpu_hour: float | None) -> str:

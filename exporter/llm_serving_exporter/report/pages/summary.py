@@ -10,6 +10,7 @@ from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.render.numbers import (
     NOTHING,
     amount,
+    amount_of,
     hours,
     percent,
     signed_percent,
@@ -17,12 +18,12 @@ from llm_serving_exporter.render.numbers import (
     usd,
 )
 from llm_serving_exporter.report.figures.causes import CAUSE_WORDS, write_causes
-from llm_serving_exporter.report.figures.findings import CAUSE_RULE
+from llm_serving_exporter.report.figures.findings import BILL_RULE, CAUSE_RULE
 from llm_serving_exporter.report.figures.formulas import change
 from llm_serving_exporter.report.figures.month import MonthToDate
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.figures.tenant_costs import TenantSplit
-from llm_serving_exporter.report.figures.totals import PHASES
+from llm_serving_exporter.report.figures.totals import PHASES, say_counted
 from llm_serving_exporter.report.pages.bills import write_headline
 from llm_serving_exporter.report.pages.first_page import write_known_hours, write_month
 from llm_serving_exporter.report.pages.history import write_unusual_day
@@ -53,8 +54,8 @@ def _lines(review: Review) -> Iterator[str]:
         f"**{usd(review.invoice_usd)}** in all ({signed_percent(change(review.invoice_usd, review.invoice_before_usd))} against "
         f"{review.previous.name}), of it {usd(now.usd)} for GPU time, "
         f"**{usd(now.blended_usd_per_million)}** a million tokens "
-        f"({signed_percent(change(now.blended_usd_per_million, before.blended_usd_per_million))}), "
-        f"{amount(now.tokens)} tokens, {amount(now.requests)} requests, {hours(now.gpu_hours)} GPU-hours."
+        f"({_say_of(now.tokens_share)}{signed_percent(change(now.blended_usd_per_million, before.blended_usd_per_million))}), "
+        f"{amount_of(now.tokens, 'token')}, {amount_of(now.requests, 'request')}, {hours(now.gpu_hours)} GPU-hours."
     )
     beside = ", ".join(f"{what} {usd(value)}" for what, value in review.list_beside())
     if beside:
@@ -89,8 +90,8 @@ def _lines(review: Review) -> Iterator[str]:
     if review.bills is not None and review.bills.comparison is not None:
         yield f"Against the bill: {escape_markdown(write_headline(review.bills), 600)}"
     unusual = [write_unusual_day(review, day) for day in review.beyond.unusual]
-    # why the spend changed stands above
-    findings = [finding for finding in review.findings if finding.rule != CAUSE_RULE]
+    # why the spend changed and what the bill says stand above
+    findings = [finding for finding in review.findings if finding.rule not in (CAUSE_RULE, BILL_RULE)]
     if findings or unusual:
         yield ""
         yield from (f"- {escape_markdown(sentence, 400)}" for sentence in unusual[:_UNUSUAL_DAYS])
@@ -113,6 +114,11 @@ def _lines(review: Review) -> Iterator[str]:
         )
     if len(review.models) > _MODELS:
         yield f"| {len(review.models) - _MODELS} more | | | | |"
+
+
+def _say_of(share: float | None) -> str:
+    of = say_counted(share)
+    return f"{of}; " if of else ""
 
 
 def _write_month_to_date(month: MonthToDate, review: Review) -> str:

@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from llm_serving_exporter.model.device import DRIVER_SOURCES, GpuReading, GpuReadings, count_cards
 from llm_serving_exporter.model.reading import View
+from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, header, join, level, note, row, table
 from llm_serving_exporter.render.numbers import NOTHING, share, size, span
 from llm_serving_exporter.render.sentences import what_to_do, why_gpu_absent
@@ -54,7 +55,7 @@ def _part_of_node(view: View, readings: GpuReadings) -> str:
     cards = count_cards(readings.gpus)
     if readings.source != "nvml" or view.node_gpus is None or cards >= view.node_gpus:
         return ""
-    return f"seen by this container: {cards} of the node's {view.node_gpus} GPUs"
+    return f"seen by this container: {cards} of the node's {count_nouns(view.node_gpus, 'GPU')}"
 
 
 def _table(view: View, readings: GpuReadings, all_of_them: tuple[GpuReading, ...]) -> Markup:
@@ -64,7 +65,11 @@ def _table(view: View, readings: GpuReadings, all_of_them: tuple[GpuReading, ...
             targets.setdefault(uuid, []).append(reading.target.name)
     rows = [row(_name(gpu, targets.get(gpu.identity.uuid, ())), _cells(gpu)) for gpu in all_of_them[:MOST_GPUS]]
     left = len(all_of_them) - MOST_GPUS
-    rest = fill('<p class="facts">{} more GPUs are not shown here.</p>', left) if left > 0 else NO_MARKUP
+    rest = (
+        fill('<p class="facts">{} not shown here.</p>', count_nouns(left, "more GPU is", "more GPUs are"))
+        if left > 0
+        else NO_MARKUP
+    )
     return table(header("GPU", _COLUMNS), rows) + rest
 
 

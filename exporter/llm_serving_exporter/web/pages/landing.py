@@ -292,7 +292,7 @@ def _by_sentence(heading: str, told: Sequence[tuple[str, str]]) -> Markup:
 def _gpus_of(reading: TargetReading) -> str:
     configured = len(reading.target.gpus or ()) if reading.gpu_origin == "configured" else 0
     if len(reading.gpu_uuids) < configured:
-        return f"{len(reading.gpu_uuids)} of {configured} configured GPUs are visible here"
+        return f"{len(reading.gpu_uuids)} of {count_nouns(configured, 'configured GPU is', 'configured GPUs are')} visible here"
     if not reading.gpu_uuids:
         unknown = reading.target_gpus is None and reading.role is not Role.FRONTEND
         return f"GPUs not known: {reading.gpu_origin}" if unknown and reading.gpu_origin not in ("", *_ORIGINS) else ""

@@ -377,7 +377,7 @@ def test_more_replicas_than_are_watched_are_said(tmp_path: Path, monkeypatch: py
     leader, worker = replica()
     with served(tmp_path, led_here(leader, page([leader, worker])), node="gpu-node-1") as pods:
         (problem,) = listed(pods).problems
-    assert "1 replicas of several pods beyond 0 are led on this node" in str(problem)
+    assert "1 replica of several pods beyond 0 is led on this node" in str(problem)
 
 
 def test_replicas_that_are_led_here_no_longer_are_watched_no_longer(tmp_path: Path) -> None:

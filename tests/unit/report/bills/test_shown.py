@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from llm_serving_exporter.report.bills.compare import compare
+from llm_serving_exporter.report.bills.compare import Pair, compare
 from llm_serving_exporter.report.bills.instances import GPU_FAMILIES, InstanceTypes
 from llm_serving_exporter.report.bills.mapping import Found
 from llm_serving_exporter.report.bills.period import find_period
@@ -22,6 +22,7 @@ from llm_serving_exporter.report.bills.scope import Scope
 from llm_serving_exporter.report.evidence.usage import Book, Evidence, RateFacts, Usage
 from llm_serving_exporter.report.figures.review import Review, build_review
 from llm_serving_exporter.report.pages.csv_files import render_figures_csv
+from llm_serving_exporter.report.pages.first_page import build_first_page
 from llm_serving_exporter.report.pages.page import render_page
 from llm_serving_exporter.report.pages.summary import render_summary
 from llm_serving_exporter.report.settings.bills import BillSettings
@@ -166,7 +167,13 @@ def test_lines_of_a_month_each_are_not_said_to_be_missing(tmp_path: Path) -> Non
     (row,) = list(made.list_focus_rows((made.SAME,)))[:1]
     month = {"ChargePeriodStart": "2026-11-01T00:00:00Z", "ChargePeriodEnd": "2026-12-01T00:00:00Z"}
     path.write_text(made.write_csv([{**row, **month}]))
-    (said,) = review(path).missing_parts
+    found = review(path)
+    assert found.bills is not None
+    # of a machine's $31.44 in November a week
+    assert [(what, round(one.effective_usd, 3)) for what, one in found.bills.beside] == [
+        ("usage of the fleet", round(31.44 * 7 / 30, 3))
+    ]
+    (said,) = found.missing_parts
     assert said == (
         "The bill is not compared: the lines of the bill in 2026-W46 cover more than a day each, which says nothing of a week: "
         "export it by hours or days."
@@ -191,7 +198,7 @@ def test_days_without_a_line_in_the_middle_of_a_bill_are_said(tmp_path: Path) ->
     assert not any("no line" in note for note in whole.notes)
 
 
-def test_of_two_clouds_only_what_both_bills_cover_is_compared(tmp_path: Path) -> None:
+def test_each_clouds_bill_is_compared_over_its_own_time(tmp_path: Path) -> None:
     """The bill of AWS goes to the end of the week, that of Google Cloud is two days behind."""
     rows = list(made.list_focus_rows((made.SAME,)))
     other = {"ProviderName": "Google Cloud", "ResourceId": "//compute.googleapis.com/projects/p/zones/z/instances/n"}
@@ -202,17 +209,52 @@ def test_of_two_clouds_only_what_both_bills_cover_is_compared(tmp_path: Path) ->
     ]
     (tmp_path / "aws.csv").write_text(made.write_csv(rows))
     (tmp_path / "google.csv").write_text(made.write_csv(late))
-    found = review(tmp_path).bills
-    assert found is not None
-    assert found.comparison is not None
-    assert found.comparison.period.hours == 5 * 24
-    assert found.notes[0] == (
-        "The bill covers a part of the week, and only that is compared: 2026-11-09 00:00 to 2026-11-14 00:00 UTC."
-    )
+    both = review(tmp_path).bills
+    assert both is not None
+    assert both.comparison is not None
+    assert both.comparison.total == Pair(round(168 * 31.44, 2), round((168 + 120) * 31.44, 2))
+    behind = "covers a part of the week, and only that of it is compared"
+    assert both.notes[0] == f"The bill of Google Cloud {behind}: 2026-11-09 00:00 to 2026-11-14 00:00 UTC."
+    # what was metered on Saturday is compared with a bill that begins then, not with what another cloud billed before
     (tmp_path / "aws.csv").write_text(made.write_csv([row for row in rows if row["ChargePeriodStart"] >= "2026-11-14"]))
-    assert review(tmp_path).missing_parts == (
-        "The bill is not compared: the bills of several clouds cover no time of 2026-W46 together: give one review the bills of one cloud.",
+    apart = review(tmp_path)
+    assert apart.missing_parts == ()
+    assert apart.bills is not None
+    assert apart.bills.comparison is not None
+    assert apart.bills.comparison.total == Pair(round(48 * 31.44, 2), round((48 + 120) * 31.44, 2))
+    assert apart.bills.comparison.reasons.not_metered == round(120 * 31.44, 2)
+
+
+def test_a_difference_stands_on_page_one_with_its_reason_and_what_is_left_out(tmp_path: Path) -> None:
+    found = review(bill(tmp_path))
+    first = build_first_page(found)
+    # of the bill's own sums: storage and network of $10, taxes, credits, adjustments, refunds and corrections
+    left_out = 10 + 150 - 75.25 - 40 - 123.45 - 123.45
+    said = (
+        "The bill says $9,124, $3,842 more than the $5,282 that were metered (+72.7 %). Most of it: billed, not metered, $3,674.",
+        f"Left out of it: −${-left_out:,.0f} (taxes $150, refunds −$123, 4 more).",
     )
+    assert tuple(first.bill) == said
+    assert found.findings[0].sentence == " ".join(said)
+    assert first.fewer_actions == "These figures call for no action, but the bill for a look."
+    page = render_page(found)
+    assert (
+        page.index("The bill says $9,124")
+        < page.index("<h2>What to do first</h2>")
+        < page.index("Against the bill</h2>")
+    )
+    summary = render_summary(found)
+    assert "Most of it: Billed, not metered, +$3,674.40." in summary
+    # one that agrees is said, and stands out nowhere
+    same = tmp_path / "same"
+    same.mkdir()
+    rows = [row for row in made.list_focus_rows((made.SAME,)) if row["ResourceId"].startswith("arn:")]
+    (same / "bill.csv").write_text(made.write_csv(rows))
+    agreed = review(same)
+    assert build_first_page(agreed).bill == ("The bill says $5,282, as much as was metered.",)
+    assert [one for one in agreed.findings if one.rule == "bill"] == []
+    assert build_first_page(agreed).fewer_actions == "These figures call for no action."
+    assert build_first_page(build_review(fleet(), Settings())).bill == ()
 
 
 def test_what_the_mapping_file_names_and_nobody_metered_is_said(tmp_path: Path) -> None:
