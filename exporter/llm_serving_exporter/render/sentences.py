@@ -265,12 +265,19 @@ GPU_ABSENCES: Mapping[GpuAbsence, str] = {
 }
 
 
-def why_absent(signal: str, absence: Absence, missing: Mapping[str, str] = MappingProxyType({})) -> str:
+def why_absent(
+    signal: str,
+    absence: Absence,
+    missing: Mapping[str, str] = MappingProxyType({}),
+    gpu_lacks: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Why a signal is not there and what to do, as one sentence or two; "" for one that is there.
 
     `signal` as in `Derived.signals`: an exported name without prefix, or latency_*, slo_*, phase_tokens_per_second_*. `missing`: field ->
-    why the target's runtime never says it.
+    why the target's runtime never says it; `gpu_lacks`: signal -> why its GPUs cannot measure it.
     """
+    if absence is Absence.NOT_EXPORTED and signal in gpu_lacks:
+        return gpu_lacks[signal]
     never = missing.get(signal) or missing.get(find_explaining_field(signal))
     if never and absence is Absence.NOT_EXPORTED:
         return f"This runtime does not say it: {never.rstrip('.')}."
