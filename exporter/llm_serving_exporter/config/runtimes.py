@@ -104,7 +104,9 @@ _CODE = (
     "It takes code, which a configuration file cannot hold: start from a built-in table by based_on, or add a table."
 )
 _RUNTIME_HINTS = {
-    **dict.fromkeys(("endpoints", "polls", "read_page", "shows", "kind", "adds", "stays", "without_metrics"), _CODE),
+    **dict.fromkeys(
+        ("endpoints", "polls", "read_page", "shows", "kind", "adds", "stays", "without_metrics", "not_users"), _CODE
+    ),
     "model_labels": "Write model_label; it may be a list.",
     "engine_labels": "Write engine_label; it may be a list.",
     "rank_label": "Write rank_labels.",

@@ -200,6 +200,9 @@ class Runtime:
     only: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
     # label -> values of the series that are not read
     never: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
+    # label -> regular expression of its whole value, "" of a label that is not there: a series of which all labels of one of these fit is
+    # of a question that no user asked, such as this exporter's own, and is not read
+    not_users: tuple[Mapping[str, str], ...] = ()
     # a sample that each living replica has; an identity without it is gone (where none has it, all are kept)
     living: str | None = None
     # counters and histograms have no sample before their first event; one that appears has counted from 0

@@ -312,7 +312,7 @@ class HttpClient:
             advice = (
                 f"it does not accept what is sent; check {using}"
                 if using
-                else "it wants credentials; set bearer_token or basic_username and basic_password"
+                else "it wants credentials; set auth.bearer_token_file, auth.bearer_token_env or auth.basic"
             )
             return ScrapeError(
                 FailureReason.UNAUTHORIZED, f"the server answered {path} with {status}: {advice}", status

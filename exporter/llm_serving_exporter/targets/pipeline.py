@@ -311,7 +311,7 @@ class TargetPipeline:
             facts=self._side.facts,
             page_role=page_role,
             missing=runtime.missing,
-            model_name=choose_model_name(snapshot) or self.target.model_name or before.model_name,
+            model_name=choose_model_name(snapshot, settings.role, self.target.model_name or "", before.model_name),
             up=True,
             last=attempt,
             attempts_total=before.attempts_total + 1,
