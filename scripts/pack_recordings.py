@@ -4,8 +4,9 @@
     scripts/pack_recordings.py SRC_DIR [SRC_DIR ...] OUT.tar.xz [--members GLOB ...] [--pages N]
 
 Taken over: the pages (`NNNN.prom`), when each was fetched (`timestamps.tsv` or `.txt`), `events.txt`, what the load
-client counted (`client/*.json`) and a few side endpoints. With more than one folder every member's name starts with
-its folder's name. Standard library only, so that it runs without the project's environment.
+client counted (`client/*.json`), the model's `config.json`, what was read of its GPU, and a few side endpoints. With
+more than one folder every member's name starts with its folder's name. Standard library only, so that it runs without
+the project's environment.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ DEFAULT_MEMBERS = (
     "events.txt",
     "client/*.json",
     "client/*.jsonl",
+    "config.json",
+    "card.json",
+    "witness.jsonl",
+    "product.jsonl",
     "endpoints/version.body",
     "endpoints/v1_models.body",
     "endpoints/server_info*.body",

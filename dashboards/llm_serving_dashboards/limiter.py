@@ -12,6 +12,7 @@ LIMITERS = (
     ("bandwidth", Colour.GOOD),
     ("compute", Colour.PLAIN),
     ("attention", "light-orange"),
+    ("power", "dark-orange"),
     ("batch_limit", "yellow"),
     ("kv_capacity", Colour.WARNING),
     ("prefill_interference", Colour.BAD),
@@ -41,7 +42,7 @@ def make_limiter(queries: QueryBuilder, width: int, height: int = 6) -> Panel:
     """What limits the throughput of each model, over time."""
     return Panel(
         "Limiter",
-        "What limits most replicas of a model. Bandwidth and compute: the server is well used. Batch limit and KV capacity: throughput rises with a "
+        "What limits most replicas of a model. Bandwidth and compute: the server is well used. Power: a cap on watts or heat holds the clock down. Batch limit and KV capacity: throughput rises with a "
         "higher limit or more memory. Prefill interference: reduce the prefill budget or use separate pools. Overhead: kernel launches or the network. "
         "See docs/limiter.md.",
         Visualization.STATE_TIMELINE,

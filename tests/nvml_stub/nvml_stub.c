@@ -82,6 +82,7 @@ EXPORT int nvmlDeviceGetUUID(struct device *d, char *b, u32 n) { DEVICE_FUNCTION
 EXPORT int nvmlDeviceGetMinorNumber(struct device *d, u32 *out) { DEVICE_FUNCTION(d, GIVE(d, "minor", out)); }
 EXPORT int nvmlDeviceGetVirtualizationMode(struct device *d, u32 *out) { DEVICE_FUNCTION(d, GIVE(d, "virtualization_mode", out)); }
 EXPORT int nvmlDeviceGetArchitecture(struct device *d, u32 *out) { DEVICE_FUNCTION(d, GIVE(d, "architecture", out)); }
+EXPORT int nvmlDeviceGetNumGpuCores(struct device *d, u32 *out) { DEVICE_FUNCTION(d, GIVE(d, "cores", out)); }
 EXPORT int nvmlDeviceGetMemoryBusWidth(struct device *d, u32 *out) { DEVICE_FUNCTION(d, GIVE(d, "bus_width", out)); }
 
 struct pci_info { char legacy[16]; u32 domain, bus, device, device_id, subsystem_id; char bus_id[32]; };

@@ -26,6 +26,7 @@ H100: Mapping[str, object] = {
     "pci_device_id": 0x233010DE,
     "architecture": 9,
     "compute_capability": "9.0",
+    "cores": 16896,
     "bus_width": 5120,
     "max_clock_sm": 1980,
     "max_clock_memory": 2619,

@@ -97,7 +97,7 @@ PHASE_CEILING = _roof(
 COMPUTE_RATIO = _roof(
     "compute_ceiling_ratio", Unit.RATIO,
     "Time that the window's FLOPs need at the dense tensor peak of all the engine's GPUs, over the window's time (MFU).",
-    "sum over precisions of FLOPs / peak / GPUs / seconds; FLOPs: 2 per matrix parameter and token, attention by context",
+    "sum over precisions of FLOPs / peak / GPUs / seconds; FLOPs: 2 per matrix parameter and token, attention by context. The peak is the data sheet's, which holds at the boost clock that it assumes (H100 SXM: 1,830 MHz): at a lower clock less of it can be reached, at a higher one more",
     most=MOST_RATIO, suspect_above=1.0,
 )  # fmt: skip
 INTENSITY = _roof(
@@ -165,7 +165,7 @@ LIMITER = Metric(
     "limiter", Kind.GAUGE, Unit.BOOLEAN, Group.ROOFLINE,
     "What limits the target's throughput now: 1 for the current state; docs/limiter.md explains the states.",
     (*_TARGET, "state"), _WHY,
-    "decision table over limiter_evidence, held for 15 s; blocked: requests are held back for a reason that the page does not name, which may be a LoRA budget, a grammar or KV that "
+    "decision table over limiter_evidence, held for 15 s; power: a cap on power or heat holds the clock down; blocked: requests are held back for a reason that the page does not name, which may be a LoRA budget, a grammar or KV that "
     "is loaded", _OURS,
 )  # fmt: skip
 LIMITER_EVIDENCE = Metric(

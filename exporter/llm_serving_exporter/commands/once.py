@@ -31,8 +31,8 @@ from llm_serving_exporter.render.json_text import write_json
 from llm_serving_exporter.render.latency import describe_latency
 from llm_serving_exporter.render.numbers import NOTHING, count, number, share, size, span
 from llm_serving_exporter.render.sentences import (
-    LIMITERS,
     can_be_set,
+    describe_limiter,
     describe_suspect,
     title,
     why_absent,
@@ -327,7 +327,7 @@ def as_table(reading: TargetReading, *, everything: bool = False) -> str:
         if isinstance(found, FactsError):
             lines.append(f"\n  model {name or '?'} is not known: {found}")
     if derived and derived.verdict and derived.verdict.state is not Limiter.UNKNOWN:
-        lines.append(f"\n  limited by {LIMITERS[derived.verdict.state]}")
+        lines.append(f"\n  limited by {describe_limiter(derived.verdict)}")
     if derived:
         lines += [f"  suspect: {describe_suspect(signal, cause)}" for signal, cause in derived.causes.items()]
         lines.append(f"\n  over {span(derived.window_seconds)}; not available:")

@@ -107,6 +107,7 @@ _RUNTIME_HINTS = {
     **dict.fromkeys(
         ("endpoints", "polls", "read_page", "shows", "kind", "adds", "stays", "without_metrics", "not_users"), _CODE
     ),
+    "flags": "Start from a built-in table by based_on, or set targets[].batch_limit_requests.",
     "model_labels": "Write model_label; it may be a list.",
     "engine_labels": "Write engine_label; it may be a list.",
     "rank_label": "Write rank_labels.",

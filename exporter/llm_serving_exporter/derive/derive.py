@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from typing import Any
 
-from llm_serving_exporter.derive import batch, kv, latency, memory, phases, slo, standstill, ticks
+from llm_serving_exporter.derive import bandwidth, batch, kv, latency, memory, phases, slo, standstill, ticks
 from llm_serving_exporter.derive.contradiction import CONTRADICTED, EVIDENCE, RUNNING
 from llm_serving_exporter.derive.figures import Computed, Figure, order_figures
 from llm_serving_exporter.derive.inputs import (
@@ -119,6 +119,7 @@ class Tick:
                         shown.get(standstill.ROW),
                         tail.prompt_mean if tail is not None else None,
                         role is Role.DECODE,
+                        partial(computed.value, bandwidth.MODEL_RANGE.figure),
                         rest,
                     )
                 )
@@ -131,7 +132,9 @@ class Tick:
         if role not in LIMITER.silent:
             known = previous.verdict if previous is not None else None
             now = window.later.monotonic_seconds
-            self._limits = Computed({JUDGED: judged, PREVIOUS: known, NOW: now, SETTINGS: settings})
+            self._limits = Computed(
+                {JUDGED: judged, PREVIOUS: known, NOW: now, SETTINGS: settings, TARGET_WINDOW: window}
+            )
         self.verdict: Verdict | None = self._limits.value(VERDICT) if self._limits is not None else None
 
     @property

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from llm_serving_exporter.derive.gpu_lacks import DCGM, find_lacks
 from llm_serving_exporter.model.device import GpuAbsence, GpuReading, GpuReadings
-from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.devices import Clocks, DeviceSample
 from llm_serving_exporter.model.hardware import GpuPart
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.snapshot import Absence
@@ -17,6 +17,12 @@ _WHY = {
     GpuAbsence.DISABLED.value: Absence.NOT_CONFIGURED,
     GpuAbsence.NO_WINDOW.value: Absence.WARMING_UP,
     GpuAbsence.NO_DATA.value: Absence.WARMING_UP,
+}
+
+# what the driver's reasons to hold the clocks down come to; hw_slowdown is said beside one of them
+REASONS: Mapping[str, tuple[str, ...]] = {
+    "power": ("sw_power_cap", "hw_power_brake_slowdown"),
+    "thermal": ("thermal", "sw_thermal_slowdown", "hw_thermal_slowdown"),
 }
 
 
@@ -50,6 +56,32 @@ def make_sample(
         dcgm_ratio=_dcgm(uuids, dcgm, absent, helps=lambda: DCGM not in find_lacks(uuids, readings)),
         memory_used_bytes=None if used is None else used * len(own),
         absent=absent,
+        clocks=_read_clocks(own),
+    )
+
+
+def _read_clocks(own: Sequence[GpuReading | None]) -> Clocks | None:
+    gpus = [gpu for gpu in own if gpu is not None and gpu.slowdown is not None and "sm" in gpu.clock_hertz]
+    most = [gpu.identity.sm_clock_max_hertz for gpu in gpus]
+    known = [hertz for hertz in most if hertz]
+    if len(known) < len(own):
+        return None
+
+    def mean(values: Iterable[float | None]) -> float | None:
+        found = [value for value in values if value is not None]
+        return add_up(found) / len(own) if len(found) == len(own) else None
+
+    counted = set.intersection(*(set(gpu.held_seconds_total) for gpu in gpus))
+    return Clocks(
+        add_up(gpu.clock_hertz["sm"] for gpu in gpus) / len(gpus),
+        add_up(known) / len(known),
+        mean(gpu.power_watts for gpu in gpus),
+        mean(gpu.power_limit_watts for gpu in gpus),
+        {
+            cause: add_up(any(gpu.slowdown.get(one) for one in reasons) for gpu in gpus if gpu.slowdown) / len(gpus)
+            for cause, reasons in REASONS.items()
+        },
+        {reason: add_up(gpu.held_seconds_total[reason] for gpu in gpus) / len(gpus) for reason in sorted(counted)},
     )
 
 

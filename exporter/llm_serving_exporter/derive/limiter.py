@@ -8,6 +8,7 @@ The first row that holds; docs/internals-limiter.md has the table with its reaso
 | stalled | requests run or wait and nothing moves for longer than the longest prefill: LLMServingStalled's condition |
 | starved | it works less than a tenth of the time and nothing waits |
 | prefill_interference | compute's threshold is met by work that is half prefill or more, while decode alone is bound by bandwidth and its steps take three times their floor or more |
+| power | a cap on power or heat holds the clock down for most of the time, memory is not near its peak, and one of compute, bandwidth and overhead would hold |
 | compute | the FLOPs need a quarter of the time or more at peak, less where prompts are all the work, and compute is nearer to what kernels reach than bandwidth is |
 | kv_capacity | requests wait and the KV cache is full, or has no room for a usual prompt while the batch has, or sequences are preempted, often or while others wait |
 | batch_limit | requests wait and the batch is at its limit |
@@ -26,14 +27,15 @@ from collections.abc import Callable, Mapping, Sequence
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS as STALLED_AFTER_SECONDS
 from llm_serving_exporter.derive import achieved, bandwidth, compute
+from llm_serving_exporter.derive.clocks import find_cap
 from llm_serving_exporter.derive.figures import Figure, figure, given
-from llm_serving_exporter.derive.inputs import SETTINGS, Settings
+from llm_serving_exporter.derive.inputs import DEVICES, SETTINGS, Settings
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
 from llm_serving_exporter.derive.standstill import Standstill, measure_standstill
 from llm_serving_exporter.derive.steps import ITL, busy_ratio
 from llm_serving_exporter.model.frozen import dataclass, replace_fields, speed_up
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.roofline import Limiter, Roofline, Source, Verdict
+from llm_serving_exporter.model.roofline import Cap, Limiter, Range, Roofline, Source, Verdict
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
 
@@ -58,6 +60,11 @@ PROMPT_FITS_BELOW = 1.0
 PREFILL_SHARE_FROM, DECODE_SLOWDOWN_FROM = 0.5, 3.0
 # from here on decode is bound by compute by itself (rows 26-28): prefill beside it is more of the same, not interference
 RIDGE_REACHED_FROM = 1.0
+# of the window: from here on a cap holds the clock for most of the time; memory nearer to its peak than that binds whatever the clock is
+HELD_ABOVE, DRAM_BELOW = 0.5, 0.75
+# where requests wait for room in a full batch below the ridge, compute has to be this near to what kernels reach to be what binds: a larger
+# batch gives more tokens there (256 sequences of a Llama-8B on an H100 compute 0.45 to 0.5 of the peak)
+FULL_COMPUTE_FROM = 0.6
 # the state in force keeps its place until its own thresholds are missed by this share ...
 MARGIN = 0.1
 # ... and until another has held for this long, or the evidence has said anything but it for this long
@@ -87,20 +94,23 @@ class Judged:
     prompt_tokens: float | None = None  # mean prompt of its last finished requests
     # what of a page's KV connector follows from the role: decode gets its prompts' KV from another engine
     receives_kv: bool = False
+    # has the share of the peak bandwidth that our arithmetic says, which is read only where a cap holds the clock; None: nothing does
+    find_range: Callable[[], Range | Absence | None] | None = None
     # has the rest of the roofline, which is worked out only where it may decide: decode's ratio, floor and ridge, phases; None: it is in
     # `roofline`
     find_rest: Callable[[], Roofline] | None = None
 
 
 def gather_evidence(
-    engines: Sequence[Judged], stalled_after_seconds: float = STALLED_AFTER_SECONDS
+    engines: Sequence[Judged], stalled_after_seconds: float = STALLED_AFTER_SECONDS, cap: Cap | None = None
 ) -> dict[str, float]:
     """The numbers that the table always reads, over the engines of one target; what is not known is not there.
 
     `bandwidth` and `compute` are over the time in which the engines worked that have them, `busy` is the mean over all. Where requests
     wait, `kv_cache_usage` and `batch_utilization` are the fullest engine's that has them waiting, else the fullest of all.
     `attended_kv`, `next_prompt_kv` and `kv_connector` are the largest, `requests_waiting`, `requests_deferred` and
-    `preemptions_per_second` sums. Ratios above 1 are wrong and not used.
+    `preemptions_per_second` sums. Ratios above 1 are wrong and not used. Where a `cap` held the clock for half of the time it
+    is there with the clock, and with `dram`: memory bandwidth as measured, else the most that it may be.
     """
     found: dict[str, float] = {}
     judged = [one for one in engines if one.live.elapsed_seconds > 0]
@@ -119,7 +129,19 @@ def gather_evidence(
     _add_per_working_time(found, "bandwidth", [achieved.choose_ratio(roof.ratio) for _, roof in both], busy)
     _add(found, "attended_kv", [roof.attended_kv_ratio for _, roof in both], max)
     _add_per_working_time(found, "compute", [_possible(roof.compute_ratio) for _, roof in both], busy)
+    if cap is not None and cap.share > HELD_ABOVE * (1 - MARGIN):
+        found[f"held_by_{cap.reason}"], found["sm_clock"] = cap.share, min(1.0, cap.sm_hertz / cap.sm_max_hertz)
+        _add_per_working_time(found, "dram", [_find_dram(one) for one in judged], busy)
     return found
+
+
+def _find_dram(one: Judged) -> float | None:
+    """Share of the peak bandwidth, measured, else the most that it may be; None where neither is known."""
+    measured = [value for source in achieved.MEASURED if (value := one.roofline.ratio.get(source.value)) is not None]
+    if measured:
+        return measured[0]
+    estimated = one.find_range() if one.find_range is not None else None
+    return estimated.upper if isinstance(estimated, Range) else None
 
 
 def _add_of_waiting(found: dict[str, float], queued: Sequence[Judged]) -> None:
@@ -245,6 +267,13 @@ def decide_limiter(
     for_room = found.get("requests_waiting", 0.0) - deferred >= WAITING_FROM
     if is_below("busy", STARVED_BELOW, Limiter.STARVED) and not waiting:
         return Limiter.STARVED
+    capped: Limiter | None = None
+    if max(found.get("held_by_power", 0.0), found.get("held_by_thermal", 0.0)) > HELD_ABOVE * (
+        1 - MARGIN if current is Limiter.POWER else 1
+    ):
+        # where nobody knows whether memory binds, nobody knows whether the cap does
+        capped = Limiter.UNKNOWN if "dram" not in found else None
+        capped = Limiter.POWER if capped is None and is_below("dram", DRAM_BELOW, Limiter.POWER) else capped
     interference = Limiter.PREFILL_INTERFERENCE
     may_interfere = is_at_least("compute", COMPUTE_FROM, interference)
     if ask_rest is not None and (may_interfere or is_at_least("compute", COMPUTE_OF_PROMPTS_FROM, Limiter.COMPUTE)):
@@ -256,6 +285,7 @@ def decide_limiter(
         and is_below("batch_of_ridge", RIDGE_REACHED_FROM, interference)
     ):
         return interference
+    batch_is_full = is_at_least("batch_utilization", BATCH_FULL_FROM, Limiter.BATCH_LIMIT)
     bandwidth, compute = found.get("bandwidth"), found.get("compute")
     if bandwidth is not None and compute is not None:
         prompts_alone = is_at_least("prefill_busy", PROMPTS_ALONE_FROM, Limiter.COMPUTE)
@@ -263,9 +293,10 @@ def decide_limiter(
         believed = bandwidth - found.get("activations", 0.0) if prompts_alone else bandwidth
         nearer_compute = compute / REACHABLE_COMPUTE > believed / REACHABLE_BANDWIDTH
         threshold = COMPUTE_OF_PROMPTS_FROM if prompts_alone else COMPUTE_FROM
+        if for_room and batch_is_full and is_below("batch_of_ridge", RIDGE_REACHED_FROM, Limiter.COMPUTE):
+            threshold = FULL_COMPUTE_FROM
         if nearer_compute and is_at_least("compute", threshold, Limiter.COMPUTE):
-            return Limiter.COMPUTE
-    batch_is_full = is_at_least("batch_utilization", BATCH_FULL_FROM, Limiter.BATCH_LIMIT)
+            return capped or Limiter.COMPUTE
     preempted = found.get("preemptions_per_second", 0.0) > 0
     if (preempted and waiting) or is_at_least("preemptions_per_second", PREEMPTIONS_FROM, Limiter.KV_CAPACITY):
         return Limiter.KV_CAPACITY
@@ -284,6 +315,8 @@ def decide_limiter(
         and is_below("bandwidth", BANDWIDTH_OF_ATTENTION_BELOW, Limiter.ATTENTION)
     ):
         return Limiter.ATTENTION
+    if capped is not None:
+        return capped
     if is_at_least("bandwidth", BANDWIDTH_FROM, Limiter.BANDWIDTH):
         return Limiter.BANDWIDTH
     return Limiter.OVERHEAD if bandwidth is not None and compute is not None else Limiter.UNKNOWN
@@ -299,23 +332,24 @@ def judge_limiter(
     previous: Verdict | None,
     now_monotonic_seconds: float,
     ask_rest: Callable[[], Evidence] | None = None,
+    cap: Cap | None = None,
 ) -> Verdict:
     """The verdict after another tick: the state changes once another candidate has held for HOLD_SECONDS.
 
     Candidates that take turns hold for none; after LONGEST_DOUBT_SECONDS without a word for the state in force the one of now takes
-    its place. `unknown` gives way at once.
+    its place. `unknown` gives way at once. `cap`: what held the clock, for whoever shows the verdict.
     """
     now = now_monotonic_seconds
     candidate = decide_limiter(found, previous.state if previous else None, ask_rest)
     if previous is None or previous.state in (candidate, Limiter.UNKNOWN):
-        return Verdict(candidate, candidate, now, found)
+        return Verdict(candidate, candidate, now, found, cap=cap)
     since = previous.candidate_since_monotonic_seconds if previous.candidate is candidate else now
     doubted = previous.doubted_since_monotonic_seconds
     doubted = now if doubted is None else doubted
     if now - since >= HOLD_SECONDS or now - doubted >= LONGEST_DOUBT_SECONDS:
-        return Verdict(candidate, candidate, now, found)
+        return Verdict(candidate, candidate, now, found, cap=cap)
     # what is shown is what the state in force was decided on
-    return Verdict(previous.state, candidate, since, previous.evidence, doubted)
+    return Verdict(previous.state, candidate, since, previous.evidence, doubted, previous.cap)
 
 
 def _known(verdict: Verdict) -> Verdict | Absence:
@@ -328,12 +362,12 @@ PREVIOUS: Figure[Verdict | None] = given("previous")
 NOW: Figure[float] = given("now")
 
 
-def _gather(judged: Sequence[Judged], settings: Settings) -> dict[str, float]:
-    return gather_evidence(judged, settings.stalled_after_seconds)
+def _gather(judged: Sequence[Judged], settings: Settings, cap: Cap | None) -> dict[str, float]:
+    return gather_evidence(judged, settings.stalled_after_seconds, cap)
 
 
-def _judge(found: Evidence, previous: Verdict | None, now: float, judged: Sequence[Judged]) -> Verdict:
-    return judge_limiter(found, previous, now, lambda: gather_rest(judged))
+def _judge(found: Evidence, previous: Verdict | None, now: float, judged: Sequence[Judged], cap: Cap | None) -> Verdict:
+    return judge_limiter(found, previous, now, lambda: gather_rest(judged), cap)
 
 
 def _tell_all(verdict: Verdict, judged: Sequence[Judged]) -> Verdict:
@@ -342,9 +376,10 @@ def _tell_all(verdict: Verdict, judged: Sequence[Judged]) -> Verdict:
     return replace_fields(verdict, evidence={**verdict.evidence, **gather_rest(judged)})
 
 
-_EVIDENCE = figure(_gather, JUDGED, SETTINGS)
+_CAP = figure(find_cap, DEVICES)
+_EVIDENCE = figure(_gather, JUDGED, SETTINGS, _CAP)
 # at every tick; with as much of the evidence as it takes
-VERDICT = figure(_judge, _EVIDENCE, PREVIOUS, NOW, JUDGED)
+VERDICT = figure(_judge, _EVIDENCE, PREVIOUS, NOW, JUDGED, _CAP)
 # the same with all of the evidence, for whoever shows it
 TOLD = figure(_tell_all, VERDICT, JUDGED)
 # the signals among the row's fields whose absence explains that there is no verdict

@@ -22,6 +22,7 @@ _WELL, _SET, _WRONG, _QUIET = "#2f8f4e", "#b36b00", "#b3261e", "#66707a"
 _COLOURS = {
     Limiter.STALLED: _WRONG,
     Limiter.PREFILL_INTERFERENCE: _SET,
+    Limiter.POWER: _SET,
     Limiter.COMPUTE: _WELL,
     Limiter.KV_CAPACITY: _SET,
     Limiter.BATCH_LIMIT: _SET,
@@ -40,6 +41,7 @@ def list_questions() -> dict[Limiter, str]:
         Limiter.STALLED: f"Requests are there and nothing moves for {STALLED_AFTER_SECONDS:g} s?",
         Limiter.STARVED: f"Busy below {_percent(limiter.STARVED_BELOW)} of the time, and nobody waits?",
         Limiter.PREFILL_INTERFERENCE: f"Much compute, mostly of prompts, and decode {slower}?",
+        Limiter.POWER: f"A cap holds the clock, memory below {_percent(limiter.DRAM_BELOW)}, and else compute, bandwidth or overhead?",
         Limiter.COMPUTE: f"Compute at {_percent(limiter.COMPUTE_FROM)} of its peak or more, and scarcer than memory?",
         Limiter.KV_CAPACITY: "Requests wait, and the KV cache has no room for them?",
         Limiter.BATCH_LIMIT: "Requests wait, and the batch is full?",

@@ -1,4 +1,5 @@
-"""One batched field-value query a pass -> memory temperature, PCIe and NVLink byte totals.
+"""One batched field-value query a pass -> memory temperature, PCIe and NVLink byte totals, and for how
+long the clocks were held down.
 
 Field numbers and value types are nvml.h's (`NVML_FI_DEV_…`, `nvmlValueType_t`); they belong to the driver, so they
 stand here as numbers: older pynvml lacks the names.
@@ -19,6 +20,16 @@ MEMORY_TEMPERATURE = (82, 0)  # degrees Celsius, unsigned
 PCIE_BYTES = {"tx": (197, 0), "rx": (198, 0)}  # bytes since the driver loaded, protocol overhead included; may wrap
 ALL_LINKS = 0xFFFFFFFF
 NVLINK_KIB = {"tx": (138, ALL_LINKS), "rx": (139, ALL_LINKS)}  # data without protocol overhead, all links, KiB
+# nanoseconds in which a reason held the clocks down since the driver loaded: nvidia-smi's "Clocks Event Reasons Counters". 74 and 75 are
+# PERF_POLICY_POWER and _THERMAL, 269 to 271 NVML_FI_DEV_CLOCKS_EVENT_REASON_*, which older drivers lack
+HELD_NANOSECONDS = {
+    "sw_power_cap": (74, 0),
+    "thermal": (75, 0),
+    "sw_thermal_slowdown": (269, 0),
+    "hw_thermal_slowdown": (270, 0),
+    "hw_power_brake_slowdown": (271, 0),
+}
+SECONDS_PER_NANOSECOND = 1e-9
 LINKS_MAX = 18  # NVML_NVLINK_MAX_LINKS up to and with NVLink 5
 NVLINK_LINK_BYTES = {
     direction: tuple((field, link) for link in range(LINKS_MAX)) for direction, field in (("tx", 202), ("rx", 204))
@@ -43,6 +54,7 @@ _FIRST_QUERY: tuple[_FieldKey, ...] = (
     *NVLINK_KIB.values(),
     *NVLINK_LINK_BYTES["tx"],
     *NVLINK_LINK_BYTES["rx"],
+    *HELD_NANOSECONDS.values(),
 )
 
 
@@ -53,6 +65,7 @@ class FieldReadings:
     memory_celsius: float | None  # None where the card has no such sensor
     pcie_bytes: Mapping[str, int]  # total by direction, "tx" and "rx"; {} where the card does not count
     nvlink_bytes: Mapping[str, int]  # likewise, over all links
+    held_seconds: Mapping[str, float]  # total by reason to hold the clocks down; {} where the driver does not count
 
 
 class FieldReader:
@@ -79,7 +92,10 @@ class FieldReader:
         nvlink = self._sum_nvlink(values)
         if not nvlink:
             device.absent["nvlink_bytes_total"] = reasons.get(NVLINK_KIB["tx"], NOT_SUPPORTED)
-        return FieldReadings(memory_celsius, pcie, nvlink)
+        held = {
+            reason: values[key] * SECONDS_PER_NANOSECOND for reason, key in HELD_NANOSECONDS.items() if key in values
+        }
+        return FieldReadings(memory_celsius, pcie, nvlink, held)
 
     def _query_fields(self, device: Device) -> tuple[dict[_FieldKey, float], dict[_FieldKey, str]]:
         """Values by field, and for the others the reason; fields refused for good are not asked again."""

@@ -83,6 +83,7 @@ def read_gpu(device: Device, identity: GpuIdentity, fields: FieldReader) -> tupl
         temperature_celsius=_read_temperatures(device, values.memory_celsius),
         clock_hertz=_read_clocks(device),
         slowdown=_read_slowdown(device),
+        held_seconds_total=values.held_seconds,
         ecc_errors_total=_read_ecc(device),
         remapped_rows={} if rows is None else {"correctable": int(rows[0]), "uncorrectable": int(rows[1])},
         remap_pending=None if rows is None else bool(rows[2]),

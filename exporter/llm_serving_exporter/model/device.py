@@ -138,6 +138,8 @@ class GpuReading:
     temperature_celsius: Mapping[str, float] = field(default_factory=dict)  # sensor: gpu, memory
     clock_hertz: Mapping[str, float] = field(default_factory=dict)  # domain: sm, memory
     slowdown: Mapping[str, bool] | None = None  # reason to hold the clocks down -> whether it holds now
+    # reason -> seconds in which it held the clocks down, as far as the driver counts them; keys of `slowdown`, and "thermal" for any heat
+    held_seconds_total: Mapping[str, float] = field(default_factory=dict)
     ecc_errors_total: Mapping[str, int] = field(default_factory=dict)  # kind: corrected, uncorrected
     remapped_rows: Mapping[str, int] = field(default_factory=dict)  # kind: correctable, uncorrectable
     remap_pending: bool | None = None  # whether a remapped memory row waits for a reset of the GPU

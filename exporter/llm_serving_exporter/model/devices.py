@@ -10,6 +10,19 @@ from llm_serving_exporter.model.snapshot import Absence
 
 
 @dataclass(frozen=True, slots=True)
+class Clocks:
+    """How fast the multiprocessors of one target's GPUs run, and what holds them down: means over the GPUs."""
+
+    sm_hertz: float  # now
+    sm_max_hertz: float  # that the cards can run at
+    power_watts: float | None = None  # drawn by a board; None: at least one does not say
+    power_limit_watts: float | None = None  # in force for a board
+    held_now: Mapping[str, float] = field(default_factory=dict)  # cause (power, thermal) -> share of the GPUs
+    # reason of GpuReading.held_seconds_total -> seconds so far, where every GPU's driver counts them
+    held_seconds_total: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceSample:
     """Means over the GPUs of one target. None: at least one of them lacks the reading, with the reason in `absent`."""
 
@@ -19,3 +32,6 @@ class DeviceSample:
     dcgm_ratio: float | None = None  # the same by dcgm-exporter
     memory_used_bytes: float | None = None  # of all of them together, not a mean
     absent: Mapping[str, Absence] = field(default_factory=dict)  # field that is None -> why
+    clocks: Clocks | None = (
+        None  # None: at least one GPU does not show its clock or what holds it, or they are not the target's alone
+    )

@@ -112,6 +112,7 @@ class Limiter(StrEnum):
     COMPUTE = "compute"
     KV_CAPACITY = "kv_capacity"
     BATCH_LIMIT = "batch_limit"
+    POWER = "power"  # a cap on power or heat holds the clock down
     PREFILL_INTERFERENCE = "prefill_interference"
     ATTENTION = "attention"  # on the chip: KV that sequences share is looked at for each of them
     OVERHEAD = "overhead"
@@ -120,6 +121,18 @@ class Limiter(StrEnum):
     TRANSFER = "transfer"  # requests wait for KV that is on its way from another engine
     BLOCKED = "blocked"  # they wait for something that the page does not name: a LoRA budget, a grammar, KV
     UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """What has held the clock of a target's GPUs down over the window; means over passes and GPUs."""
+
+    reason: str  # power or thermal
+    share: float  # of the window
+    sm_hertz: float  # clock of the multiprocessors
+    sm_max_hertz: float  # that the cards can run at
+    power_watts: float | None = None  # drawn by a board
+    power_limit_watts: float | None = None  # in force for a board
 
 
 @speed_up
@@ -134,3 +147,4 @@ class Verdict:
     evidence: Mapping[str, float] = field(default_factory=dict)
     # since when the evidence has said anything but `state`; None: it agrees
     doubted_since_monotonic_seconds: float | None = None
+    cap: Cap | None = None  # what held the clock when `state` was decided on; None: that is not known

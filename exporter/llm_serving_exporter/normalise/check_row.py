@@ -22,8 +22,9 @@ from llm_serving_exporter.normalise.version import satisfies
 
 EXPORTED_FIELDS = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, *GAUGE_FIELDS)
 # what a row may fill: the exported fields, and those that only the exporter itself uses
-_OF_NO_ROW = ("model_name", "engine", "batch_limit_source")
-FIELDS = tuple(item.name for item in dataclasses.fields(EngineSnapshot) if item.name not in _OF_NO_ROW)
+# what follows from labels, and from where another field was found
+_NOT_READ = ("model_name", "engine", "batch_limit_source")
+FIELDS = tuple(item.name for item in dataclasses.fields(EngineSnapshot) if item.name not in _NOT_READ)
 _TEXT_FIELDS = frozenset(item.name for item in dataclasses.fields(EngineSnapshot) if item.type == "str | None")
 _COUNTERS = frozenset((*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS))
 _MAY_FALL = frozenset((*COUNTER_FIELDS, "decode_tokens_live"))

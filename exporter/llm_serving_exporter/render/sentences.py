@@ -13,7 +13,7 @@ from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.device import GpuAbsence
 from llm_serving_exporter.model.pod import PodFault, PodState
 from llm_serving_exporter.model.reading import State
-from llm_serving_exporter.model.roofline import Cause, Limiter
+from llm_serving_exporter.model.roofline import Cap, Cause, Limiter, Verdict
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, LimitSource, Quality
 from llm_serving_exporter.render.numbers import count
 
@@ -81,7 +81,8 @@ ABSENCES: Mapping[Absence, str] = {
     Absence.PRICE_AMBIGUOUS: "Its nodes, or its several kinds of GPU, have different prices: state one by target.",
     Absence.GPU_CLAIMED_TWICE: (
         "Another target has the same GPUs, and which part of them is whose is not known: the driver's process list does not name the "
-        "processes of each with their memory (another PID namespace?). Set targets[].gpu_share of each, at most 1 together."
+        "processes of each with their memory (another PID namespace?), or the other's have come since this one's went. Set "
+        "targets[].gpu_share of each, at most 1 together."
     ),
     Absence.GPU_SHARED: (
         "Others work on the same GPU, and what the driver measures there is of all of them: gpu_dram_bandwidth_ratio and "
@@ -226,6 +227,7 @@ LIMITERS: Mapping[Limiter, str] = {
         "the batch limit: requests wait while hardware has room; raise it "
         "(vLLM max_num_seqs, SGLang --max-running-requests, TensorRT-LLM max_batch_size)"
     ),
+    Limiter.POWER: "a cap on power or heat, which holds the clock down: a higher cap, better cooling, or work of fewer joules a token",
     Limiter.PREFILL_INTERFERENCE: "prefill in decode's steps: smaller prefill chunks, or prefill and decode on replicas of their own",
     Limiter.ATTENTION: (
         "attention on the chip: sequences share a long prefix, which memory gives once and attention looks at for each of them; "
@@ -292,6 +294,31 @@ def can_be_set(absence: Absence) -> bool:
 def what_to_do(reason: FailureReason) -> str:
     """What a failed attempt means and what to do, as one sentence."""
     return FAILURES[reason]
+
+
+def describe_limiter(verdict: Verdict) -> str:
+    """What limits a target, as the end of a sentence that begins with "limited by"; with the figures where a cap holds the clock."""
+    cap = verdict.cap
+    if verdict.state is not Limiter.POWER or cap is None:
+        return LIMITERS[verdict.state]
+    clock = f"the SM clock at {_megahertz(cap.sm_hertz)} of {_megahertz(cap.sm_max_hertz)} MHz"
+    gain = f"full clock would give at most {cap.sm_max_hertz / cap.sm_hertz:.2f} times as much"
+    if cap.reason == "power":
+        drawn = f"{_watts(cap)} drawn by each GPU, and the" if cap.power_watts is not None else "a"
+        return f"power: {drawn} cap holds {clock}; {gain}"
+    return f"heat: a thermal cap holds {clock}; {gain}"
+
+
+def _megahertz(hertz: float) -> str:
+    return f"{hertz / 1e6:.0f}"
+
+
+def _watts(cap: Cap) -> str:
+    return (
+        f"{cap.power_watts:.0f} of {cap.power_limit_watts:.0f} W"
+        if cap.power_limit_watts
+        else f"{cap.power_watts:.0f} W"
+    )
 
 
 def write_batch_limit(engine: EngineSnapshot) -> str:

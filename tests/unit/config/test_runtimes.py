@@ -199,7 +199,19 @@ def test_every_column_of_the_built_in_tables_is_a_key_or_takes_code() -> None:
     row = set(ROW_COLUMNS) | {"field"}
     assert row == {item.name for item in dataclasses.fields(Row)}
     # functions, and what only they give; what is known of tables that recordings and the support matrix are about
-    code = {"kind", "read_page", "adds", "stays", "endpoints", "polls", "shows", "without_metrics", "kv_as_calibrated", "not_users"}
+    code = {
+        "kind",
+        "read_page",
+        "adds",
+        "stays",
+        "endpoints",
+        "polls",
+        "shows",
+        "without_metrics",
+        "kv_as_calibrated",
+        "flags",
+        "not_users",
+    }
     own = set(RUNTIME_COLUMNS) | {"name", "rows"}
     assert own | code | {"missing", "covered"} == {item.name for item in dataclasses.fields(Runtime)}
 

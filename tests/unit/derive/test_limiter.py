@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -23,7 +24,8 @@ from llm_serving_exporter.derive.limiter import (
 from llm_serving_exporter.derive.standstill import Standstill
 from llm_serving_exporter.docgen.limiter_picture import list_questions, list_states
 from llm_serving_exporter.model.hardware import Hardware, Parallel
-from llm_serving_exporter.model.roofline import Limiter, Roofline, Verdict
+from llm_serving_exporter.model.roofline import Cap, Limiter, Range, Roofline, Verdict
+from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.engine_roofline import roofline
 from tests.support.builders.windows import all_of, engine, held, window
@@ -130,6 +132,15 @@ def test_the_page_has_each_published_row(row: Published) -> None:
 
 # --- row by row ---------------------------------------------------------------------------------------------------------------
 
+QUEUED = {
+    **WELL,
+    "requests_waiting": 344.0,
+    "batch_utilization": 1.0,
+    "compute": 0.5,
+    "bandwidth": 0.5,
+    "prefill_busy": 0.4,
+}
+CAPPED = {"held_by_power": 0.9, "sm_clock": 0.7, "dram": 0.3}
 CHUNKED = {"compute": 0.3, "bandwidth": 0.2, "prefill_busy": 0.6, "decode_slowdown": 4.0, "batch_of_ridge": 0.4}
 TABLE = [
     ({}, Limiter.UNKNOWN),
@@ -226,6 +237,28 @@ TABLE = [
     # prompts alone: what their activations move does not count against compute, and beside decode it does
     ({**WELL, "prefill_busy": 1.0, "bandwidth": 0.69, "activations": 0.5, "compute": 0.5}, Limiter.COMPUTE),
     ({**WELL, "prefill_busy": 0.4, "bandwidth": 0.69, "activations": 0.5, "compute": 0.5}, Limiter.BANDWIDTH),
+    # a full batch below the ridge comes before compute that is not near what kernels reach, as in a queue on an H100
+    ({**QUEUED, "batch_of_ridge": 0.9}, Limiter.BATCH_LIMIT),
+    ({**QUEUED, "batch_of_ridge": 1.1}, Limiter.COMPUTE),
+    ({**QUEUED, "batch_of_ridge": 0.9, "compute": 0.61, "bandwidth": 0.3}, Limiter.COMPUTE),
+    ({**QUEUED, "batch_of_ridge": 0.9, "kv_cache_usage": 0.97}, Limiter.KV_CAPACITY),
+    # a cap in place of what says how well the hardware is used
+    ({**WELL, **CAPPED, "bandwidth": 0.3, "compute": 0.6, "prefill_busy": 1.0}, Limiter.POWER),
+    ({**WELL, **CAPPED, "bandwidth": 0.6, "compute": 0.1}, Limiter.POWER),
+    ({**WELL, **CAPPED, "bandwidth": 0.1, "compute": 0.1}, Limiter.POWER),
+    ({**WELL, **CAPPED, "held_by_power": 0.0, "held_by_thermal": 0.9, "bandwidth": 0.6, "compute": 0.1}, Limiter.POWER),
+    ({**WELL, **CAPPED}, Limiter.POWER),
+    ({**WELL, **CAPPED, "held_by_power": 0.5, "bandwidth": 0.6, "compute": 0.1}, Limiter.BANDWIDTH),
+    ({**WELL, **CAPPED, "dram": 0.75, "bandwidth": 0.75, "compute": 0.1}, Limiter.BANDWIDTH),
+    ({**QUEUED, **CAPPED, "batch_of_ridge": 0.9}, Limiter.BATCH_LIMIT),
+    (
+        {**WELL, **CAPPED, "requests_waiting": 5.0, "kv_cache_usage": 0.99, "bandwidth": 0.6, "compute": 0.1},
+        Limiter.KV_CAPACITY,
+    ),
+    # whether memory binds is not known, so whether the cap does is not
+    ({**WELL, "held_by_power": 0.9, "compute": 0.6}, Limiter.UNKNOWN),
+    # nothing is done that a clock could slow down
+    ({**WELL, **CAPPED, "busy": 0.05}, Limiter.STARVED),
 ]
 
 
@@ -421,5 +454,31 @@ def test_the_page_has_every_state_and_every_piece_of_evidence() -> None:
     )  # fmt: skip
     waits = window(**{**held(100, 64), "requests_waiting": 4.0, "requests_deferred": 2.0})
     still = Judged(waits, Roofline(), waits, standstill=Standstill(0.0, 0.0, 400.0), prompt_tokens=500.0)
+    capped = [gather_evidence([replace(still, roofline=Roofline(ratio={"gpm": 0.3}))], cap=cap) for cap in CAPS]
     prompts = window(steps=10, prompts=5, prefill=50_000, requests_running=2.0)
-    assert names == {*judged(full), *gather_evidence([still]), *judged(prompts)}
+    assert names == {*judged(full), *gather_evidence([still]), *judged(prompts), *capped[0], *capped[1]}
+
+
+CAPS = (Cap("power", 0.9, 1.383e9, 1.98e9, 698.0, 700.0), Cap("thermal", 0.9, 1.383e9, 1.98e9))
+
+
+def test_what_is_known_of_a_cap_is_evidence_from_nearly_half_of_the_window_on() -> None:
+    done = window(**held(100, 64))
+    one = Judged(done, Roofline(ratio={"gpm": 0.3, "model": 0.1}), done)
+    assert {**gather_evidence([one], cap=CAPS[0])}.items() >= {
+        "held_by_power": 0.9, "sm_clock": pytest.approx(1383 / 1980), "dram": pytest.approx(0.3),
+    }.items()  # fmt: skip
+    assert not {"held_by_power", "sm_clock", "dram"} & {*gather_evidence([one], cap=replace(CAPS[0], share=0.4))}
+    # without a measurement the most that it may be
+    estimated = replace(one, roofline=Roofline(), find_range=lambda: Range(0.1, 0.2, 0.6))
+    assert gather_evidence([estimated], cap=CAPS[0])["dram"] == pytest.approx(0.6)
+    unknown = replace(one, roofline=Roofline(), find_range=lambda: Absence.MODEL_UNKNOWN)
+    assert "dram" not in gather_evidence([unknown], cap=CAPS[0])
+
+
+def test_a_cap_is_shown_with_the_verdict_that_rests_on_it() -> None:
+    power = {**WELL, **CAPPED}
+    first = judge_limiter(power, None, 0.0, cap=CAPS[0])
+    assert (first.state, first.cap) == (Limiter.POWER, CAPS[0])
+    later = judge_limiter({**WELL, "bandwidth": 0.6, "compute": 0.1}, first, 5.0, cap=CAPS[1])
+    assert (later.state, later.candidate, later.cap) == (Limiter.POWER, Limiter.BANDWIDTH, CAPS[0])

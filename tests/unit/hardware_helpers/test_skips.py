@@ -18,8 +18,8 @@ pytestmark = pytest.mark.process
 TEST = "tests/hardware/test_roofline.py::test_copied_bytes_and_gpm_give_the_same_ratio"
 
 
-def run(environment):
-    command = [sys.executable, "-m", "pytest", "-m", "hardware", "-q", "-p", "no:cacheprovider", TEST]
+def run(environment, test=TEST):
+    command = [sys.executable, "-m", "pytest", "-m", "hardware", "-q", "-p", "no:cacheprovider", test]
     return subprocess.run(
         command, cwd=ROOT, env={**os.environ, "COLUMNS": "1000", **environment}, capture_output=True, text=True,
         timeout=PATIENCE_SECONDS, check=False,
@@ -58,6 +58,20 @@ def test_a_card_that_cannot_show_it_is_skipped_with_its_reason(nvml_library, tmp
     assert done.returncode == 0, done.stdout
     assert says in done.stdout
     assert "1 skipped" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("gpus", "url", "status", "says"),
+    [
+        (1, "", 0, "LLM_ENGINE_URL is not set"),
+        (0, "http://127.0.0.1:9", 1, "these tests need a real NVIDIA GPU: GPU 0: Invalid Argument"),
+    ],
+)
+def test_an_engine_is_asked_for_and_then_a_gpu(nvml_library, tmp_path, gpus, url, status, says):
+    state = StubState(tmp_path / "state.txt", gpus)
+    done = run({**stub_environment(nvml_library, state.path), "LLM_ENGINE_URL": url}, "tests/hardware/test_engine.py")
+    assert done.returncode == status, done.stdout
+    assert says in done.stdout
 
 
 def test_a_gpu_that_cuda_cannot_use_is_a_failure_not_a_skip(nvml_library, tmp_path):

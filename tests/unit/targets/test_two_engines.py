@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from llm_serving_exporter.cost.resume import Resume
 from llm_serving_exporter.gpu.nvml import NvmlSource
 from llm_serving_exporter.model.cost import Method
 from llm_serving_exporter.model.model_settings import ModelSettings
@@ -250,6 +252,28 @@ def test_an_engine_that_is_down_goes_on_paying_its_part(node: Node, servers: Map
     found = pair.run(1)
     assert shares(found)["chat"] == ("whole", 1.0)
     assert sum(phases(found, "chat").values()) - before == pytest.approx(PER_TICK, abs=1e-9)
+
+
+def test_a_restart_of_the_exporter_while_one_is_down_pays_no_part_twice(
+    node: Node, servers: Mapping[str, Replica]
+) -> None:
+    pair = Pair(node, servers)
+    pair.use((CHAT + 1, 30 * GIB), (CODE + 1, 10 * GIB))
+    pair.run(2)
+    servers["code"].refuse()
+    pair.use((CHAT + 1, 30 * GIB))
+    before = pair.run(1).total("cost_usd_total")
+    kept = pair.exporter.host.costs.keep(lambda at: at)
+    # the process that had seen both has gone: nothing says any more which GPU the other one had
+    again = node.start(kubelet=False, proc=node.folder / "host")
+    again.host.config = pair.exporter.host.config
+    again.host.costs.put_kept(Resume(one, again.clock.monotonic(), 15.0) for one in kept.values())
+    targets = [hosted.target for hosted in pair.exporter.host.targets.values()]
+    pair.exporter = again
+    for target in targets:
+        pair.add(target)
+    after = [pair.run(1).total("cost_usd_total") for _ in range(4)]
+    assert [later - earlier for earlier, later in pairwise([before, *after])] == pytest.approx([PER_TICK] * 4, abs=1e-9)
 
 
 def test_who_comes_in_the_place_of_one_that_stopped_has_its_part(node: Node, servers: Mapping[str, Replica]) -> None:

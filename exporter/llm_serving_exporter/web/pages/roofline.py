@@ -16,7 +16,7 @@ from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.render.html import NO_MARKUP, bar, fill, header, join, note, row, table, tile
 from llm_serving_exporter.render.numbers import NOTHING, number, share, size, span
 from llm_serving_exporter.render.remedies import place_remedy
-from llm_serving_exporter.render.sentences import LIMITERS, describe_suspect
+from llm_serving_exporter.render.sentences import describe_limiter, describe_suspect
 
 MOST_ENGINES = 64
 # an embedding server below this share of its compute ceiling is held up by something other than the GPU
@@ -45,7 +45,7 @@ def _limiter(derived: Derived) -> Markup:
     changing = ""
     if verdict.candidate not in (verdict.state, Limiter.UNKNOWN):
         changing = f" Changing to {verdict.candidate.value.replace('_', ' ')}."
-    said = fill("<span>Limited by <b>{}</b>.{}</span>", LIMITERS[verdict.state], changing)
+    said = fill("<span>Limited by <b>{}</b>.{}</span>", describe_limiter(verdict), changing)
     return fill('<p class="facts">{} <small>{}</small></p>', said, evidence)
 
 
