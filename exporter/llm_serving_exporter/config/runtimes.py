@@ -75,6 +75,7 @@ _ROW_HINTS = {
 RUNTIME_COLUMNS = table(
     title=Key(reads=PROSE),
     paths=Key(reads=texts(kinds.URL_PATH)),
+    health=Key(reads=kinds.URL_PATH),
     prefixes=Key(reads=texts(SAMPLE)),
     fingerprints=Key(reads=columns.fingerprints),
     model_labels=Key(name="model_label", reads=texts(LABEL)),

@@ -37,7 +37,7 @@ _NO_SETTING = "no setting helps"
 
 @dataclass(frozen=True, slots=True)
 class _Card:
-    gpu: GpuReading
+    gpu: GpuReading  # what it shows, and what it does not
     source: str  # of its readings
     driver: int | None  # the first number of the driver's version; None: not known
     capability: tuple[int, int] | None  # None: not known
@@ -59,7 +59,7 @@ class _Card:
 
 @dataclass(frozen=True, slots=True)
 class _Cause:
-    is_it: Callable[[_Card], bool]
+    is_it: Callable[[_Card], bool]  # whether it is true of a card
     sentences: Mapping[str, str]  # by signal; {name} is the card's
 
 

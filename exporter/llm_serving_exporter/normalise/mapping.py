@@ -15,6 +15,8 @@ from llm_serving_exporter.model.tenants import TenantKind
 
 # in `Runtime.missing`: the runtime does not tell requests that ended in an error from others
 ERRORS = "slo_errors"
+# where most servers answer 200 while they serve, and nothing else
+USUAL_HEALTH = "/health"
 
 
 class Reads(Enum):
@@ -214,6 +216,8 @@ class Runtime:
     start_sample: str | None = None  # Unix time of the process's start
     significant_digits: int | None = None  # of the numbers that it prints; None: all
     paths: tuple[str, ...] = ("/metrics",)  # where its metrics page may be, likeliest first
+    # answers 200 while the server serves, also where its page fails; without side effects
+    health: str = USUAL_HEALTH
     kind: PageKind = PageKind.METRICS  # what the page is
     # only its rows can be known of it; a page with any sample is its page, also with nothing loaded
     without_metrics: bool = False

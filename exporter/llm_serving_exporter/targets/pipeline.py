@@ -214,6 +214,7 @@ class TargetPipeline:
     async def _derive_reading(self, page: Page, samples: Samples, started: float) -> TargetReading:
         runtime = self._source.runtime
         assert runtime is not None
+        self._side.base_url = self._source.base_url
         other = self._normaliser is not None and self._normaliser.runtime is not runtime
         if other:  # another kind of server took the address: nothing of the old one is true of it
             self._forget_life()

@@ -13,6 +13,7 @@ _ANSWERED = frozenset(
         FailureReason.UNAUTHORIZED, FailureReason.REDIRECT, FailureReason.CONTENT_TYPE, FailureReason.ENCODING, FailureReason.TOO_LARGE,
         FailureReason.EMPTY, FailureReason.CREDENTIALS, FailureReason.MALFORMED, FailureReason.TRUNCATED, FailureReason.TOO_MANY_SERIES,
         FailureReason.UNKNOWN_RUNTIME, FailureReason.NOT_AN_ENGINE, FailureReason.SEVERAL_SERVERS, FailureReason.INTERNAL,
+        FailureReason.SPEAKS_TLS, FailureReason.PAGE_FAILS,
     }
 )  # fmt: skip
 

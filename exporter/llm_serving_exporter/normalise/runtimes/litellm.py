@@ -94,6 +94,8 @@ RUNTIME = Runtime(
     not_users=_NOT_USERS,
     # mounted as an application of its own: the path without the slash is a redirect
     paths=("/metrics/", "/metrics"),
+    # /health asks every model
+    health="/health/liveliness",
     ignored=_NOT_READ,
     role=Role.FRONTEND,
     first_token=FirstToken.UPSTREAM_OF_STREAMS,
