@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.commands.once import as_table
-from llm_serving_exporter.config.dcgm import DcgmConfig
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.derive.gpu_lacks import DCGM, ENERGY, GPM, find_lacks
 from llm_serving_exporter.gpu.nvml import NvmlSource
 from llm_serving_exporter.gpu.source import GpuSource
@@ -175,14 +173,13 @@ def test_the_first_card_that_lacks_it_decides():
     assert find_lacks(["GPU-of-another-node"], None) == {}
 
 
-def read_with(library: Path, state: Path, dcgm: DcgmConfig | None = None) -> TargetReading:
+def read_with(library: Path, state: Path) -> TargetReading:
     """A vLLM on the first card of a driver, after two ticks."""
     with loaded_stub(library, state):
         source: GpuSource = NvmlSource(xid_events=False)
-        config = Config(targets=(), dcgm=dcgm)
         with (
             Replica({"/metrics": page("vllm-0.32", 50)}) as server,
-            DrivenExporter(server.url, config=config, gpus=(0,)) as exporter,
+            DrivenExporter(server.url, gpus=(0,)) as exporter,
         ):
             exporter.host.gpus.set_source(source)
             for _ in range(2):

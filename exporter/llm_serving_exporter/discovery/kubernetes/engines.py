@@ -11,8 +11,12 @@ from llm_serving_exporter.model.frozen import dataclass
 
 # https://kubernetes.io/docs/reference/labels-annotations-taints/#kubectl-kubernetes-io-default-container
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
-# by which Prometheus and others are told of a page, https://prometheus.io/docs/prometheus/latest/configuration/configuration/#kubernetes_sd_config
-PROMETHEUS_SCHEME, PROMETHEUS_PORT = "prometheus.io/scheme", "prometheus.io/port"
+# by which scrapers are told of a page, and of which port that is: Prometheus (its documentation/examples/prometheus-kubernetes.yml) and
+# Grafana (k8s-monitoring-helm, annotation autodiscovery)
+SCRAPERS_SCHEMES = {
+    "prometheus.io/scheme": "prometheus.io/port",
+    "k8s.grafana.com/metrics.scheme": "k8s.grafana.com/metrics.portNumber",
+}
 _SCHEMES = ("http", "https")
 
 
@@ -121,11 +125,12 @@ def _describe(pod: PodRecord, container: ContainerRecord, port: int, wishes: Wis
 
 
 def _find_scheme(pod: PodRecord, container: ContainerRecord, port: int) -> str:
-    """As the annotation for Prometheus says it, else the port's probe, its name, or the command line; "" where nothing does."""
-    annotated = pod.annotations.get(PROMETHEUS_SCHEME, "").lower()
-    # it is of one port, where the pod names that
-    if annotated in _SCHEMES and pod.annotations.get(PROMETHEUS_PORT, str(port)) == str(port):
-        return annotated
+    """As an annotation for a scraper says it, else the port's probe, its name, or the command line; "" where nothing does."""
+    for scheme, of_port in SCRAPERS_SCHEMES.items():
+        annotated = pod.annotations.get(scheme, "").lower()
+        # it is of one port, where the pod names that
+        if annotated in _SCHEMES and pod.annotations.get(of_port, str(port)) == str(port):
+            return annotated
     probed = dict(container.probes).get(port)
     if probed in _SCHEMES:
         return probed

@@ -13,8 +13,7 @@ from llm_serving_exporter.config.target_kinds import AUTO
 from llm_serving_exporter.discovery.kubernetes.annotations import ANNOTATIONS, SCRAPE, read_annotations, read_scrape
 from llm_serving_exporter.discovery.kubernetes.engines import (
     DEFAULT_CONTAINER,
-    PROMETHEUS_PORT,
-    PROMETHEUS_SCHEME,
+    SCRAPERS_SCHEMES,
     EnginePort,
     find_engines,
 )
@@ -39,8 +38,8 @@ from llm_serving_exporter.model.target import Arguments, Role, Target
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.schema.problems import Place
 
-_FOR_PROMETHEUS = frozenset({PROMETHEUS_PORT, PROMETHEUS_SCHEME})
-KNOWN_ANNOTATIONS = ANNOTATIONS | GROUP_ANNOTATIONS | STACK_ANNOTATIONS | _FOR_PROMETHEUS | {DEFAULT_CONTAINER}
+_FOR_SCRAPERS = frozenset({*SCRAPERS_SCHEMES, *SCRAPERS_SCHEMES.values()})
+KNOWN_ANNOTATIONS = ANNOTATIONS | GROUP_ANNOTATIONS | STACK_ANNOTATIONS | _FOR_SCRAPERS | {DEFAULT_CONTAINER}
 
 # of every pod's targets
 _PLACES = list_places(FoundBy.KUBERNETES, "")

@@ -450,6 +450,7 @@ def test_the_engine_of_the_field_case_is_asked_by_tls() -> None:
         ({"command": ["bash", "-c", "nvidia-smi && vllm serve m --ssl-certfile=$(CERT) --ssl-keyfile=$(KEY)"]}, {}, "https"),
         ({}, {"prometheus.io/scheme": "https"}, "https"),
         ({}, {"prometheus.io/scheme": "HTTPS", "prometheus.io/port": "8443"}, "https"),
+        ({}, {"k8s.grafana.com/metrics.scheme": "https", "prometheus.io/port": "9090"}, "https"),
         ({"readinessProbe": {"httpGet": {"port": 8443, "scheme": "HTTPS"}}}, {}, "https"),
         ({"ports": [{"containerPort": 8443, "name": "https-api"}]}, {}, "https"),
         # no certificate, or none of the server's
