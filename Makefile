@@ -28,7 +28,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(PYTHON_ENV)/pycache
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo drill test test-steady test-process test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-deb test-hardware check same docs generate sample kustomize golden bench format fuzz mutate lock audit dist deb sbom clean
+.PHONY: help demo drill test test-steady test-process test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-deb test-hardware set-up check same docs generate sample kustomize golden bench format fuzz mutate lock audit dist deb sbom clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,7 +54,7 @@ test-process: $(DEVELOPS) ## what starts programs, beyond the some forty of such
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc chromium
 	$(BIN)/python -m pytest -m "process and not seam and not e2e and not soak" --numprocesses 4 --dist loadscope $(ARGS)
 
-test-e2e: $(DEVELOPS) ## whole stacks and hours of simulated fleets: rules, N-1, dashboards, Prometheus, VictoriaMetrics: nine minutes
+test-e2e: $(DEVELOPS) ## whole stacks and hours of simulated fleets: rules, N-1, dashboards, Prometheus, VictoriaMetrics: seven minutes
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc
 	$(BIN)/python -m pytest -m e2e --numprocesses 4 --dist loadscope $(ARGS)
 
@@ -87,6 +87,10 @@ test-deb: $(DEVELOPS) ## the Debian package, with nfpm, which it builds where Go
 
 test-hardware: $(DEVELOPS) ## against a real NVIDIA GPU
 	$(BIN)/python -m pytest -m hardware $(ARGS)
+
+set-up: $(DEVELOPS) ## what check, docs and the tests of .ci/run need: where it is there they install nothing, and may run at once
+	@$(BIN)/python -c "import sphinx" 2>/dev/null || scripts/setup.sh venv docs
+	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc chromium helm kubeconform actionlint
 
 check: $(DEVELOPS) ## style, types, import rules, generated files, golden pages
 	@$(TOOLS) promtool amtool

@@ -44,8 +44,8 @@ def pytest_collection() -> Generator[None, object, object]:
 _WORDS = {
     "process": ("mark.process",),
     "packages": ("mark.packages",),
-    "e2e": ("mark.e2e", "keep_quick"),
-    "soak": ("mark.soak",),
+    "e2e": ("mark.e2e", "keep_quick", "BESIDE_ONE_ANOTHER"),
+    "soak": ("mark.soak", "BESIDE_ONE_ANOTHER"),
 }
 _ALL_OF = re.compile(r"(\w+)(?: and (?:not )?\w+)*")
 _NONE_OF = re.compile(r"not (\w+)(?: and not \w+)*")

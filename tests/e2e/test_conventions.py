@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
@@ -19,12 +20,10 @@ from llm_serving_exporter.drill.command import run
 from llm_serving_exporter.sim.fleet.exposition import labels_text
 from tests.e2e.replay import read_by, recorded_by, rules_in_order, steps
 from tests.support.builders.namespaced_fleet import MODEL, NamespacedFleet
-from tests.support.conventions import CONVENTIONS
+from tests.support.conventions import BESIDE_ONE_ANOTHER, Convention
 from tests.support.servers.prometheus_server import PrometheusServer
 from tests.support.servers.tsdb import make_blocks
 from tests.support.servers.victoriametrics import VictoriaMetrics, replay
-
-pytestmark = pytest.mark.e2e
 
 MINUTE, MINUTES = 60.0, 40
 # Prometheus evaluates a group for the first time at some moment within its first interval
@@ -48,9 +47,18 @@ OF_THE_SCRAPE = {
 }
 
 
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[VictoriaMetrics, float, Path]]:
-    """The last minutes of the fleet under every convention, each in a cluster of its own, with all that the rules made of it."""
+@dataclass(frozen=True)
+class Stored:
+    """The last minutes of the fleet under some conventions, each in a cluster of its own, with all that the rules made of it."""
+
+    conventions: tuple[Convention, ...]
+    database: VictoriaMetrics
+    end: float
+    folder: Path
+
+
+@pytest.fixture(scope="module", params=BESIDE_ONE_ANOTHER)
+def stored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stored]:
     folder = tmp_path_factory.mktemp("conventions")
     (folder / "settings.yml").write_text(SETTINGS)
     settings = read_settings(str(folder / "settings.yml"))[0]
@@ -64,20 +72,20 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[VictoriaM
             for minute in range(MINUTES + 1):
                 stamp = round(1000 * (begin + minute * MINUTE))
                 for place, (name, labels, value) in fleet.write(minute):
-                    for one in CONVENTIONS:
+                    for one in request.param:
                         kept = {"cluster": one.name} | one.store(labels, place)
                         out.write(f"{name}{labels_text(kept)} {value:.12g} {stamp}\n")
         for number, together in enumerate(steps(groups)):
             file = folder / f"rules-{number}.yml"
             file.write_text(groups_text(together))
             replay(folder, database, [file], begin, end)
-        yield database, end, folder
+        yield Stored(request.param, database, end, folder)
 
 
-def test_all_records_and_alerts_are_the_same(stored: tuple[VictoriaMetrics, float, Path]) -> None:
-    database, end, folder = stored
-    groups = rules_in_order(read_settings(str(folder / "settings.yml"))[0])
-    number, present = len(CONVENTIONS), set()
+def test_all_records_and_alerts_are_the_same(stored: Stored) -> None:
+    database, end = stored.database, stored.end
+    groups = rules_in_order(read_settings(str(stored.folder / "settings.yml"))[0])
+    number, present = len(stored.conventions), set()
     # how a scrape treats labels is what differs
     for record in sorted(record for record in recorded_by(groups) if not record.startswith("scrape:")):
         shown = OF_THE_SCRAPE.get(record, record)
@@ -98,11 +106,10 @@ def test_all_records_and_alerts_are_the_same(stored: tuple[VictoriaMetrics, floa
     assert not any(sample["metric"].get("namespace") == "search" for sample in found)
 
 
-def test_a_drills_plan_is_the_same(stored: tuple[VictoriaMetrics, float, Path], tmp_path: Path) -> None:
-    database, _end, folder = stored
+def test_a_drills_plan_is_the_same(stored: Stored, tmp_path: Path) -> None:
     source = tmp_path / "stored.om"
     with source.open("w") as out:
-        for row in database.rows('{__name__!=""}'):
+        for row in stored.database.rows('{__name__!=""}'):
             made = json.loads(row)
             labels = made["metric"]
             series = labels.pop("__name__") + labels_text(labels)
@@ -111,7 +118,7 @@ def test_a_drills_plan_is_the_same(stored: tuple[VictoriaMetrics, float, Path], 
                     out.write(f"{series} {value} {stamp / 1000:.3f}\n")
         out.write("# EOF\n")
     make_blocks(source, tmp_path / "data")
-    files = rule_files(read_settings(str(folder / "settings.yml"))[0])
+    files = rule_files(read_settings(str(stored.folder / "settings.yml"))[0])
     # the rules are there to be asked about; what they make of this history is in it. An evaluation between two plans would tell them apart
     alerts = yaml.safe_load(files["alerts.yml"])
     for group in alerts["groups"]:
@@ -120,7 +127,7 @@ def test_a_drills_plan_is_the_same(stored: tuple[VictoriaMetrics, float, Path], 
     config = {"rule_files": [str(tmp_path / "alerts.yml")]}
     plans = {}
     with PrometheusServer(tmp_path, yaml.safe_dump(config)) as prometheus:
-        for one in CONVENTIONS:
+        for one in stored.conventions:
             for namespace in ("search", "chat"):
                 selector = f'cluster="{one.name}",namespace="{namespace}"'
                 said = StringIO()

@@ -16,8 +16,8 @@ from tests.e2e.fleets import LOST_AT, Outcome, lose_largest_node
 from tests.pack.simulated import groups, input_series, judge, read_by
 
 FLEETS = range(40)
-# every fourth: `make test-soak` asks all
-SOME_FLEETS = FLEETS[::4]
+# every eighth: `make test-soak` asks all
+SOME_FLEETS = FLEETS[::8]
 IDLE = range(1000, 1008)
 # docs/internals-n1.md says why: near its limit a fleet that carries its load may still let a hundredth of its users wait
 DISAGREE = {"fleet-1", "fleet-15", "fleet-37", "fleet-39"}

@@ -22,7 +22,7 @@ from tests.pack.judging import verdict
 from tests.pack.narrowing import write_narrowed
 from tests.pack.rulesets import LOADER, keep_groups
 from tests.support.builders.namespaced_fleet import MODEL, NAMESPACES, NamespacedFleet
-from tests.support.conventions import CONVENTIONS, PLAIN, Convention, Place
+from tests.support.conventions import BESIDE_ONE_ANOTHER, CONVENTIONS, PLAIN, Convention, Place
 
 GROUPS = (
     "identity", "claims", "exporters", "seen", "said", "targets", "workloads", "signals", "traffic", "history", "memory", "presence",
@@ -35,6 +35,7 @@ _SERIES = re.compile(r"(?<![:\w])llm_serving_\w+")
 RENAMED = "LLMServingLabelsRenamed"
 OTHERS = f"{RENAMED}|LLMServingWatchdog"
 ASKED_BY_DRILLS = [f"llm_serving_{name}" for name in names.EXPORTED]
+Conventions = tuple[Convention, ...]
 Written = dict[tuple[Place, str, tuple[tuple[str, str], ...]], list[str]]
 
 
@@ -70,7 +71,7 @@ def judge(
     settings: str,
     tests: Iterable[dict[str, Any]],
     *,
-    conventions: Iterable[Convention] = CONVENTIONS,
+    conventions: Iterable[Convention],
     target_labels: tuple[str, ...] = (),
 ) -> str:
     """promtool's verdict on the answers, over the rules of these settings."""
@@ -93,7 +94,7 @@ def groups_of(folder: Path, settings: str) -> dict[str, list[dict[str, Any]]]:
     return {Path(name).stem: keep_groups(yaml.load(text, LOADER)["groups"], GROUPS) for name, text in files.items()}
 
 
-def same_everywhere(folder: Path, settings: str, number: int = len(CONVENTIONS)) -> Iterator[dict[str, Any]]:
+def same_everywhere(folder: Path, settings: str, number: int) -> Iterator[dict[str, Any]]:
     """Every record has the same series with the same values in each of so many clusters, and the same alerts fire."""
     records = {rule["record"] for group in groups_of(folder, settings)[RECORDS] for rule in group["rules"]}
     # how a scrape treats labels is what differs, and what it calls an exporter and its job
@@ -109,31 +110,33 @@ NAMESPACED = "identity_labels: [cluster, namespace]\n"
 UNIFIED = f'model_name="{MODEL}", role="unified"'
 
 
-def in_each(labels: str, value: float) -> dict[str, float]:
-    return {f'{{cluster="{one.name}", {labels}}}': value for one in CONVENTIONS}
+def in_each(labels: str, value: float, conventions: Conventions) -> dict[str, float]:
+    return {f'{{cluster="{one.name}", {labels}}}': value for one in conventions}
 
 
-@pytest.mark.e2e
-def test_records_alerts_and_drills_are_the_same_under_every_convention(tmp_path: Path) -> None:
+@pytest.mark.parametrize("conventions", BESIDE_ONE_ANOTHER)
+def test_records_alerts_and_drills_are_the_same_under_every_convention(
+    tmp_path: Path, conventions: Conventions
+) -> None:
     tests = [
-        *same_everywhere(tmp_path, CLUSTERS),
-        expects("model:llm_serving_ready_replicas:sum * 1", in_each(UNIFIED, 5)),
-        expects("model:llm_serving_nodes:count * 1", in_each(UNIFIED, 5)),
+        *same_everywhere(tmp_path, CLUSTERS, len(conventions)),
+        expects("model:llm_serving_ready_replicas:sum * 1", in_each(UNIFIED, 5, conventions)),
+        expects("model:llm_serving_nodes:count * 1", in_each(UNIFIED, 5, conventions)),
         expects(
             "sum by (cluster) (workload:llm_serving_answering_replicas:count)",
-            {f'{{cluster="{one.name}"}}': 5 for one in CONVENTIONS},
+            {f'{{cluster="{one.name}"}}': 5 for one in conventions},
         ),
         expects(
             "count by (cluster) (count by (cluster, signal) (workload:llm_serving_signal_broken:bool)) > bool 5",
-            {f'{{cluster="{one.name}"}}': 1 for one in CONVENTIONS},
+            {f'{{cluster="{one.name}"}}': 1 for one in conventions},
         ),
-        expects("model:llm_serving_largest_node_replicas:max * 1", in_each(UNIFIED, 1)),
+        expects("model:llm_serving_largest_node_replicas:max * 1", in_each(UNIFIED, 1, conventions)),
         expects(
             "count by (cluster) (model:llm_serving_n1_sufficient:bool)",
-            {f'{{cluster="{one.name}"}}': 1 for one in CONVENTIONS},
+            {f'{{cluster="{one.name}"}}': 1 for one in conventions},
         ),
     ]
-    for one in CONVENTIONS:
+    for one in conventions:
         matchers = f'model_name="{MODEL}",role="unified",cluster="{one.name}"'
         nodes = {f'{{node="{node}"}}': 1.0 for namespace in NAMESPACES for node in namespace.nodes}
         tests.append(expects(names.replicas_by_node(matchers), nodes))
@@ -141,32 +144,37 @@ def test_records_alerts_and_drills_are_the_same_under_every_convention(tmp_path:
         said = {f'{{label="{label}"}}': 1.0 for label in (() if one.honor else ours)}
         renamed = f'ALERTS{{alertstate="firing",alertname="{RENAMED}",cluster="{one.name}"}}'
         tests.append(expects(f"count by (label) ({renamed})", said))
-    assert not judge(tmp_path, CLUSTERS, tests)
+    assert not judge(tmp_path, CLUSTERS, tests, conventions=conventions)
 
 
-@pytest.mark.e2e
-def test_each_models_replicas_of_a_namespace_are_a_fleet_of_their_own_under_every_convention(tmp_path: Path) -> None:
+@pytest.mark.parametrize("conventions", BESIDE_ONE_ANOTHER)
+def test_each_models_replicas_of_a_namespace_are_a_fleet_of_their_own_under_every_convention(
+    tmp_path: Path, conventions: Conventions
+) -> None:
+    def both(value_of_search: float, value_of_chat: float) -> dict[str, float]:
+        return in_each(search, value_of_search, conventions) | in_each(chat, value_of_chat, conventions)
+
     search, chat = (f'namespace="{namespace.name}", {UNIFIED}' for namespace in NAMESPACES)
     tests = [
-        *same_everywhere(tmp_path, NAMESPACED),
-        expects("model:llm_serving_ready_replicas:sum * 1", in_each(search, 3) | in_each(chat, 2)),
-        expects("model:llm_serving_desired_replicas:max * 1", in_each(search, 3) | in_each(chat, 3)),
-        expects("model:llm_serving_nodes:count * 1", in_each(search, 3) | in_each(chat, 2)),
-        expects("model:llm_serving_n1_sufficient:bool * 1", in_each(search, 1) | in_each(chat, 0)),
+        *same_everywhere(tmp_path, NAMESPACED, len(conventions)),
+        expects("model:llm_serving_ready_replicas:sum * 1", both(3, 2)),
+        expects("model:llm_serving_desired_replicas:max * 1", both(3, 3)),
+        expects("model:llm_serving_nodes:count * 1", both(3, 2)),
+        expects("model:llm_serving_n1_sufficient:bool * 1", both(1, 0)),
         # one of them is lost and the others work at their limit; the other namespace is none the worse for it
         expects(
             f'count by (alertname, namespace) (ALERTS{{alertstate="firing",cluster="plain",alertname!~"{OTHERS}"}})',
             {f'{{alertname="LLMServing{name}", namespace="chat"}}': 1 for name in ("N1Insufficient", "ReplicaLost")},
         ),
-        *counted_by_drills(),
+        *counted_by_drills(conventions),
     ]
-    assert not judge(tmp_path, NAMESPACED, tests)
+    assert not judge(tmp_path, NAMESPACED, tests, conventions=conventions)
 
 
-def counted_by_drills() -> Iterator[dict[str, Any]]:
+def counted_by_drills(conventions: Conventions) -> Iterator[dict[str, Any]]:
     """A drill of one namespace asks for the events, the nodes and the replicas of that one alone."""
     namespace = NAMESPACES[1]
-    for one in CONVENTIONS:
+    for one in conventions:
         scope = Scope(MODEL, "unified", (("cluster", one.name), ("namespace", namespace.name)))
         served = f'llm_serving_slo_events_total{{cluster="plain",slo="ttft",target=~"{namespace.name}/.*"}}'
         plain = f"sum by (outcome) (increase({served}[10m]))"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import pytest
+
 
 @dataclass(frozen=True)
 class Place:
@@ -93,3 +95,14 @@ CONVENTIONS = (
         "{namespace}",
     ),
 )
+# one that keeps what the exporter says, one that renames it, one that lays labels of its own over it, one that overwrites a namespace
+FEW = tuple(
+    one
+    for one in CONVENTIONS
+    if one.name in ("plain", "kube-prometheus-stack, honor_labels off", "prometheus-community", "OpenShift")
+)
+# for a fixture or a test that asks them beside one another: `make test-e2e` takes those few, `make test-soak` every one
+BESIDE_ONE_ANOTHER = [
+    pytest.param(FEW, marks=pytest.mark.e2e, id="few"),
+    pytest.param(CONVENTIONS, marks=pytest.mark.soak, id="all"),
+]

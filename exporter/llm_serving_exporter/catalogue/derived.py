@@ -74,6 +74,13 @@ KV_CACHE_FREE_TOKENS = _derived(
     "KV cache tokens that running requests leave free now, including evictable cached prefixes.",
     "kv_cache_capacity_tokens - kv_cache_used_tokens",
 )
+STATE_CACHE_USAGE_RATIO = _derived(
+    "state_cache_usage_ratio",
+    Unit.RATIO,
+    "Share of the pool for recurrent state that running requests hold, 0 to 1, where the engine keeps one beside the KV cache.",
+    "as the engine reports it",
+    most=1.0,
+)
 PREFIX_CACHE_HIT_RATIO = _derived(
     "prefix_cache_hit_ratio",
     Unit.RATIO,
@@ -185,6 +192,7 @@ DERIVED = (
     PREFIX_CACHE_HIT_RATIO,
     CONTEXT_TOKENS_MEAN,
     KV_CACHE_TOKENS_PER_REQUEST,
+    STATE_CACHE_USAGE_RATIO,
     PREEMPTIONS_PER_SECOND,
     WINDOW_LATENCY_SECONDS,
     LONG_CONTEXT_REQUESTS_OBSERVED,

@@ -172,6 +172,7 @@ _NOT_PUBLISHED = {
     "device_busy_seconds": Bounds(0.0, 1e9),
     "decode_context_tokens": Bounds(0.0, 1e12),
     "kv_used_tokens": Bounds(0.0, 1e12),
+    "state_cache_usage_ratio": Bounds(0.0, 1.0),
     "accepted_tokens_per_step": Bounds(0.0, 1e6),
     "kv_block_tokens": Bounds(0.0, LONGEST_TOKENS),
     # 1e15 bytes and 1e18 FLOPs a second, for thirty years

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from llm_serving_exporter.catalogue import derived as names
-from llm_serving_exporter.derive.context import average_context
+from llm_serving_exporter.derive.context import average_context, holds_every_token
 from llm_serving_exporter.derive.contradiction import CONTRADICTED
 from llm_serving_exporter.derive.figures import figure
-from llm_serving_exporter.derive.inputs import WINDOW, window_over
+from llm_serving_exporter.derive.inputs import MODEL, WINDOW, window_over
 from llm_serving_exporter.derive.kv_in_use import average_tokens_per_request, read_used_tokens
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
-from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import EngineWindow
 
 
@@ -56,6 +57,16 @@ def preemptions_per_second(window: EngineWindow) -> float | Absence:
     return increase / window.elapsed_seconds if increase is not None else Absence.WARMING_UP
 
 
+def _state_usage(window: EngineWindow) -> float | None:
+    return window.last.state_cache_usage_ratio
+
+
+def _used_quality(window: EngineWindow, model: ModelFacts | Absence) -> Quality | None:
+    """Where layers forget, a share of the capacity is no count of tokens."""
+    forgets = isinstance(model, ModelFacts) and not holds_every_token(model.geometry)
+    return Quality.APPROXIMATE if forgets and window.last.kv_used_tokens is None else None
+
+
 def _used(tokens: tuple[float, float]) -> float:
     return tokens[0]
 
@@ -68,6 +79,7 @@ USED_AND_FREE: Row[tuple[float, float]] = Row(
     figure(used_and_free_tokens, WINDOW),
     names.KV_CACHE_USED_TOKENS.name,
     fields=("kv_cache_usage_ratio", "kv_cache_capacity_tokens"),
+    quality=figure(_used_quality, WINDOW, MODEL),
     silent=NOT_ON_A_FRONT_END,
     series=(Series(names.KV_CACHE_USED_TOKENS, part=_used), Series(names.KV_CACHE_FREE_TOKENS, part=_free)),
 )
@@ -109,4 +121,7 @@ PREEMPTIONS = gauge(
     fields=("preemptions_total",),
     explained_by="preemptions_total",
 )
-ROWS = (USED_AND_FREE, HIT_RATIO, CONTEXT_MEAN, TOKENS_PER_REQUEST, PREEMPTIONS)
+STATE_USAGE: Row[float] = Row(
+    figure(_state_usage, WINDOW), silent=NOT_ON_A_FRONT_END, series=(Series(names.STATE_CACHE_USAGE_RATIO),)
+)
+ROWS = (USED_AND_FREE, HIT_RATIO, CONTEXT_MEAN, TOKENS_PER_REQUEST, STATE_USAGE, PREEMPTIONS)

@@ -121,7 +121,8 @@ def gather_evidence(
     waiting = [one.mean("requests_waiting") for one, _ in both]
     _add(found, "requests_waiting", waiting, sum)
     queued = [one for one, value in zip(judged, waiting, strict=True) if value and value >= WAITING_FROM] or judged
-    _add(found, "kv_cache_usage", [_possible(one.live.mean("kv_cache_usage_ratio")) for one in queued], max)
+    pools = ("kv_cache_usage_ratio", "state_cache_usage_ratio")
+    _add(found, "kv_cache_usage", [_possible(one.live.mean(pool)) for one in queued for pool in pools], max)
     _add(found, "batch_utilization", [_batch(one.live) for one in queued if not one.contradicted], max)
     if found.get("requests_waiting", 0.0) >= WAITING_FROM:
         _add_of_waiting(found, queued)

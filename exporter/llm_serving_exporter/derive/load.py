@@ -63,7 +63,7 @@ def make_roof(model: ModelFacts | Absence, hardware: Hardware) -> Roof | Absence
     if isinstance(hardware.peaks, Absence):
         return hardware.peaks
     if hardware.parallel is None:
-        return Absence.GPUS_UNKNOWN
+        return Absence.LAYOUT_UNREAD if hardware.layout_unread else Absence.GPUS_UNKNOWN
     if not hardware.peaks.bandwidth_bytes_per_second:
         return Absence.PEAK_UNKNOWN
     return Roof(model, hardware.peaks, hardware.parallel)

@@ -18,6 +18,8 @@ class Spread:
     gpus_per_engine: float | None
     # whether it is a guess that an engine's GPUs are one tensor-parallel group
     assumed: bool = False
+    # whether the server has a size above one of a way to spread work that these figures do not know
+    unread: bool = False
 
 
 def spread_engines(target: Target, facts: ServerFacts, gpus: int | None, engines: int) -> Spread:
@@ -37,6 +39,8 @@ def spread_engines(target: Target, facts: ServerFacts, gpus: int | None, engines
     said = facts.gpu_count * engines if facts.gpu_count else None
     count = gpus if gpus is not None else target.gpu_count or said
     per_engine = count / engines if count else None
+    if facts.unread_parallel_sizes or (facts.prefill_context_parallel_size or 1) > 1:
+        return Spread(None, per_engine, unread=True)
     assumed = False
     stages = pipeline or 1
     if tensor is None and per_engine is not None and per_engine % stages == 0:

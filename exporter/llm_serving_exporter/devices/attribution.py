@@ -99,6 +99,7 @@ def _describe_hardware(
         parallel=work.parallel,
         gpus=work.gpus_per_engine,
         assumed_gpus=work.assumed,
+        layout_unread=work.unread,
         efficiency=config.attribution.efficiency,
         version=(version[0], version[1] if len(version) > 1 else 0) if version is not None else None,
     )

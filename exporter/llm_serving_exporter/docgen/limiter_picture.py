@@ -41,7 +41,7 @@ def list_questions() -> dict[Limiter, str]:
         Limiter.STALLED: f"Requests are there and nothing moves for {STALLED_AFTER_SECONDS:g} s?",
         Limiter.STARVED: f"Busy below {_percent(limiter.STARVED_BELOW)} of the time, and nobody waits?",
         Limiter.PREFILL_INTERFERENCE: f"Much compute, mostly of prompts, and decode {slower}?",
-        Limiter.POWER: f"A cap holds the clock, memory below {_percent(limiter.DRAM_BELOW)}, and else compute, bandwidth or overhead?",
+        Limiter.POWER: f"A cap holds the clock down, and memory is below {_percent(limiter.DRAM_BELOW)} of its peak?",
         Limiter.COMPUTE: f"Compute at {_percent(limiter.COMPUTE_FROM)} of its peak or more, and scarcer than memory?",
         Limiter.KV_CAPACITY: "Requests wait, and the KV cache has no room for them?",
         Limiter.BATCH_LIMIT: "Requests wait, and the batch is full?",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from operator import attrgetter
+from typing import Any
 
 from llm_serving_exporter.catalogue import cost, health
 from llm_serving_exporter.catalogue.roofline import SUSPECT
@@ -24,6 +26,7 @@ from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     LABELLED_COUNTER_FIELDS,
     Absence,
+    CounterKey,
     EngineSnapshot,
     LimitSource,
     Quality,
@@ -62,7 +65,8 @@ def add_serving(families: Families, reading: TargetReading) -> None:
     keys |= dict.fromkeys((engine.model_name, engine.engine) for engine in derived)
     shared = {key: of_target.with_labels(model_name=key[0], engine=key[1], role=role) for key in keys}
     for engine in reading.snapshot.engines:
-        _passed_through(families, engine, shared[engine.model_name, engine.engine])
+        published = _hold_at_zero(engine, reading.counts_from_zero) if reading.counts_from_zero else engine
+        _passed_through(families, published, shared[engine.model_name, engine.engine])
         families.write_section()
     if reading.derived is None:
         return
@@ -73,6 +77,19 @@ def add_serving(families: Families, reading: TargetReading) -> None:
     for name, facts in reading.models.items():
         if isinstance(facts, ModelFacts):
             roofline.add_model_facts(families, reading.target, name, facts)
+
+
+def _hold_at_zero(engine: EngineSnapshot, held: frozenset[CounterKey]) -> EngineSnapshot:
+    """The engine with those of its counters at 0 that are held there."""
+    own = [key for key in held if key[:2] == (engine.model_name, engine.engine)]
+    changed: dict[str, Any] = {}
+    for _, _, field, label in own:
+        value = getattr(engine, field)
+        if label and value is not None and label in value:
+            changed[field] = {**changed.get(field, value), label: 0.0}
+        elif not label and value is not None:
+            changed[field] = 0.0
+    return replace(engine, **changed)
 
 
 def _passed_through(families: Families, engine: EngineSnapshot, labels: SharedLabels) -> None:

@@ -86,6 +86,9 @@ TABLE = DeviceTable(
     # both dies of an MI250X have the card's serial number, and are no parts that a user made
     partition_label="gpu_compute_partition_type",
     unpartitioned=frozenset({"", "spx", "none", "na"}),
+    # a part is one or several of the card's XCDs: eight of an MI300X, six of an MI300A, four of an MI308X
+    parts_of_mode={"dpx": 2, "tpx": 3, "qpx": 4, "cpx": 8},
+    parts_of_product={"mi300a": {"cpx": 6}, "mi308": {"cpx": 4}},
     pci_vendor=0x1002,
     of_whole_card=frozenset({"busy_ratio", "memory_active_ratio", "tensor_activity_ratio"}),
     source=_SOURCE,

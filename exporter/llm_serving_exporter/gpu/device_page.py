@@ -45,7 +45,7 @@ def read_devices(samples: Samples, table: DeviceTable) -> tuple[GpuReading, ...]
     for key, labels, _, _ in found:
         cards.setdefault(_read_card(labels, table), set()).add(key)
     readings = [
-        _make_reading(table, labels, values, absent, len(cards[card]) if (card := _read_card(labels, table)) else 1)
+        _make_reading(table, labels, values, absent, _count_parts(labels, table, cards))
         for _, labels, values, absent in found
     ]
     return tuple(sorted(readings, key=lambda one: (one.identity.index, one.identity.uuid)))
@@ -65,6 +65,22 @@ def _read_card(series: SeriesKey, table: DeviceTable) -> str:
     if not table.card_label or (series.label(table.partition_label) or "").lower() in table.unpartitioned:
         return ""
     return series.label(table.card_label) or ""
+
+
+def _count_parts(series: SeriesKey, table: DeviceTable, cards: Mapping[str, set[object]]) -> int:
+    """Of a GPU's card: what its partitioning makes of it, and no fewer than the page shows; 1: it is not partitioned."""
+    card = _read_card(series, table)
+    if not card:
+        return 1
+    mode, name = (
+        (series.label(table.partition_label) or "").lower(),
+        " ".join(_read_labels(series, table.name_labels)).lower(),
+    )
+    said = table.parts_of_mode.get(mode, 1)
+    for product, modes in table.parts_of_product.items():
+        if product in name:
+            said = modes.get(mode, said)
+    return max(said, len(cards[card]))
 
 
 def _read_key(series: SeriesKey, table: DeviceTable) -> object:

@@ -80,6 +80,10 @@ class DeviceTable:
     # how the card is partitioned, and the values of it that mean: not at all
     partition_label: str = ""
     unpartitioned: frozenset[str] = frozenset()  # in lower case
+    # the others -> into how many parts, whether the page shows them all or not
+    parts_of_mode: Mapping[str, int] = field(default_factory=dict)
+    # the same of products that are cut otherwise, by a word of their name
+    parts_of_product: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     # of its PCI vendor
     pci_vendor: int = 0
     # fields that the exporter has of the whole card alone, on its first part

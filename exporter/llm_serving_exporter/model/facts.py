@@ -20,6 +20,11 @@ class ServerFacts:
     pipeline_parallel_size: int | None = None  # stages that the layers are split into
     data_parallel_size: int | None = None  # engines (ranks) of the server
     decode_context_parallel_size: int | None = None  # parts that a sequence's KV is cut into among those GPUs
+    prefill_context_parallel_size: int | None = (
+        None  # parts that prompts, and with them their KV, are cut into beside those
+    )
+    # sizes above one of ways to spread work that nothing here reads: what depends on the layout is not known
+    unread_parallel_sizes: tuple[str, ...] = ()
     all_ranks_shown: bool = False  # whether its one page has all of these ranks, also those that have not worked yet
     experts_spread: bool | None = None  # whether the data-parallel ranks share one set of routed experts
     model_roots: Mapping[str, str] = field(default_factory=dict)  # model name -> what was loaded, a path or a hub id

@@ -178,6 +178,8 @@ class Hardware:
     parallel: Parallel | None = None
     # how many are allotted to the engine, idle ones included; None: those of `parallel`, where that is known
     gpus: float | None = None
+    # whether `parallel` is None because the server spreads its work in a way that is not read
+    layout_unread: bool = False
     # whether `parallel` was inferred, because nothing said how the engine uses its GPUs
     assumed_gpus: bool = False
     # major and minor release of the engine; None where it is not known

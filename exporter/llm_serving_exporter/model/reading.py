@@ -20,7 +20,7 @@ from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.pod import PodState, WaitingPod
 from llm_serving_exporter.model.replica import ReplicaPart
 from llm_serving_exporter.model.review import ReviewRuns
-from llm_serving_exporter.model.snapshot import Snapshot
+from llm_serving_exporter.model.snapshot import CounterKey, Snapshot
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.model.tenants import TenantReading
 from llm_serving_exporter.model.weights import ModelFacts
@@ -65,6 +65,8 @@ class TargetReading:
     implausible_total: Mapping[str, int] = field(default_factory=dict)
     # the last good page, however old: a reader asks `fresh`; None: no page was ever read
     snapshot: Snapshot | None = None
+    # counters of it that began a moment ago: they are published as 0 for a while, so that everybody sees where they began
+    counts_from_zero: frozenset[CounterKey] = frozenset()
     derivation: Derivation | None = None  # what follows from that page and those before it
     # when the engine started: its process start, else the last fall of a counter, else when it was first seen; None
     # before the first page

@@ -43,6 +43,7 @@ class Absence(StrEnum):
     PRICE_AMBIGUOUS = "price_ambiguous"
     GPU_CLAIMED_TWICE = "gpu_claimed_twice"
     GPU_SHARED = "gpu_shared"
+    LAYOUT_UNREAD = "layout_unread"
 
 
 class Quality(StrEnum):
@@ -120,6 +121,7 @@ class EngineSnapshot:
     batch_limit_requests: float | None = None  # most that run at once; a lower bound where it was observed
     batch_limit_source: LimitSource | None = None  # how that is known; None: it is not, or its page says it
     kv_cache_usage_ratio: float | None = None  # share of the KV cache that live requests hold, 0-1
+    state_cache_usage_ratio: float | None = None  # the same of the pool for recurrent state, where it is one of its own
     kv_cache_capacity_tokens: float | None = None  # that the whole KV cache can hold
     # tokens that live requests hold, as the page counts them; None: it says no more than usage and capacity
     kv_used_tokens: float | None = None
@@ -217,6 +219,10 @@ GAUGE_FIELDS = (
 )
 
 
+# of one counter: model_name, engine, field, and the key of a labelled field, else ""
+CounterKey = tuple[str, str, str, str]
+
+
 class LeftOut(NamedTuple):
     """A value that cannot be true, so that it is nowhere else."""
 
@@ -243,6 +249,8 @@ class Snapshot:
     process_start_unix_seconds: float | None = None
     absent: Mapping[str, Absence] = field(default_factory=dict)  # field that no engine has -> why
     quality: Mapping[str, Quality] = field(default_factory=dict)  # field that is not live -> how far it can be trusted
+    # absent field -> the label in which its series differ, of which the runtime's table knows nothing
+    foreign_labels: Mapping[str, str] = field(default_factory=dict)
     unmapped_families: tuple[str, ...] = ()  # families of this runtime that no row of its table reads and no list knows
     may_fall: frozenset[str] = frozenset()  # counters that are a difference of two, and may dip without a restart
     freezes: frozenset[str] = frozenset()  # fields that the engine brings up to date only while requests end

@@ -123,6 +123,7 @@ class Normaliser:
             absent=absent,
             quality=plan.quality,
             unmapped_families=plan.unmapped,
+            foreign_labels={field: label for field, label in plan.foreign.items() if field in absent},
             may_fall=plan.may_fall,
             freezes=plan.freezes,
             decode_only=plan.decode_only,
@@ -152,9 +153,15 @@ class Normaliser:
                 absent.setdefault(name, _why(name, plan))
             else:
                 found[name] = value
-        parts = self._overrides.decode_context_parallel_size or self._facts.decode_context_parallel_size or 1
+        facts = self._facts
+        parts = self._overrides.decode_context_parallel_size or facts.decode_context_parallel_size or 1
+        parts *= facts.prefill_context_parallel_size or 1
         for name in plan.of_a_context_part & found.keys():
-            found[name] *= parts
+            if facts.unread_parallel_sizes:
+                del found[name]
+                absent[name] = Absence.LAYOUT_UNREAD
+            else:
+                found[name] *= parts
         self._known_otherwise(identity, found, absent, plan)
         model_name = identity.model_name
         if not plan.names_models:

@@ -209,7 +209,7 @@ def _value(row: Row) -> Iterator[Fault]:
                 yield Fault((column,), "it has no effect beside by or named", "Remove it.")
     if row.agrees is not None and (keyed or not compound):
         yield Fault(("agrees",), "it has no effect without minus, times or over", "Remove it.")
-    if row.aggregate is not Aggregate.SUM and (keyed or compound):
+    if row.aggregate not in (None, Aggregate.SUM) and (keyed or compound):
         yield Fault(("aggregate",), "it has no effect beside minus, times, over, by or named", "Remove it.")
 
 

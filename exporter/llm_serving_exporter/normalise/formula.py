@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from llm_serving_exporter.normalise.mapping import Aggregate, Reads, Row
 
 Quote = Callable[[str], str]
+_SAID = {Aggregate.MAX: "largest", Aggregate.ONE: "only"}
 
 
 def formula(row: Row, quote: Quote = str) -> str:
@@ -19,7 +20,7 @@ def formula(row: Row, quote: Quote = str) -> str:
         case Reads.LABELS | Reads.TEXT:
             text = f"label {' × '.join(map(quote, row.labels))} of {_sum(row, quote)}"
             text += " / engines on the page" if row.shared_by_engines else ""
-            text += " × decode_context_parallel_size" if row.of_a_context_part else ""
+            text += " × decode_context_parallel_size × prefill_context_parallel_size" if row.of_a_context_part else ""
         case Reads.PRESENCE:
             text = f"1 where there is {_sum(row, quote)}"
         case Reads.VALUE:
@@ -31,8 +32,8 @@ def formula(row: Row, quote: Quote = str) -> str:
 
 def _value(row: Row, quote: Quote) -> str:
     text = _sum(row, quote)
-    if row.aggregate is not Aggregate.SUM:
-        text = f"{'largest' if row.aggregate is Aggregate.MAX else 'only'} {text}"
+    if row.aggregate in _SAID:
+        text = f"{_SAID[row.aggregate]} {text}"
     if row.times_label is not None and not row.minus:
         text = f"{_factor(row.samples, quote)} × {_labelled(row.times_label, quote)}"
     if row.minus:

@@ -11,8 +11,9 @@ from math import isfinite
 from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.samples import Layout, SeriesKey
+from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.text import clean
-from llm_serving_exporter.normalise.mapping import Row, Runtime
+from llm_serving_exporter.normalise.mapping import NOT_ADDITIVE, Row, Runtime
 from llm_serving_exporter.normalise.selector import Selector, selector
 
 
@@ -30,11 +31,20 @@ def spellings(name: str, respelt: Iterable[tuple[str, str]] = ()) -> tuple[str, 
     return tuple(dict.fromkeys(spelling for form in forms for spelling in (form, form.replace(":", "_"))))
 
 
+# words of a label that names a replica, however the rest of it is written: instance, exported_pod, k8s.pod.name, service_instance_id
+_REPLICA_WORDS = ("pod", "instance", "replica", "hostname", "host", "server", "worker", "container", "node")
+
+
 class Index:
-    """Samples of a layout by name. `where` conditions of the runtime hold for every position that is given out."""
+    """Samples of a layout by name. `where` conditions of the runtime hold for every position that is given out.
+
+    A page on which engines differ by a label that names replicas, of which the runtime's table knows nothing (Prometheus' /federate, an
+    OpenTelemetry collector), is read as one of several replicas.
+    """
 
     def __init__(self, runtime: Runtime, layout: Layout) -> None:
         self.keys = layout.keys
+        self._types = layout.types
         self._runtime = runtime
         self._by_name: dict[str, list[int]] = {}
         for position, key in enumerate(layout.keys):
@@ -45,9 +55,48 @@ class Index:
         self._spelt = _spelt(named) if runtime.any_case else {}
         self._models = {self._spelt.get(name, name) for name in named}
         self._engines = self._values_of(runtime.engine_labels) if runtime.engine_labels else {"0"}
-        self._replicas = self._values_of((runtime.replica_label,) if runtime.replica_label else ())
-        self._models_of = self._models_by_replica(runtime.replica_label) if runtime.replica_label else {}
+        # fields whose series differ in a label that nothing knows -> that label
+        self.foreign: dict[str, str] = {}
         self._identities: dict[SeriesKey, Identity] = {}
+        self._replica_label: str | None = None
+        self._take_replicas(runtime.replica_label)
+        if runtime.replica_label is None and runtime.role is not Role.FRONTEND:
+            self._take_replicas(self._find_replica_label())
+
+    def _take_replicas(self, label: str | None) -> None:
+        self._replica_label = label
+        self._replicas = self._values_of((label,) if label else ())
+        self._models_of = self._models_by_replica(label) if label else {}
+        self._identities.clear()
+
+    def _find_replica_label(self) -> str | None:
+        """The label by which several engines' gauges differ, where it names replicas; None: they do not, or by another label."""
+        telling = [row for row in self._runtime.rows if row.field in {"requests_running", *NOT_ADDITIVE}]
+        found: set[str] = set()
+        for row in telling:
+            for text in row.samples[:1]:
+                for positions in self.by_identity(self.select(text, row)).values():
+                    found.update(self.find_foreign(row, positions))
+        known = [(word, label) for label in sorted(found) for word in _split_words(label) if word in _REPLICA_WORDS]
+        return min(known, key=lambda one: _REPLICA_WORDS.index(one[0]))[1] if known else None
+
+    def find_foreign(self, row: Row, positions: Iterable[int]) -> list[str]:
+        """The labels in which series of one sample differ beside ranks and what the row itself names, sorted."""
+        known = {*self._runtime.rank_labels, *row.where, *((row.by,) if row.by else ()), "le"}
+        for text in (*row.samples, *row.minus, *row.times, *row.over):
+            known.update(selector(text).where)
+        by_name: dict[str, list[dict[str, str]]] = {}
+        for position in positions:
+            labels = {label: value for label, value in self.keys[position].labels if label not in known}
+            by_name.setdefault(self.keys[position].name, []).append(labels)
+        return sorted(
+            {
+                label
+                for told in by_name.values()
+                for label in {label for labels in told for label in labels}
+                if len({labels.get(label, "") for labels in told}) > 1
+            }
+        )
 
     def _values_of(self, labels: Iterable[str]) -> set[str]:
         labels = tuple(labels)
@@ -77,14 +126,14 @@ class Index:
         model = self._model(key)
         if model is None or model in self._runtime.unnamed:
             # a replica's own model where the page shows several
-            models = self._models_of.get(key.label(self._runtime.replica_label or ""), self._models)
+            models = self._models_of.get(key.label(self._replica_label or ""), self._models)
             model = next(iter(models)) if len(models) == 1 else ""
         engine = _first(key, self._runtime.engine_labels)
         if engine is None:
             # an engine without data parallelism may leave the label out altogether: then it is engine 0
             engine = next(iter(self._engines)) if len(self._engines) == 1 else ("" if self._engines else "0")
         if self._replicas:
-            replica = key.label(self._runtime.replica_label or "")
+            replica = key.label(self._replica_label or "")
             if replica is None:
                 replica = next(iter(self._replicas)) if len(self._replicas) == 1 else ""
             engine = f"{replica}/{engine}" if replica else engine
@@ -95,6 +144,10 @@ class Index:
         for spelling in spellings(name, self._runtime.respelt):
             if found := self._by_name.get(spelling + suffix):
                 return found
+            bare = spelling.removesuffix("_total")
+            # a counter by its TYPE, of a server that leaves the suffix out
+            if not suffix and bare != spelling and self._types.get(bare) == "counter" and bare in self._by_name:
+                return self._by_name[bare]
         return []
 
     def select(self, text: str, row: Row | None = None, suffix: str = "") -> list[int]:
@@ -147,6 +200,11 @@ class Index:
         """Whether a series has a label's value."""
         name, label, value = condition
         return any(self.keys[position].label(label) == value for position in self.positions(name))
+
+
+def _split_words(label: str) -> list[str]:
+    """exportedPodName -> exported, pod, name"""
+    return re.findall(r"[a-z0-9]+", re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", label).lower())
 
 
 def _first(key: SeriesKey, labels: Iterable[str]) -> str | None:

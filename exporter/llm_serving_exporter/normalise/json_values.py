@@ -48,3 +48,13 @@ def is_owned_by(answer: object, owner: str, most: int = 64) -> bool:
     """Whether a model list (`/v1/models`: data[].owned_by) names this owner, and no other."""
     entries = listed(mapping(answer).get("data"), most)
     return bool(entries) and all(mapping(entry).get("owned_by") == owner for entry in entries)
+
+
+def find_unread_sizes(parallel: Mapping[str, object], read: frozenset[str], most: int = 16) -> tuple[str, ...]:
+    """The names of sizes above one, in a server's configuration of its parallelism, that are not among those that are read."""
+    found = [
+        clean(name)
+        for name, value in parallel.items()
+        if name.endswith("_size") and name not in read and (whole(value) or 0) > 1 and "parallel" in name
+    ]
+    return tuple(sorted(found)[:most])

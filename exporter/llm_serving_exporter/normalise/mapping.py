@@ -13,6 +13,18 @@ from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.tenants import TenantKind
 
+# fields that do not add up over series: two engines' ratios, limits, capacities and sizes are nobody's
+NOT_ADDITIVE = frozenset(
+    {
+        "kv_cache_usage_ratio",
+        "kv_cache_capacity_tokens",
+        "kv_block_tokens",
+        "context_limit_tokens",
+        "batch_limit_requests",
+        "accepted_tokens_per_step",
+        "awake",
+    }
+)
 # in `Runtime.missing`: the runtime does not tell requests that ended in an error from others
 ERRORS = "slo_errors"
 # where most servers answer 200 while they serve, and nothing else
@@ -36,6 +48,7 @@ class Aggregate(Enum):
     SUM = "sum"
     MAX = "max"
     ONE = "one"  # there may be only one
+    SAME = "same"  # all of them say the same, or it is not known which is right
 
 
 class FirstToken(Enum):
@@ -86,7 +99,8 @@ class Row:
     of_a_context_part: bool = False
     # (series, label): a numeric label that multiplies; in a row with `minus`, only what is subtracted
     times_label: tuple[str, str] | None = None
-    aggregate: Aggregate = Aggregate.SUM  # what becomes of several series of one engine
+    # what becomes of several series of one engine; None: what counts is added up, a ratio, a limit, a capacity or a size has to be the same
+    aggregate: Aggregate | None = None
     scale: float = 1.0  # to base units; multiplies a histogram's edges and sum too
     sum_is_sound: bool = True  # False: a histogram's sum is not what was observed, and is not read
     versions: str = ""  # when the row is right, as documentation; with `guarded` it is a condition

@@ -51,6 +51,7 @@ class Plan:
     of_a_context_part: frozenset[str]  # fields that are of one part of the context, as their rows state
     refreshed_every: Mapping[str, float]  # field -> seconds, as its row states; at once where it is not there
     inconsistent: frozenset[str]  # fields whose None means that two samples disagree
+    foreign: Mapping[str, str]  # field -> the label in which its series differ, and of which the table knows nothing
     unset: frozenset[str]  # fields whose None means that nothing is set
     names_models: bool  # whether the page names its models
     sources: Mapping[str, int]  # field -> number of its row in the runtime's table
@@ -85,6 +86,7 @@ def _row_names(row: Row, respelt: tuple[tuple[str, str], ...]) -> Iterable[str]:
 def on_the_wire(runtime: Runtime) -> frozenset[str]:
     """Every sample name that the runtime's table reads, in every spelling."""
     names = {name for row in runtime.rows for name in _row_names(row, runtime.respelt)}
+    names |= {name.removesuffix("_total") for name in names}
     others = [name for name in (runtime.start_sample, runtime.living) if name]
     return frozenset(names | {spelling for name in others for spelling in spellings(name, runtime.respelt)})
 
@@ -174,7 +176,8 @@ def make_plan(runtime: Runtime, layout: Layout, engine_version: str | None) -> P
         decode_only=frozenset(field for field, row in used.items() if row.decode_only),
         of_a_context_part=frozenset(field for field, row in used.items() if row.of_a_context_part),
         refreshed_every={field: row.refresh_seconds for field, row in used.items() if row.refresh_seconds},
-        inconsistent=frozenset(field for field, row in used.items() if row.agrees),
+        inconsistent=frozenset(field for field, row in used.items() if row.agrees) | index.foreign.keys(),
+        foreign=index.foreign,
         unset=frozenset(field for field, row in used.items() if row.zero_is_unset),
         names_models=index.names_models,
         sources={field: rows.index(row) for field, row in used.items()},

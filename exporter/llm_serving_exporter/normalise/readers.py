@@ -50,6 +50,17 @@ def largest_of(groups: Groups, scale: float) -> Reader:
     return lambda values: _largest([values[position] for position in positions]) * scale
 
 
+def same_of(groups: Groups, scale: float) -> Reader:
+    """What all of the samples say x scale; None where they differ."""
+    positions = tuple(group[0] for group in groups)
+
+    def read(values: Values) -> float | None:
+        first = values[positions[0]]
+        return first * scale if all(values[position] == first for position in positions) else None
+
+    return read
+
+
 def compound(
     plus: Groups, minus: Groups, minus_factor: float, times: tuple[Groups, ...], over: Groups | None, scale: float
 ) -> Reader:

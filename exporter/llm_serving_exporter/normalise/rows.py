@@ -9,7 +9,7 @@ from math import isfinite
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.normalise.index import Identity, Index, number
-from llm_serving_exporter.normalise.mapping import Aggregate, Reads, Row
+from llm_serving_exporter.normalise.mapping import NOT_ADDITIVE, Aggregate, Reads, Row
 from llm_serving_exporter.normalise.readers import (
     Groups,
     Reader,
@@ -19,6 +19,7 @@ from llm_serving_exporter.normalise.readers import (
     histogram,
     keyed,
     largest_of,
+    same_of,
     total_of,
     unless_unset,
 )
@@ -59,6 +60,11 @@ class _Parts:
         self.agrees = self._grouped(*((row.agrees,) if row.agrees else ()))
         self.positions = [p for text in (*row.minus, *row.times, *row.over) for p in index.select(text)]
 
+    def list_positions(self, identity: Identity) -> list[int]:
+        """Positions of the parts that are this identity's, or the page's only ones."""
+        parts = (self.minus, *self.times, self.over)
+        return [position for part in parts for group in _own(part, identity) or () for position in group]
+
     def _grouped(self, *texts: str) -> dict[Identity, Groups]:
         found = self._index.by_identity(p for text in texts for p in self._index.select(text))
         return {identity: self._index.groups(positions) for identity, positions in found.items()}
@@ -93,18 +99,30 @@ def _value_readers(row: Row, index: Index) -> Outcome:
                 return Absence.INPUT_MISSING
             factor = label
         groups = index.groups(positions)
+        aggregate = row.aggregate or (Aggregate.SAME if row.field in NOT_ADDITIVE else Aggregate.SUM)
+        foreign = (
+            index.find_foreign(row, (*positions, *parts.list_positions(identity)))
+            if aggregate is Aggregate.SAME
+            else []
+        )
+        if foreign:
+            index.foreign[row.field] = foreign[0]
         if row.by or row.named:
             if (kept := _keyed(row, index, groups, row.scale * factor)) is not None:
                 readers[identity] = kept
         elif row.minus or row.times or row.over:
+            if foreign:
+                return Absence.INCONSISTENT
             worked = _compound(row, parts, identity, groups, factor)
             if worked is None:
                 return Absence.INPUT_MISSING
             readers[identity] = worked
-        elif row.aggregate is Aggregate.MAX:
+        elif aggregate is Aggregate.MAX:
             readers[identity] = largest_of(groups, row.scale * factor)
-        elif row.aggregate is Aggregate.ONE and len(groups) > 1:
+        elif aggregate is Aggregate.ONE and len(groups) > 1:
             return Absence.DUPLICATE
+        elif foreign:
+            readers[identity] = same_of(groups, row.scale * factor)
         else:
             readers[identity] = total_of(groups, row.scale * factor)
     # nothing but what is left out has happened yet
@@ -204,13 +222,20 @@ def _label_readers(row: Row, index: Index) -> Outcome:
         return Absence.NOT_EXPORTED
     readers: dict[Identity, Reader] = {}
     for identity, positions in index.by_identity(series).items():
-        product: float = row.scale / (index.engine_count() if row.shared_by_engines else 1)
-        for label in row.labels:
-            value = number(index.keys[positions[0]].label(label))
-            if value is None:
-                return Absence.NOT_EXPORTED
-            product *= value
-        readers[identity] = constant(product)
+        products = set()
+        for position in positions:
+            product: float = row.scale / (index.engine_count() if row.shared_by_engines else 1)
+            for label in row.labels:
+                value = number(index.keys[position].label(label))
+                if value is None:
+                    return Absence.NOT_EXPORTED
+                product *= value
+            products.add(product)
+        if len(products) > 1:
+            foreign = set(index.find_foreign(row, positions)) - set(row.labels)
+            index.foreign[row.field] = min(foreign) if foreign else row.labels[0]
+            return Absence.INCONSISTENT
+        readers[identity] = constant(products.pop())
     return readers
 
 

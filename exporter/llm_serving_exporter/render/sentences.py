@@ -84,6 +84,10 @@ ABSENCES: Mapping[Absence, str] = {
         "processes of each with their memory (another PID namespace?), or the other's have come since this one's went. Set "
         "targets[].gpu_share of each, at most 1 together."
     ),
+    Absence.LAYOUT_UNREAD: (
+        "The server spreads its work in a way that is not read here, or not in every figure (a parallel size above one in /server_info, "
+        "such as prefill context parallelism): what depends on it would be wrong by that size."
+    ),
     Absence.GPU_SHARED: (
         "Others work on the same GPU, and what the driver measures there is of all of them: gpu_dram_bandwidth_ratio and "
         "gpu_memory_used_bytes have it for the card."
@@ -103,6 +107,7 @@ _AS_IT_IS = frozenset(
         Absence.NO_DECODE,
         Absence.NO_RIDGE,
         Absence.GPU_SHARED,
+        Absence.LAYOUT_UNREAD,
     }
 )
 
@@ -287,6 +292,8 @@ def why_absent(
     never = missing.get(signal) or missing.get(find_explaining_field(signal))
     if never and absence is Absence.NOT_EXPORTED:
         return f"This runtime does not say it: {never.rstrip('.')}."
+    if never and absence is Absence.INCONSISTENT:
+        return f"The page says it more than once: {never.rstrip('.')}."
     return find_sentence(signal, absence) or ABSENCES[absence]
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from llm_serving_exporter.clock import elapsed_seconds
+from llm_serving_exporter.derive.born import HELD_SECONDS, find_born, list_counters, mark_unborn
 from llm_serving_exporter.derive.derive import Settings, Tick
 from llm_serving_exporter.derive.falls import (
     NO_FALLS,
@@ -46,7 +47,7 @@ from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.pod import PodState
 from llm_serving_exporter.model.reading import RECENT_FAILURES, TargetReading
 from llm_serving_exporter.model.samples import Layout, Samples
-from llm_serving_exporter.model.snapshot import LeftOut, Snapshot
+from llm_serving_exporter.model.snapshot import CounterKey, LeftOut, Snapshot
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.model.window import Window
 from llm_serving_exporter.normalise.apply import Normaliser, Overrides
@@ -124,6 +125,11 @@ class TargetPipeline:
         self._counts: Counts = {}
         # fields that pages of this engine life had
         self._born: frozenset[str] = frozenset()
+        # what the last page was read by, and how it was laid out: a counter that comes with another reading is not new
+        self._read_by: tuple[Normaliser | None, Layout | None] = (None, None)
+        # counters that pages of this engine life had, and until when those that were born in it are published as 0
+        self._shown: frozenset[CounterKey] = frozenset()
+        self._from_zero: dict[CounterKey, float] = {}
         # pages in a row that lack every counter of work that this engine life had
         self._bare_pages = 0
         # after the last attempt; whoever adds to it puts it back, so that it need not be added again
@@ -206,6 +212,7 @@ class TargetPipeline:
         """Forgets what cannot be compared across a restart of the engine. Lengths of requests can be."""
         self._window, self._derivation, self._held, self._moved_at, self._counts = None, None, {}, None, {}
         self._bare_pages, self._born, self._left_out = 0, frozenset(), frozenset()
+        self._shown, self._from_zero = frozenset(), {}
         self._plateaus = {}
         self._command_line.forget()
 
@@ -247,7 +254,7 @@ class TargetPipeline:
             now = read_counts(snapshot)
             log.info("target=%s: the engine restarted; its window starts again", self.target.name)
         elif self._window is not None and reads_otherwise(self._window.later, snapshot):
-            self._window, self._held, self._counts, self._lengths = None, {}, {}, {}
+            self._window, self._held, self._counts, self._lengths, self._plateaus = None, {}, {}, {}, {}
         elif fallen and self._window is not None:
             snapshot = leave_out_fallen(snapshot, fallen, self._counts)
             self._window = forget_fallen(self._window, fallen)
@@ -257,6 +264,9 @@ class TargetPipeline:
         snapshot = keep_unborn(snapshot, self._born)
         if snapshot.sources is not (self._window.later.sources if self._window else None):
             self._born |= snapshot.sources.keys()
+            other_reading = self._read_by[0] is not self._normaliser or self._read_by[1] is samples.layout
+            self._note_born(snapshot, certain=not other_reading and not runtime.several_workers)
+        self._read_by = self._normaliser, samples.layout
         self._counts = merge_counts(self._counts, now)
         if before.up is False or list_identities(before.snapshot) != list_identities(snapshot):
             self._side.ask_again()  # after an outage or a rename too: a restart may have left no other trace
@@ -311,13 +321,14 @@ class TargetPipeline:
             runtime=runtime.name,
             facts=self._side.facts,
             page_role=page_role,
-            missing=runtime.missing,
+            missing=_say_missing(runtime, snapshot),
             model_name=choose_model_name(snapshot, settings.role, self.target.model_name or "", before.model_name),
             up=True,
             last=attempt,
             attempts_total=before.attempts_total + 1,
             restarts_total=before.restarts_total + (again or other),
             snapshot=snapshot,
+            counts_from_zero=self._hold_at_zero(snapshot.monotonic_seconds),
             tenants=self._tenants.count(runtime, samples, snapshot),
             derivation=self._derivation,
             models=self._models.found,
@@ -332,6 +343,28 @@ class TargetPipeline:
             if one[:3] not in self._left_out:
                 log.warning("target=%s: %s is left out, it cannot be true: %s", self.target.name, one.name, one.what)
                 self._left_out |= {one[:3]}
+
+    def _note_born(self, snapshot: Snapshot, *, certain: bool) -> None:
+        """Notes the counters that this page is the first to show: those that began at 0 are published so for a while.
+
+        `certain`: whether the page before was of the same process and was read the same way.
+        """
+        if self._window is not None and certain:
+            born = find_born(self._window.later, snapshot, self._shown, self.target.interval_seconds)
+            self._from_zero |= dict.fromkeys(born, snapshot.monotonic_seconds + HELD_SECONDS)
+            self._window = mark_unborn(self._window, born)
+            late = {key[2] for key in list_counters(snapshot) - self._shown - born}
+            if late:
+                log.info(
+                    "target=%s: %s: first seen after a gap or with their engine; what they had counted by now is in no increase",
+                    self.target.name, ", ".join(sorted(late)),
+                )  # fmt: skip
+        self._shown |= list_counters(snapshot)
+
+    def _hold_at_zero(self, now: float) -> frozenset[CounterKey]:
+        if self._from_zero:
+            self._from_zero = {key: until for key, until in self._from_zero.items() if until > now}
+        return frozenset(self._from_zero)
 
     def _drop_frozen_gauges(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot without gauges that the engine has not brought up to date for too long, or for an unknown time."""
@@ -397,3 +430,14 @@ class TargetPipeline:
 def _count_left_out(before: Mapping[str, int], left_out: tuple[LeftOut, ...]) -> Mapping[str, int]:
     """The counts by field with those of one more page."""
     return Counter(before) + Counter(one.name for one in left_out) if left_out else before
+
+
+def _say_missing(runtime: Runtime, snapshot: Snapshot) -> Mapping[str, str]:
+    """Field -> why the page does not say it, in words: what its runtime never says, and what stands there several times."""
+    if not snapshot.foreign_labels:
+        return runtime.missing
+    split = {
+        field: f"its series differ in the label {label}, which names nothing that is known here"
+        for field, label in snapshot.foreign_labels.items()
+    }
+    return {**runtime.missing, **split}

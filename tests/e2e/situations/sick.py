@@ -76,7 +76,7 @@ FLAPS_END = CAUSE + 2 * HOUR
 
 SITUATIONS = (
     _slow_one_of(10, 90, 1.0),
-    _slow_one_of(20, 90, 1.0),
+    _slow_one_of(20, 90, 1.0, slow=True),
     _slow_one_of(100, 90, 0.5, slow=True),
     Situation(
         fleet(

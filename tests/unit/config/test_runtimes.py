@@ -429,7 +429,7 @@ _words = st.sampled_from(
 _values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), _words, st.text(max_size=8)),
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(_words, inner, max_size=6)),
-    max_leaves=20,
+    max_leaves=10,
 )
 
 
@@ -437,7 +437,7 @@ _values = st.recursive(
 def test_anything_is_tables_or_problems(tmp_path: Path) -> None:
     given_any = given(
         rows=st.lists(st.dictionaries(st.sampled_from(ROW_KEYS), _values, max_size=6), max_size=3),
-        rest=st.dictionaries(_words, _values),
+        rest=st.dictionaries(_words, _values, max_size=6),
     )
     given_any(lambda rows, rest: read_anything(tmp_path, rows, rest))()
 

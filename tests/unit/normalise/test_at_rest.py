@@ -113,7 +113,9 @@ def test_gauges_that_are_born_with_the_first_request_are_waited_for_too() -> Non
     # a label of a series that is there from the start: it is not set, and no request sets it
     assert snapshot.absent["context_limit_tokens"] is Absence.NOT_EXPORTED
     # SGLang's where they are set with the first batch
-    assert reasons(read("sglang-0.5.23", 0, without="sglang:(num_|token_usage|pending)"), *GAUGES) == {Absence.IDLE}
+    assert reasons(read("sglang-0.5.23", 0, without="sglang:(num_|token_usage|full_token_usage|pending)"), *GAUGES) == {
+        Absence.IDLE
+    }
     # five families were all that 1.1 had
     assert reasons(read("trtllm-050f80de", 0, "1.1.0"), *GAUGES) == {Absence.NOT_EXPORTED}
 

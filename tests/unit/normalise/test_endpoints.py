@@ -71,6 +71,7 @@ VLLM_CONFIG = {
         "pipeline_parallel_size": 2,
         "data_parallel_size": 2,
         "decode_context_parallel_size": 2,
+        "prefill_context_parallel_size": 1,
         "is_moe_model": True,
     },
     "model_config": {

@@ -45,6 +45,7 @@ def test_every_row_fills_a_field_that_exists_and_says_where_it_comes_from() -> N
         "decode_steps_total",
         "decode_tokens_live",
         "kv_used_tokens",
+        "state_cache_usage_ratio",
         "device_busy_seconds",
         "decode_context_tokens",
         "accepted_tokens_per_step",
@@ -343,7 +344,7 @@ def test_gauges_are_slow_and_their_limits_constant() -> None:
     snapshot = snapshot_of(page("sglang-0.5.23", 46).decode(), "0.5.23", runtime=SGLANG)
     assert {name for name, how in snapshot.quality.items() if how is Quality.SLOW} == {
         "requests_running", "requests_waiting", "requests_deferred", "kv_connector", "kv_cache_usage_ratio", "decode_context_tokens",
-        "accepted_tokens_per_step", "kv_used_tokens",
+        "accepted_tokens_per_step", "kv_used_tokens", "state_cache_usage_ratio",
     }  # fmt: skip
     assert snapshot.freezes == {"decode_context_tokens"}
     one = snapshot.engines[0]

@@ -365,7 +365,7 @@ def test_endpoints_are_read_from_a_real_server_and_survive_anything() -> None:
         ):
             endpoint.read(answer, facts)
     assert facts == ServerFacts(
-        "0.32.0", {"tiny-llama": 2048}, 16, 1, 1, 1, 1,
+        "0.32.0", {"tiny-llama": 2048}, 16, 1, 1, 1, 1, 1,
         experts_spread=False, model_roots={"tiny-llama": "/models/tiny-llama-mid"}, dtype="torch.bfloat16", quantization="",
         kv_cache_dtype="auto", state_dtype="float32", batched_tokens_limit=1024, speculation=False,
     )  # fmt: skip

@@ -334,9 +334,23 @@ _GAUGES = (
     ),
     _gauge(
         "kv_cache_usage_ratio",
+        "sglang:full_token_usage",
+        aggregate=Aggregate.MAX,
+        versions=">=0.5.10",
+        caveat=f"The pool that keeps every token; evictable prefix-cached ones count as free. {_EVERY_40}",
+    ),
+    _gauge(
+        "kv_cache_usage_ratio",
         "sglang:token_usage",
         aggregate=Aggregate.MAX,
-        caveat=f"The fullest pool of a hybrid model; evictable prefix-cached tokens count as free. {_EVERY_40}",
+        caveat=f"The fullest pool of a hybrid model, with two decimals; evictable prefix-cached tokens count as free. {_EVERY_40}",
+    ),
+    _gauge(
+        "state_cache_usage_ratio",
+        "sglang:mamba_usage",
+        aggregate=Aggregate.MAX,
+        versions=">=0.5.5",
+        caveat=f"0 for a model without recurrent layers. {_EVERY_40}",
     ),
     _gauge(
         "kv_used_tokens",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.normalise.json_values import is_owned_by, listed, mapping, text, whole
+from llm_serving_exporter.normalise.json_values import find_unread_sizes, is_owned_by, listed, mapping, text, whole
 from llm_serving_exporter.normalise.mapping import Endpoint
 
 MAX_MODELS = 256  # LoRA adapters are listed as models too
@@ -33,6 +33,23 @@ def read_models(answer: object, facts: ServerFacts) -> ServerFacts:
         context_limit_tokens=limits or facts.context_limit_tokens,
         model_roots={**facts.model_roots, **roots},
     )
+
+
+# sizes of the parallel configuration that are read, and those that are a part or a product of others
+_READ_SIZES = frozenset(
+    {
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "data_parallel_size",
+        "data_parallel_size_local",
+        "decode_context_parallel_size",
+        "prefill_context_parallel_size",
+        "expert_parallel_size",
+        "world_size",
+        "world_size_across_dp",
+        "local_world_size",
+    }
+)
 
 
 def read_server_info(answer: object, facts: ServerFacts) -> ServerFacts:
@@ -64,6 +81,8 @@ def read_server_info(answer: object, facts: ServerFacts) -> ServerFacts:
         pipeline_parallel_size=whole(parallel.get("pipeline_parallel_size")),
         data_parallel_size=whole(parallel.get("data_parallel_size")),
         decode_context_parallel_size=whole(parallel.get("decode_context_parallel_size")),
+        prefill_context_parallel_size=whole(parallel.get("prefill_context_parallel_size")),
+        unread_parallel_sizes=find_unread_sizes(parallel, _READ_SIZES),
     )
 
 
@@ -81,7 +100,7 @@ ENDPOINTS = (
         read_server_info,
         (
             "batch_limit_requests", "batched_tokens_limit", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size",
-            "decode_context_parallel_size", "experts_spread", "speculation", "model_roots", "dtype", "quantization", "kv_cache_dtype", "state_dtype",
+            "decode_context_parallel_size", "prefill_context_parallel_size", "experts_spread", "speculation", "model_roots", "dtype", "quantization", "kv_cache_dtype", "state_dtype",
         ),
     ),
 )  # fmt: skip

@@ -91,7 +91,7 @@ def _progress(fleet: Fleet) -> str:
         state = "hung" if replica.engine and replica.engine.hung else replica.state.value
         states[state] = states.get(state, 0) + 1
     counts = fleet.totals().counts
-    usage = max((engine.kv_usage_ratio for engine in fleet.engines()), default=0.0)
+    usage = max((engine.kv.usage_ratio for engine in fleet.engines()), default=0.0)
     who = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     return (
         f"{format_duration(round(fleet.now_seconds)):>10}  {who}; {fleet.running} running, {fleet.waiting} waiting, "

@@ -52,7 +52,7 @@ def fleet_document(fleet: Fleet, urls: Mapping[str, str]) -> Document:
             "starts": replica.starts,
             "running": len(replica.engine.running) if replica.engine else 0,
             "waiting": len(replica.engine.waiting) if replica.engine else 0,
-            "kv_usage_ratio": replica.engine.kv_usage_ratio if replica.engine else None,
+            "kv_usage_ratio": replica.engine.kv.usage_ratio if replica.engine else None,
         }
         for replica in fleet.replicas.values()
     ]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from math import inf
 
 from llm_serving_exporter.sim.fleet.batch import DecodeBatch, PromptStep, Sequence, Shown
 from llm_serving_exporter.sim.fleet.books import Books
@@ -45,8 +46,9 @@ class Engine:
         self.kv = KvCache(spec.usable_blocks, spec.block_tokens, caching=spec.prefix_caching)
         self.waiting: deque[Sequence] = deque()
         self.running: dict[int, Sequence] = {}  # by order of admission
-        self.error_share = 0.0
-        self.prefix_lookups = True
+        self.error_share, self.prefix_lookups = 0.0, True
+        # when it next has something to do; -inf: at once, inf: never, while nothing is asked of it
+        self.due_seconds = inf
         self._frozen: Shown | None = None
         self._slowdown = 1.0
         self._on_first_token = on_first_token
@@ -71,11 +73,6 @@ class Engine:
     def load(self) -> int:
         """Requests that it has, running and waiting."""
         return len(self.running) + len(self.waiting)
-
-    @property
-    def kv_usage_ratio(self) -> float:
-        """Share of the KV blocks that running requests hold."""
-        return self.kv.usage_ratio
 
     @property
     def shown(self) -> Shown:
@@ -120,6 +117,7 @@ class Engine:
         # behind others that could not be admitted it cannot either
         if isinstance(self._work, DecodeRun) and len(self.waiting) == 1 and len(self.running) < self.spec.max_num_seqs:
             self._work.shorten(self._work.steps_by(at_seconds) + 1)
+        self._look_ahead()
         return record
 
     def advance(self, until_seconds: float) -> None:
@@ -130,19 +128,20 @@ class Engine:
 
     def settle(self, until_seconds: float) -> None:
         """What ends by then ends, and what can begin begins; steps of a run that goes on are not booked yet: nothing follows from them."""
-        while not self.hung:
+        while self.due_seconds <= until_seconds:
             if self._work is None:
-                if not self.waiting and not self.running:
-                    return
                 self._work = self._schedule(self._free_at)
-            if self._work.over_seconds > until_seconds:
-                return
-            if isinstance(self._work, DecodeRun):
+            elif isinstance(self._work, DecodeRun):
                 self._book(self._work, until_seconds)
                 self._work = None
                 self._end_those_that_are_done()
             else:
                 self._complete(self._work)
+            self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        idle = self.hung or not (self.waiting or self.running)
+        self.due_seconds = inf if idle else -inf if self._work is None else self._work.over_seconds
 
     def crash(self) -> list[Record]:
         """The engine is gone; the records of the requests that it had, in order of their arrival here."""
@@ -163,11 +162,13 @@ class Engine:
         """No step begins or ends until `resume`; requests still arrive, and nothing that its page shows moves."""
         self._interrupt(at_seconds)
         self._frozen = self.shown
+        self._look_ahead()
 
     def resume(self, at_seconds: float) -> None:
         """Goes on after `hang`."""
         self._frozen = None
         self._free_at = max(self._free_at, at_seconds)
+        self._look_ahead()
 
     def reset_prefix_cache(self, at_seconds: float) -> None:
         """Forgets everything that is cached and not in use."""
@@ -180,6 +181,7 @@ class Engine:
         if self._work is not None:
             self._work = None
             self._free_at = at_seconds
+            self._look_ahead()
 
     # --- scheduling -----------------------------------------------------------------------------------------------
 

@@ -112,10 +112,11 @@ class Fleet:
         self._move(until_seconds)
 
     def _move(self, to: float, *, book: bool = True) -> None:
-        self.now_seconds = max(self.now_seconds, to)
+        self.now_seconds = now = max(self.now_seconds, to)
         for replica in self.replicas.values():
-            if replica.engine is not None:
-                (replica.engine.advance if book else replica.engine.settle)(self.now_seconds)
+            engine = replica.engine
+            if engine is not None and (book or engine.due_seconds <= now):
+                (engine.advance if book else engine.settle)(now)
 
     def _mark(self) -> None:
         self.ledger.waiting(self.waiting)
@@ -127,7 +128,7 @@ class Fleet:
     @property
     def waiting(self) -> int:
         """Requests that wait, at all replicas."""
-        return sum(len(replica.engine.waiting) for replica in self.replicas.values() if replica.engine)
+        return sum([len(engine.waiting) for replica in self.replicas.values() if (engine := replica.engine)])
 
     @property
     def running(self) -> int:

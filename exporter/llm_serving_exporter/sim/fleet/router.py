@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from llm_serving_exporter.sim.fleet.replica import Replica
+from llm_serving_exporter.sim.fleet.replica import Replica, ReplicaState
 from llm_serving_exporter.sim.fleet.request import Request
 
 
 def least_loaded(replicas: Iterable[Replica]) -> Replica | None:
     """The ready replica with the fewest requests, of several the one that has had the fewest so far; None where none is ready."""
-    ready = (replica for replica in replicas if replica.ready and replica.engine is not None)
-    return min(ready, key=_order, default=None)
-
-
-def _order(replica: Replica) -> tuple[int, int, str]:
-    assert replica.engine is not None
-    return replica.load, replica.engine.books.counts.submitted, replica.name
+    ready = [
+        (len(engine.running) + len(engine.waiting) + replica.held, engine.books.counts.submitted, replica.name, replica)
+        for replica in replicas
+        # asked for each request: most of what it costs to pass one on
+        if (engine := replica.engine) is not None and replica.state is ReplicaState.READY
+    ]
+    return min(ready)[3] if ready else None
 
 
 class Router:

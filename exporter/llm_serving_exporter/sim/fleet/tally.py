@@ -28,5 +28,5 @@ class Tally:
 
     def observe(self, value: float, times: int = 1) -> None:
         """Books `value`, `times` times."""
-        self.counts[self.bucket(value)] += times
+        self.counts[bisect_left(self.edges, value)] += times
         self.total += value * times

@@ -58,9 +58,9 @@ def test_prefill_flood_takes_half_of_busy_time_and_slows_every_step() -> None:
 @pytest.mark.e2e
 def test_kv_pressure_keeps_the_cache_full_with_requests_waiting() -> None:
     fleet = load("kv-pressure").fleet()
-    assert max(engine.kv_usage_ratio for _ in minutes(fleet, 0, 19) for engine in fleet.engines()) < 0.9
+    assert max(engine.kv.usage_ratio for _ in minutes(fleet, 0, 19) for engine in fleet.engines()) < 0.9
     for _ in minutes(fleet, 26, 50):
-        assert all(engine.kv_usage_ratio > 0.95 for engine in fleet.engines())
+        assert all(engine.kv.usage_ratio > 0.95 for engine in fleet.engines())
         assert all(engine.waiting for engine in fleet.engines())
     found = truth(fleet, 25, 50)
     assert found.counts.preemptions / found.counts.finished > 0.1
