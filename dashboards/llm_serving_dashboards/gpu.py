@@ -98,7 +98,7 @@ def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 
 
 def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    modern = {"width": 8, "minimum": 0, "maximum": 1, "may_be_empty": "GPM needs Hopper or newer"}
+    modern = {"width": 8, "minimum": 0, "maximum": 1, "may_be_empty": "No GPM of these GPUs"}
     return (
         make_gpu_band(
             queries,

@@ -80,6 +80,7 @@ EXPORT int nvmlDeviceGetHandleByIndex_v2(u32 index, struct device **out) {
 EXPORT int nvmlDeviceGetName(struct device *d, char *b, u32 n) { DEVICE_FUNCTION(d, GIVE_TEXT(d, "name", b, n)); }
 EXPORT int nvmlDeviceGetUUID(struct device *d, char *b, u32 n) { DEVICE_FUNCTION(d, GIVE_TEXT(d, "uuid", b, n)); }
 EXPORT int nvmlDeviceGetMinorNumber(struct device *d, u32 *out) { DEVICE_FUNCTION(d, GIVE(d, "minor", out)); }
+EXPORT int nvmlDeviceGetVirtualizationMode(struct device *d, u32 *out) { DEVICE_FUNCTION(d, GIVE(d, "virtualization_mode", out)); }
 EXPORT int nvmlDeviceGetArchitecture(struct device *d, u32 *out) { DEVICE_FUNCTION(d, GIVE(d, "architecture", out)); }
 EXPORT int nvmlDeviceGetNumGpuCores(struct device *d, u32 *out) { DEVICE_FUNCTION(d, GIVE(d, "cores", out)); }
 EXPORT int nvmlDeviceGetMemoryBusWidth(struct device *d, u32 *out) { DEVICE_FUNCTION(d, GIVE(d, "bus_width", out)); }

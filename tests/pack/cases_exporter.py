@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.pack.builders import NOTHING, Grows, counter, firing, held, target
-from tests.pack.promtool import Case, Kind, Story, together
+from tests.pack.promtool import Case, Firing, Kind, Story, together
 
 # --- ConfigReloadFailed: the last reload failed, for 10m; warning -------------------------------------------------------------------------
 
@@ -101,6 +101,79 @@ _NOTIFICATIONS = together(
     doubled=False,
     records=False,
 )  # fmt: skip
+
+
+# --- PageFails: its page alone fails, for 15m; warning -----------------------------------------------------------------------------------
+
+
+def _page_fails(
+    model: str, failed: str, *spans: tuple[int, str], reason: str = "page_fails", role: str = "unified"
+) -> dict[str, str]:
+    """A target whose page last failed at the moments of `failed`, in seconds."""
+    name = f"{model}-0"
+    last = f'llm_serving_target_last_failure_timestamp_seconds{{stage="scrape",reason="{reason}",target="{name}"}}'
+    return {**target(model, "", *spans, role=role), last: failed}
+
+
+def _firing_page(model: str, role: str = "unified") -> Firing:
+    return firing(
+        "PageFails",
+        "warning",
+        "exporter",
+        {"target": f"{model}-0", "model_name": model, "role": role},
+        f"{model} on {model}-0: its metrics page fails",
+        "It serves: its health path answers, and its page alone does not. Nothing of its work is known, and alerts about it are silent, not green.",
+        "look for the error of /metrics in its log",
+        f"var-target={model}-0&var-model_name={model}&var-role={role}",
+    )
+
+
+_PAGE_FAILS = together(
+    "PageFails",
+    "a server that serves, and whose page fails",
+    ("19m", "24m", "40m"),
+    Story(
+        (Kind.FIRES, Kind.NOT_YET, Kind.ONE_REPLICA, Kind.RECOVERY),
+        # from minute 6 to 28: the last failure's series stays
+        _page_fails("chat", f"{NOTHING}x5 360+60x22 1680+0x30", (6, "ready"), (23, "unknown"), (30, "ready")),
+        {"24m": (_firing_page("chat"),)},
+    ),
+    # never read so far
+    Story(
+        (Kind.FIRES,),
+        _page_fails("new", "0+60x60", (60, "unknown")),
+        {moment: (_firing_page("new"),) for moment in ("19m", "24m", "40m")},
+    ),
+    # a page that cannot be used for another reason, before or now
+    Story((Kind.BELOW,), _page_fails("locked", "0+60x60", (60, "unknown"), reason="unauthorized")),
+    Story((Kind.BELOW,), _page_fails("before", "60+0x60", (60, "unknown"))),
+    # it is down: TargetDown's
+    Story((Kind.BELOW,), _page_fails("dead", "0+60x60", (10, "ready"), (6, "down"), (40, "ready"))),
+    # ten minutes, as while a disk is full
+    Story((Kind.RESTART, Kind.NOT_YET), _page_fails("short", "0+60x60", (10, "ready"), (10, "unknown"), (40, "ready"))),
+    Story(
+        (Kind.FIRES, Kind.ROLES),
+        _page_fails("gateway", "0+60x60", (60, "unknown"), role="frontend"),
+        {moment: (_firing_page("gateway", "frontend"),) for moment in ("19m", "24m", "40m")},
+    ),
+    # of two exporters one reads it
+    Story(
+        (Kind.BELOW,),
+        {
+            **{
+                key.replace("{", '{instance="a",', 1): text
+                for key, text in _page_fails("seen", "0+60x60", (60, "unknown")).items()
+            },
+            **{key.replace("{", '{instance="b",', 1): text for key, text in target("seen", "", (60, "ready")).items()},
+        },
+    ),
+    # the exporter says nothing of it any more
+    Story(
+        (Kind.ABSENT,),
+        {key: f"{text} stale" for key, text in _page_fails("removed", "0+60x10", (10, "unknown")).items()},
+    ),
+    doubled=False,
+)
 
 
 # --- RestartLoop: three starts in an hour; warning ---------------------------------------------------------------------------------------
@@ -292,6 +365,7 @@ _WATCHDOG = Case(
 
 CASES = (
     _RELOAD_FAILED,
+    _PAGE_FAILS,
     _NOTIFICATIONS,
     _TARGET_LOOP,
     _FLAPS,

@@ -29,6 +29,7 @@ MAY_LACK: dict[str, dict[str, tuple[Kind, ...]]] = {
     "SLOBurn": {_NO_HISTORY: (Kind.FIRST_WEEK,)},
     "Stalled": {_NO_HISTORY: (Kind.FIRST_WEEK,)},
     "TargetDown": {_NO_HISTORY: (Kind.FIRST_WEEK,), _ANY_NUMBER: (Kind.LOW_TRAFFIC,)},
+    "PageFails": {_NO_HISTORY: (Kind.FIRST_WEEK,), _ANY_NUMBER: (Kind.LOW_TRAFFIC,)},
     "TargetsDown": {_ANY_NUMBER: (Kind.LOW_TRAFFIC,)},
     "SignalLost": {"what was never there is a case of its own": (Kind.FIRST_WEEK,)},
     "BudgetExceeded": {

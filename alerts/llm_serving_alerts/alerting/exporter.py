@@ -6,15 +6,18 @@ from llm_serving_alerts import lost_nodes
 from llm_serving_alerts.alerting.restarts import RESTART_LOOP
 from llm_serving_alerts.declare import DIGITS, Alert, Text, alert_matchers, label, lookup, of_model, of_target, value
 from llm_serving_alerts.external import NOTIFICATIONS, NOTIFICATIONS_FAILED
-from llm_serving_alerts.promql import MODEL, TARGET, Dialect, series
+from llm_serving_alerts.promql import MINUTE, MODEL, TARGET, Dialect, clauses, series
 from llm_serving_alerts.records.history import SERVED
 from llm_serving_alerts.records.presence import DOWN_ALONE, DOWN_RATIO, OF_TARGETS, VANISHED
 from llm_serving_alerts.records.rollouts import EXCUSED
-from llm_serving_alerts.records.targets import WANTED_NOW
+from llm_serving_alerts.records.targets import WANTED_NOW, known
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import EXCEEDED_RATIO
 from llm_serving_alerts.settings import AlertSettings, Settings
+from llm_serving_exporter.model.attempt import FailureReason
 
+# a page that failed within so long fails now: it is asked for at least once a minute
+_LATELY_SECONDS = 5 * MINUTE
 _DESIRED = "model:llm_serving_desired_replicas:max"
 _KNOWN = "model:llm_serving_targets:count"
 
@@ -29,6 +32,30 @@ def _target_down_text(dialect: Dialect, settings: Settings, own: AlertSettings) 
         f"{of_target(dialect)}: down",
         "The server does not answer, and it is neither loading nor asleep. The exporter's landing page has the last failures.",
         "look at the process and its log",
+    )
+
+
+def _page_fails(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
+    of_target = dialect.key("target")
+    # of two exporters one may read it, and the last failure's series stays after it
+    unread = f"min by ({of_target}) ({series('target_state', state='unknown')}) == 1"
+    failed = dialect.bare(
+        series("target_last_failure_timestamp_seconds", reason=FailureReason.PAGE_FAILS.value), "target"
+    )
+    return clauses(
+        ("a server of which nobody can read the page", f"{known(dialect)} * on ({of_target}) group_left () ({unread})"),
+        (
+            "while it says that it is well",
+            f"and on ({of_target}) {dialect.age(failed)} < {dialect.length(_LATELY_SECONDS)}",
+        ),
+    )
+
+
+def _page_fails_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
+    return Text(
+        f"{of_target(dialect)}: its metrics page fails",
+        "It serves: its health path answers, and its page alone does not. Nothing of its work is known, and alerts about it are silent, not green.",
+        "look for the error of /metrics in its log",
     )
 
 
@@ -96,6 +123,7 @@ def _watchdog_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
 EXPORTER = (
     Alert("TargetDown", Check.EXPORTER, (*TARGET, "node"), {Severity.WARNING: ""}, _target_down, _target_down_text, halves=True),
     Alert("TargetsDown", Check.EXPORTER, (*MODEL, "node"), {Severity.CRITICAL: ""}, _targets_down, _targets_down_text, {"above": EXCEEDED_RATIO}),
+    Alert("PageFails", Check.EXPORTER, TARGET, {Severity.WARNING: ""}, _page_fails, _page_fails_text),
     Alert("ConfigReloadFailed", Check.EXPORTER, ("instance",), {Severity.WARNING: ""}, _reload, _reload_text),
     Alert("NotificationsFailing", Check.EXPORTER, ("instance", "integration"), {Severity.WARNING: ""}, _notifications, _notifications_text, {"above": EXCEEDED_RATIO}),
     RESTART_LOOP,

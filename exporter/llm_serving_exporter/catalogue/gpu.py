@@ -63,7 +63,7 @@ GPU_DRAM_BANDWIDTH = _gpu(
     Unit.RATIO,
     "Memory bandwidth used over the theoretical maximum, 0 to 1, by all who use the GPU.",
     "NVML GPM metric 10",
-    absent="GPM needs Hopper or newer, driver 525 or newer, and gpu.gpm on",
+    absent="GPM needs Hopper or newer (GB10 and guests of vGPU have none), driver 525 or newer, and gpu.gpm on",
     most=MOST_RATIO,
 )
 GPU_SM_ACTIVITY = _gpu(
@@ -107,7 +107,7 @@ GPU_ENERGY = _gpu(
     Unit.JOULES,
     "Energy used since the driver was loaded.",
     "nvmlDeviceGetTotalEnergyConsumption",
-    absent="older than Volta, or a MIG instance",
+    absent="older than Volta, a MIG instance, or a guest of vGPU",
 )
 GPU_TEMPERATURE = _gpu(
     "gpu_temperature_celsius",

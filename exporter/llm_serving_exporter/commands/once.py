@@ -284,7 +284,9 @@ def _roofline_rows(figures: EngineDerived) -> list[tuple[str, str]]:
 def _absent(derived: Derived, reading: TargetReading, everything: bool) -> list[str]:
     """One line a reason, with the signals that it keeps away: what somebody can act on first, and only that unless `everything`."""
     of_cost = absent_costs(reading)
-    of_page = {name: why_absent(name, why, reading.missing) for name, why in derived.signals.items() if why}
+    of_page = {
+        name: why_absent(name, why, reading.missing, reading.gpu_lacks) for name, why in derived.signals.items() if why
+    }
     sentences = {**of_page, **of_cost}
     reasons = {**derived.signals, **(reading.cost.signals if of_cost and reading.cost is not None else {})}
     by_sentence: dict[str, list[str]] = {}

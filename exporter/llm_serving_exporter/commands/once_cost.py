@@ -97,7 +97,7 @@ def absent_costs(reading: TargetReading) -> Mapping[str, str]:
 
 def _why(signal: str, why: Absence, reading: TargetReading, found: TargetCost) -> str:
     if signal not in _OF_TOKENS or found.price is None or why not in (Absence.IDLE, Absence.WARMING_UP):
-        return why_absent(signal, why, reading.missing)
+        return why_absent(signal, why, reading.missing, reading.gpu_lacks)
     between = f"the {span(reading.derived.window_seconds)} between the two samples" if reading.derived else "one sample"
     if why is Absence.IDLE:
         nothing = "no request finished" if signal == PER_REQUEST else "no token was counted"

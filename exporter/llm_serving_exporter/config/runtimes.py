@@ -75,6 +75,7 @@ _ROW_HINTS = {
 RUNTIME_COLUMNS = table(
     title=Key(reads=PROSE),
     paths=Key(reads=texts(kinds.URL_PATH)),
+    health=Key(reads=kinds.URL_PATH),
     prefixes=Key(reads=texts(SAMPLE)),
     fingerprints=Key(reads=columns.fingerprints),
     model_labels=Key(name="model_label", reads=texts(LABEL)),
@@ -104,7 +105,9 @@ _CODE = (
     "It takes code, which a configuration file cannot hold: start from a built-in table by based_on, or add a table."
 )
 _RUNTIME_HINTS = {
-    **dict.fromkeys(("endpoints", "polls", "read_page", "shows", "kind", "adds", "stays", "without_metrics"), _CODE),
+    **dict.fromkeys(
+        ("endpoints", "polls", "read_page", "shows", "kind", "adds", "stays", "without_metrics", "not_users"), _CODE
+    ),
     "flags": "Start from a built-in table by based_on, or set targets[].batch_limit_requests.",
     "model_labels": "Write model_label; it may be a list.",
     "engine_labels": "Write engine_label; it may be a list.",

@@ -101,11 +101,11 @@ def unused_runtimes(
 
 
 def _too_few_gpus(target: Target, place: Place) -> Iterator[str]:
-    """On several nodes `gpus` are those of this one."""
+    """On several nodes `gpus` are those of this one. `gpus: none` is too few only for sizes that are stated."""
     engine = (target.tensor_parallel_size or 1) * (target.pipeline_parallel_size or 1)
     listed = len(target.gpus) if target.gpus is not None and len(target.nodes) < 2 else None
     for key, count in (("gpus", listed), ("gpu_count", target.gpu_count)):
-        if count is not None and count < engine:
+        if count is not None and count < engine and engine > 1:
             yield (
                 f"{place}.{key}: {count} are fewer than tensor_parallel_size x pipeline_parallel_size = {engine}: one engine "
                 "alone uses more"

@@ -31,6 +31,6 @@ COST_SENTENCES: Mapping[str, Mapping[Absence, str]] = {
             "Its GPUs, or some of them, are not seen here: run an exporter on their node, and set targets[].gpus there if they are "
             "not found."
         ),
-        Absence.NOT_EXPORTED: "NVML's energy counter needs Volta or newer.",
+        Absence.NOT_EXPORTED: "The driver gave no energy counter of one of its GPUs: the log, and the reading of that GPU, say why.",
     },
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from llm_serving_exporter.derive.gpu_lacks import DCGM, find_lacks
 from llm_serving_exporter.model.device import GpuAbsence, GpuReading, GpuReadings
 from llm_serving_exporter.model.devices import Clocks, DeviceSample
 from llm_serving_exporter.model.hardware import GpuPart
@@ -52,7 +53,7 @@ def make_sample(
         readings.monotonic_seconds,
         len(own),
         gpm_ratio=mean("gpm_ratio", lambda gpu: gpu.dram_bandwidth_ratio, "dram_bandwidth_ratio"),
-        dcgm_ratio=_dcgm(uuids, dcgm, absent),
+        dcgm_ratio=_dcgm(uuids, dcgm, absent, helps=lambda: DCGM not in find_lacks(uuids, readings)),
         memory_used_bytes=None if used is None else used * len(own),
         absent=absent,
         clocks=_read_clocks(own),
@@ -102,9 +103,12 @@ def _why(gpu: GpuReading | None, key: str) -> Absence:
     return _WHY.get(gpu.absent.get(key, ""), Absence.NOT_EXPORTED)
 
 
-def _dcgm(uuids: Sequence[str], dcgm: Mapping[str, float] | Absence, absent: dict[str, Absence]) -> float | None:
+def _dcgm(
+    uuids: Sequence[str], dcgm: Mapping[str, float] | Absence, absent: dict[str, Absence], helps: Callable[[], bool]
+) -> float | None:
+    """`helps`: whether a dcgm-exporter could profile these GPUs, where none is configured."""
     if isinstance(dcgm, Absence):
-        absent["dcgm_ratio"] = dcgm
+        absent["dcgm_ratio"] = Absence.NOT_EXPORTED if dcgm is Absence.NOT_CONFIGURED and not helps() else dcgm
         return None
     if any(uuid not in dcgm for uuid in uuids):
         absent["dcgm_ratio"] = Absence.NOT_EXPORTED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from llm_serving_exporter.gpu.calls import Device
 from llm_serving_exporter.model.device import GpuIdentity
 from llm_serving_exporter.model.frozen import dataclass
@@ -23,6 +25,11 @@ ARCHITECTURES = {
     10: "blackwell",
     13: "rubin",
 }
+
+
+_GUEST = 2  # nvmlGpuVirtualizationMode_t: NVML_GPU_VIRTUALIZATION_MODE_VGPU; passed-through cards (1) are whole ones
+# types of vGPU end in gigabytes and series ("GRID T4-16Q", "NVIDIA A100-1-5CME"), no card's own name does (vGPU user guide)
+_GUEST_NAME = re.compile(r"-\d+[ABCQ](?:ME(?:ALL|NOGFX)?|NOME|GFX)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +75,13 @@ def read_identity(device: Device, uuid: str, index: int) -> GpuIdentity:
     capability = device.read("compute_capability", ("nvmlDeviceGetCudaComputeCapability",))
     bus_width = device.read("memory_bus_width_bits", ("nvmlDeviceGetMemoryBusWidth",)) or None  # GB10 answers 0
     memory = read_memory(device)
+    mode = device.read("virtualization_mode", ("nvmlDeviceGetVirtualizationMode",))
+    name = device.read("name", ("nvmlDeviceGetName",)) or ""
     memory_clock_max = _read_clock_max(device, CLOCK_MEMORY)
     return GpuIdentity(
         uuid=uuid,
         index=index,
-        name=device.read("name", ("nvmlDeviceGetName",)) or "",
+        name=name,
         pci_bus_id=None if pci is None else _decode_text(pci.busId),
         pci_device_id=None if pci is None else int(pci.pciDeviceId),
         minor_number=device.read("minor_number", ("nvmlDeviceGetMinorNumber",)),
@@ -83,6 +92,7 @@ def read_identity(device: Device, uuid: str, index: int) -> GpuIdentity:
         sm_clock_max_hertz=_read_clock_max(device, CLOCK_SM),
         memory_clock_max_hertz=memory_clock_max,
         memory_bandwidth_peak_bytes_per_second=peak_bandwidth_bytes_per_second(memory_clock_max, bus_width),
+        is_virtual=mode == _GUEST or _GUEST_NAME.search(name) is not None,
     )
 
 

@@ -27,6 +27,7 @@ class FailureReason(StrEnum):
     )
     TIMEOUT = "timeout"  # the total deadline passed, wherever the exchange was from then on
     TLS = "tls"  # handshake or certificate
+    SPEAKS_TLS = "speaks_tls"  # it is asked by plain HTTP
     CLOSED = "connection_closed"  # the server hung up before a complete answer
     PROTOCOL = "bad_http"  # not HTTP, or headers beyond the limits
     UNAUTHORIZED = "unauthorized"  # 401 or 403
@@ -46,6 +47,7 @@ class FailureReason(StrEnum):
     UNKNOWN_RUNTIME = "unknown_runtime"
     NOT_AN_ENGINE = "not_an_engine"  # a router's or gateway's page
     SEVERAL_SERVERS = "several_servers"  # one address, several replicas in turn
+    PAGE_FAILS = "page_fails"  # the page alone cannot be had: at its health path the server says that it is well
     # gpu
     NO_LIBRARY = "nvml_library_missing"
     NO_DRIVER = "driver_not_loaded"

@@ -99,6 +99,7 @@ class GpuIdentity:
     # 2 x highest memory clock x bus width / 8, of the whole GPU also for an instance
     memory_bandwidth_peak_bytes_per_second: float | None = None
     mig: MigInstance | None = None  # None: the whole GPU
+    is_virtual: bool = False  # a guest's part of a card that the host's driver has (NVIDIA vGPU)
     # equal parts that the card is partitioned into, of which this is one (AMD's DPX, QPX, CPX); 1: the whole card
     partitions: int = 1
 

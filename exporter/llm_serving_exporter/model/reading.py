@@ -82,6 +82,9 @@ class TargetReading:
     part: ReplicaPart | None = None  # its place in a replica of several targets; None: it is a replica by itself
     page_role: Role | None = None  # role that the last page said; None: it says none
     missing: Mapping[str, str] = field(default_factory=dict)  # field -> why this runtime never says it
+    gpu_lacks: Mapping[str, str] = field(
+        default_factory=dict
+    )  # signal -> why its GPUs cannot measure it, and what helps
     tenants: TenantReading | None = None  # what a front door counts by tenant; None: that is off, or it is an engine
     # since the exporter's start, whatever the target's state; None before its first tick
     cost: TargetCost | None = None

@@ -75,6 +75,9 @@ class Target:
     lacks_pods: bool = (
         False  # whether it is of several pods, and not all are known: GPUs that are seen are not all of its own
     )
+    may_speak_tls: bool = (
+        False  # whether http is a guess, so that the server is asked by TLS once it shows that it speaks it
+    )
     gpu_share: float | None = None  # of each of its GPUs, above 0, up to 1, where others use them too; None: all of it
     batch_limit_requests: int | None = None  # most requests that the engine runs at once (vLLM's max_num_seqs)
     arguments: Arguments = ()  # of its container's command line, as discovery knows it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from math import isfinite
 
 from llm_serving_exporter.model.frozen import dataclass
@@ -47,7 +48,7 @@ class Index:
         self._runtime = runtime
         self._by_name: dict[str, list[int]] = {}
         for position, key in enumerate(layout.keys):
-            if _holds(key, runtime.only) and not _named(key, runtime.never):
+            if _holds(key, runtime.only) and not _is_passed_over(key, runtime):
                 self._by_name.setdefault(key.name, []).append(position)
         self.duplicates = {key for key, times in Counter(layout.keys).items() if times > 1}
         named = self._values_of(runtime.model_labels) - runtime.unnamed
@@ -98,8 +99,8 @@ class Index:
         )
 
     def _values_of(self, labels: Iterable[str]) -> set[str]:
-        never, labels = self._runtime.never, tuple(labels)
-        found = {_first(key, labels) for key in self.keys if not _named(key, never)}
+        labels = tuple(labels)
+        found = {_first(key, labels) for key in self.keys if not _is_passed_over(key, self._runtime)}
         return {value for value in found if value is not None}
 
     def _models_by_replica(self, label: str) -> dict[str | None, set[str]]:
@@ -226,9 +227,17 @@ def _holds(key: SeriesKey, where: Mapping[str, frozenset[str]]) -> bool:
     return all((key.label(label) or "") in allowed for label, allowed in where.items())
 
 
-def _named(key: SeriesKey, never: Mapping[str, frozenset[str]]) -> bool:
-    """Whether a label has one of the values that name nobody."""
-    return any(key.label(label) in values for label, values in never.items())
+def _is_passed_over(key: SeriesKey, runtime: Runtime) -> bool:
+    """Whether a label has one of the values that name nobody, or the series is of a question that no user asked."""
+    return any(key.label(label) in values for label, values in runtime.never.items()) or any(
+        all(_fits(pattern, key.label(label) or "") for label, pattern in labels.items()) for labels in runtime.not_users
+    )
+
+
+@lru_cache(maxsize=4096)
+def _fits(pattern: str, value: str) -> bool:
+    """A page has few values of a label, and many series."""
+    return re.fullmatch(pattern, value) is not None
 
 
 def number(text: str | None) -> float | None:

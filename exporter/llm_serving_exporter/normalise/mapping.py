@@ -27,6 +27,8 @@ NOT_ADDITIVE = frozenset(
 )
 # in `Runtime.missing`: the runtime does not tell requests that ended in an error from others
 ERRORS = "slo_errors"
+# where most servers answer 200 while they serve, and nothing else
+USUAL_HEALTH = "/health"
 
 
 class Reads(Enum):
@@ -214,6 +216,9 @@ class Runtime:
     only: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
     # label -> values of the series that are not read
     never: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
+    # label -> regular expression of its whole value, "" of a label that is not there: a series of which all labels of one of these fit is
+    # of a question that no user asked, such as this exporter's own, and is not read
+    not_users: tuple[Mapping[str, str], ...] = ()
     # a sample that each living replica has; an identity without it is gone (where none has it, all are kept)
     living: str | None = None
     # counters and histograms have no sample before their first event; one that appears has counted from 0
@@ -225,6 +230,8 @@ class Runtime:
     start_sample: str | None = None  # Unix time of the process's start
     significant_digits: int | None = None  # of the numbers that it prints; None: all
     paths: tuple[str, ...] = ("/metrics",)  # where its metrics page may be, likeliest first
+    # answers 200 while the server serves, also where its page fails; without side effects
+    health: str = USUAL_HEALTH
     kind: PageKind = PageKind.METRICS  # what the page is
     # only its rows can be known of it; a page with any sample is its page, also with nothing loaded
     without_metrics: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from math import isfinite
 
@@ -23,6 +24,8 @@ from llm_serving_exporter.normalise.readers import (
     unless_unset,
 )
 
+# of fields whose keys are a closed set: what is none of it ("None", where nobody was answered) is not counted
+_KEYS = {"http_responses_total": re.compile(r"[1-5]xx")}
 MAX_LABEL_VALUES = 32  # distinct reasons or code classes a field: a page's labels come from outside
 
 Outcome = dict[Identity, Reader] | Absence
@@ -148,13 +151,14 @@ def _compound(row: Row, parts: _Parts, identity: Identity, plus: Groups, factor:
 
 def _keyed(row: Row, index: Index, groups: Groups, factor: float) -> Reader | None:
     by_key: dict[str, list[tuple[int, ...]]] = {}
+    keys = _KEYS.get(row.field)
     for group in groups:
         sample = index.keys[group[0]]
         # a sample is named as the table names it, whatever its spelling on the page
         named = next((key for text, key in row.named.items() if group[0] in index.select(text)), None)
         raw = named if named is not None else (sample.label(row.by) or "") if row.by else ""
         key = raw if named is not None else clean(row.rename.get(raw, raw))
-        if named is None and row.rename.get(raw) == "":
+        if named is None and (row.rename.get(raw) == "" or (keys is not None and not keys.fullmatch(key))):
             continue
         if key in by_key or len(by_key) < MAX_LABEL_VALUES:
             by_key.setdefault(key, []).append(group)

@@ -120,6 +120,7 @@ FAILURES: Mapping[FailureReason, str] = {
         "raise timeout only if the page is just slow."
     ),
     FailureReason.TLS: "TLS failed: check tls.ca_file, the certificate's names and dates, and that the url's scheme fits the server.",
+    FailureReason.SPEAKS_TLS: "The engine speaks TLS and is asked without: let the target's url begin with https://.",
     FailureReason.CLOSED: "The engine hung up before its answer was complete: look into its log for a crash or restart.",
     FailureReason.PROTOCOL: "What answers is not an HTTP server: check the port of the target's url.",
     FailureReason.UNAUTHORIZED: (
@@ -129,6 +130,9 @@ FAILURES: Mapping[FailureReason, str] = {
     FailureReason.STATUS: (
         "The engine answers with an HTTP error: check metrics_path, and the engine's log for the cause; "
         "a server that has no metrics page needs runtime: ollama, deepspeed-mii or gpu-only."
+    ),
+    FailureReason.PAGE_FAILS: (
+        "The engine says that it is healthy, and its metrics page alone fails: its log has the cause. What it does is not known meanwhile."
     ),
     FailureReason.REDIRECT: "The engine redirects to another place, which is not followed: put the final address into the target's url.",
     FailureReason.CONTENT_TYPE: (
@@ -272,12 +276,19 @@ GPU_ABSENCES: Mapping[GpuAbsence, str] = {
 }
 
 
-def why_absent(signal: str, absence: Absence, missing: Mapping[str, str] = MappingProxyType({})) -> str:
+def why_absent(
+    signal: str,
+    absence: Absence,
+    missing: Mapping[str, str] = MappingProxyType({}),
+    gpu_lacks: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """Why a signal is not there and what to do, as one sentence or two; "" for one that is there.
 
     `signal` as in `Derived.signals`: an exported name without prefix, or latency_*, slo_*, phase_tokens_per_second_*. `missing`: field ->
-    why the target's runtime never says it.
+    why the target's runtime never says it; `gpu_lacks`: signal -> why its GPUs cannot measure it.
     """
+    if absence is Absence.NOT_EXPORTED and signal in gpu_lacks:
+        return gpu_lacks[signal]
     never = missing.get(signal) or missing.get(find_explaining_field(signal))
     if never and absence is Absence.NOT_EXPORTED:
         return f"This runtime does not say it: {never.rstrip('.')}."

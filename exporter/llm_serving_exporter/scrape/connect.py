@@ -134,6 +134,26 @@ def _shake_hands(tls: ssl.SSLSocket) -> int | None:
     return None
 
 
+async def answers_tls(sock: socket.socket, server_name: str, deadline: float, monotonic: Callable[[], float]) -> bool:
+    """Whether what is connected answers a TLS hello, whatever its certificate. The socket is closed. Never raises."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        (await start_tls(sock, context, server_name, "", deadline, monotonic)).close()
+    except ScrapeError as error:
+        # a server that wants other versions or a certificate says so in TLS
+        return isinstance(error.__cause__, ssl.SSLError) and "ALERT" in (error.__cause__.reason or "")
+    return True
+
+
+def explain_tls_server(where: str) -> ScrapeError:
+    """The failure of a server that speaks TLS and was asked without."""
+    return ScrapeError(
+        FailureReason.SPEAKS_TLS,
+        f"{where} speaks TLS, and is asked by plain HTTP; let the target's url begin with https://",
+    )
+
+
 # what RFC 5280 demands of a certificate, and Python before 3.13 does not check
 _STRICT = re.compile(r"Missing (?:Authority|Subject) Key Identifier|Basic Constraints of CA|include key usage")
 

@@ -7,6 +7,7 @@ import re
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from llm_serving_exporter import __version__
@@ -17,7 +18,7 @@ from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.target import HttpSettings
 from llm_serving_exporter.scrape.address import encode_request_target, parse_base_url, resolve_redirect
 from llm_serving_exporter.scrape.body import Body, read_body, read_excerpt
-from llm_serving_exporter.scrape.connect import connect, start_tls
+from llm_serving_exporter.scrape.connect import answers_tls, connect, explain_tls_server, start_tls
 from llm_serving_exporter.scrape.credentials import RequestHeaders
 from llm_serving_exporter.scrape.failure import ScrapeError, quote_first_line
 from llm_serving_exporter.scrape.head import Head
@@ -40,6 +41,10 @@ _DRAIN_BYTES = 16 * 1024
 
 # what servers answer while weights load (llama.cpp "Loading model") or ranks are added (vLLM "currently scaling");
 # a gateway's "no healthy upstream" is JSON too, and means that the engine is gone
+# what servers and proxies say to plain HTTP on a port of TLS (nginx, Go's net/http, Apache, Envoy and uvicorn hang up)
+_WANTS_TLS = re.compile(
+    r"plain HTTP request was sent to HTTPS port|HTTP request to an HTTPS server|speaking plain HTTP to an SSL"
+)
 _NOT_READY = re.compile(r"\b(loading|scaling|starting|initiali[sz]ing|warming)\b", re.IGNORECASE)
 
 
@@ -117,6 +122,10 @@ class HttpClient:
         self._headers = RequestHeaders(settings, self._address.host_header, user_agent, own_headers)
         self._connection: Connection | None = None
         self._context: ssl.SSLContext | None = None
+        # bytes of the answer that last failed
+        self._received = 0
+        # whether the server answered a TLS hello when it last hung up on plain HTTP; None: it has not hung up since it last answered
+        self._speaks_tls: bool | None = None
 
     def __repr__(self) -> str:
         return f"HttpClient({self._address.scheme}://{self._where})"
@@ -136,9 +145,10 @@ class HttpClient:
                     FailureReason.EMPTY, f"the page {_show_path(path)} is empty; is this the metrics path?", 200
                 )
             received = self._monotonic()
+            self._speaks_tls = None
             return Page(body, content_type, self._wall(), received, received - started, wire_bytes)
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
-            return self._make_refusal(error, started)
+            return await self._look_for_tls(self._make_refusal(error, started), started)
 
     async def get_json(
         self, path: str, max_bytes: int = 1024 * 1024, timeout_seconds: float | None = None
@@ -312,13 +322,16 @@ class HttpClient:
             advice = (
                 f"it does not accept what is sent; check {using}"
                 if using
-                else "it wants credentials; set bearer_token or basic_username and basic_password"
+                else "it wants credentials; set auth.bearer_token_file, auth.bearer_token_env or auth.basic"
             )
             return ScrapeError(
                 FailureReason.UNAUTHORIZED, f"the server answered {path} with {status}: {advice}", status
             )
-        excerpt = self._quote_excerpt(await read_excerpt(response, self._connection))
+        text = await read_excerpt(response, self._connection)
+        excerpt = self._quote_excerpt(text)
         said = f": {excerpt}" if excerpt else ""
+        if status == 400 and self._address.scheme == "http" and _WANTS_TLS.search(text):
+            return explain_tls_server(self._where)
         media_type = _parse_media_type(response.headers.get("content-type", ""))
         if status == 503 and media_type == "application/json" and _NOT_READY.search(excerpt):
             return ScrapeError(FailureReason.LOADING, f"the server says that it is not ready yet{said}", status)
@@ -330,6 +343,27 @@ class HttpClient:
     def _quote_excerpt(self, text: str) -> str:
         return quote_first_line(self._headers.redact(text))
 
+    async def _look_for_tls(self, refusal: Refusal, started: float) -> Refusal:
+        """The refusal of a metrics page. Where the server hung up on plain HTTP before a byte, a TLS hello says whether that is why.
+
+        It is asked once, until the server has answered or failed otherwise.
+        """
+        if refusal.reason is not FailureReason.CLOSED or self._received or self._address.scheme == "https":
+            self._speaks_tls = None
+            return refusal
+        if self._speaks_tls is None:
+            self._speaks_tls = False
+            try:
+                deadline = started + self._settings.timeout_seconds
+                sock = await connect(self._address.host, self._address.port, deadline, self._monotonic)
+                self._speaks_tls = await answers_tls(sock, self._server_name, deadline, self._monotonic)
+            except Exception:  # noqa: BLE001  # it is gone by now: what is known of it stands
+                return refusal
+        if not self._speaks_tls:
+            return refusal
+        failure = explain_tls_server(self._where)
+        return replace(refusal, reason=failure.reason, detail=failure.detail)
+
     def _make_refusal(self, error: Exception, started: float) -> Refusal:
         if isinstance(error, ScrapeError):
             failure = error
@@ -337,6 +371,7 @@ class HttpClient:
             connection, timeout = self._connection, self._settings.timeout_seconds
             received, at_end = (connection.received, connection.at_end) if connection is not None else (0, False)
             failure = translate_error(error, self._where, self._server_name, timeout, received, at_end)
+            self._received = received
         self.close()
         ended = self._monotonic()
         return Refusal(

@@ -7,7 +7,7 @@ import ssl
 
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.text import count_nouns
-from llm_serving_exporter.scrape.connect import explain_tls_failure
+from llm_serving_exporter.scrape.connect import explain_tls_failure, explain_tls_server
 from llm_serving_exporter.scrape.failure import ScrapeError
 
 _TLS_ALERT = "\x15\x03"  # RFC 8446, 5.1: what a TLS port answers to plain HTTP begins so
@@ -41,8 +41,9 @@ def translate_error(
         cause = error.strerror or type(error).__name__
         return ScrapeError(FailureReason.UNREACHABLE, f"the connection to {where} broke {came} ({cause})")
     if isinstance(error, http.client.BadStatusLine):
-        hint = "should the target's url begin with https://?" if _TLS_ALERT in str(error) else "is the port right?"
-        return ScrapeError(FailureReason.PROTOCOL, f"{where} does not answer in HTTP/1; {hint}")
+        if _TLS_ALERT in str(error):
+            return explain_tls_server(where)
+        return ScrapeError(FailureReason.PROTOCOL, f"{where} does not answer in HTTP/1; is the port right?")
     if isinstance(error, http.client.HTTPException):
         return ScrapeError(
             FailureReason.PROTOCOL, f"{where} sent an answer that breaks HTTP or its limits ({type(error).__name__})"

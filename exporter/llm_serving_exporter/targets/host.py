@@ -16,6 +16,7 @@ from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.derive.gpu_lacks import find_lacks
 from llm_serving_exporter.derive.gpus import Assignment
 from llm_serving_exporter.devices.attribution import GpuCounter, SettingsBuilder
 from llm_serving_exporter.devices.kubelet import KubeletReader
@@ -249,6 +250,7 @@ class TargetHost:
         found: dict[str, Any] = {
             "target_gpus": counter.keep_known(before, reading, assignment, latest, self.gpus.facts),
             "part": self._replicas.note(reading),
+            "gpu_lacks": find_lacks(assignment.uuids if assignment is not None else (), latest.readings),
         }
         found |= _describe_assignment(assignment, reading)
         if any(getattr(reading, name) != value for name, value in found.items()):

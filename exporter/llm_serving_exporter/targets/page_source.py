@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -13,13 +14,16 @@ from llm_serving_exporter.model.samples import Layout, Samples
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.at_rest import is_silent, may_be_silent
 from llm_serving_exporter.normalise.detect import detect
-from llm_serving_exporter.normalise.mapping import PageKind, Runtime
+from llm_serving_exporter.normalise.mapping import USUAL_HEALTH, PageKind, Runtime
 from llm_serving_exporter.normalise.polled import EMPTY, Joiner, Totals
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.targets.page_book import PageBook
 from llm_serving_exporter.targets.polls import Polls
 from llm_serving_exporter.targets.recognition import Recognition
+from llm_serving_exporter.targets.side_endpoints import place_beside
+
+log = logging.getLogger("llm_serving_exporter.target")
 
 # where metrics pages are, tried in this order until one is an engine's. TensorRT-LLM's first: its /metrics is another thing, JSON that is
 # emptied by reading it
@@ -30,6 +34,11 @@ _NOBODYS = frozenset({FailureReason.UNKNOWN_RUNTIME, FailureReason.EMPTY})
 _WRONG_PATH = _ELSEWHERE | _NOBODYS
 # JSON on /metrics costs its reader what is read: it is left alone this long, over outages too, twice as long each time
 FIRST_JSON_RETRY_SECONDS, LONGEST_JSON_RETRY_SECONDS = 600.0, 3600.0
+
+# what a server answers that fails at its page: 501 says that it has none
+_FAULTS = frozenset({500, 502, 503, 504})
+# less time than this is not worth a question
+SHORTEST_TIMEOUT_SECONDS = 0.25
 
 _OF_ANY_PROCESS = "only python_* and process_* families"
 _NOTHING_YET = f"the page {TENSORRT_LLMS} is empty: set runtime, or metrics_path to where the page is"
@@ -65,17 +74,25 @@ class PageSource:
     ) -> None:
         self._target, self._book, self._runtimes = target, book, book.runtimes
         self._monotonic, self._wall = monotonic, wall
-        self._client = connect(target.url, target.http, monotonic=monotonic, wall=wall)
-        self._polls = Polls(target, self._client, monotonic)
+        self._connect = connect
+        # the target's, or the same with https
+        self.base_url = target.url
+        self._ask_at(target.url)
         self._joiner, self._totals = Joiner(), Totals()
         # JSON that its reader empties: the refusal that it was read as, and when it is read again
         self._json_refused: tuple[Refusal, Retry] | None = None
         # the path of the last page of metrics, and its samples without polled ones
         self._page: tuple[str, Samples] | None = None
-        self._recognition = Recognition(book.runtimes, self._client, monotonic)
         self.path: str | None = target.metrics_path
         self.runtime: Runtime | None = None
         self._set_runtime(book.runtimes.get(target.runtime) if target.runtime else None)
+
+    def _ask_at(self, base_url: str) -> None:
+        """Asks the server at this URL from now on."""
+        self.base_url = base_url
+        self._client = self._connect(base_url, self._target.http, monotonic=self._monotonic, wall=self._wall)
+        self._polls = Polls(self._target, self._client, self._monotonic)
+        self._recognition = Recognition(self._runtimes, self._client, self._monotonic)
 
     def close(self) -> None:
         """Ends the connection."""
@@ -93,7 +110,7 @@ class PageSource:
     @property
     def url(self) -> str:
         """The page's URL, as far as it is known."""
-        return self._target.url + (self.path or ("/metrics" if self.runtime is None else self.runtime.paths[0]))
+        return self.base_url + (self.path or ("/metrics" if self.runtime is None else self.runtime.paths[0]))
 
     def _list_paths(self) -> tuple[str, ...]:
         if self.path is not None:
@@ -101,7 +118,37 @@ class PageSource:
         return self.runtime.paths if self.runtime is not None else METRICS_PATHS
 
     async def read(self, started: float) -> tuple[Page, Samples]:
-        """The page and its samples, polled ones included; `started`: when the tick began. Raises FailedTickError."""
+        """The page and its samples, polled ones included; `started`: when the tick began. Raises FailedTickError.
+
+        Where the target's http is a guess, a server that shows that it speaks TLS is asked by TLS, until that fails.
+        """
+        try:
+            return await self._read_anywhere(started)
+        except FailedTickError as failure:
+            if failure.reason is FailureReason.SPEAKS_TLS and self._target.may_speak_tls:
+                self._client.close()
+                self._ask_at(self._target.url.replace("http://", "https://", 1))
+                log.info("target=%s: it speaks TLS, and is asked at %s", self._target.name, self.base_url)
+                return await self._read_anywhere(started)
+            if self.base_url != self._target.url and failure.reason in (FailureReason.TLS, FailureReason.CLOSED):
+                self._client.close()
+                self._ask_at(self._target.url)
+            raise await self._ask_whether_healthy(failure, started) from None
+
+    async def _ask_whether_healthy(self, failure: FailedTickError, started: float) -> FailedTickError:
+        """The failure; where the server fails at the page and says at its health path that it is well, that it is the page's alone."""
+        fails = failure.reason is FailureReason.STATUS and failure.status in _FAULTS
+        left = started + self._target.http.timeout_seconds - self._monotonic()
+        if not (fails or failure.reason is FailureReason.CLOSED) or left < SHORTEST_TIMEOUT_SECONDS:
+            return failure
+        runtime = self.runtime
+        path = place_beside(runtime, self.path or "", runtime.health) if runtime is not None else USUAL_HEALTH
+        if isinstance(await self._client.get_any(path), Refusal):
+            return failure
+        detail = f"{failure.detail}; {path} says that the server is well: its page alone fails"
+        return FailedTickError(failure.stage, FailureReason.PAGE_FAILS, detail, failure.status, failure.page)
+
+    async def _read_anywhere(self, started: float) -> tuple[Page, Samples]:
         failures: dict[str, FailedTickError] = {}
         deadline = started + self._target.http.timeout_seconds
         for path in self._list_paths():

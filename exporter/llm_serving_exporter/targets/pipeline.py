@@ -220,6 +220,7 @@ class TargetPipeline:
     async def _derive_reading(self, page: Page, samples: Samples, started: float) -> TargetReading:
         runtime = self._source.runtime
         assert runtime is not None
+        self._side.base_url = self._source.base_url
         other = self._normaliser is not None and self._normaliser.runtime is not runtime
         if other:  # another kind of server took the address: nothing of the old one is true of it
             self._forget_life()
@@ -320,7 +321,7 @@ class TargetPipeline:
             facts=self._side.facts,
             page_role=page_role,
             missing=_say_missing(runtime, snapshot),
-            model_name=choose_model_name(snapshot) or self.target.model_name or before.model_name,
+            model_name=choose_model_name(snapshot, settings.role, self.target.model_name or "", before.model_name),
             up=True,
             last=attempt,
             attempts_total=before.attempts_total + 1,

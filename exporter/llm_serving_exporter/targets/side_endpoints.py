@@ -36,6 +36,8 @@ class SideEndpoints:
     ) -> None:
         self._connect = connect
         self.facts = ServerFacts()
+        # where they are asked: the target's URL, or the one at which its page was found
+        self.base_url = target.url
         self._target, self._monotonic, self._wall = target, monotonic, wall
         # whether the next round is to be made, and not before when
         self._asks, self._retry = True, Retry(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS)
@@ -74,7 +76,7 @@ class SideEndpoints:
         http = self._target.http
         timeout = max(SHORTEST_TIMEOUT_SECONDS, self._target.interval_seconds - http.timeout_seconds)
         settings = replace(http, timeout_seconds=min(timeout, http.timeout_seconds))
-        client = self._connect(self._target.url, settings, monotonic=self._monotonic, wall=self._wall)
+        client = self._connect(self.base_url, settings, monotonic=self._monotonic, wall=self._wall)
         again = False
         try:
             for endpoint in runtime.endpoints:

@@ -13,6 +13,7 @@ _ANSWERED = frozenset(
         FailureReason.UNAUTHORIZED, FailureReason.REDIRECT, FailureReason.CONTENT_TYPE, FailureReason.ENCODING, FailureReason.TOO_LARGE,
         FailureReason.EMPTY, FailureReason.CREDENTIALS, FailureReason.MALFORMED, FailureReason.TRUNCATED, FailureReason.TOO_MANY_SERIES,
         FailureReason.UNKNOWN_RUNTIME, FailureReason.NOT_AN_ENGINE, FailureReason.SEVERAL_SERVERS, FailureReason.INTERNAL,
+        FailureReason.SPEAKS_TLS, FailureReason.PAGE_FAILS,
     }
 )  # fmt: skip
 
@@ -51,10 +52,15 @@ def find_page_role(snapshot: Snapshot) -> Role | None:
     return Role(said.pop() or "") if len(said) == 1 else None
 
 
-def choose_model_name(snapshot: Snapshot) -> str:
-    """The first of the models that the page names; "" where it names none."""
+def choose_model_name(snapshot: Snapshot, role: Role, configured: str, before: str) -> str:
+    """The model that a target is known by: the page's, else as configured, else that of the page before; "" where none is known.
+
+    Of several models an engine is known by the first. A front door is known by none of them: it is not that model's more than another's.
+    """
     names = sorted({engine.model_name for engine in snapshot.engines if engine.model_name})
-    return names[0] if names else ""
+    if len(names) > 1 and role is Role.FRONTEND:
+        return configured
+    return names[0] if names else configured or before
 
 
 def find_engine_start(snapshot: Snapshot, before: TargetReading, *, restarted: bool) -> float:

@@ -48,7 +48,7 @@ class Replica:
                     return
                 replica.asked.append(self.path)
                 answer = replica.routes.get(self.path, replica.routes.get(self.path.partition("?")[0]))
-                status, content_type, body = _answer(answer)
+                status, content_type, body = find_answer(answer)
                 self.send_response(status)
                 self.send_header("Content-Type", content_type)
                 self.send_header("Content-Length", str(len(body)))
@@ -98,7 +98,7 @@ class Replica:
         self.close()
 
 
-def _answer(answer: Answer | None) -> tuple[int, str, bytes]:
+def find_answer(answer: Answer | None) -> tuple[int, str, bytes]:
     if answer is None:
         return 404, "application/json", b'{"detail":"Not Found"}'
     if isinstance(answer, tuple):

@@ -29,7 +29,10 @@ _NOT_RENAMED = "what a scrape has made of the labels, which the exporter's own p
 _GPM_IS_SUSPECT = "of the sources only GPM says more than the peak on a golden page: vllm-0.32-spec"
 _NO_TENANTS = "no golden page is a gateway's that counts by tenant; tests/unit/targets/test_tenants.py reads some"
 # what no golden page has, and why not
+_READABLE = "no golden page is of a server whose page alone fails"
 NOT_ON_A_PAGE = {
+    'llm_serving_target_last_failure_timestamp_seconds{reason="page_fails"}': _READABLE,
+    'llm_serving_target_last_failure_timestamp_seconds{target="TARGET",reason="page_fails"}': _READABLE,
     "llm_serving_target_fault_info": _NO_FAULT,
     'llm_serving_target_fault_info{fault=~"silent|node_lost"}': _NO_FAULT,
     'llm_serving_target_fault_info{node="NODE"}': _NO_FAULT,

@@ -88,7 +88,8 @@ def test_the_defaults_are_those_of_the_design() -> None:
         "ThroughputBelowBaseline": 5, "TrafficVanished": 15, "PrefillStarvesDecode": 10, "TTFTBurn": 2, "SLOBurn": 2, "Stalled": 1,
         "KVSaturated": 10, "PreemptionStorm": 10, "HitRateDropped": 30, "LongContextFewFit": 30, "N1Insufficient": 15, "N1Critical": 5,
         "ReplicaLost": 10, "DrillOverdue": 60, "DrillFailed": 0, "CostPerTokenUp": 360, "BudgetExceeded": 360, "TokenExplosion": 30,
-        "ReportMissed": 60, "GPUFailed": 0, "GPUMemoryFault": 0, "GPUSlowdown": 10, "TargetDown": 15, "TargetsDown": 5, "SignalLost": 10,
+        "ReportMissed": 60, "GPUFailed": 0, "GPUMemoryFault": 0, "GPUSlowdown": 10, "TargetDown": 15, "TargetsDown": 5,
+        "PageFails": 15, "SignalLost": 10,
         "ExporterAbsent": 10, "ConfigReloadFailed": 10, "NotificationsFailing": 10, "RulesFailing": 15, "RestartLoop": 0, "Watchdog": 0,
         "LabelsRenamed": 10, "ClaimedTwice": 10, "ReplicaOutlier": 5, "FleetUnreachable": 2, "NodeLost": 5,
     }  # fmt: skip

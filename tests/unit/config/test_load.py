@@ -302,10 +302,13 @@ targets:
 - {url: 'http://b:1', gpus: [2, 3], tensor_parallel_size: 2, pipeline_parallel_size: 2}
 - {url: 'http://c:1', gpus: [4, 5], tensor_parallel_size: 4, nodes: [here, there]}
 - {url: 'http://d:1', gpu_count: 4, tensor_parallel_size: 8}
+- {url: 'http://e:1', gpus: none}
+- {url: 'http://f:1', gpus: none, tensor_parallel_size: 2}
 """
     assert warnings_of(tmp_path, text) == [
         "targets[1].gpus: 2 are fewer than tensor_parallel_size x pipeline_parallel_size = 4: one engine alone uses more",
         "targets[3].gpu_count: 4 are fewer than tensor_parallel_size x pipeline_parallel_size = 8: one engine alone uses more",
+        "targets[5].gpus: 0 are fewer than tensor_parallel_size x pipeline_parallel_size = 2: one engine alone uses more",
     ]
 
 

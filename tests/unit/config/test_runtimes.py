@@ -210,6 +210,7 @@ def test_every_column_of_the_built_in_tables_is_a_key_or_takes_code() -> None:
         "without_metrics",
         "kv_as_calibrated",
         "flags",
+        "not_users",
     }
     own = set(RUNTIME_COLUMNS) | {"name", "rows"}
     assert own | code | {"missing", "covered"} == {item.name for item in dataclasses.fields(Runtime)}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.normalise.detect import detect, labels_needed
+from llm_serving_exporter.normalise.index import Index
 from llm_serving_exporter.normalise.mapping import FirstToken
 from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.normalise.rows import read_row
+from llm_serving_exporter.normalise.selector import selector
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import page_of, snapshot_of
@@ -123,6 +129,26 @@ def test_sglangs_gateway_counts_answers_and_not_health_checks() -> None:
     assert engine.time_to_first_token_seconds is not None
 
 
+def test_sglangs_router_without_a_path_counts_no_health_check_either() -> None:
+    """sglang-router 0.3 counts all answers together, and beside them what it routed."""
+    page = """# TYPE smg_http_responses_total counter
+smg_http_responses_total{status_code="200",error_code=""} 512
+smg_http_responses_total{status_code="503",error_code="no_available_workers"} 2
+smg_http_responses_total{status_code="400",error_code=""} 1
+"""
+    routed = """# TYPE smg_router_request_duration_seconds histogram
+smg_router_request_duration_seconds_bucket{model="llama",endpoint="chat",le="+Inf"} 12
+smg_router_request_duration_seconds_sum{model="llama",endpoint="chat"} 3
+smg_router_request_duration_seconds_count{model="llama",endpoint="chat"} 12
+"""
+    (engine,) = snapshot_of(page + routed, runtime=RUNTIMES["sglang-gateway"]).engines
+    assert (engine.model_name, engine.requests_finished_total) == ("llama", {"success": 12, "error": 2})
+    assert engine.http_responses_total == {"2xx": 12, "4xx": 1, "5xx": 2}
+    # before the first request it is idle, however often it was asked whether it lives
+    (idle,) = readings([{"/metrics": page.splitlines()[0] + "\n" + page.splitlines()[1] + "\n"}])
+    assert (idle.up, idle.runtime) == (True, "sglang-gateway")
+
+
 def test_a_time_without_buckets_is_none() -> None:
     """The exporter of sglang-router 0.3 writes a summary where it was given no buckets."""
     page = """# TYPE smg_router_ttft_seconds summary
@@ -130,7 +156,10 @@ smg_router_ttft_seconds{model="llama",quantile="0.5"} 0.1
 smg_router_ttft_seconds_sum{model="llama"} 0.9
 smg_router_ttft_seconds_count{model="llama"} 12
 # TYPE smg_http_responses_total counter
-smg_http_responses_total{status_code="200",error_code=""} 5
+smg_http_responses_total{status_code="200",error_code=""} 500
+# TYPE smg_router_request_duration_seconds summary
+smg_router_request_duration_seconds_sum{model="llama",endpoint="chat"} 3
+smg_router_request_duration_seconds_count{model="llama",endpoint="chat"} 5
 """
     found = snapshot_of(page, runtime=RUNTIMES["sglang-gateway"])
     assert all(engine.time_to_first_token_seconds is None for engine in found.engines)
@@ -255,3 +284,114 @@ def test_litellms_own_collector_is_read_as_it_was_driven() -> None:
     # the proxy's 50 ms before the call are not in the first token's time, and its queue's 20 are in the whole
     assert (first.count, first.sum) == (truth["streams"], pytest.approx(sum(truth["ttft"])))
     assert (whole.count, whole.sum) == (truth["succeeded"], pytest.approx(sum(truth["e2e"])))
+
+
+FIELD = TESTS / "field"
+
+
+def test_litellms_refusals_of_our_own_questions_are_nobodys_failures() -> None:
+    """60 answers with 200 of a client that counted them; the two refusals are of the exporter's GET /v1/models and /models."""
+    page = (FIELD / "F3-own-questions" / "page.prom").read_text()
+    reading = readings([{"/metrics": page}] * 3, seconds=10.0)[-1]
+    assert reading.snapshot is not None
+    assert reading.derived is not None
+    (engine,) = reading.snapshot.engines
+    assert (engine.model_name, engine.requests_finished_total) == ("chat-prod", {"success": 60})
+    assert engine.http_responses_total == {"2xx": 60}
+    (figures,) = reading.derived.engines
+    assert (figures.slo["errors"].good, figures.slo["errors"].bad) == (60, 0)
+
+
+def failed(**labels: str) -> str:
+    """A page of LiteLLM with three answers and one failure, which has these labels."""
+    common = {"route": "/v1/chat/completions", "requested_model": "llama", "user_agent": "Python/3.11"}
+    good = ",".join(f'{name}="{value}"' for name, value in {**common, "status_code": "200"}.items())
+    bad = ",".join(f'{name}="{value}"' for name, value in {**common, "exception_status": "500", **labels}.items())
+    return f"""# TYPE litellm_proxy_total_requests_metric_total counter
+litellm_proxy_total_requests_metric_total{{{good}}} 3
+# TYPE litellm_proxy_failed_requests_metric_total counter
+litellm_proxy_failed_requests_metric_total{{{bad}}} 1
+"""
+
+
+@check_rows(
+    ("labels", "counts"),
+    [
+        ({}, True),
+        ({"requested_model": ""}, True),
+        ({"route": "/v1/messages", "requested_model": "None"}, True),
+        ({"route": "/v1/embeddings", "requested_model": ""}, True),
+        ({"route": "/v1beta/models/gemini-2.5-pro:streamGenerateContent", "requested_model": ""}, True),
+        ({"route": "/bedrock/model/x/converse", "requested_model": ""}, True),
+        ({"route": "/openai/deployments/{model}/chat/completions", "requested_model": ""}, True),
+        ({"route": "/v1/responses/{response_id}", "requested_model": ""}, True),
+        ({"route": "/a-route-of-its-own", "requested_model": "llama"}, True),
+        ({"route": "", "requested_model": ""}, True),
+        ({"user_agent": "llm-serving-exporter/0.1.0"}, False),
+        ({"user_agent": "llm-serving-exporter/2.3.0rc1", "route": "/v1/models", "requested_model": ""}, False),
+        ({"user_agent": "my-llm-serving-exporter/1"}, True),
+        # other askers of what serves no tokens
+        ({"route": "/v1/models", "requested_model": "", "user_agent": "curl/8.5.0"}, False),
+        ({"route": "/v1/models/{model_id}", "requested_model": ""}, False),
+        ({"route": "/metrics", "requested_model": "None", "user_agent": "Prometheus/3.5.0"}, False),
+        ({"route": "/health/readiness", "requested_model": ""}, False),
+        ({"route": "/key/generate", "requested_model": ""}, False),
+        ({"route": "/model/info", "requested_model": ""}, False),
+        ({"route": "/", "requested_model": ""}, False),
+    ],
+)
+def test_litellm_counts_what_users_asked_for_and_nothing_else(labels: dict[str, str], counts: bool) -> None:
+    (engine,) = snapshot_of(failed(**labels), runtime=RUNTIMES["litellm"]).engines
+    assert engine.requests_finished_total == ({"error": 1} if counts else None)
+
+
+def test_a_proxy_that_nobody_has_asked_anything_is_idle() -> None:
+    """Several workers of LiteLLM show a few gauges until the first request; which depends on what is switched on."""
+    page = (FIELD / "F4-litellm-idle" / "page.prom").read_text()
+    fewer = '# TYPE litellm_remaining_team_budget_metric gauge\nlitellm_remaining_team_budget_metric{team="a"} 5\n'
+    for idle in (page, fewer):
+        before, after = readings([{"/metrics": idle}, {"/metrics": failed()}], seconds=10.0)
+        assert (before.state, before.runtime, before.problem) == (State.READY, "litellm", "")
+        assert before.derived is not None
+        assert before.derived.signals["requests_finished_total"] is Absence.IDLE
+        # its first requests are counted from 0
+        assert after.derived is not None
+        (figures,) = after.derived.engines
+        assert figures.slo["errors"].bad == 1
+
+
+def test_only_classes_of_a_status_are_published() -> None:
+    """LiteLLM says "None" of a request that it answered with no status that it knows."""
+    page = failed().replace('status_code="200"', 'status_code="None"')
+    (engine,) = snapshot_of(page, runtime=RUNTIMES["litellm"]).engines
+    assert engine.http_responses_total is None
+
+
+@check_rows(
+    "name",
+    [name for name, one in RUNTIMES.items() if any(row.field == "http_responses_total" and row.by for row in one.rows)],
+)
+def test_no_table_publishes_a_status_that_is_none(name: str) -> None:
+    for row in RUNTIMES[name].rows:
+        if row.field != "http_responses_total":
+            continue
+        where = {label: min(values) for label, values in {**selector(row.samples[0]).where, **row.where}.items()}
+        labels = ",".join(f'{label}="{value}"' for label, value in {**where, row.by: "None"}.items())
+        index = Index(
+            RUNTIMES[name],
+            PageParser(lambda _name: True).parse(page_of(f"{selector(row.samples[0]).name}{{{labels}}} 1\n")).layout,
+        )
+        found = read_row(dataclasses.replace(row, named={}, samples=row.samples[:1]), index)
+        assert isinstance(found, Absence) or all(not reader((1.0,)) for reader in found.values()), row
+
+
+def test_a_front_door_of_several_models_is_none_of_them() -> None:
+    one = failed()
+    two = (
+        one
+        + 'litellm_proxy_total_requests_metric_total{route="/v1/chat/completions",requested_model="qwen",status_code="200"} 1\n'
+    )
+    names = [reading.model_name for reading in readings([{"/metrics": one}, {"/metrics": two}], seconds=10.0)]
+    assert names == ["llama", ""]
+    (said,) = readings([{"/metrics": two}], model_name="all")
+    assert said.model_name == "all"

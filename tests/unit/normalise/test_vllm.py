@@ -423,3 +423,16 @@ def test_errors_are_counted_where_the_page_or_the_version_shows_it(
     assert snapshot.errors_counted is counted
     # HTTP answers tell as well
     assert snapshot_of(f'{text}http_requests_total{{status="2xx"}} 7\n', version).errors_counted
+
+
+def test_what_the_exporter_asks_is_no_answer_to_a_user() -> None:
+    """A vLLM with --api-key refuses GET /v1/models, and its instrumentation counts that."""
+    page = """# TYPE http_requests_total counter
+http_requests_total{handler="/v1/models",method="GET",status="4xx"} 3
+http_requests_total{handler="/v1/chat/completions",method="POST",status="2xx"} 60
+http_requests_total{handler="/v1/chat/completions",method="POST",status="4xx"} 2
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="m"} 0
+"""
+    (engine,) = snapshot_of(page).engines
+    assert engine.http_responses_total == {"2xx": 60, "4xx": 2}

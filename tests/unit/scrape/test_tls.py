@@ -16,8 +16,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Page, Refusal
 from tests.support.rows import check_rows
-from tests.support.servers.faultbehaviours import closes_idle, first_only, hang_up, page
+from tests.support.servers.faultbehaviours import closes_idle, first_only, hang_up, page, status
 from tests.support.servers.faultserver import FaultServer
+from tests.support.servers.tls_replica import TlsReplica
 
 BODY = b"up 1\n" * 20_000
 
@@ -123,8 +124,45 @@ def test_client_certificate(make_client, authority, ca_file, tmp_path):
 def test_plain_request_to_a_tls_port_says_so(make_client, authority):
     with FaultServer(page(BODY), tls=serving(authority)) as server:
         got = refusal(make_client(f"http://{server.authority}").get_metrics("/metrics"))
-    # OpenSSL's server answers with an alert or just closes, depending on its version.
-    assert got.reason in (FailureReason.PROTOCOL, FailureReason.CLOSED)
+    # whether OpenSSL's server answers with an alert or just closes, which depends on its version
+    assert got.reason is FailureReason.SPEAKS_TLS
+    assert "let the target's url begin with https://" in got.detail
+
+
+def test_a_server_that_hangs_up_on_plain_http_is_asked_once_whether_it_speaks_tls(make_client, authority):
+    """As uvicorn does behind vLLM's --ssl-certfile: not a byte. No certificate is asked for anything."""
+    with TlsReplica({"/metrics": BODY}, authority) as server:
+        client = make_client(f"http://127.0.0.1:{server.port}")
+        for _ in range(3):
+            got = refusal(client.get_metrics("/metrics"))
+            assert (got.reason, got.status) == (FailureReason.SPEAKS_TLS, None)
+            assert "speaks TLS, and is asked by plain HTTP" in got.detail
+        assert (server.plain, server.hellos) == (3, 1)
+
+
+@check_rows(
+    "says",
+    ["The plain HTTP request was sent to HTTPS port", "Client sent an HTTP request to an HTTPS server."],
+    shared=["make_client"],
+)
+def test_a_server_that_says_so_to_plain_http_is_believed(make_client, says):
+    with FaultServer(status(400, f"<html>\r\n<head><title>400 {says}</title></head>".encode())) as server:
+        got = refusal(make_client(server.url).get_metrics("/metrics"))
+    assert got.reason is FailureReason.SPEAKS_TLS
+
+
+def test_a_server_that_crashes_at_each_request_does_not_speak_tls(make_client):
+    with FaultServer(hang_up()) as server:
+        client = make_client(server.url)
+        for _ in range(3):
+            assert refusal(client.get_metrics("/metrics")).reason is FailureReason.CLOSED
+        # it is asked again only after it has answered, or failed otherwise
+        assert server.connections == 3 + 1
+        server.behave("/metrics", page(BODY))
+        assert isinstance(client.get_metrics("/metrics"), Page)
+        server.behave("/metrics", hang_up())
+        assert refusal(client.get_metrics("/metrics")).reason is FailureReason.CLOSED
+        assert server.connections == 3 + 1 + 2 + 1
 
 
 @check_rows("which", ["ca_file", "cert_file", "key_file"], shared=["make_client", "authority", "ca_file"])

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import trustme
+
+from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.reading import State
+from llm_serving_exporter.model.pod import PodFault, PodState
+from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.target import HttpSettings, Target
+from llm_serving_exporter.targets.host import TargetHost
+from llm_serving_exporter.targets.states import choose_failed_state
 from tests.support.builders.golden_cases import MADE
 from tests.support.builders.recordings import page, recording
 from tests.support.rows import check_rows
-from tests.support.servers.replica import Answer, Replica, Routes, readings
+from tests.support.servers.replica import UNIX_START, Answer, Replica, Routes, readings
+from tests.support.servers.tls_replica import TlsReplica
 
 VLLM = page("vllm-0.32", 60)
 TRTLLM = page("trtllm-050f80de", 160)
@@ -172,3 +180,90 @@ def test_a_page_that_was_found_is_looked_for_anew_when_another_server_has_the_ad
 def test_a_setting_that_does_not_fit_says_what_the_page_is() -> None:
     (found,) = readings([{"/metrics": VLLM}], runtime="sglang")
     assert "has nothing of SGLang (seen: a page of vLLM)" in found.problem
+
+
+# --- servers that speak TLS ---------------------------------------------------------------------------------------
+
+
+def read_secure(ticks: int, **target: object) -> tuple[list[TargetReading], TlsReplica]:
+    """A server that speaks TLS alone, of which the URL says http, and its readings."""
+    authority = trustme.CA()
+    with (
+        TlsReplica({"/metrics": VLLM, "/version": '{"version": "0.32.0"}'}, authority) as server,
+        authority.cert_pem.tempfile() as ca_file,
+    ):
+        now = [0.0]
+        host = TargetHost(Config(targets=()), monotonic=lambda: now[0], wall=lambda: UNIX_START + now[0])
+        http = HttpSettings(ca_file=ca_file)
+        hosted = host.add_target(Target("a", f"http://127.0.0.1:{server.port}", http=http, **target))  # type: ignore[arg-type]
+        found = []
+        for _ in range(ticks):
+            now[0] += 10.0
+            found.append(hosted.tick())
+            hosted.refresh_facts()
+        host.close()
+    return found, server
+
+
+def test_a_url_that_says_http_is_told_to_say_https_and_nobody_is_down() -> None:
+    (found,), _ = read_secure(1)
+    assert (found.state, found.up) == (State.UNKNOWN, False)
+    assert "speaks TLS, and is asked by plain HTTP; let the target's url begin with https://" in found.problem
+    assert "crash" not in found.problem
+
+
+def test_a_pod_whose_scheme_is_a_guess_is_asked_by_tls_once_it_shows_that_it_speaks_it() -> None:
+    found, server = read_secure(3, may_speak_tls=True)
+    assert [one.up for one in found] == [True] * 3
+    assert found[-1].metrics_url == f"https://127.0.0.1:{server.port}/metrics"
+    # what stands beside the page is asked in the same way
+    assert found[-1].facts.version == "0.32.0"
+    assert server.plain == 1
+
+
+# --- a page alone that fails --------------------------------------------------------------------------------------
+
+BROKEN = (500, "text/plain", b"Internal Server Error")
+
+
+@check_rows(
+    ("page", "health", "runtime"),
+    [
+        (BROKEN, "/health", None),
+        (BROKEN, "/health", "vllm"),
+        ((503, "text/html", b"<html>busy"), "/health", "sglang"),
+        ((502, "text/html", b"<html>"), "/health", None),
+        (BROKEN, "/health/liveliness", "litellm"),
+        (BROKEN, "/v1/health/ready", "nim"),
+    ],
+)
+def test_a_page_that_fails_is_no_engine_that_is_down(page: Answer, health: str, runtime: str | None) -> None:
+    path = "/v1/metrics" if runtime == "nim" else "/metrics/" if runtime == "litellm" else "/metrics"
+    with Replica() as server:
+        found = readings([{path: page, health: b"{}"}] * 3, replica=server, runtime=runtime)
+    for one in found:
+        assert (one.state, one.up) == (State.UNKNOWN, False)
+        assert one.last is not None
+        assert one.last.reason is FailureReason.PAGE_FAILS
+        assert f"{health} says that the server is well: its page alone fails" in one.problem
+    # asked once before it is said, at each tick
+    assert server.asked.count(health) == 3
+
+
+@check_rows("health", [None, (503, "application/json", b"{}"), BROKEN])
+def test_a_server_that_is_not_well_either_is_down(health: Answer | None) -> None:
+    routes: dict[str, Answer] = {"/metrics": BROKEN} | ({"/health": health} if health is not None else {})
+    (found,) = readings([routes])
+    assert found.last is not None
+    assert (found.state, found.last.reason) == (State.DOWN, FailureReason.STATUS)
+
+
+def test_a_page_that_is_well_again_goes_on() -> None:
+    found = readings([{"/metrics": VLLM}, {"/metrics": BROKEN, "/health": b""}, {"/metrics": VLLM}])
+    assert [one.state for one in found] == [State.READY, State.UNKNOWN, State.READY]
+
+
+def test_a_pod_that_crashes_is_down_whatever_its_page_says() -> None:
+    for fault, state in ((None, State.UNKNOWN), (PodFault.CRASH_LOOP, State.DOWN)):
+        pod = PodState(fault=fault)
+        assert choose_failed_state(FailureReason.PAGE_FAILS, 500, pod, 0.0) is state

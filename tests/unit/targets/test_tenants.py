@@ -377,3 +377,11 @@ def test_names_of_models_are_bounded_too() -> None:
     found = counts_of(read([litellm(tokens | {("llama", "ads"): 0.5})] * 2, served)[-1])
     assert ("llama", "ads") in found
     assert len(found) == 102
+
+
+def test_the_first_requests_of_an_idle_proxy_are_its_tenants() -> None:
+    """LiteLLM with several workers, which shows gauges alone until its first request."""
+    idle = (TESTS / "field" / "F4-litellm-idle" / "page.prom").read_text()
+    pages = [idle, idle, idle + litellm({("llama", "search"): 300.0})]
+    found = readings([{"/metrics": page} for page in pages] + [{"/metrics": pages[-1]}] * SETTLED, tenants=TEAMS)
+    assert counts_of(found[-1])["llama", "search"][PROMPT] == 300.0

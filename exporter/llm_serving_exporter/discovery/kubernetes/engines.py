@@ -11,6 +11,13 @@ from llm_serving_exporter.model.frozen import dataclass
 
 # https://kubernetes.io/docs/reference/labels-annotations-taints/#kubectl-kubernetes-io-default-container
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+# by which scrapers are told of a page, and of which port that is: Prometheus (its documentation/examples/prometheus-kubernetes.yml) and
+# Grafana (k8s-monitoring-helm, annotation autodiscovery)
+SCRAPERS_SCHEMES = {
+    "prometheus.io/scheme": "prometheus.io/port",
+    "k8s.grafana.com/metrics.scheme": "k8s.grafana.com/metrics.portNumber",
+}
+_SCHEMES = ("http", "https")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +27,7 @@ class EnginePort:
     container: ContainerRecord  # that runs it
     port: int  # of the pod
     scheme: str  # http or https
+    is_guess: bool = False  # whether nothing says the scheme, so that it is http until its server shows otherwise
 
 
 def find_engines(pod: PodRecord, stack: Stack | None, wishes: Wishes) -> tuple[EnginePort, ...]:
@@ -32,7 +40,7 @@ def find_engines(pod: PodRecord, stack: Stack | None, wishes: Wishes) -> tuple[E
     for container in _list_candidates(pod, stack, wishes):
         port = _find_port(pod, container, stack)
         if port is not None:
-            ports.append(EnginePort(container, port, wishes.scheme or _find_scheme(container, port)))
+            ports.append(_describe(pod, container, port, wishes))
     return _distinct(ports)
 
 
@@ -51,10 +59,10 @@ def _find_asked(pod: PodRecord, stack: Stack | None, wishes: Wishes, asked: str 
     for container in dict.fromkeys((*candidates, *pod.containers)):
         for name, number in container.ports:
             if asked in (name, number):
-                return EnginePort(container, number, wishes.scheme or _find_scheme(container, number))
+                return _describe(pod, container, number, wishes)
     if isinstance(asked, str) or not candidates:
         return None
-    return EnginePort(candidates[0], asked, wishes.scheme or _find_scheme(candidates[0], asked))
+    return _describe(pod, candidates[0], asked, wishes)
 
 
 def list_working(containers: Sequence[ContainerRecord]) -> list[ContainerRecord]:
@@ -111,9 +119,32 @@ def _find_port(pod: PodRecord, container: ContainerRecord, stack: Stack | None) 
     return next((number for number in found if number is not None), None)
 
 
-def _find_scheme(container: ContainerRecord, port: int) -> str:
+def _describe(pod: PodRecord, container: ContainerRecord, port: int, wishes: Wishes) -> EnginePort:
+    said = wishes.scheme or _find_scheme(pod, container, port)
+    return EnginePort(container, port, said or "http", is_guess=not said)
+
+
+def _find_scheme(pod: PodRecord, container: ContainerRecord, port: int) -> str:
+    """As an annotation for a scraper says it, else the port's probe, its name, or the command line; "" where nothing does."""
+    for scheme, of_port in SCRAPERS_SCHEMES.items():
+        annotated = pod.annotations.get(scheme, "").lower()
+        # it is of one port, where the pod names that
+        if annotated in _SCHEMES and pod.annotations.get(of_port, str(port)) == str(port):
+            return annotated
     probed = dict(container.probes).get(port)
-    if probed in ("http", "https"):
+    if probed in _SCHEMES:
         return probed
     names = [name for name, number in container.ports if number == port]
-    return "https" if any(name.startswith("https") for name in names) else "http"
+    if any(name.startswith("https") for name in names):
+        return "https"
+    if port in container.tls_ports or (0 in container.tls_ports and _may_be_servers(container, port, names)):
+        return "https"
+    return ""
+
+
+def _may_be_servers(container: ContainerRecord, port: int, names: Sequence[str]) -> bool:
+    """Whether a server of which the command line says no port may be at this one: no other command is there, and it is no port of metrics
+    beside the server's own."""
+    others = {number for _, number in container.ports} - {port}
+    beside = bool(others) and bool(names) and all(PAGE_NAME.search(name) for name in names)
+    return port != container.port_argument and not beside

@@ -6,7 +6,7 @@ The structures are those of the API, https://kubernetes.io/docs/reference/genera
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import TypeAlias
 
@@ -24,7 +24,18 @@ _MOST_CONTAINERS, _MOST_PORTS, _LONGEST_TEXT = 32, 64, LONGEST_VALUE
 _WHOLE_GPUS = frozenset({"nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "gpu.intel.com/i915", "gpu.intel.com/xe"})
 # slices of a GPU, or GPUs that several containers have at a time: MIG profiles, renamed time slices, vendors' virtual GPUs
 _SOME_GPU = re.compile(r"[^/]+/(mig-|v?gpu|vcuda|gaudi).*")
+_PORT_NUMBER = re.compile(r"[0-9]{1,5}")
 _PORT_ARGUMENT = re.compile(r"(?:^|\s)--port[= ]\s*[\"']?([0-9]{1,5})\b")
+
+# the flag that names a server's certificate, after which it speaks TLS alone: vLLM's, SGLang's and what else hands it on to uvicorn;
+# llama.cpp's; LiteLLM's; Dynamo's and SGLang's gateway's. LMDeploy's has no value: the files are in its environment
+_TLS_ARGUMENTS = frozenset({"--ssl-certfile", "--ssl-cert-file", "--ssl-certfile-path", "--tls-cert-path"})
+_TLS_SWITCHES = frozenset({"--ssl"})
+_PORTS_OF_TLS = frozenset({"--port", "--http-port"})
+# where one command of a shell's text ends and another begins, and what is no command at all
+_NEXT_COMMAND = re.compile(r"&&|\|\||[;|&\n]")
+_SHELLS_COMMENT = re.compile(r"(?m)(?:^|\s)#.*$")
+_QUOTES = "\"'()\\"
 
 
 class _Owner(msgspec.Struct):
@@ -222,6 +233,7 @@ def _reduce_container(
         ports=ports[:_MOST_PORTS],
         probes=_list_probes(spec, dict(ports)),
         port_argument=_find_port_argument(spec),
+        tls_ports=frozenset(_find_tls_ports((*(spec.command or ()), *(spec.args or ())))),
         arguments=read_arguments((*(spec.command or ()), *(spec.args or ())), RUNTIMES.values()),
         gpus=_count_gpus(spec.resources),
         is_sidecar=is_sidecar,
@@ -246,6 +258,26 @@ def _find_port_argument(spec: _Container) -> int | None:
     """`--port 8000`, `--port=8000`, also inside a shell's command; the last one counts, as for every engine's parser."""
     found = _PORT_ARGUMENT.findall(" ".join((*(spec.command or ()), *(spec.args or ()))))
     return int(found[-1]) if found and 0 < int(found[-1]) < 65536 else None
+
+
+def _find_tls_ports(words: Sequence[str]) -> Iterator[int]:
+    """Of each server that the command line starts with a certificate: its port, 0 where it says none. A shell may start several."""
+    texts = [word for word in words if len(word.split()) > 1]
+    commands = [[word for word in words if len(word.split()) == 1]]
+    for text in texts:
+        plain = _SHELLS_COMMENT.sub("", text.replace("\\\n", " "))
+        commands += [[piece.strip(_QUOTES) for piece in command.split()] for command in _NEXT_COMMAND.split(plain)]
+    for command in commands:
+        given: dict[str, str] = {}
+        for place, word in enumerate(command):
+            name, equals, value = word.partition("=")
+            after = command[place + 1] if place + 1 < len(command) else ""
+            # the last one counts, as for every engine's parser
+            given[name[:2] + name[2:].replace("_", "-")] = value.strip(_QUOTES) if equals else after
+        named = any(given.get(flag, "").strip() and not given[flag].startswith("--") for flag in _TLS_ARGUMENTS)
+        if named or any(given.get(flag, "false").lower() not in ("false", "0") for flag in _TLS_SWITCHES):
+            ports = [given[flag] for flag in _PORTS_OF_TLS if flag in given]
+            yield int(ports[0]) if ports and _PORT_NUMBER.fullmatch(ports[0]) else 0
 
 
 def _count_gpus(resources: _Resources | None) -> int | None:

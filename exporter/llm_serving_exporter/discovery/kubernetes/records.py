@@ -18,6 +18,8 @@ class ContainerRecord:
     ports: tuple[tuple[str, int], ...] = ()  # that it declares for TCP: name ("" without one), number
     probes: tuple[tuple[int, str], ...] = ()  # what its probes ask by HTTP: port, and scheme in lower case
     port_argument: int | None = None  # as its command line says it
+    # ports of what its command line starts with TLS; 0: of a server of which it says no port
+    tls_ports: frozenset[int] = frozenset()
     arguments: Arguments = ()  # what else it says that a runtime's table knows
     gpus: int | None = 0  # whole GPUs that it asks for; None: it has some, and how many whole ones cannot be said
     is_sidecar: bool = False  # an init container that goes on running

@@ -11,7 +11,12 @@ from llm_serving_exporter.config.kubernetes import name_label
 from llm_serving_exporter.config.places import FoundBy, list_places
 from llm_serving_exporter.config.target_kinds import AUTO
 from llm_serving_exporter.discovery.kubernetes.annotations import ANNOTATIONS, SCRAPE, read_annotations, read_scrape
-from llm_serving_exporter.discovery.kubernetes.engines import DEFAULT_CONTAINER, EnginePort, find_engines
+from llm_serving_exporter.discovery.kubernetes.engines import (
+    DEFAULT_CONTAINER,
+    SCRAPERS_SCHEMES,
+    EnginePort,
+    find_engines,
+)
 from llm_serving_exporter.discovery.kubernetes.groups import (
     GROUP_ANNOTATIONS,
     GROUP_LABELS,
@@ -33,7 +38,8 @@ from llm_serving_exporter.model.target import Arguments, Role, Target
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.schema.problems import Place
 
-KNOWN_ANNOTATIONS = ANNOTATIONS | GROUP_ANNOTATIONS | STACK_ANNOTATIONS | {DEFAULT_CONTAINER}
+_FOR_SCRAPERS = frozenset({*SCRAPERS_SCHEMES, *SCRAPERS_SCHEMES.values()})
+KNOWN_ANNOTATIONS = ANNOTATIONS | GROUP_ANNOTATIONS | STACK_ANNOTATIONS | _FOR_SCRAPERS | {DEFAULT_CONTAINER}
 
 # of every pod's targets
 _PLACES = list_places(FoundBy.KUBERNETES, "")
@@ -143,6 +149,7 @@ def find_targets(
             shared,
             name=f"{pod.namespace}/{pod.name}:{engine.port}",
             url=f"{engine.scheme}://{_bracketed(pod.address)}:{engine.port}",
+            may_speak_tls=engine.is_guess,
             identity=identity,
             replica=name_replica(pod),
             nodes=_list_nodes(pod, group) or defaults.nodes,

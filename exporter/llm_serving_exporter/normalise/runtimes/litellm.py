@@ -14,6 +14,19 @@ from llm_serving_exporter.normalise.runtimes.front_doors import CLASS_OF_STATUS,
 _LOGGER = "https://github.com/BerriAI/litellm/blob/main/litellm/integrations/prometheus.py"
 _LABELS = "https://github.com/BerriAI/litellm/blob/main/litellm/types/integrations/prometheus.py"
 
+# routes that give tokens, by how they end or go on: OpenAI's, Anthropic's, Google's, Cohere's, Bedrock's, those of SDKs that are passed
+# through (litellm/proxy/_types.py, LiteLLMRoutes). Of any other only what names a model is a user's request for one
+_SERVES = (
+    r"/(?:.*[/:])?(?:completions?|chat|embed(?:ding)?s?|responses|messages|(?:re)?rank|generations|edits|variations|speech|transcriptions|"
+    r"translations|moderations|ocr|realtime|interactions|(?:streamR|r)?(?:P|p|awP)redict|invoke|invoke-with-response-stream|"
+    r"converse|converse-stream|(?:streamG|g)enerateContent|batchEmbedContents)(?:/.*)?"
+)
+_NO_MODEL = "|None"
+_NOT_USERS = (
+    {"user_agent": "llm-serving-exporter/.*"},
+    {"route": f"(?!(?:{_SERVES})$)/.*", "requested_model": _NO_MODEL, "model": _NO_MODEL},
+)
+
 _AT_END = "Booked when a request ends well, as the server behind it says it in the answer's usage; answers from the proxy's own cache too."
 _FAILED = "litellm_proxy_failed_requests_metric_total"
 _SUCCEEDED = "litellm_request_total_latency_metric_count"
@@ -35,7 +48,8 @@ _ROWS = (
         named={_SUCCEEDED: "success"},
         rename={**OUTCOME_OF_STATUS, "None": "error", "": "error"},
         source=_LOGGER,
-        caveat="Client mistakes are left out. A request that was tried again counts once.",
+        caveat="Client mistakes are left out, and what asked for no model: lists of models, health, administration. A request that was "
+        "tried again counts once.",
     ),
     Row(
         "http_responses_total",
@@ -43,6 +57,7 @@ _ROWS = (
         by="status_code",
         rename=CLASS_OF_STATUS,
         source=_LOGGER,
+        caveat="What asked for no model is left out.",
     ),
     Row(
         "time_to_first_token_seconds",
@@ -69,18 +84,18 @@ RUNTIME = Runtime(
     title="LiteLLM proxy",
     born_at_first_event=True,
     prefixes=("litellm_",),
-    fingerprints=(
-        Fingerprint((Mark("litellm_proxy_total_requests_metric*"),)),
-        Fingerprint((Mark("litellm_request_total_latency_metric*"),)),
-        Fingerprint((Mark("litellm_requests_metric*"),)),
-    ),
+    # with several workers an idle proxy has a few gauges alone
+    fingerprints=(Fingerprint((Mark("litellm_*"),)),),
     rows=_ROWS,
     # what the client asked for, which alone every family has; the name that the server behind it knows is "model"
     model_labels=("requested_model", "model"),
     # "other" stands for names that the proxy does not know
     unnamed=frozenset({"None", "other", ""}),
+    not_users=_NOT_USERS,
     # mounted as an application of its own: the path without the slash is a redirect
     paths=("/metrics/", "/metrics"),
+    # /health asks every model
+    health="/health/liveliness",
     ignored=_NOT_READ,
     role=Role.FRONTEND,
     first_token=FirstToken.UPSTREAM_OF_STREAMS,

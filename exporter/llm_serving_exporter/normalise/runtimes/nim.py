@@ -77,6 +77,7 @@ RUNTIME = Runtime(
     rows=_ROWS,
     model_labels=("model_name",),
     paths=("/v1/metrics", "/metrics"),
+    health="/v1/health/ready",
     missing={
         ERRORS: "failures and clients that left are one number",
         "cached_prompt_tokens_total": _NO_PREFIX,

@@ -9,10 +9,16 @@ from llm_serving_exporter.normalise.runtimes.front_doors import CLASS_OF_STATUS,
 
 _METRICS = "https://github.com/sgl-project/sglang/blob/01b2d83aef500374fbff9e237792dc3298297103/sgl-model-gateway/src/observability/metrics.rs"
 _GRPC = "Workers over gRPC only."
-# the answers that count: what else it serves is asked for by machines; sglang-router 0.3 has no path
+# the answers that count: what else it serves is asked for by machines
 _ANSWERS = frozenset({
-    "", "/generate", "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/messages", "/v1/rerank", "/v1/responses",
+    "/generate", "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/messages", "/v1/rerank", "/v1/responses",
 })  # fmt: skip
+
+# sglang-router 0.3 has no path, so that health checks are among its answers; what went well is counted where requests are routed
+_NO_PATH = {"path": frozenset({""})}
+_ROUTED = "smg_router_request_duration_seconds_count"
+_WELL = [str(code) for code in range(200, 300)]
+_03 = "sglang-router 0.3: errors are by the status of all answers, a failed readiness probe's too; an aborted stream is a success."
 
 _ROWS = (
     Row(
@@ -36,8 +42,17 @@ _ROWS = (
         by="status_code",
         rename=OUTCOME_OF_STATUS,
         source=_METRICS,
-        caveat="By the status of the answer, without a model. sglang-router 0.3 does not say the path: health checks are in it, and an "
-        "aborted stream is a success; smg counts a client that closes right after the end as an abort.",
+        caveat="By the status of the answer, without a model. A client that closes right after the end counts as an abort.",
+    ),
+    Row(
+        "requests_finished_total",
+        (_ROUTED, "smg_http_responses_total"),
+        where=_NO_PATH,
+        by="status_code",
+        named={_ROUTED: "success"},
+        rename={**OUTCOME_OF_STATUS, **dict.fromkeys(_WELL, "")},
+        source=_METRICS,
+        caveat=_03,
     ),
     Row(
         "http_responses_total",
@@ -47,6 +62,16 @@ _ROWS = (
         rename=CLASS_OF_STATUS,
         source=_METRICS,
         caveat="No model label.",
+    ),
+    Row(
+        "http_responses_total",
+        (_ROUTED, "smg_http_responses_total"),
+        where=_NO_PATH,
+        by="status_code",
+        named={_ROUTED: "2xx"},
+        rename={**CLASS_OF_STATUS, **dict.fromkeys(_WELL, "")},
+        source=_METRICS,
+        caveat=_03,
     ),
     Row(
         "time_to_first_token_seconds",

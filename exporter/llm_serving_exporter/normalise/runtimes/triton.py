@@ -22,6 +22,7 @@ _NO_TOKENS = "Triton counts requests, not tokens, and the back end reports none"
 RUNTIME = Runtime(
     name="triton",
     title="Triton",
+    health="/v2/health/ready",
     prefixes=("nv_inference_",),
     fingerprints=(
         Fingerprint((Mark("nv_inference_*"),), (Mark("nv_trt_llm_*"), Mark("nv_llm_*"), Mark("vllm:*"))),

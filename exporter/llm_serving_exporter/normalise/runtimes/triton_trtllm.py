@@ -119,6 +119,7 @@ _ROWS = (
 RUNTIME = Runtime(
     name="triton-trtllm",
     title="Triton with TensorRT-LLM",
+    health="/v2/health/ready",
     prefixes=("nv_trt_llm_", "nv_llm_"),
     fingerprints=(Fingerprint((Mark("nv_inference_*"), Mark("nv_trt_llm_*"))),),
     rows=_ROWS,

@@ -77,6 +77,7 @@ _NO_PREFIX = "the back end does not report prefix caching"
 RUNTIME = Runtime(
     name="triton-vllm",
     title="Triton with vLLM",
+    health="/v2/health/ready",
     prefixes=("vllm:",),
     fingerprints=(Fingerprint((Mark("nv_inference_*"), Mark("vllm:*"))),),
     rows=_ROWS,

@@ -86,6 +86,8 @@ RUNTIME = Runtime(
     engine_labels=("engine",),
     # with several API servers 0.9.2 to 0.11.0 give gauges a series a process, of which the newest cannot be told: the largest counts
     rank_labels=("pid",),
+    # its instrumentation counts what this exporter asks, refusals too where the server wants a key
+    never={"handler": frozenset({"/v1/models", "/server_info"})},
     start_sample="process_start_time_seconds",
     # NVIDIA NIM 2.x passes the page on under the second
     paths=("/metrics", "/v1/metrics"),

@@ -64,7 +64,7 @@ REQUESTS = (
         "http_requests_total",
         by="status",
         source=_INSTRUMENTATOR,
-        caveat="A rejection inside a stream counts as 2xx; /metrics, /health, /load, /ping and /version are not counted.",
+        caveat="A rejection inside a stream counts as 2xx; /metrics, /health, /load, /ping, /version, /v1/models and /server_info are not counted.",
     ),
     counter("preemptions_total", "vllm:num_preemptions_total"),
     counter(

@@ -106,7 +106,7 @@ def _target(reading: TargetReading) -> dict[str, Any]:
             {
                 "signal": signal,
                 "reason": reason.value,
-                "why": place_remedy(why_absent(signal, reason, reading.missing), reading.target),
+                "why": place_remedy(why_absent(signal, reason, reading.missing, reading.gpu_lacks), reading.target),
             }
             for signal, reason in (derived.signals.items() if derived else ())
             if reason

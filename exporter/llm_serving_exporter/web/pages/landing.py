@@ -256,10 +256,10 @@ def _absent(reading: TargetReading) -> Markup:
     signals = dict(reading.derived.signals) if reading.derived is not None else {}
     signals |= reading.cost.signals if reading.cost is not None else {}
     signals |= reading.tenants.signals if reading.tenants is not None else {}
-    missing = reading.missing
     absent = [(signal, absence) for signal, absence in signals.items() if absence]
     absent.sort(key=lambda entry: not can_be_set(entry[1]))
-    told = [(signal, place_remedy(why_absent(signal, absence, missing), reading.target)) for signal, absence in absent]
+    lacks = reading.missing, reading.gpu_lacks
+    told = [(signal, place_remedy(why_absent(signal, absence, *lacks), reading.target)) for signal, absence in absent]
     return _by_sentence("Not available", told)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.pod import WaitingPod
 from llm_serving_exporter.model.target import Role, Target
 from tests.support.builders.discovered_pods import Pod, find_all, gpus, plain_pod, record, section, targets_of
+from tests.support.paths import TESTS
 from tests.support.rows import check_rows
 
 PREFIX = "llm-serving-exporter/"
@@ -419,3 +421,80 @@ def test_nothing_of_the_environment_is_kept() -> None:
     pod["metadata"]["annotations"]["kubectl.kubernetes.io/last-applied-configuration"] = secret
     assert secret not in repr(record(pod))
     assert secret not in repr(find_all([pod]))
+
+
+# --- how its engine is to be asked --------------------------------------------------------------------------------
+
+PORT = [{"containerPort": 8443, "name": "api"}]
+CERTIFICATE = ["--ssl-certfile", "/tls/c", "--ssl-keyfile", "/tls/k"]
+
+
+def test_the_engine_of_the_field_case_is_asked_by_tls() -> None:
+    pod = json.loads((TESTS / "field" / "26-tls-by-start-command" / "pod.json").read_text())
+    assert [target.url for target in targets_of([pod])] == ["https://10.0.0.7:8443"]
+
+
+@check_rows(
+    ("container", "annotations", "scheme"),
+    [
+        ({"command": ["vllm", "serve", "m"], "args": ["--port", "8443", *CERTIFICATE]}, {}, "https"),
+        ({"args": ["serve", "m", "--port=8443", "--ssl-certfile=/tls/c", "--ssl-keyfile=/tls/k"]}, {}, "https"),
+        # vLLM's parser takes underscores too
+        ({"args": ["--ssl_certfile", "/tls/c"]}, {}, "https"),
+        ({"command": ["python3", "-m", "sglang.launch_server", "--ssl-keyfile", "/k", "--ssl-certfile", "/c"]}, {}, "https"),
+        ({"args": ["--port", "8443", "--ssl-key-file", "/k", "--ssl-cert-file", "/c"]}, {}, "https"),
+        ({"args": ["--config", "/c.yml", "--ssl_keyfile_path", "/k", "--ssl_certfile_path", "/c"]}, {}, "https"),
+        ({"command": ["python3", "-m", "dynamo.frontend"], "args": ["--http-port", "8443", "--tls-cert-path", "/c"]}, {}, "https"),
+        ({"command": ["lmdeploy", "serve", "api_server", "m", "--ssl"]}, {}, "https"),
+        ({"command": ["sh", "-c"], "args": ["exec vllm serve m --port 8443 \\\n --ssl-certfile '/c' --ssl-keyfile \"$KEY\""]}, {}, "https"),
+        ({"command": ["bash", "-c", "nvidia-smi && vllm serve m --ssl-certfile=$(CERT) --ssl-keyfile=$(KEY)"]}, {}, "https"),
+        ({}, {"prometheus.io/scheme": "https"}, "https"),
+        ({}, {"prometheus.io/scheme": "HTTPS", "prometheus.io/port": "8443"}, "https"),
+        ({}, {"k8s.grafana.com/metrics.scheme": "https", "prometheus.io/port": "9090"}, "https"),
+        ({"readinessProbe": {"httpGet": {"port": 8443, "scheme": "HTTPS"}}}, {}, "https"),
+        ({"ports": [{"containerPort": 8443, "name": "https-api"}]}, {}, "https"),
+        # no certificate, or none of the server's
+        ({}, {}, "http"),
+        ({"args": ["--port", "8443"]}, {}, "http"),
+        ({"args": ["--ssl-certfile", "", "--ssl-keyfile", ""]}, {}, "http"),
+        ({"args": ["--ssl-certfile=", "--ssl-keyfile="]}, {}, "http"),
+        ({"args": ["--ssl-ca-certs", "/ca", "--ssl-cert-reqs", "0"]}, {}, "http"),
+        ({"args": ["--grpc-use-ssl=1", "--grpc-server-cert", "/c"]}, {}, "http"),
+        ({"args": ["--ssl-certfile", "--ssl-keyfile"]}, {}, "http"),
+        ({"command": ["sh", "-c", "# --ssl-certfile /tls/c\nvllm serve m"]}, {}, "http"),
+        # another server of the pod, and a port of metrics beside the one with TLS
+        ({"command": ["sh", "-c", "proxy --port 9443 --ssl-certfile /c & vllm serve m --port 8443"]}, {}, "http"),
+        ({"args": ["--port", "9443", *CERTIFICATE]}, {}, "http"),
+        (
+            {"args": ["--tls-cert-path", "/c"], "ports": [{"containerPort": 30000}, {"containerPort": 8443, "name": "metrics"}]},
+            {}, "http",
+        ),
+        # what is said comes before what is read
+        ({"args": CERTIFICATE, "readinessProbe": {"httpGet": {"port": 8443, "scheme": "HTTP"}}}, {}, "http"),
+        ({"args": CERTIFICATE}, {"prometheus.io/scheme": "http"}, "http"),
+        ({"args": CERTIFICATE}, {PREFIX + "scheme": "http"}, "http"),
+        ({"args": CERTIFICATE}, {"prometheus.io/scheme": "http", PREFIX + "scheme": "https"}, "https"),
+        # of another port, and nonsense
+        ({}, {"prometheus.io/scheme": "https", "prometheus.io/port": "9090"}, "http"),
+        ({}, {"prometheus.io/scheme": "tls"}, "http"),
+    ],
+)  # fmt: skip
+def test_how_an_engine_is_asked(container: dict[str, Any], annotations: dict[str, str], scheme: str) -> None:
+    one = {"name": "engine", "ports": PORT, "resources": gpus(1), **container}
+    target = only(plain_pod(labels={"app": "vllm"}, annotations=annotations, containers=[one]))
+    assert target.url == f"{scheme}://10.0.0.7:8443"
+
+
+def test_a_scheme_that_nothing_says_is_a_guess() -> None:
+    pods = [
+        plain_pod(labels={"app": "vllm"}),
+        plain_pod(labels={"app": "vllm"}, annotations={PREFIX + "scheme": "http"}),
+        plain_pod(labels={"app": "vllm"}, annotations={"prometheus.io/scheme": "http"}),
+        plain_pod(
+            labels={"app": "vllm"},
+            containers=[
+                {"name": "e", "ports": PORT, "resources": gpus(1), "readinessProbe": {"httpGet": {"port": 8443}}}
+            ],
+        ),
+    ]
+    assert [only(pod).may_speak_tls for pod in pods] == [True, False, False, False]
