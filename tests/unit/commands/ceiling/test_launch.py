@@ -91,7 +91,7 @@ def test_dense_data_parallelism_is_whole_copies() -> None:
 @check_rows(
     ("words", "told"),
     [
-        (("--launch", "ollama run llama3"), "flag --launch: no word of it names an engine that is known here: vLLM, SGLang, TensorRT-LLM."),
+        (("--launch", "ollama run llama3"), "flag --launch: no word of it names an engine that is known here: vLLM, SGLang, TensorRT-LLM,"),
         (("--launch", "vllm serve x -tp many"), "flag --launch: -tp has 'many', which is no size."),
         (("--launch", "vllm serve x -tp"), "flag --launch: -tp has no size behind it."),
         (("--launch", "vllm serve x -tp -pp 2"), "flag --launch: -tp has no size behind it."),
