@@ -71,6 +71,8 @@ class ModelFacts:
     estimate_sound: bool = False  # whether vLLM's own byte estimate knows these formats (facts E.5)
     # whether nothing said how the weights or the KV cache are stored, so that the usual format was taken
     formats_assumed: bool = False
+    # of these, whether the weights' is the usual one because not even the row of the catalogue states it
+    weights_assumed: bool = False
     context_limit_tokens: int | None = None  # positions that the config is made for; None: it does not say
     notes: tuple[str, ...] = ()  # sentences about what could not be read or does not fit together
 

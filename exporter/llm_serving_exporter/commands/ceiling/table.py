@@ -81,6 +81,7 @@ def _model(model: ModelFacts) -> dict[str, Any]:
         "weight_bytes": _whole(model.weight_bytes),
         "checkpoint_bytes": model.checkpoint_bytes,
         "weight_formats": _formats(model),
+        "weight_formats_assumed": model.weights_assumed,
         "kv_format": model.kv_format,
         "context_limit_tokens": model.context_limit_tokens,
         "experts": geometry.experts,
@@ -150,7 +151,10 @@ def _model_rows(model: ModelFacts) -> list[tuple[str, str]]:
     rows = [
         ("model", f"{model.name} ({model.origin})"),
         ("parameters", f"{_parameters(geometry.parameters_total)}, {passed}"),
-        ("weights", f"{size(model.weight_bytes)} in {' + '.join(_formats(model))}"),
+        (
+            "weights",
+            f"{size(model.weight_bytes)} in {'assumed ' if model.weights_assumed else ''}{' + '.join(_formats(model))}",
+        ),
     ]
     if geometry.experts:
         rows.append(("experts", f"{geometry.experts_per_token} of {geometry.experts} a token and layer"))
