@@ -27,8 +27,6 @@ UNKNOWN = {
 }
 # of the usual ones, and why
 UNUSUAL = {
-    "ai21labs/AI21-Jamba-Reasoning-3B": "its count is not that of its fields as they were found",
-    "ai21labs/AI21-Jamba2-3B": "its count is not that of its fields as they were found",
     "granite4:3b": "two models of other kinds are called that",
     "jinaai/jina-reranker-v2-base-multilingual": "no public text that states its count was found",
     "microsoft/Phi-4-mini-flash-reasoning": "SambaY, of which no formula is here",
@@ -36,10 +34,6 @@ UNUSUAL = {
     "mixedbread-ai/mxbai-rerank-xsmall-v1": "DeBERTa, of which no formula is here",
     "nomic-ai/nomic-embed-code": "no public text that states its sizes was found",
     "nomic-ai/nomic-embed-text-v2-moe": "experts in a BERT, of which no formula is here",
-    "OpenGVLab/InternVL3-2B": "no public text that states its table's size was found",
-    "ServiceNow-AI/Apriel-Nemotron-15b-Thinker": "no public text that states its sizes was found",
-    "tiiuae/Falcon-H1-0.5B-Instruct": "its count is not that of its fields as they were found",
-    "tiiuae/Falcon-H1-7B-Instruct": "its count is not that of its fields as they were found",
     "xai-org/grok-2": "no public text that states its sizes was found",
 }
 

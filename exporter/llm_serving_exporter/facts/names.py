@@ -32,7 +32,7 @@ _HUB_FOLDER = re.compile(r"models--(?:[^/]+--)?([^/]+)")
 
 _ROLES = (
     "instruct", "inst", "chat", "it", "base", "cloud", "hf", "pt", "preview", "latest", "thinking", "think", "reasoning", "sft", "dpo",
-    "rl", "mtp",    r"\d{4}", r"\d{6}", r"\d{8}", r"\d{2}-20\d{2}", r"20\d{2}-\d{2}-\d{2}",
+    "rl", "mtp", "text", "original", "paddle", "seq-cls",    r"\d{4}", r"\d{6}", r"\d{8}", r"\d{2}-20\d{2}", r"20\d{2}-\d{2}-\d{2}",
 )  # fmt: skip
 # organisations as those who convert checkpoints write them before a name: "Qwen_Qwen3-8B-GGUF"
 _HOUSES = (
@@ -50,12 +50,14 @@ _WORDS: Mapping[str, str] = {
     "bnb": "bnb", "4bit": "4bit", "4-bit": "4bit", "8bit": "8bit", "8-bit": "8bit",
     "128g": "g128", "g128": "g128", "gs128": "g128", "marlin": "marlin",
     "dynamic": "dynamic", "static": "static", "block": "block", "pertensor": "pertensor", "per-tensor": "pertensor", "kv": "kv",
-    "quantized": "quantized", "gguf": "gguf", "qat": "qat", "ct": "ct", "unsloth": "unsloth", "autoround": "autoround",
+    "quantized": "quantized", "gguf": "gguf", "qat": "qat", "ct": "ct",
+    "qad": "ct", "asq": "ct", "inc": "ct", "gptqmodel": "gptq", "unsloth": "unsloth", "autoround": "autoround",
     "auto-round": "autoround", "e4m3": "e4m3", "unquantized": "unquantized",
 }  # fmt: skip
 # words that do say a format, of which the bits cannot be told from the name alone
 _UNCLEAR = (
-    "exl2", "exl3", "hqq", "aqlm", "eetq", "mlx", "sparse", "2of4", "pruned", "w4afp8", "w4a8", "int3",
+    "exl2", "exl3", "hqq", "aqlm", "eetq", "mlx", "dwq", "compressed-tensors", "mixed",
+    "awq-lite", "nvfp4-fast", "spinquant-int4-eo8", "qlora-int4-eo8", "w4a8c8", "sparse", "2of4", "pruned", "w4afp8", "w4a8", "int3",
     r"[23456]bit", r"(?:ud-)?i?q\d(?:-[a-z0-9]{1,3}){0,2}", r"\d{2,3}g",
 )  # fmt: skip
 _CONTAINERS = frozenset({"quantized", "gguf", "qat", "ct", "unsloth"})
@@ -71,7 +73,7 @@ _FORMATS: Mapping[frozenset[str], str] = {
         "gptq": ("gptq", "gptq int4", "gptq 4bit", "gptq w4a16"),
         "gptq_int8": ("gptq int8", "gptq 8bit"),
         "int8": ("int8", "w8a8", "w8a8 int8"), "int8_w8a16": ("w8a16", "int8 w8a16"),
-        "int4": ("int4", "w4a16", "int4 w4a16", "autoround int4", "autoround w4a16", "autoround 4bit"),
+        "int4": ("int4", "w4a16", "int4 w4a16", "autoround int4", "autoround int4 gptq", "autoround w4a16", "autoround 4bit"),
         "nvfp4": ("nvfp4",), "nvfp4_w4a16": ("nvfp4a16",), "mxfp4": ("mxfp4",), "mxfp8": ("mxfp8",),
         "bitsandbytes": ("bnb 4bit",), "bitsandbytes_int8": ("bnb 8bit",),
     }.items()

@@ -59,6 +59,7 @@ OTHERS = [
     # Ollama's "deepseek-r1" is its 8B, https://ollama.com/library/deepseek-r1
     "Mistral-Large-3", "deepseek-r1:8b", "deepseek-r1:latest",
     "Llama-3.1-8B-日本語", "Llama-3.1-8B-Instruct.bak", "Llama-3.1-8B-Instruct-EAGLE",
+    "RedHatAI/Qwen3-8B-speculator.eagle3", "nvidia/gpt-oss-120b-Eagle3",
     "RedHatAI/Sparse-Llama-3.1-8B-2of4", "model", "models", "", "/", "///", "..", "-", "instruct", "fp8", "a" * 5000, "Llama-3.1-8B\x00",
     "models--", "snapshots",
 ]  # fmt: skip
@@ -76,12 +77,14 @@ FORMATS = [
     ("nvidia/Llama-3.1-8B-Instruct-FP4-v2", "nvfp4"), ("Llama-3.1-8B-AWQ-W4A16-G128", "awq"), ("Llama-3.1-8B-int4-AutoRound", "int4"),
     ("Llama-3.1-8B-it-qat-w4a16-ct", "int4"), ("Llama-3.1-8B-it-qat-q4_0-unquantized", "bf16"),
     ("Llama-3.1-8B-unsloth-bnb-4bit", "bitsandbytes"), ("meta-llama_Llama-3.1-8B-Instruct-GGUF:Q6_K", "q6_k"),
+    ("Llama-3.1-8B-int4-gptq-inc-auto-round", "int4"), ("nvidia/Llama-3.1-8B-NVFP4-QAD", "nvfp4"), ("Llama-3.1-8B-FP8-Paddle", "fp8"),
     ("Llama-3.1-8B-FP8-Instruct-2507", "fp8"), ("/m/Llama-3.1-8B-Instruct-Q4_K_M-00001-of-00002.gguf", "q4_k_m"),
 ]  # fmt: skip
 UNCLEAR = [
     "Llama-3.1-8B-quantized", "bartowski/Llama-3.1-8B-Instruct-GGUF", "unsloth/Llama-3.1-8B-Instruct-GGUF:UD-Q4_K_XL", "Llama-3.1-8B-exl2",
     "mlx-community/Meta-Llama-3.1-8B-Instruct-4bit", "Llama-3.1-8B-FP8-AWQ", "Llama-3.1-8B-dynamic", "Llama-3.1-8B-GPTQ-32g",
     "Llama-3.1-8B-w4a8", "Llama-3.1-8B-sparse", "Llama-3.1-8B-gguf-fp8-q4_0",
+    "mlx-community/Llama-3.1-8B-4bit-DWQ", "Llama-3.1-8B-AWQ-Lite", "Llama-3.1-8B-it-qat-compressed-tensors",
 ]  # fmt: skip
 
 

@@ -34,6 +34,8 @@ _USUAL = ("auto", "none")
 _FORMATS = ("dtype", "quantization", "kv_cache_dtype")
 # not the value of one: "-np -1"
 _FLAG = re.compile(r"-(?!\d)")
+# what vLLM calls a server that does not decode (config/model.py, RunnerType and ConvertType; tasks before 0.11)
+_POOLING = ("pooling", "embed", "embedding", "classify", "score", "reward", "token_embed", "token_classify")
 # of a limit: the engine chooses
 _CHOSEN = ("auto", "none", "0", "-1")
 # vLLM's human_readable_int: "32k" is 32,000, "32K" 32,768
@@ -64,6 +66,8 @@ class Launch:
     drafts: int | None = 0
     # dtype of recurrent state; None: neither the command nor the engine says it
     state_dtype: str | None = None
+    # whether it embeds, ranks or classifies and does not decode
+    pooling: bool = False
     # how much of it runs at once
     limits: Limits = field(default_factory=Limits)
     # families of models of whose KV cache "fp8" is a layout of their own
@@ -105,6 +109,7 @@ def read_launch(command: str) -> Launch:
         memory_share=said.share,
         drafts=_count_drafts(said),
         state_dtype=said.words.get("state_dtype", dialect.state_dtype),
+        pooling="pooling" in said.sizes or said.words.get("task", "").lower() in _POOLING,
         limits=_limit(said, dialect),
         own_layouts=dialect.own_layouts,
         caveats=tuple(said.caveats),

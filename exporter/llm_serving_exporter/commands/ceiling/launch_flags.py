@@ -18,11 +18,11 @@ from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.normalise.registry import RUNTIMES
 
 # what flags say that stand alone
-WITHOUT_VALUE = ("attention_dp", "expert_parallel")
+WITHOUT_VALUE = ("attention_dp", "expert_parallel", "pooling")
 # what they say that is a word, and what not of the layout: another engine may have the same flag
 WORDS = {
     "model": "name", "dtype": "dtype", "quantization": "format", "kv_cache_dtype": "dtype", "algorithm": "name",
-    "drafting": "settings", "file": "name", "state_dtype": "dtype",
+    "drafting": "settings", "file": "name", "state_dtype": "dtype", "task": "name",
 }  # fmt: skip
 SHARE = "memory_share"
 # sequences that run at once, of one scheduler; tokens that a step of it may compute; tokens of one sequence, prompt and answer together
@@ -32,7 +32,7 @@ LIMITS = (SEQUENCES, STEP_TOKENS, CONTEXT_LIMIT)
 DRAFTS = ("drafts", "checked", "draft_steps", "draft_width")
 # over how many GPUs the work is spread in a way that is not known here, unless it says 1
 UNREAD = "unread"
-NO_LAYOUT = {*WORDS, *DRAFTS, SHARE, STEP_TOKENS, CONTEXT_LIMIT, UNREAD}
+NO_LAYOUT = {"pooling", *WORDS, *DRAFTS, SHARE, STEP_TOKENS, CONTEXT_LIMIT, UNREAD}
 # how engines write a size by which the work is spread: "--prefill-context-parallel-size", "--attn-cp-size", "--tp", "-pcp"
 _SPREADS = re.compile(
     r"--?(?:[a-z0-9]+-)*(?:(?:dw|[a-z])?(?:tp|pp|dp|ep|cp|sp)|parallel|parallelism|cluster)-size"
@@ -153,6 +153,7 @@ DIALECTS = (
             "--spec-model": "algorithm", "--speculative-model": "algorithm", "--spec-tokens": "drafts",
             "--num-speculative-tokens": "drafts", "--speculative-config.num-speculative-tokens": "drafts",
             "--speculative-config.method": "algorithm", "--speculative-config.model": "algorithm", "--config": "file",
+            "--runner": "task", "--task": "task", "--convert": "task",
             "--max-num-batched-tokens": STEP_TOKENS, "--max-model-len": CONTEXT_LIMIT,
             "--mamba-ssm-cache-dtype": "state_dtype", "--mamba-cache-dtype": "state_dtype", **_limits("vllm"),
             # each adds GPUs that keep the same weights (config/parallel.py: world_size)
@@ -186,7 +187,7 @@ DIALECTS = (
             "--speculative-num-steps": "draft_steps", "--speculative-eagle-topk": "draft_width",
             "--speculative-num-draft-tokens": "checked", "--speculative-dflash-block-size": "checked",
             "--speculative-dspark-block-size": "drafts", "--config": "file", "--context-length": CONTEXT_LIMIT,
-            "--mamba-ssm-dtype": "state_dtype", **_limits("sglang"),
+            "--mamba-ssm-dtype": "state_dtype", "--is-embedding": "pooling", **_limits("sglang"),
             # parts of the tensor-parallel group that keep the same attention or the same experts
             **dict.fromkeys(
                 ("--attn-cp-size", "--attention-context-parallel-size", "--moe-dp-size", "--moe-data-parallel-size", "--dwdp-size"), UNREAD
@@ -240,7 +241,8 @@ DIALECTS = (
         "llama.cpp", ("llama-server", "llama.cpp", "llama-cpp"),
         {
             "--model": "model", "-m": "model", "--hf-repo": "model", "-hf": "model", "-hfr": "model", "--model-draft": "algorithm",
-            "-md": "algorithm", "--draft-max": "drafts", "--draft": "drafts", "--draft-n": "drafts", **_limits("llamacpp"),
+            "-md": "algorithm", "--draft-max": "drafts", "--draft": "drafts", "--draft-n": "drafts",
+            **dict.fromkeys(("--embedding", "--embeddings", "--rerank", "--reranking"), "pooling"), **_limits("llamacpp"),
         },
         "", _spread_plain,
         states=States.AT_THE_START,

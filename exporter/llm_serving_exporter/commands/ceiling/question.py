@@ -16,6 +16,7 @@ from llm_serving_exporter.commands.ceiling.limits import Limit, Limits
 from llm_serving_exporter.config.facts import KV_CACHE_DTYPE, STATE_DTYPE, WEIGHT_FORMAT
 from llm_serving_exporter.errors import ConfigError, FactsError
 from llm_serving_exporter.facts import loader, resolve
+from llm_serving_exporter.facts.weighing import as_embedder
 from llm_serving_exporter.model.model_settings import ServedModel
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.schema.flags import FlagReader
@@ -120,7 +121,8 @@ def _model(flags: FlagReader, environ: Mapping[str, str], launch: Launch | None)
         return None
     settings = replace(loader.given(asked.strip()), weight_format=weight_format, kv_cache_dtype=kv, state_dtype=state)
     try:
-        return loader.model_facts(settings, _started(launch), folder or loader.hub_cache(environ), own)
+        found = loader.model_facts(settings, _started(launch), folder or loader.hub_cache(environ), own)
+        return as_embedder(found) if launch is not None and launch.pooling else found
     except FactsError as error:
         flags.refuse("--model", error.what.rstrip("."), _FIXES.get(error.fix, error.fix))
         return None
