@@ -151,6 +151,8 @@ def _read_flags(words: Sequence[str], dialect: Dialect) -> _Said:
             )
         # configuration files' own spelling (enable_attention_dp: true) is read too
         name = flag.replace("_", "-")
+        if dialect.environment and given and flag.isupper():
+            name = f"--{name.lower()}"
         text = value if given else ("" if _FLAG.match(follower) else follower)
         if name in dialect.switches and text.lower() not in _OFF:
             said.caveats.append(f"{flag} of the start command {dialect.switches[name]}")

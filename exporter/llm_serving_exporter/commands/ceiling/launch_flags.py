@@ -99,6 +99,8 @@ class Dialect:
     own_layouts: frozenset[str] = frozenset()
     # whether a flag may be cut short, as argparse lets it
     abbreviates: bool = True
+    # whether a variable of the environment says the same as the flag of its name: MAX_BATCH_SIZE=8
+    environment: bool = False
 
 
 def _spread_vllm(said: Sizes) -> Parallel:
@@ -143,7 +145,7 @@ def _spread_trtllm(said: Sizes) -> Parallel:
 # of vLLM 0.32 (engine/arg_utils.py), SGLang 0.5.23 (srt/arg_groups/fields), trtllm-serve 1.2 (commands/serve.py), and what they were before
 DIALECTS = (
     Dialect(
-        "vLLM", ("vllm",),
+        "vLLM", ("vllm", "aphrodite"),
         {
             "--tensor-parallel-size": "tensor", "-tp": "tensor", "--pipeline-parallel-size": "pipeline", "-pp": "pipeline",
             "--data-parallel-size": "data", "-dp": "data", "--enable-expert-parallel": "expert_parallel", "-ep": "expert_parallel",
@@ -235,6 +237,7 @@ DIALECTS = (
         least_default=128,
         caveats={"--quantize": _FORMAT, "--max-batch-total-tokens": _KV_SIZE},
         abbreviates=False,
+        environment=True,
     ),
     # tools/server/README.md at b11434; -np of newer builds is chosen by it where nothing says it
     Dialect(
@@ -290,6 +293,7 @@ DIALECTS = (
         "Hugging Face Text Embeddings Inference", ("text-embeddings",), {"--model-id": "model", "--dtype": "dtype", **_limits("tei")},
         "", _spread_plain,
         abbreviates=False,
+        environment=True,
     ),
 )  # fmt: skip
 ENGINES = tuple(dialect.name for dialect in DIALECTS)

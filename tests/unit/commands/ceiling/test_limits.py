@@ -87,6 +87,9 @@ def test_the_field_s_case() -> None:
         # requests beyond the lower of the two are not taken
         ("text-generation-launcher --model-id MODEL --max-concurrent-requests 64 --max-batch-size 32", 32),
         ("text-generation-launcher --model-id MODEL --max-concurrent-requests 16 --max-batch-size 32", 16),
+        ("MAX_CONCURRENT_REQUESTS=16 text-generation-launcher --model-id MODEL", 16),
+        ("docker run -e MAX_BATCH_SIZE=8 ghcr.io/huggingface/text-generation-inference:3.3 --model-id MODEL", 8),
+        ("MAX_NUM_SEQS=8 vllm serve MODEL", None),
         # the engine's own choice
         ("llama-server -m MODEL -np -1", None), ("trtllm-serve MODEL --max_batch_size auto", None),
         # the first word that names an engine does
