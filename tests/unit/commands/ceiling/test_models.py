@@ -109,6 +109,8 @@ def test_a_checkpoints_own_quantisation_and_kv_dtype_count(tmp_path: Path) -> No
         ("mistralai/Mistral-Medium-3.5-128B", {"bf16", "fp8"}, (117, 121)),
         ("mistralai/Devstral-Small-2-24B-Instruct-2512", {"bf16", "fp8"}, (22, 24)),
         ("mistralai/Devstral-2-123B-Instruct-2512", {"bf16", "fp8"}, (117, 121)),
+        # 642 GB, a draft layer with it
+        ("deepseek-ai/DeepSeek-V3.2-Exp", {"bf16", "fp8_block"}, (620, 642)),
     ],
 )  # fmt: skip
 def test_the_format_in_which_a_name_is_published(name: str, formats: set[str], gib: tuple[float, float]) -> None:
