@@ -1,8 +1,9 @@
 """A model's name as servers, hubs, file systems and people write it -> a row of the catalogue, and the weight format that it says.
 
-A name means a row when nothing but closed lists stands between them: organisation or path, case, separators, `Meta-`, suffixes of role
-(-Instruct), date (-2507) and weight format (-FP8). Anything else makes it another model ("-Nemotron-Tulu", "-sql-lora"): its sizes may
-be the same, but nobody said so. Parameter counts never come from a name. A row whose name has an organisation is meant by that
+A name means a row when nothing but closed lists stands between them: organisation or path, case, separators, a house before it (`Qwen_`),
+suffixes of role (-Instruct), date (-2507, -08-2024) and weight format (-FP8, -FP4-v2). A row's own names are read for a format too: one
+that ends in another format than its row says that format. Anything else makes it another model ("-Nemotron-Tulu", "-sql-lora"): its
+sizes may be the same, but nobody said so. Parameter counts never come from a name. A row whose name has an organisation is meant by that
 organisation's name alone: checkpoints of one name differ ("nvidia/X-FP8" keeps its KV cache in FP8, another's X-FP8 does not).
 """
 
@@ -30,7 +31,16 @@ _PART = re.compile(r"-\d{5}-of-\d{5}(?=\.gguf$|$)")
 _HUB_FOLDER = re.compile(r"models--(?:[^/]+--)?([^/]+)")
 
 _ROLES = (
-    "instruct", "chat", "it", "base", "hf", "pt", "preview", "latest", "thinking", "reasoning", r"\d{4}", r"\d{6}", r"\d{8}",
+    "instruct", "inst", "chat", "it", "base", "cloud", "hf", "pt", "preview", "latest", "thinking", "think", "reasoning", "sft", "dpo",
+    "rl", "mtp", "text", "original", "paddle", "seq-cls",    r"\d{4}", r"\d{6}", r"\d{8}", r"\d{2}-20\d{2}", r"20\d{2}-\d{2}-\d{2}",
+)  # fmt: skip
+# organisations as those who convert checkpoints write them before a name: "Qwen_Qwen3-8B-GGUF"
+_HOUSES = (
+    "ai21labs", "alibaba-nlp", "allenai", "arcee-ai", "baai", "baidu", "bigcode", "bytedance-seed", "cohereforai", "coherelabs",
+    "deepseek-ai", "eleutherai", "google", "huggingfacetb", "ibm-granite", "inclusionai", "intfloat", "internlm", "jinaai",
+    "lgai-exaone", "liquidai", "meta-llama", "meta", "microsoft", "minimaxai", "mistralai", "mixedbread-ai", "moonshotai",
+    "nousresearch", "nvidia", "openai", "openbmb", "openchat", "opengvlab", "poolside", "qwen", "servicenow-ai", "snowflake",
+    "stepfun-ai", "swiss-ai", "tencent", "thudm", "tiiuae", "upstage", "xai-org", "xiaomimimo", "zai-org", "01-ai",
 )  # fmt: skip
 # words of a weight format -> how _FORMATS spells them
 _WORDS: Mapping[str, str] = {
@@ -40,29 +50,37 @@ _WORDS: Mapping[str, str] = {
     "bnb": "bnb", "4bit": "4bit", "4-bit": "4bit", "8bit": "8bit", "8-bit": "8bit",
     "128g": "g128", "g128": "g128", "gs128": "g128", "marlin": "marlin",
     "dynamic": "dynamic", "static": "static", "block": "block", "pertensor": "pertensor", "per-tensor": "pertensor", "kv": "kv",
-    "quantized": "quantized", "gguf": "gguf", "qat": "qat",
+    "quantized": "quantized", "gguf": "gguf", "qat": "qat", "ct": "ct",
+    "qad": "ct", "asq": "ct", "inc": "ct", "gptqmodel": "gptq", "unsloth": "unsloth", "autoround": "autoround",
+    "auto-round": "autoround", "e4m3": "e4m3", "unquantized": "unquantized",
 }  # fmt: skip
 # words that do say a format, of which the bits cannot be told from the name alone
 _UNCLEAR = (
-    "exl2", "exl3", "hqq", "aqlm", "eetq", "mlx", "autoround", "sparse", "2of4", "pruned", "w4afp8", "w4a8", "int3",
+    "exl2", "exl3", "hqq", "aqlm", "eetq", "mlx", "dwq", "compressed-tensors", "mixed",
+    "awq-lite", "nvfp4-fast", "spinquant-int4-eo8", "qlora-int4-eo8", "w4a8c8", "sparse", "2of4", "pruned", "w4afp8", "w4a8", "int3",
     r"[23456]bit", r"(?:ud-)?i?q\d(?:-[a-z0-9]{1,3}){0,2}", r"\d{2,3}g",
 )  # fmt: skip
-_CONTAINERS = frozenset({"quantized", "gguf", "qat"})
+_CONTAINERS = frozenset({"quantized", "gguf", "qat", "ct", "unsloth"})
+# groups of 128 are what 4 bits have where nothing says them, and e4m3 is what FP8 is
+_USUAL = frozenset({"g128", "marlin", "e4m3"})
 _FORMATS: Mapping[frozenset[str], str] = {
     frozenset(words.split()): meant
     for meant, variants in {
         "fp8": ("fp8", "fp8 dynamic", "fp8 static", "fp8 pertensor", "fp8 static pertensor", "fp8 kv", "fp8 w8a8"),
         "fp8_block": ("fp8 block",),
         "bf16": ("bf16",), "fp16": ("fp16",), "fp32": ("fp32",),
-        "awq": ("awq", "awq int4", "awq 4bit", "awq w4a16", "awq marlin", "awq g128", "awq int4 g128", "awq 4bit g128"),
-        "gptq": ("gptq", "gptq int4", "gptq 4bit", "gptq w4a16", "gptq marlin", "gptq g128", "gptq int4 g128", "gptq 4bit g128"),
+        "awq": ("awq", "awq int4", "awq 4bit", "awq w4a16"),
+        "gptq": ("gptq", "gptq int4", "gptq 4bit", "gptq w4a16"),
         "gptq_int8": ("gptq int8", "gptq 8bit"),
-        "int8": ("int8", "w8a8", "w8a8 int8"), "int8_w8a16": ("w8a16", "int8 w8a16"), "int4": ("int4", "w4a16", "int4 w4a16"),
+        "int8": ("int8", "w8a8", "w8a8 int8"), "int8_w8a16": ("w8a16", "int8 w8a16"),
+        "int4": ("int4", "w4a16", "int4 w4a16", "autoround int4", "autoround int4 gptq", "autoround w4a16", "autoround 4bit"),
         "nvfp4": ("nvfp4",), "nvfp4_w4a16": ("nvfp4a16",), "mxfp4": ("mxfp4",), "mxfp8": ("mxfp8",),
         "bitsandbytes": ("bnb 4bit",), "bitsandbytes_int8": ("bnb 8bit",),
     }.items()
     for words in variants
 }  # fmt: skip
+
+_PLAIN = ("bf16", "fp16", "fp32")
 
 
 class Named(Protocol):
@@ -117,14 +135,14 @@ def find(text: str, catalogue: Sequence[Row]) -> Match[Row]:
     # suffixes fall off a name, so that its first letter stays: spelling the names of other letters would be most of the work
     initials = {_initial(one) for one in (whole, *forms)}
     known = {
-        spelled: entry
+        spelled: (entry, name)
         for entry in catalogue
         for name in (entry.name, *entry.also)
         if _initial(name) in initials and (spelled := claimed(name))
     }
     by_whole = known.get(whole)
     found = (
-        Match(by_whole) if by_whole is not None else next(filter(None, (_find(form, known) for form in forms)), None)
+        Match(by_whole[0]) if by_whole is not None else next(filter(None, (_find(form, known) for form in forms)), None)
     )
     if found is not None:
         return found
@@ -139,18 +157,20 @@ def _initial(name: str) -> str:
     return first[0].lower() if first is not None else ""
 
 
-def _find(rest: str, known: Mapping[str, Row]) -> Match[Row] | None:
+def _find(rest: str, known: Mapping[str, tuple[Row, str]]) -> Match[Row] | None:
     """The row with the longest name of which the words that are left make a format; of none do they, the longest: "X-FP8-dynamic" is X in
     FP8 also where X-FP8 is a row of its own."""
     words = list[str]()
     newest = False
     longest: Match[Row] | None = None
+    # a second edition of a checkpoint: "-FP4-v2"
+    rest = _edition().sub(r"\1", rest)
     while rest:
-        entry = known.get(key(rest) or "")
+        entry, own = known.get(key(rest) or "", (None, ""))
         if entry is not None:
             if newest and _has_other_sizes(entry, key(rest) or "", known):
                 return None
-            match = _match(entry, words)
+            match = _match(entry, words) if words else Match(entry, _said_by_row(entry, own))
             if match.unclear is None:
                 return match
             longest = longest or match
@@ -164,10 +184,26 @@ def _find(rest: str, known: Mapping[str, Row]) -> Match[Row] | None:
     return longest
 
 
-def _has_other_sizes(entry: Row, name: str, known: Mapping[str, Row]) -> bool:
+def _said_by_row(entry: Named, name: str) -> str | None:
+    """The format that one of a row's own names ends in; None where the row's first name ends in it too: the row says it exactly then."""
+    said = _said(_trailing(name))
+    return said if said in _PLAIN or said != _said(_trailing(entry.name)) else None
+
+
+def _trailing(name: str) -> list[str]:
+    """The words of a format at a name's end, the last one first."""
+    rest, words = _edition().sub(r"\1", _last(name)), list[str]()
+    while (suffix := _suffix().fullmatch(rest)) is not None:
+        rest = suffix["rest"]
+        if not re.fullmatch("|".join(_ROLES), suffix["word"]):
+            words.append(suffix["word"])
+    return words
+
+
+def _has_other_sizes(entry: Row, name: str, known: Mapping[str, tuple[Row, str]]) -> bool:
     """Whether a name with a size behind it is another row: "deepseek-r1:latest" is Ollama's usual size of it, not DeepSeek-R1's own."""
     sized = re.compile(re.escape(name) + _SIZE)
-    return any(other is not entry and sized.fullmatch(spelled) is not None for spelled, other in known.items())
+    return any(other is not entry and sized.fullmatch(spelled) is not None for spelled, (other, _) in known.items())
 
 
 def _forms(text: str) -> Iterator[str]:
@@ -180,6 +216,9 @@ def _forms(text: str) -> Iterator[str]:
     plain = re.sub(r"-v(?=\d)", "-", dotted)
     if plain != dotted:
         yield plain
+    house = next((one for one in _HOUSES if last.startswith(f"{one}-")), None)
+    if house is not None:
+        yield last.removeprefix(f"{house}-")
 
 
 def _whole(text: str) -> str:
@@ -201,6 +240,8 @@ def _last(text: str) -> str:
     if key(name) is None:
         return ""
     name = re.sub(r"[^a-z0-9]+", "-", name).strip("-")
+    if name.startswith("meta-llama-llama"):
+        return name.removeprefix("meta-llama-")
     return name.removeprefix("meta-") if name.startswith("meta-llama") else name
 
 
@@ -212,14 +253,27 @@ def _suffix() -> re.Pattern[str]:
     return re.compile(rf"(?P<rest>.+?)-(?P<word>{words})")
 
 
+@cache
+def _edition() -> re.Pattern[str]:
+    """The number of an edition behind a word of a format."""
+    return re.compile(rf"(-(?:{'|'.join(map(re.escape, _WORDS))}))-v\d{{1,2}}$")
+
+
 def _match(entry: Row, words: Sequence[str]) -> Match[Row]:
-    if not words:
-        return Match(entry)
+    said = _said(words)
+    return Match(entry, said) if said is not None else Match(entry, unclear="-".join(reversed(words)))
+
+
+def _said(words: Sequence[str]) -> str | None:
+    """The format that words of a name mean together; None: none, or not which."""
     said = frozenset(_WORDS.get(word, word) for word in words) - _CONTAINERS
+    if "unquantized" in said:
+        # trained for a format that it is not kept in
+        return "bf16"
+    said = said - _USUAL or said
     if len(said) == 1:
         (word,) = said
         gguf = word.replace("-", "_")
         if gguf in formats.GGUF_FILE_BITS or gguf in formats.GGUF_BLOCK_BITS:
-            return Match(entry, gguf)
-    meant = _FORMATS.get(said)
-    return Match(entry, meant) if meant is not None else Match(entry, unclear="-".join(reversed(words)))
+            return gguf
+    return _FORMATS.get(said)

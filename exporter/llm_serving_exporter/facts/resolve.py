@@ -76,6 +76,7 @@ class _Chosen:
     override: WeightFormat | None  # the format; None: as the source's config states it
     how: str  # in words, for people
     assumed: bool = False  # whether nothing states it
+    unstated: bool = False  # whether not even the checkpoint's row does, so that it is taken for the usual one
 
 
 def resolve(
@@ -115,6 +116,7 @@ def resolve(
         state_bytes_per_element=_state_bytes(settings, served, source, dtype, shape),
         checkpoint_bytes=checkpoint,
         estimate_sound=weighing.estimate_sound(shape, assignment),
+        weights_assumed=weights.unstated,
         formats_assumed=weights.assumed or (assumed_kv and not shape.encoder),
         context_limit_tokens=_longest_context(source),
     )
@@ -193,7 +195,10 @@ def _weights(settings: ModelSettings, served: ServedModel | None, source: _Sourc
         return _Chosen(said, f"as {served.said_by if served is not None else ''} says")
     if source.read:
         return _Chosen(None, "as the file says")
-    return _Chosen(None, "as it is published", assumed=quantization is None)
+    stated = own is not None or any(language(source.config).find_around(key) for key in ("dtype", "torch_dtype"))
+    if stated:
+        return _Chosen(None, "as it is published", assumed=quantization is None)
+    return _Chosen(None, "(its row states no format)", assumed=quantization is None, unstated=True)
 
 
 def _quantised(word: str, source: _Source, own: Settings | None, stated: float | None, who: str) -> _Chosen:
@@ -371,7 +376,7 @@ def _assumed_of_name(weights: _Chosen, kv: kv_dtype.KvFormat, assumed_kv: bool, 
 
 def _words(assignment: quantisation.Assignment, weights: _Chosen) -> str:
     found = dict.fromkeys(share.format.name for share in assignment.shares if share.module.matrix)
-    return f"weights {', '.join(found)} {weights.how}"
+    return f"weights {'assumed ' if weights.unstated else ''}{', '.join(found)} {weights.how}"
 
 
 @contextmanager

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from llm_serving_exporter.facts import formats
+from llm_serving_exporter.facts.architectures import embedder
 from llm_serving_exporter.facts.quantisation import Assignment
 from llm_serving_exporter.model.geometry import Geometry, Module, Part
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.weights import Precision, WeightFormat, WeightGroup
+from llm_serving_exporter.model.weights import ModelFacts, Precision, WeightFormat, WeightGroup
 
 _KEPT_ONLY = frozenset({Part.EMBEDDING, Part.ENCODER_ONLY})
 _WEIGHED_BY_VLLM = frozenset({Part.ATTENTION, Part.FFN, Part.EXPERT})
@@ -102,3 +104,20 @@ def estimate_sound(geometry: Geometry, assignment: Assignment) -> bool:
     (weight_format,) = kept
     eight_bits = weight_format.multiplied is Precision.FP8 and weight_format.bits < formats.MXFP8.bits
     return eight_bits or weight_format in (formats.BF16, formats.FP16)
+
+
+def as_embedder(model: ModelFacts) -> ModelFacts:
+    """The same model as a server that pools loads it: no lm_head, a tied table as input embedding alone. An encoder comes back as it is."""
+    if model.geometry.encoder:
+        return model
+    tied = model.geometry.tied
+    groups = tuple(
+        replace(
+            group,
+            lm_head_bytes=0.0,
+            lm_head_parameters=0,
+            embedding_bytes=group.embedding_bytes + (group.lm_head_bytes if tied else 0.0),
+        )
+        for group in model.groups
+    )
+    return replace(model, geometry=embedder.without_lm_head(model.geometry), groups=groups)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from llm_serving_exporter.model.frozen import dataclass
-from llm_serving_exporter.model.geometry import Geometry
+from llm_serving_exporter.model.geometry import Geometry, RecurrentLayers
 from llm_serving_exporter.model.numbers import add_up
 
 
@@ -71,6 +71,8 @@ class ModelFacts:
     estimate_sound: bool = False  # whether vLLM's own byte estimate knows these formats (facts E.5)
     # whether nothing said how the weights or the KV cache are stored, so that the usual format was taken
     formats_assumed: bool = False
+    # of these, whether the weights' is the usual one because not even the row of the catalogue states it
+    weights_assumed: bool = False
     context_limit_tokens: int | None = None  # positions that the config is made for; None: it does not say
     notes: tuple[str, ...] = ()  # sentences about what could not be read or does not fit together
 
@@ -90,7 +92,8 @@ class ModelFacts:
 
     def state_bytes_per_sequence(self) -> float:
         """Bytes of recurrent state of one sequence; convolution state is kept in 2 bytes an element."""
-        return add_up(
-            group.layers * (group.ssm_elements * self.state_bytes_per_element + group.conv_elements * 2)
-            for group in self.geometry.recurrent
-        )
+        return add_up(group.layers * self.layer_state_bytes(group) for group in self.geometry.recurrent)
+
+    def layer_state_bytes(self, group: RecurrentLayers) -> float:
+        """The same of one of these layers."""
+        return group.ssm_elements * self.state_bytes_per_element + group.conv_elements * 2

@@ -190,6 +190,8 @@ class Flags:
     # with any of these that is not the limit of one engine
     unless: tuple[str, ...] = ()
     source: str = ""  # where the facts come from
+    # others that say a number of requests beyond which none is taken, so that no more run; a limit of the batch may be lower
+    bounds: tuple[str, ...] = ()
 
     @property
     def every(self) -> tuple[str, ...]:

@@ -33,6 +33,13 @@ def passed_matrices(geometry: Geometry) -> int:
         pytest.param(models.BGE_M3, 567_754_752, id="bge-m3"),
         pytest.param(models.NOMIC_1_5, 136_731_648, id="nomic-embed-text-v1.5"),
         pytest.param(models.MODERNBERT_BASE, 149_014_272, id="ModernBERT-base"),
+        # the safetensors of jinaai/jina-embeddings-v2-base-en and -v3-hf: no table of positions, and a gated MLP in the former
+        pytest.param(
+            {**models.BERT_BASE, "vocab_size": 30528, "position_embedding_type": "alibi", "feed_forward_type": "geglu"},
+            137_368_320,
+            id="jina-embeddings-v2-base-en",
+        ),
+        pytest.param({**models.BGE_M3, "position_embedding_type": "rotary"}, 559_364_096, id="jina-embeddings-v3"),
     ],
 )
 def test_every_published_encoder_has_its_exact_number_of_parameters(config: Config, parameters: int) -> None:
@@ -143,8 +150,8 @@ def test_a_language_part_names_its_own_architecture() -> None:
 @check_rows(
     ("config", "change", "key"),
     [
-        (models.BERT_BASE, {"position_embedding_type": "alibi"}, "position_embedding_type"),
-        (models.BGE_M3, {"position_embedding_type": "rotary"}, "position_embedding_type"),
+        (models.BERT_BASE, {"position_embedding_type": "relative_key"}, "position_embedding_type"),
+        (models.BGE_M3, {"feed_forward_type": "mlp"}, "feed_forward_type"),
         (models.BERT_BASE, {"is_decoder": True}, "is_decoder"),
         (models.BERT_BASE, {"num_attention_heads": 7}, "num_attention_heads"),
         (models.BERT_BASE, {"type_vocab_size": None}, "type_vocab_size"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import suppress
+from functools import cache
 
 import pytest
 from hypothesis import given
@@ -11,8 +13,10 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
+from llm_serving_exporter.facts.loader import model_facts
 from llm_serving_exporter.facts.model_files import ModelEntry
 from llm_serving_exporter.facts.names import Match, find, key
+from llm_serving_exporter.model.model_settings import ModelSettings
 from tests.support.models.catalogued import whole_catalogue
 from tests.support.rows import check_rows
 
@@ -44,14 +48,18 @@ MEANT = [
     ("BAAI/bge-m3", "bge-m3"), ("BAAI/bge-large-en-v1.5", "bge-large"), ("intfloat/e5-mistral-7b-instruct", "e5-mistral-7b"),
     ("nvidia/NV-Embed-v2", "NV-Embed-v2"), ("phi4:latest", "Phi-4"), ("bge-m3:latest", "bge-m3"), ("deepseek-v3:latest", "DeepSeek-V3"),
     ("deepseek-r1:70b", "Llama-3.1-70B"), ("gpt-oss-20b:latest", "gpt-oss-20b"),
+    ("DeepSeek-R1-0528", "DeepSeek-V3"), ("Qwen/Qwen3-4B-Instruct-2507", "Qwen3-4B"), ("c4ai-command-r-plus-08-2024", "Command-R-plus"),
+    ("Qwen_Qwen3-4B-Instruct-2507", "Qwen3-4B"), ("google_gemma-3-27b-it", "Gemma-3-27B"), ("kimi-k2:1t-cloud", "Kimi-K2"),
+    ("CohereLabs/c4ai-command-r-08-2024", "c4ai-command-r-08-2024"), ("BAAI/bge-reranker-v2-m3", "bge-reranker-v2-m3"),
 ]  # fmt: skip
 OTHERS = [
     "Llama-3.1-8B-Nemotron-Tulu", "Llama-3.1-8B-sql-lora", "sql-lora", "my-Llama-3.1-8B", "Llama-3.1-8B-Instruct-abliterated",
     "nvidia/Llama-3.1-Nemotron-51B-Instruct",
-    "Llama-3.18B", "Llama-3.1", "llama3.1:latest", "8B", "Mistral-7B-Instruct", "mistral:7b", "Mistral-Small-Instruct-2409",
+    "Llama-3.18B", "Llama-3.1", "llama3.1:latest", "8B", "Mistral-7B-Instruct", "mistral:7b",
     # Ollama's "deepseek-r1" is its 8B, https://ollama.com/library/deepseek-r1
     "Mistral-Large-3", "deepseek-r1:8b", "deepseek-r1:latest",
     "Llama-3.1-8B-日本語", "Llama-3.1-8B-Instruct.bak", "Llama-3.1-8B-Instruct-EAGLE",
+    "RedHatAI/Qwen3-8B-speculator.eagle3", "nvidia/gpt-oss-120b-Eagle3",
     "RedHatAI/Sparse-Llama-3.1-8B-2of4", "model", "models", "", "/", "///", "..", "-", "instruct", "fp8", "a" * 5000, "Llama-3.1-8B\x00",
     "models--", "snapshots",
 ]  # fmt: skip
@@ -66,12 +74,17 @@ FORMATS = [
     ("llama3.1:8b-instruct-q4_K_M", "q4_k_m"),
     ("hf.co/bartowski/Llama-3.1-8B-Instruct-GGUF:Q8_0", "q8_0"), ("/m/Llama-3.1-8B-Instruct-Q4_K_M.gguf", "q4_k_m"),
     ("Llama-3.1-8B-Instruct-IQ4_XS.gguf", "iq4_xs"), ("Llama-3.1-8B-it-qat-q4_0-gguf", "q4_0"), ("llama3.1:8b-instruct-fp16", "fp16"),
+    ("nvidia/Llama-3.1-8B-Instruct-FP4-v2", "nvfp4"), ("Llama-3.1-8B-AWQ-W4A16-G128", "awq"), ("Llama-3.1-8B-int4-AutoRound", "int4"),
+    ("Llama-3.1-8B-it-qat-w4a16-ct", "int4"), ("Llama-3.1-8B-it-qat-q4_0-unquantized", "bf16"),
+    ("Llama-3.1-8B-unsloth-bnb-4bit", "bitsandbytes"), ("meta-llama_Llama-3.1-8B-Instruct-GGUF:Q6_K", "q6_k"),
+    ("Llama-3.1-8B-int4-gptq-inc-auto-round", "int4"), ("nvidia/Llama-3.1-8B-NVFP4-QAD", "nvfp4"), ("Llama-3.1-8B-FP8-Paddle", "fp8"),
     ("Llama-3.1-8B-FP8-Instruct-2507", "fp8"), ("/m/Llama-3.1-8B-Instruct-Q4_K_M-00001-of-00002.gguf", "q4_k_m"),
 ]  # fmt: skip
 UNCLEAR = [
     "Llama-3.1-8B-quantized", "bartowski/Llama-3.1-8B-Instruct-GGUF", "unsloth/Llama-3.1-8B-Instruct-GGUF:UD-Q4_K_XL", "Llama-3.1-8B-exl2",
     "mlx-community/Meta-Llama-3.1-8B-Instruct-4bit", "Llama-3.1-8B-FP8-AWQ", "Llama-3.1-8B-dynamic", "Llama-3.1-8B-GPTQ-32g",
     "Llama-3.1-8B-w4a8", "Llama-3.1-8B-sparse", "Llama-3.1-8B-gguf-fp8-q4_0",
+    "mlx-community/Llama-3.1-8B-4bit-DWQ", "Llama-3.1-8B-AWQ-Lite", "Llama-3.1-8B-it-qat-compressed-tensors",
 ]  # fmt: skip
 
 
@@ -147,6 +160,52 @@ def test_formats_that_a_name_says(name: str, said: str) -> None:
 def test_a_format_that_a_shorter_name_makes_whole(name: str, row: str, said: str | None) -> None:
     match = find(name, whole_catalogue())
     assert (match.entry.name, match.weight_format, match.unclear) == (row, said, None)
+
+
+# formats as names end in them, and what they say
+ENDINGS = [("-FP8", "fp8"), ("-FP8-dynamic", "fp8"), ("-NVFP4", "nvfp4"), ("-FP4-v2", "nvfp4"), ("-AWQ", "awq"), ("-GPTQ-Int4", "gptq"),
+           ("-quantized.w4a16", "int4"), ("-GGUF:Q4_K_M", "q4_k_m"), ("-bf16", "bf16"), ("-MXFP4", "mxfp4")]  # fmt: skip
+
+
+@cache
+def unstated() -> list[str]:
+    """Names whose row and which themselves state no format."""
+    rows = [entry for entry in whole_catalogue() if "quantization_config" not in entry.config]
+    named = [name for entry in rows for name in (entry.name, *entry.also) if "/" not in name]
+    return [name for name in named if find(name, whole_catalogue()).weight_format is None]
+
+
+@given(
+    st.deferred(lambda: st.sampled_from(unstated())),
+    st.sampled_from(["", "-2507", "-0528", "-08-2024", "-20250801", "-Instruct-2507"]),
+    st.sampled_from(ENDINGS),
+)
+def test_every_name_of_the_catalogue_may_end_in_a_date_and_a_format(
+    name: str, date: str, ending: tuple[str, str]
+) -> None:
+    written, said = ending
+    match, plain = find(f"acme/{name}{date}{written}", whole_catalogue()), find(name, whole_catalogue())
+    assert match.unclear is None
+    if "quantization_config" in match.entry.config:
+        # a checkpoint of that name, whose row says it exactly, and another format where the ending is another
+        assert match.weight_format in (None, said)
+    else:
+        assert (match.entry.name, match.weight_format) == (plain.entry.name, said)
+
+
+@check_rows(
+    "name",
+    lambda: [
+        name for entry in whole_catalogue() for name in (entry.name, *entry.also)
+        if re.search(r"(?i)(fp8|fp4|awq|gptq|int4|int8|bf16|w4a16|w8a8)$", name)
+    ],
+)  # fmt: skip
+def test_an_alias_that_ends_in_a_format_yields_it(name: str) -> None:
+    facts = model_facts(ModelSettings(name=name))
+    kept = " ".join(group.format.name for group in facts.groups)
+    word = re.split(r"[-_.]", name.lower())[-1]
+    assert {"awq": "int4", "nvfp4": "fp4"}.get(word, word) in kept
+    assert not facts.weights_assumed
 
 
 @check_rows("name", UNCLEAR)

@@ -36,7 +36,7 @@ def _origin(path: Path, name: str, served: ServedModel | None = None) -> str:
 def test_a_file_of_rows(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(ROW)
-    assert _origin(file, "house-7b").startswith(f"{file}: house-7b; weights bf16")
+    assert _origin(file, "house-7b").startswith(f"{file}: house-7b; weights assumed bf16 (its row states no format)")
     assert _origin(file, "acme/House-7B-Instruct").startswith(f"{file}: house-7b")
     # a served alias
     assert _origin(file, "", ServedModel("chat-prod")).startswith(f"{file}: house-7b")

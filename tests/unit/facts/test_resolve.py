@@ -62,7 +62,7 @@ def test_the_catalogue_by_served_name() -> None:
     assert facts.geometry.parameters_total == 8_030_261_248
     assert facts.kv_bytes_per_token == 65_536
     assert facts.origin == (
-        "built-in catalogue: Llama-3.1-8B; weights bf16 as it is published; KV cache fp8_e4m3 as the server says"
+        "built-in catalogue: Llama-3.1-8B; weights assumed bf16 (its row states no format); KV cache fp8_e4m3 as the server says"
     )
     assert facts.name == "meta-llama/Llama-3.1-8B-Instruct"
     assert facts.formats_assumed

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import field
 
+from llm_serving_exporter.commands.ceiling.limits import Limits, list_limit_refusals, note_defaults
 from llm_serving_exporter.derive import planning
 from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.bounds import Speculation, bound_decode, replica_ceiling
-from llm_serving_exporter.derive.fit import Fit, check_fit, least_gpus
+from llm_serving_exporter.derive.fit import Fit, check_fit, count_sequences, least_gpus
 from llm_serving_exporter.derive.memory import CHECKPOINT_BELIEVED_WITHIN_RATIO
 from llm_serving_exporter.derive.reads import choose_rate
 from llm_serving_exporter.derive.refusals import list_refusals
@@ -72,6 +72,8 @@ class Question:
     speculation: Speculation = field(default_factory=Speculation)
     # what was asked beyond that and is not answered, in sentences
     caveats: tuple[str, ...] = ()
+    # what ends the batch beside the memory
+    limits: Limits = field(default_factory=Limits)
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -91,8 +93,10 @@ class Line:
     upper_tokens_per_second: float
     # with the worst routing; None where that is the expected
     lower_tokens_per_second: float | None
-    # whether the KV of the batch fits the memory
+    # whether the KV of the batch fits the memory, and the engine runs as many
     fits: bool
+    # whether it is more than the engine runs at once
+    beyond_limit: bool
     # None without a price
     usd_per_million_tokens: float | None
 
@@ -138,6 +142,12 @@ class Answer:
     # sentences for the reader
     notes: tuple[str, ...]
 
+    @property
+    def max_batch(self) -> int | None:
+        """Sequences that run at once: as many as fit, and no more than the engine takes; None for a model that keeps nothing of them."""
+        fitting, most = self.fit.max_batch, self.question.limits.most
+        return fitting if fitting is None or most is None else min(fitting, most)
+
 
 def answer(question: Question) -> Answer:
     """Works everything out. A model that does not fit still gets its ceilings."""
@@ -150,28 +160,42 @@ def answer(question: Question) -> Answer:
         utilisation=question.memory_utilisation,
         overhead_bytes=overhead,
         context_tokens=question.context_tokens,
+        reserved=question.limits.reserved,
     )
     usable = question.memory_bytes * question.memory_utilisation - overhead
     # of one rank: more of them do not make one smaller
     least = least_gpus(room.weight_bytes / question.parallel.data + room.kv_bytes_per_sequence, usable)
     floor = roofs.prefill_floor_seconds(roof, question.prompt_tokens)
-    rate = _replica_rate(roof, question.load, room) if question.load is not None else None
-    refusals = list_refusals(
-        question.model, question.peaks, question.parallel, max(question.context_tokens, question.prompt_tokens)
+    batch = _load_batch(roof, question, room)
+    rate = _replica_rate(roof, question.load, room, batch) if question.load is not None else None
+    asked = max(question.context_tokens, question.prompt_tokens)
+    longest = (
+        max(asked, question.load.input_tokens + question.load.output_tokens) if question.load is not None else asked
     )
+    refusals = (
+        *list_refusals(question.model, question.peaks, question.parallel, asked),
+        *list_limit_refusals(roof, question.limits, room, longest),
+    )
+    lines = tuple(_lines(roof, question, room, refused=bool(refusals)))
+    counted = max((line.batch for line in lines if line.fits), default=0)
     return Answer(
         question,
         room,
         refusals,
         least,
-        tuple(_lines(roof, question, room, refused=bool(refusals))),
+        lines,
         _embedding(roof, question, floor) if encoder else None,
         None if encoder else _ridge(roof, question.context_tokens),
         None if encoder else _ridge(roof, 0.0),
         None if encoder else floor,
         rate,
         _replicas(question.load, rate),
-        (*refusals, *question.caveats, *_notes(roof, question, room, least)),
+        (
+            *refusals,
+            *question.caveats,
+            *note_defaults(roof, question.limits, room, max(counted, batch)),
+            *_notes(roof, question, room, least),
+        ),
     )
 
 
@@ -192,9 +216,18 @@ def _lines(roof: Roof, question: Question, room: Fit, *, refused: bool) -> Itera
     for batch in question.batches:
         found = bound_decode(roof, batch, question.context_tokens, question.speculation)
         if found is not None:
-            fits = not refused and (room.max_batch is None or batch <= room.max_batch)
+            beyond = question.limits.most is not None and batch > question.limits.most
+            fits = not refused and not beyond and (room.max_batch is None or batch <= room.max_batch)
             price = _usd(question, found.expected.tokens_per_second)
-            yield Line(batch, found.expected, found.upper_tokens_per_second, found.lower_tokens_per_second, fits, price)
+            yield Line(
+                batch,
+                found.expected,
+                found.upper_tokens_per_second,
+                found.lower_tokens_per_second,
+                fits,
+                beyond,
+                price,
+            )
 
 
 def _embedding(roof: Roof, question: Question, floor: float | None) -> Embedding:
@@ -214,15 +247,27 @@ def _usd(question: Question, tokens_per_second: float) -> float | None:
     return planning.usd_per_million_tokens(question.usd_per_hour, tokens_per_second)
 
 
-def _replica_rate(roof: Roof, load: Load, room: Fit) -> float | None:
-    """Prompt and output tokens per second of one replica at its ceilings, on the load's mix, at the largest batch that fits."""
+def _load_batch(roof: Roof, question: Question, room: Fit) -> int:
+    """The largest batch of a load's requests that fits and that the engine runs; 0 without a load, and for an encoder."""
+    load, limits = question.load, question.limits
+    if load is None or roof.model.geometry.encoder:
+        return 0
+    per_sequence = roofs.kv_stored_bytes(roof, load.input_tokens + load.output_tokens)
+    batch = (
+        count_sequences(roof, room.free_kv_bytes, per_sequence, limits.reserved)
+        if per_sequence > 0
+        else roof.parallel.data
+    )
+    return batch if limits.most is None else min(batch, limits.most)
+
+
+def _replica_rate(roof: Roof, load: Load, room: Fit, batch: int) -> float | None:
+    """Prompt and output tokens per second of one replica at its ceilings, on the load's mix, at the largest batch that runs."""
     if roof.model.geometry.encoder:
         return _encode(roof, load.input_tokens) if room.fits else None
     ranks = roof.parallel.data
     computed = roofs.compute_seconds(roof, roofs.prefill_flops(roof, load.input_tokens))
     mean_context = load.input_tokens + load.output_tokens / 2
-    per_sequence = roofs.kv_stored_bytes(roof, load.input_tokens + load.output_tokens)
-    batch = ranks * (math.floor(room.free_kv_bytes / ranks / per_sequence) if per_sequence > 0 else 1)
     decode = replica_ceiling(roof, batch, mean_context) if batch >= 1 else None
     if computed is None or decode is None:
         return None

@@ -79,6 +79,7 @@ def _batches(text: str) -> tuple[int, ...]:
 MEMORY = Kind("a size of memory such as 80GB", _memory)
 BATCHES = Kind("a list of batches such as 1,8,32", _batches)
 COUNT = kinds.integer(1, MOST_GPUS)
+SEQUENCES = kinds.integer(1, _LARGEST_BATCH)
 DRAFTS = kinds.integer(0, MOST_DRAFTS)
 TOKENS = kinds.integer(1, _LARGEST_TOKENS)
 USD = _number(0, 1e9, "a price of 0 or more", "2.99")
@@ -142,7 +143,7 @@ def parser() -> CommandParser:
     say(
         "--launch",
         metavar="COMMAND",
-        help="an engine's own start command instead of these sizes, as in 'vllm serve MODEL -tp 4 -dp 2' (vLLM, SGLang, TensorRT-LLM)",
+        help="an engine's own start command instead of these sizes, as in 'vllm serve MODEL -tp 4 -dp 2 --max-num-seqs 64'",
     )
     say("--gpus", metavar="N", help="GPUs of the replica, where --tp is left away (default: tp x pp x dp)")
     say("--memory", metavar="SIZE", help="memory of one GPU, as in 80GB (default: the catalogue's or NVML's)")
@@ -161,6 +162,7 @@ def parser() -> CommandParser:
     say("--acceptance", metavar="SHARE", help="probability that a draft is accepted if those before it were, as in 0.7")
     say("--prompt", metavar="TOKENS", help="prompt of the time to first token (default: --context)")
     say("--batches", metavar="LIST", help="sequences that decode together, as in 1,8,32 (default 1,2,4,…,256)")
+    say("--batch-limit", metavar="N", help="most sequences that the replica runs at once (default: as many as fit)")
     say("--json", action="store_true", help="print JSON for programs")
 
     group = parser.add_argument_group("a load to serve", "How many replicas does it need?")

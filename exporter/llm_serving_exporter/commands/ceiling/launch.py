@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from llm_serving_exporter.commands.ceiling.launch_flags import (
+    CONTEXT_LIMIT,
     DIALECTS,
     DRAFTS,
     ENGINES,
+    LIMITS,
     NO_LAYOUT,
+    SEQUENCES,
     SHARE,
+    STEP_TOKENS,
+    UNREAD,
     WITHOUT_VALUE,
     WORDS,
     Dialect,
+    is_size_of_layout,
 )
+from llm_serving_exporter.commands.ceiling.limits import Limit, Limits
 from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.hardware import Parallel
 
@@ -24,6 +32,16 @@ _OFF = ("false", "0", "no", "off")
 # of a format or an algorithm: none is stated
 _USUAL = ("auto", "none")
 _FORMATS = ("dtype", "quantization", "kv_cache_dtype")
+# not the value of one: "-np -1"
+_FLAG = re.compile(r"-(?!\d)")
+# what vLLM calls a server that does not decode (config/model.py, RunnerType and ConvertType; tasks before 0.11)
+_POOLING = ("pooling", "embed", "embedding", "classify", "score", "reward", "token_embed", "token_classify")
+# of a limit: the engine chooses
+_CHOSEN = ("auto", "none", "0", "-1")
+# vLLM's human_readable_int: "32k" is 32,000, "32K" 32,768
+_COUNT = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,6}))?([kmgKMG]?)", re.ASCII)
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+_LARGEST = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +64,12 @@ class Launch:
     memory_share: float | None = None
     # tokens that are drafted for each sequence and step; 0: none; None: some, and the command does not say how many
     drafts: int | None = 0
+    # dtype of recurrent state; None: neither the command nor the engine says it
+    state_dtype: str | None = None
+    # whether it embeds, ranks or classifies and does not decode
+    pooling: bool = False
+    # how much of it runs at once
+    limits: Limits = field(default_factory=Limits)
     # families of models of whose KV cache "fp8" is a layout of their own
     own_layouts: frozenset[str] = frozenset()
     # what it says beyond that, so that the answer is not quite of this command: sentences
@@ -62,6 +86,8 @@ class _Said:
     words: dict[str, str] = field(default_factory=dict)
     # of the memory; None: not said
     share: float | None = None
+    # by meaning, the lowest of each
+    limits: dict[str, Limit] = field(default_factory=dict)
     # sentences
     caveats: list[str] = field(default_factory=list)
 
@@ -70,7 +96,8 @@ def read_launch(command: str) -> Launch:
     """Flags that change nothing of what is worked out are passed over. Raises ValueError that says what cannot be read, and in a second
     argument what to do where that is not to quote the command. "auto" is what a command without the flag says."""
     words = shlex.split(command)
-    dialect = next((one for one in DIALECTS if any(name in word.lower() for word in words for name in one.words)), None)
+    # the first word that names one: a later one may be of a model's name
+    dialect = next((one for word in words for one in DIALECTS if any(name in word.lower() for name in one.words)), None)
     if dialect is None:
         raise ValueError(f"no word of it names an engine that is known here: {', '.join(ENGINES)}")
     said = _read_flags(words, dialect)
@@ -81,9 +108,34 @@ def read_launch(command: str) -> Launch:
         said.words.get("model"),
         memory_share=said.share,
         drafts=_count_drafts(said),
+        state_dtype=said.words.get("state_dtype", dialect.state_dtype),
+        pooling="pooling" in said.sizes or said.words.get("task", "").lower() in _POOLING,
+        limits=_limit(said, dialect),
         own_layouts=dialect.own_layouts,
         caveats=tuple(said.caveats),
         **formats,
+    )
+
+
+def _limit(said: _Said, dialect: Dialect) -> Limits:
+    """What ends the batch of a whole replica. Raises ValueError for a number that leaves a rank nothing."""
+    stated, step = said.limits.get(SEQUENCES), said.limits.get(STEP_TOKENS)
+    lowest = min((one for one in (stated, step) if one is not None), key=lambda one: one.number, default=None)
+    sequences = None if lowest is None else Limit(dialect.running(said.sizes, lowest.number), lowest.words)
+    if sequences is not None and sequences.number < 1:
+        raise ValueError(f"{sequences.words} is not one for each rank of data-parallel attention")
+    own = [flag for flag, meaning in dialect.flags.items() if meaning == SEQUENCES]
+    longest = [flag for flag, meaning in dialect.flags.items() if meaning == CONTEXT_LIMIT]
+    return Limits(
+        engine=dialect.name,
+        sequences=sequences,
+        flag=own[0] if own else "",
+        least_default=None if dialect.least_default is None else dialect.running(said.sizes, dialect.least_default),
+        context=said.limits.get(CONTEXT_LIMIT),
+        context_flag=longest[0] if longest else "",
+        states=dialect.states,
+        holds_longest=dialect.holds_longest,
+        crossed=(stated, step) if stated is not None and step is not None and step.number < stated.number else None,
     )
 
 
@@ -99,14 +151,19 @@ def _read_flags(words: Sequence[str], dialect: Dialect) -> _Said:
             )
         # configuration files' own spelling (enable_attention_dp: true) is read too
         name = flag.replace("_", "-")
-        text = value if given else ("" if follower.startswith("-") else follower)
-        _refuse_unknown(flag, name, text, dialect)
+        if dialect.environment and given and flag.isupper():
+            name = f"--{name.lower()}"
+        text = value if given else ("" if _FLAG.match(follower) else follower)
+        if name in dialect.switches and text.lower() not in _OFF:
+            said.caveats.append(f"{flag} of the start command {dialect.switches[name]}")
         if name in dialect.caveats and text.lower() not in ("", "0", "none", "{}"):
             said.caveats.append(f"{flag} of the start command {dialect.caveats[name]}")
         meaning = dialect.flags.get(name) or dialect.flags.get("--" + name.rstrip(":"))
         if meaning is None:
             _refuse_anothers(flag, name, dialect)
             meaning = _complete_flag(flag, name, dialect)
+            if meaning is None and is_size_of_layout(name) and text.isdigit():
+                meaning = UNREAD
         if meaning is not None:
             _keep_flag(said, meaning, flag, text)
     return said
@@ -127,6 +184,14 @@ def _keep_flag(said: _Said, meaning: str, flag: str, text: str) -> None:
         said.words[meaning] = text
     elif meaning == SHARE:
         said.share = _read_share(flag, text)
+    elif meaning == UNREAD:
+        if text != "1":
+            what = f"how {flag} {text} spreads memory and work is not known here"
+            raise ValueError(what, "Leave it away for an answer without it.")
+    elif meaning in LIMITS:
+        if text.lower() not in _CHOSEN:
+            limit = Limit(_read_count(flag, text), f"{flag} {text}")
+            said.limits[meaning] = min(limit, said.limits.get(meaning, limit), key=lambda one: one.number)
     elif meaning in WITHOUT_VALUE:
         if text.lower() not in _OFF:
             said.sizes[meaning] = 1
@@ -184,11 +249,12 @@ def _read_share(flag: str, text: str) -> float:
     return share
 
 
-def _refuse_unknown(flag: str, name: str, text: str, dialect: Dialect) -> None:
-    """Raises ValueError for a flag that spreads the work as nothing here knows; with 1 it spreads nothing."""
-    if name in dialect.unknown and text != "1":
-        what = f"how {flag} {text} spreads memory and work is not known here"
-        raise ValueError(what, "Leave it away for an answer without it.")
+def _read_count(flag: str, text: str) -> int:
+    match = _COUNT.fullmatch(text)
+    whole = round(float(f"{match[1]}.{match[2] or 0}") * _UNITS[match[3]]) if match is not None else 0
+    if not 0 < whole <= _LARGEST:
+        raise ValueError(f"{flag} has {text!r}, which is no number of its kind")
+    return whole
 
 
 def _refuse_anothers(flag: str, name: str, dialect: Dialect) -> None:

@@ -12,9 +12,11 @@ from llm_serving_exporter.commands.ceiling.answer import DEFAULT_BATCHES, Load, 
 from llm_serving_exporter.commands.ceiling.gpus import find_peaks
 from llm_serving_exporter.commands.ceiling.launch import Launch
 from llm_serving_exporter.commands.ceiling.layout import read_layout, read_speculation, read_start_command
+from llm_serving_exporter.commands.ceiling.limits import Limit, Limits
 from llm_serving_exporter.config.facts import KV_CACHE_DTYPE, STATE_DTYPE, WEIGHT_FORMAT
 from llm_serving_exporter.errors import ConfigError, FactsError
 from llm_serving_exporter.facts import loader, resolve
+from llm_serving_exporter.facts.weighing import as_embedder
 from llm_serving_exporter.model.model_settings import ServedModel
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.schema.flags import FlagReader
@@ -54,8 +56,8 @@ def question(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Quest
     overhead = flags.value("--overhead", kinds.MEMORY)
     if memory and share is not None and overhead is not None and overhead >= memory * share:
         flags.refuse("--overhead", "it takes all memory that the engine may use", "Write less.")
-    limit = model.context_limit_tokens if model is not None else None
-    context = flags.value("--context", kinds.TOKENS) or min(DEFAULT_CONTEXT_TOKENS, limit or DEFAULT_CONTEXT_TOKENS)
+    limits = _limits(flags, launch)
+    context = flags.value("--context", kinds.TOKENS) or _usual_context(model, limits)
     prompt = flags.value("--prompt", kinds.TOKENS) or context
     batches = flags.value("--batches", kinds.BATCHES) or DEFAULT_BATCHES
     price = flags.value("--price", kinds.USD)
@@ -83,7 +85,21 @@ def question(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Quest
         load,
         speculation,
         caveats,
+        limits,
     )
+
+
+def _limits(flags: FlagReader, launch: Launch | None) -> Limits:
+    """What ends the batch; --batch-limit goes before what a start command says."""
+    limits = launch.limits if launch is not None else Limits()
+    own = flags.value("--batch-limit", kinds.SEQUENCES)
+    return limits if own is None else replace(limits, sequences=Limit(own, f"--batch-limit {own}"), crossed=None)
+
+
+def _usual_context(model: ModelFacts | None, limits: Limits) -> int:
+    """Tokens of each sequence where nobody says them: no more than model and engine take."""
+    most = (model.context_limit_tokens if model is not None else None, limits.context and limits.context.number)
+    return min((DEFAULT_CONTEXT_TOKENS, *(tokens for tokens in most if tokens)))
 
 
 def _model(flags: FlagReader, environ: Mapping[str, str], launch: Launch | None) -> ModelFacts | None:
@@ -105,7 +121,8 @@ def _model(flags: FlagReader, environ: Mapping[str, str], launch: Launch | None)
         return None
     settings = replace(loader.given(asked.strip()), weight_format=weight_format, kv_cache_dtype=kv, state_dtype=state)
     try:
-        return loader.model_facts(settings, _started(launch), folder or loader.hub_cache(environ), own)
+        found = loader.model_facts(settings, _started(launch), folder or loader.hub_cache(environ), own)
+        return as_embedder(found) if launch is not None and launch.pooling else found
     except FactsError as error:
         flags.refuse("--model", error.what.rstrip("."), _FIXES.get(error.fix, error.fix))
         return None
@@ -113,13 +130,14 @@ def _model(flags: FlagReader, environ: Mapping[str, str], launch: Launch | None)
 
 def _started(launch: Launch | None) -> ServedModel | None:
     """What a start command says of formats, as a server that was started so would; None where it says nothing."""
-    if launch is None or not (launch.dtype or launch.quantization or launch.kv_cache_dtype):
+    if launch is None or not (launch.dtype or launch.quantization or launch.kv_cache_dtype or launch.state_dtype):
         return None
     return ServedModel(
         "",
         dtype=launch.dtype,
         quantization=launch.quantization,
         kv_cache_dtype=launch.kv_cache_dtype,
+        state_dtype=launch.state_dtype,
         said_by="the start command",
         kv_as_calibrated=launch.own_layouts,
     )

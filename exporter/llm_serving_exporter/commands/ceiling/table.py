@@ -43,7 +43,8 @@ def as_document(found: Answer) -> dict[str, Any]:
             "fits": found.fit.fits and not found.refusals,
             "refusals": list(found.refusals),
             "free_kv_bytes": _whole(max(0.0, found.fit.free_kv_bytes)),
-            "max_batch": found.fit.max_batch,
+            "max_batch": found.max_batch,
+            "batch_limit": question.limits.most,
             "shortfall_bytes": _whole(found.fit.shortfall_bytes),
             "kv_bytes_per_sequence": _whole(found.fit.kv_bytes_per_sequence),
             "least_gpus": found.least_gpus,
@@ -80,6 +81,7 @@ def _model(model: ModelFacts) -> dict[str, Any]:
         "weight_bytes": _whole(model.weight_bytes),
         "checkpoint_bytes": model.checkpoint_bytes,
         "weight_formats": _formats(model),
+        "weight_formats_assumed": model.weights_assumed,
         "kv_format": model.kv_format,
         "context_limit_tokens": model.context_limit_tokens,
         "experts": geometry.experts,
@@ -98,6 +100,7 @@ def _batch(line: Line) -> dict[str, Any]:
         "bound": line.ceiling.bound.value,
         "usd_per_million_tokens": line.usd_per_million_tokens,
         "fits": line.fits,
+        "beyond_limit": line.beyond_limit,
         "bandwidth_tokens_per_second": line.ceiling.bandwidth_tokens_per_second,
         "compute_tokens_per_second": line.ceiling.compute_tokens_per_second,
     }
@@ -119,7 +122,7 @@ def _formats(model: ModelFacts) -> list[str]:
 def as_table(found: Answer) -> str:
     """For people."""
     question = found.question
-    fits = "no: engines refuse it, see below" if found.refusals else _fit(question, found.fit)
+    fits = "no: engines refuse it, see below" if found.refusals else _fit(question, found.fit, found.max_batch)
     rows = [*_model_rows(question.model), *_gpu_rows(question), ("fits", fits), *_rate_rows(found)]
     if question.load is not None:
         rows.append(("replicas", _replicas(found)))
@@ -148,7 +151,10 @@ def _model_rows(model: ModelFacts) -> list[tuple[str, str]]:
     rows = [
         ("model", f"{model.name} ({model.origin})"),
         ("parameters", f"{_parameters(geometry.parameters_total)}, {passed}"),
-        ("weights", f"{size(model.weight_bytes)} in {' + '.join(_formats(model))}"),
+        (
+            "weights",
+            f"{size(model.weight_bytes)} in {'assumed ' if model.weights_assumed else ''}{' + '.join(_formats(model))}",
+        ),
     ]
     if geometry.experts:
         rows.append(("experts", f"{geometry.experts_per_token} of {geometry.experts} a token and layer"))
@@ -181,7 +187,7 @@ def _layout(parallel: Parallel) -> str:
     return ", ".join(words)
 
 
-def _fit(question: Question, room: Fit) -> str:
+def _fit(question: Question, room: Fit, max_batch: int | None) -> str:
     share = f"{100 * question.memory_utilisation:g} % of {size(question.memory_bytes)} a GPU"
     if question.overhead_bytes:
         share += f", less {size(question.overhead_bytes)}"
@@ -190,7 +196,11 @@ def _fit(question: Question, room: Fit) -> str:
     if room.max_batch is None:
         return f"yes ({share})"
     free = f"{size(room.free_kv_bytes)} free for KV"
-    return f"yes: {free}, at most {room.max_batch} sequences of {question.context_tokens} tokens ({share})"
+    most = f"{max_batch} sequences of {question.context_tokens} tokens"
+    limit = question.limits.sequences
+    if limit is not None and limit.number < room.max_batch:
+        most += f" by {limit.words}, while {room.max_batch} fit"
+    return f"yes: {free}, at most {most} ({share})"
 
 
 def _rate_rows(found: Answer) -> list[tuple[str, str]]:
@@ -242,6 +252,12 @@ def _replicas(found: Answer) -> str:
     return f"{found.replicas.whole} for {asked}{price} ({how})"
 
 
+def _mark(line: Line) -> str:
+    if line.beyond_limit:
+        return "beyond the engine's limit"
+    return "" if line.fits else "does not fit"
+
+
 def _batches(found: Answer) -> Sequence[str]:
     priced = found.question.usd_per_gpu_hour is not None
     head = (
@@ -263,7 +279,7 @@ def _batches(found: Answer) -> Sequence[str]:
             f"{1000 * line.ceiling.step_seconds:,.2f}",
             line.ceiling.bound.value,
             *((usd_four_digits(line.usd_per_million_tokens),) if line.usd_per_million_tokens is not None else ()),
-            "" if line.fits else "does not fit",
+            _mark(line),
         )
         for line in found.lines
     ]

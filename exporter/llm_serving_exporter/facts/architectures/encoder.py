@@ -104,7 +104,7 @@ def _classic(
     fields: Fields, sizes: _Sizes, names: _Names, *, pooler: bool, head: str, others: tuple[Module, ...] = ()
 ) -> Geometry:
     """Embeddings with norm, layers of attention and MLP with a bias and a norm each, pooler or classifier."""
-    _refuse_variants(fields)
+    positions, gated = _read_variants(fields)
     hidden, intermediate, every = sizes.hidden, sizes.intermediate, tuple(range(sizes.count))
     if hidden % sizes.heads:
         raise fields.refused("num_attention_heads", f"is {sizes.heads}, which does not divide the hidden size {hidden}")
@@ -117,7 +117,7 @@ def _classic(
         top += side_linear("classifier", labels, hidden)
     modules = (
         Module("embeddings.word_embeddings", Part.EMBEDDING, sizes.vocabulary * sizes.embedding, linear=False),
-        table("embeddings.position_embeddings", sizes.positions, sizes.embedding),
+        *((table("embeddings.position_embeddings", sizes.positions, sizes.embedding),) if positions else ()),
         *((table("embeddings.token_type_embeddings", sizes.types, sizes.embedding),) if sizes.types else ()),
         layer_norm("embeddings.LayerNorm", sizes.embedding),
         *(
@@ -130,7 +130,9 @@ def _classic(
             for name in (names.query, names.key, names.value, names.output)
         ),
         layer_norm(names.layer + names.attention_norm, hidden, every),
-        parts.linear(names.layer + names.up, Part.FFN, intermediate, hidden, every, bias=True),
+        parts.linear(
+            names.layer + names.up, Part.FFN, intermediate * (2 if gated else 1), hidden, every, bias=not gated
+        ),
         parts.linear(names.layer + names.down, Part.FFN, hidden, intermediate, every, bias=True),
         layer_norm(names.layer + names.norm, hidden, every),
         *others,
@@ -143,14 +145,20 @@ def _classic(
     )  # fmt: skip
 
 
-def _refuse_variants(fields: Fields) -> None:
-    """What shares a model_type with BERT and is built otherwise: rotary or ALiBi positions, decoders, tables by distance."""
-    position = fields.text("position_embedding_type", "absolute")
-    if position != "absolute":
+def _read_variants(fields: Fields) -> tuple[bool, bool]:
+    """Whether there is a table of positions, and whether the MLP is gated. Decoders and tables by distance are refused. Jina's have
+    rotary positions or ALiBi, which need no table, and the latter a gated MLP whose first matrix has no bias
+    (jinaai/xlm-roberta-flash-implementation; jinaai/jina-bert-implementation, modeling_bert.py, JinaBertGLUMLP).
+    """
+    position, feed = fields.text("position_embedding_type", "absolute"), fields.text("feed_forward_type", "original")
+    if position not in ("absolute", "rotary", "alibi"):
         raise fields.refused("position_embedding_type", f"is {position!r}, for which no formula is known here")
+    if feed not in ("original", "geglu", "reglu"):
+        raise fields.refused("feed_forward_type", f"is {feed!r}, for which no formula is known here")
     for key in ("is_decoder", "add_cross_attention"):
         if fields.flag(key, default=False):
             raise fields.refused(key, "is true, for which no formula is known here")
+    return position == "absolute", feed != "original"
 
 
 BUILDERS: Mapping[str, Callable[[Fields], Geometry]] = {

@@ -120,7 +120,9 @@ RUNTIME = Runtime(
     rows=_ROWS,
     endpoints=TEI_ENDPOINTS,
     flags=Flags(
-        ("--max-batch-requests",), source="https://huggingface.co/docs/text-embeddings-inference/cli_arguments"
+        ("--max-batch-requests",),
+        source="https://huggingface.co/docs/text-embeddings-inference/cli_arguments",
+        bounds=("--max-concurrent-requests",),
     ),
     shows=TEI_SHOWS,
     ignored=_NOT_READ,

@@ -144,7 +144,9 @@ RUNTIME = Runtime(
     rows=(*_COUNTERS, *_HISTOGRAMS, *_GAUGES),
     endpoints=TGI_ENDPOINTS,
     flags=Flags(
-        ("--max-batch-size",), source="https://huggingface.co/docs/text-generation-inference/reference/launcher"
+        ("--max-batch-size",),
+        source="https://huggingface.co/docs/text-generation-inference/reference/launcher",
+        bounds=("--max-concurrent-requests",),
     ),
     shows=TGI_SHOWS,
     ignored=_NOT_READ,

@@ -91,7 +91,7 @@ def test_dense_data_parallelism_is_whole_copies() -> None:
 @check_rows(
     ("words", "told"),
     [
-        (("--launch", "ollama run llama3"), "flag --launch: no word of it names an engine that is known here: vLLM, SGLang, TensorRT-LLM."),
+        (("--launch", "ollama run llama3"), "flag --launch: no word of it names an engine that is known here: vLLM, SGLang, TensorRT-LLM,"),
         (("--launch", "vllm serve x -tp many"), "flag --launch: -tp has 'many', which is no size."),
         (("--launch", "vllm serve x -tp"), "flag --launch: -tp has no size behind it."),
         (("--launch", "vllm serve x -tp -pp 2"), "flag --launch: -tp has no size behind it."),
@@ -223,3 +223,25 @@ def test_a_start_command_that_is_refused_is_one_fault() -> None:
 def test_own_layouts_are_those_of_the_engines_table(dialect: Dialect) -> None:
     (runtime,) = (one for one in RUNTIMES.values() if one.title == dialect.name)
     assert dialect.own_layouts == {name for name in runtime.kv_as_calibrated if find_builder(name) is not None}
+
+
+@check_rows(
+    "command",
+    [
+        "vllm serve MODEL --runner pooling", "vllm serve MODEL --task embed",
+        "vllm serve MODEL --convert=classify", "vllm serve MODEL --task score",
+        "sglang serve --model-path MODEL --is-embedding", "llama-server -hf MODEL --embeddings --rerank",
+    ],
+)  # fmt: skip
+def test_a_server_that_pools_has_a_ceiling_of_prompt_tokens(command: str) -> None:
+    flags = ("--gpu", "H100", "--prompt", "512")
+    for name, bare in (
+        ("Qwen/Qwen3-0.6B", "jina-embeddings-v5-text-small"),
+        ("meta-llama/Llama-3.1-8B", "llama-embed-nemotron-8b"),
+    ):
+        found = document("--launch", command.replace("MODEL", name), *flags)
+        expected = document("--model", bare, *flags)
+        assert found["embedding"] == expected["embedding"]
+        assert found["model"]["weight_bytes"] == expected["model"]["weight_bytes"]
+        assert (found["batches"], found["fit"]["kv_bytes_per_sequence"]) == ([], 0)
+    assert document("--launch", "vllm serve Qwen/Qwen3-0.6B --runner generate", *flags)["embedding"] is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders.ceilings import answered, config
+from tests.support.builders.ceilings import answered, config, table
 from tests.support.models import dense_models, hybrid_models, moe_models
 from tests.support.models.modelfolders import LLAMA, MODELOPT_FP8, cached, folder
 from tests.support.rows import check_rows
@@ -91,3 +91,58 @@ def test_a_checkpoints_own_quantisation_and_kv_dtype_count(tmp_path: Path) -> No
     assert (found["weight_formats"], found["kv_format"]) == (["bf16", "fp8"], "fp8_e4m3")
     assert answered(str(tmp_path / "modelopt"), "H100", "--kv-dtype", "auto")["model"]["kv_format"] == "bf16"
     assert answered(str(tmp_path / "modelopt"), "H100", "--dtype", "bf16")["model"]["weight_formats"] == ["bf16"]
+
+
+@check_rows(
+    ("name", "formats", "gib"),
+    [
+        # one node of eight H200 holds the FP8 that its card and the engines' recipes name; Base and Reasoning are bf16
+        ("mistralai/Mistral-Large-3-675B-Instruct-2512", {"bf16", "fp8"}, (625, 640)),
+        ("mistralai/Mistral-Large-3-675B-Base-2512", {"bf16"}, (1250, 1260)),
+        ("mistralai/Mistral-Large-3-675B-Instruct-2512-BF16", {"bf16"}, (1250, 1260)),
+        ("mistralai/Mistral-Large-3-675B-Instruct-2512-NVFP4", {"bf16", "nvfp4"}, (345, 365)),
+        ("mistral-large-3-fp8", {"bf16", "fp8"}, (625, 640)),
+        ("mistralai/Ministral-3-8B-Instruct-2512", {"bf16", "fp8"}, (8.5, 9.5)),
+        ("mistralai/Ministral-3-8B-Reasoning-2512", {"bf16"}, (15, 16.5)), ("mistralai/Ministral-3-8B-Base-2512", {"bf16"}, (15, 16.5)),
+        ("mistralai/Ministral-3-14B-Instruct-2512", {"bf16", "fp8"}, (13, 15)),
+        ("mistralai/Mistral-Small-4-119B-2603", {"bf16", "fp8"}, (110, 114)),
+        ("mistralai/Mistral-Medium-3.5-128B", {"bf16", "fp8"}, (117, 121)),
+        ("mistralai/Devstral-Small-2-24B-Instruct-2512", {"bf16", "fp8"}, (22, 24)),
+        ("mistralai/Devstral-2-123B-Instruct-2512", {"bf16", "fp8"}, (117, 121)),
+        # 642 GB, a draft layer with it
+        ("deepseek-ai/DeepSeek-V3.2-Exp", {"bf16", "fp8_block"}, (620, 642)),
+    ],
+)  # fmt: skip
+def test_the_format_in_which_a_name_is_published(name: str, formats: set[str], gib: tuple[float, float]) -> None:
+    found = answered(name, "H200", "--tp", "8")
+    assert set(found["model"]["weight_formats"]) == formats
+    assert gib[0] * 2**30 < found["model"]["weight_bytes"] < gib[1] * 2**30
+    assert found["fit"]["fits"] is (gib[1] < 1000)
+    assert found["model"]["weight_formats_assumed"] is False
+
+
+def test_a_format_that_nobody_states_is_said_to_be_assumed() -> None:
+    found = answered("Qwen/Qwen3-32B")
+    assert found["model"]["weight_formats_assumed"] is True
+    assert "weights assumed bf16 (its row states no format)" in found["model"]["origin"]
+    rows = table("--model", "Qwen/Qwen3-32B", "--gpu", "H200")
+    assert rows["weights"].endswith(" in assumed bf16")
+    for stated in ("Qwen/Qwen3-32B-FP8", "Qwen/Qwen3-32B-AWQ", "deepseek-ai/DeepSeek-R1", "Kimi-K2-Thinking"):
+        assert answered(stated)["model"]["weight_formats_assumed"] is False
+    assert answered("Qwen/Qwen3-32B", "H200", "--dtype", "bf16")["model"]["weight_formats_assumed"] is False
+
+
+@check_rows(
+    "name",
+    [
+        "BAAI/bge-reranker-v2-m3", "Qwen/Qwen3-Embedding-0.6B", "Qwen/Qwen3-Reranker-8B", "jinaai/jina-embeddings-v3",
+        "nomic-ai/nomic-embed-text-v1.5", "google/embeddinggemma-300m", "nvidia/llama-nemotron-rerank-1b-v2",
+        "intfloat/multilingual-e5-small",
+    ],
+)  # fmt: skip
+def test_embedders_and_rerankers_have_a_ceiling_of_prompt_tokens(name: str) -> None:
+    found = answered(name, "L4", "--prompt", "512")
+    assert found["model"]["encoder"] is True
+    assert found["batches"] == []
+    rate = 2 * found["model"]["decode_read_parameters"] * found["embedding"]["tokens_per_second"]
+    assert 0.5 * 121e12 < rate <= 121e12
