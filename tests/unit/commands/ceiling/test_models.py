@@ -109,6 +109,9 @@ def test_a_checkpoints_own_quantisation_and_kv_dtype_count(tmp_path: Path) -> No
         ("mistralai/Mistral-Medium-3.5-128B", {"bf16", "fp8"}, (117, 121)),
         ("mistralai/Devstral-Small-2-24B-Instruct-2512", {"bf16", "fp8"}, (22, 24)),
         ("mistralai/Devstral-2-123B-Instruct-2512", {"bf16", "fp8"}, (117, 121)),
+        # its card: Base "FP8 Mixed", the other "FP4 + FP8 Mixed"
+        ("deepseek-ai/DeepSeek-V4-Flash-Base", {"bf16", "fp8_block"}, (260, 280)),
+        ("deepseek-ai/DeepSeek-V4-Flash", {"bf16", "fp8_block", "mxfp4_w4a8"}, (140, 160)),
         # 642 GB, a draft layer with it
         ("deepseek-ai/DeepSeek-V3.2-Exp", {"bf16", "fp8_block"}, (620, 642)),
     ],
