@@ -309,7 +309,7 @@ def test_an_alert_that_would_be_over_before_its_group_is_told_lasts_longer(
     config = write_config(alertmanager_files(default_settings()), tmp_path, inbox)
     config.write_text(config.read_text().replace("group_wait: 600ms", "group_wait: 2s"))
     with Alertmanager(config) as running:
-        assert main(["page-test", "--alertmanager.url", running.url, "--wait", "50ms"]) == 0
+        assert main(["page-test", "--alertmanager.url", running.url, "--wait", "1s"]) == 0
         said = capsys.readouterr().out
         inbox.wait_for(lambda event: event["event_action"] == "trigger", "the page")
     assert "It routes it to: pagerduty." in said
