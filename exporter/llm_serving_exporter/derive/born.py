@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from llm_serving_exporter.model.snapshot import (
@@ -44,6 +44,18 @@ def find_born(
         return frozenset()
     known = {(engine.model_name, engine.engine) for engine in earlier.engines}
     return frozenset(key for key in list_counters(later) - shown if key[:2] in known or earlier.at_rest)
+
+
+def leave_out_older(
+    born: frozenset[CounterKey], created: Mapping[str, float], earlier: Snapshot, interval_seconds: float
+) -> frozenset[CounterKey]:
+    """Those without what the server says is older than the earlier page: that page was cut, or another worker's, and proves nothing.
+
+    `created`: field -> when its youngest series was made, in Unix seconds by the server's clock, which may differ from ours by an
+    interval; a field without one stays.
+    """
+    cut = earlier.unix_seconds - interval_seconds
+    return frozenset(key for key in born if created.get(key[2], cut) >= cut)
 
 
 def mark_unborn(window: Window, born: frozenset[CounterKey]) -> Window:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.derive.born import find_born, list_counters, mark_unborn
+from llm_serving_exporter.derive.born import find_born, leave_out_older, list_counters, mark_unborn
 from llm_serving_exporter.derive.derive import Settings, Tick
 from llm_serving_exporter.derive.falls import (
     NO_FALLS,
@@ -53,6 +53,7 @@ from llm_serving_exporter.model.window import Window
 from llm_serving_exporter.normalise.apply import Normaliser, Overrides
 from llm_serving_exporter.normalise.arguments import find_batch_limit
 from llm_serving_exporter.normalise.at_rest import is_silent
+from llm_serving_exporter.normalise.created import find_created
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.scrape.http import Connect, HttpClient
@@ -264,7 +265,7 @@ class TargetPipeline:
         if snapshot.sources is not (self._window.later.sources if self._window else None):
             self._born |= snapshot.sources.keys()
             other_reading = self._read_by[0] is not self._normaliser or self._read_by[1] is samples.layout
-            self._note_born(snapshot, certain=not other_reading and not runtime.several_workers)
+            self._note_born(snapshot, page, runtime, certain=not other_reading and not runtime.several_workers)
         self._read_by = self._normaliser, samples.layout
         self._counts = merge_counts(self._counts, now)
         if before.up is False or list_identities(before.snapshot) != list_identities(snapshot):
@@ -342,18 +343,22 @@ class TargetPipeline:
                 log.warning("target=%s: %s is left out, it cannot be true: %s", self.target.name, one.name, one.what)
                 self._left_out |= {one[:3]}
 
-    def _note_born(self, snapshot: Snapshot, *, certain: bool) -> None:
+    def _note_born(self, snapshot: Snapshot, page: Page, runtime: Runtime, *, certain: bool) -> None:
         """Has increases count from 0 for counters that this page is the first to show, where the page before proves that they stood there.
 
         `certain`: whether that page was of the same process and was read the same way.
         """
         if self._window is not None and certain:
-            born = find_born(self._window.later, snapshot, self._shown, self.target.interval_seconds)
+            interval = self.target.interval_seconds
+            born = find_born(self._window.later, snapshot, self._shown, interval)
+            created = find_created(page.body, runtime, snapshot.sources, {key[2] for key in born})
+            born = leave_out_older(born, created, self._window.later, interval)
             self._window = mark_unborn(self._window, born)
             late = {key[2] for key in list_counters(snapshot) - self._shown - born}
             if late:
                 log.info(
-                    "target=%s: %s: first seen after a gap or with their engine; what they had counted by now is in no increase",
+                    "target=%s: %s: first seen after a gap, with their engine, or older than the page before; "
+                    "what they had counted by now is in no increase",
                     self.target.name, ", ".join(sorted(late)),
                 )  # fmt: skip
         self._shown |= list_counters(snapshot)

@@ -33,6 +33,7 @@ class States(StrEnum):
 class Limit:
     """A number that a flag says."""
 
+    # what it says, in what the field of Limits counts
     number: int
     # the flag with its value, as written
     words: str
@@ -54,6 +55,7 @@ class Limits:
     context: Limit | None = None
     # by which it is told those; "": none
     context_flag: str = ""
+    # when it takes memory for recurrent state
     states: States = States.AS_THEY_COME
     # whether it starts only where one sequence of the longest context fits
     holds_longest: bool = False
