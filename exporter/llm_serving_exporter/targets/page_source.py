@@ -36,7 +36,8 @@ _WRONG_PATH = _ELSEWHERE | _NOBODYS
 FIRST_JSON_RETRY_SECONDS, LONGEST_JSON_RETRY_SECONDS = 600.0, 3600.0
 
 # what a server answers that fails at its page: 501 says that it has none
-_FAULTS = frozenset({500, 502, 503, 504})
+_FAULTS = frozenset(range(500, 600)) - {501}
+_HUNG = frozenset({FailureReason.CLOSED, FailureReason.TIMEOUT})
 # less time than this is not worth a question
 SHORTEST_TIMEOUT_SECONDS = 0.25
 
@@ -138,13 +139,20 @@ class PageSource:
     async def _ask_whether_healthy(self, failure: FailedTickError, started: float) -> FailedTickError:
         """The failure; where the server fails at the page and says at its health path that it is well, that it is the page's alone."""
         fails = failure.reason is FailureReason.STATUS and failure.status in _FAULTS
-        left = started + self._target.http.timeout_seconds - self._monotonic()
-        if not (fails or failure.reason is FailureReason.CLOSED) or left < SHORTEST_TIMEOUT_SECONDS:
+        http, interval = self._target.http, self._target.interval_seconds
+        # a page that hung took all of its time; the question has what is left until the next tick
+        left = max(started + http.timeout_seconds - self._monotonic(), interval - http.timeout_seconds)
+        if not (fails or failure.reason in _HUNG) or left < SHORTEST_TIMEOUT_SECONDS:
             return failure
         runtime = self.runtime
         path = place_beside(runtime, self.path or "", runtime.health) if runtime is not None else USUAL_HEALTH
-        if isinstance(await self._client.get_any(path), Refusal):
-            return failure
+        settings = replace(http, timeout_seconds=min(left, http.timeout_seconds))
+        client = self._connect(self.base_url, settings, monotonic=self._monotonic, wall=self._wall)
+        try:
+            if isinstance(await client.get_any(path), Refusal):
+                return failure
+        finally:
+            client.close()
         detail = f"{failure.detail}; {path} says that the server is well: its page alone fails"
         return FailedTickError(failure.stage, FailureReason.PAGE_FAILS, detail, failure.status, failure.page)
 

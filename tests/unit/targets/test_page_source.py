@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import trustme
 
 from llm_serving_exporter.config.types import Config
@@ -14,6 +16,8 @@ from llm_serving_exporter.targets.states import choose_failed_state
 from tests.support.builders.golden_cases import MADE
 from tests.support.builders.recordings import page, recording
 from tests.support.rows import check_rows
+from tests.support.servers import faultbehaviours as fault
+from tests.support.servers.faultserver import Behaviour, FaultServer
 from tests.support.servers.replica import UNIX_START, Answer, Replica, Routes, readings
 from tests.support.servers.tls_replica import TlsReplica
 
@@ -250,6 +254,29 @@ def test_a_page_that_fails_is_no_engine_that_is_down(page: Answer, health: str, 
     assert server.asked.count(health) == 3
 
 
+@check_rows(
+    ("page", "health", "state"),
+    [
+        (fault.silent(), fault.page(b"{}"), State.UNKNOWN),
+        (fault.drip(b"a 1\n" * 99, interval_seconds=0.1), fault.page(b"{}"), State.UNKNOWN),
+        (fault.status(529, b"busy"), fault.page(b"{}"), State.UNKNOWN),
+        (fault.silent(), fault.silent(), State.DOWN),
+        (fault.silent(), fault.status(503, b"dead"), State.DOWN),
+    ],
+)
+def test_a_page_that_hangs_is_asked_about_in_the_time_that_is_left_of_the_interval(
+    page: Behaviour, health: Behaviour, state: State
+) -> None:
+    with FaultServer({"/metrics": page, "/health": health}) as server:
+        host = TargetHost(Config(targets=()), monotonic=time.monotonic, wall=time.time)
+        target = Target("a", server.url, runtime="vllm", interval_seconds=2.0, http=HttpSettings(timeout_seconds=0.5))
+        found = host.add_target(target).tick()
+        host.close()
+    assert found.last is not None
+    assert found.state is state
+    assert (found.last.reason is FailureReason.PAGE_FAILS) == (state is State.UNKNOWN)
+
+
 @check_rows("health", [None, (503, "application/json", b"{}"), BROKEN])
 def test_a_server_that_is_not_well_either_is_down(health: Answer | None) -> None:
     routes: dict[str, Answer] = {"/metrics": BROKEN} | ({"/health": health} if health is not None else {})
@@ -264,6 +291,6 @@ def test_a_page_that_is_well_again_goes_on() -> None:
 
 
 def test_a_pod_that_crashes_is_down_whatever_its_page_says() -> None:
-    for fault, state in ((None, State.UNKNOWN), (PodFault.CRASH_LOOP, State.DOWN)):
-        pod = PodState(fault=fault)
+    for of_pod, state in ((None, State.UNKNOWN), (PodFault.CRASH_LOOP, State.DOWN)):
+        pod = PodState(fault=of_pod)
         assert choose_failed_state(FailureReason.PAGE_FAILS, 500, pod, 0.0) is state
