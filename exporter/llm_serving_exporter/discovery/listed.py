@@ -64,7 +64,7 @@ def read_list(
     beyond = len(targets) - MOST_KNOWN_TARGETS
     if beyond > 0:
         place.refuse(
-            f"{count_nouns(beyond, 'target')} beyond {MOST_KNOWN_TARGETS} {'is' if beyond == 1 else 'are'} left out",
+            f"{count_nouns(beyond, 'target')} beyond {MOST_KNOWN_TARGETS:,} {'is' if beyond == 1 else 'are'} left out",
             "Split the fleet.",
         )
     warnings = tuple(f"{source}: {note}" for note in list(notes)[:MOST_NOTES])

@@ -394,7 +394,7 @@ def test_a_file_with_more_targets_than_can_be_known_keeps_the_first_ones(
     (tmp_path / "sd/a.json").write_text(text)
     found = read(setup)
     assert len(urls(found)) == most
-    assert messages(found) == [f"{tmp_path}/sd/a.json: 5 targets beyond {most} are left out. Split the fleet."]
+    assert messages(found) == [f"{tmp_path}/sd/a.json: 5 targets beyond {most:,} are left out. Split the fleet."]
 
 
 def test_no_more_than_1000_files(tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ def test_as_many_targets_as_can_be_known_are_kept(most: int, monkeypatch: pytest
         found = section.after_asking()
     assert found.targets is not None
     assert len(found.targets) == most
-    assert said(found) == [f"{beyond} targets beyond {most} are left out. Split the fleet."]
+    assert said(found) == [f"{beyond:,} targets beyond {most:,} are left out. Split the fleet."]
 
 
 def test_a_million_targets_are_refused_by_size() -> None:

@@ -171,7 +171,7 @@ def test_no_more_than_can_be_known(most: int, monkeypatch: pytest.MonkeyPatch) -
     lists = [source(*(Target(f"{key}{number}", f"http://{key}{number}:1") for number in range(each))) for key in "ab"]
     known, problems = merge_targets((), lists)
     assert len(known) == most
-    assert [problem.what for problem in problems] == [f"{2 * each - most} targets beyond {most} are left out"]
+    assert [problem.what for problem in problems] == [f"{2 * each - most:,} targets beyond {most:,} are left out"]
 
 
 @pytest.mark.parametrize("count", keep_quick([2000, 10_000], lambda count: count == 2000))

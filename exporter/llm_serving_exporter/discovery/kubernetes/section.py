@@ -312,7 +312,7 @@ class SectionPods:
                 mirror.stop()
         if left_out <= 0:
             return ()
-        led = f"{count_nouns(left_out, 'replica')} of several pods beyond {MOST_GROUPS} {'is' if left_out == 1 else 'are'} led"
+        led = f"{count_nouns(left_out, 'replica')} of several pods beyond {MOST_GROUPS:,} {'is' if left_out == 1 else 'are'} led"
         what = f"{led} on this node: their pods on other nodes are not known"
         return (Problem("kubernetes", "", what, "Find them with an exporter of the whole cluster (mode statefulset)."),)
 
