@@ -63,7 +63,8 @@ class _Merger:
     def report_excess(self) -> None:
         """Says how many targets are beyond what can be known."""
         if self._left_out:
-            what = f"{count_nouns(self._left_out, 'target')} beyond {MOST_KNOWN_TARGETS:,} {'is' if self._left_out == 1 else 'are'} left out"
+            are = "is" if self._left_out == 1 else "are"
+            what = f"{count_nouns(self._left_out, 'target')} beyond {MOST_KNOWN_TARGETS:,} {are} left out"
             fix = "Run several fleets of exporters, each with its own discovery."
             Place("discovery", "", self.problems).refuse(what, fix)
 
