@@ -21,7 +21,7 @@ from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.targets.page_book import PageBook
 from llm_serving_exporter.targets.polls import Polls
 from llm_serving_exporter.targets.recognition import Recognition
-from llm_serving_exporter.targets.side_endpoints import place_beside
+from llm_serving_exporter.targets.side_endpoints import SHORTEST_TIMEOUT_SECONDS, place_beside
 
 log = logging.getLogger("llm_serving_exporter.target")
 
@@ -38,8 +38,6 @@ FIRST_JSON_RETRY_SECONDS, LONGEST_JSON_RETRY_SECONDS = 600.0, 3600.0
 # what a server answers that fails at its page: 501 says that it has none
 _FAULTS = frozenset(range(500, 600)) - {501}
 _HUNG = frozenset({FailureReason.CLOSED, FailureReason.TIMEOUT})
-# less time than this is not worth a question
-SHORTEST_TIMEOUT_SECONDS = 0.25
 
 _OF_ANY_PROCESS = "only python_* and process_* families"
 _NOTHING_YET = f"the page {TENSORRT_LLMS} is empty: set runtime, or metrics_path to where the page is"

@@ -12,12 +12,10 @@ from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.index import spellings
 from llm_serving_exporter.normalise.mapping import Readings, Runtime
 from llm_serving_exporter.scrape.http import Client
-from llm_serving_exporter.targets.side_endpoints import is_for_good, place_beside
+from llm_serving_exporter.targets.side_endpoints import SHORTEST_TIMEOUT_SECONDS, is_for_good, place_beside
 
 log = logging.getLogger("llm_serving_exporter.target")
 
-# less time than this is not worth a question
-SHORTEST_TIMEOUT_SECONDS = 0.25
 # a path that was refused for good is asked again after this long, twice as long each time: it may be switched on
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 60.0, 600.0
 

@@ -11,14 +11,12 @@ from llm_serving_exporter.model.retry import Retry
 from llm_serving_exporter.model.samples import Layout
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.scrape.http import Client
-from llm_serving_exporter.targets.side_endpoints import place_beside
+from llm_serving_exporter.targets.side_endpoints import SHORTEST_TIMEOUT_SECONDS, place_beside
 
 # asked again after this long, twice as long each time, while the families of the page stay the same
 FIRST_ASKING_SECONDS, LONGEST_ASKING_SECONDS = 60.0, 600.0
 # a page that shows other families is asked about at once, so often; after that, as often as one that does not change
 MOST_FRESH_ROUNDS = 6
-# less time than this is not worth a question
-SHORTEST_TIMEOUT_SECONDS = 0.25
 
 
 @dataclass(slots=True)

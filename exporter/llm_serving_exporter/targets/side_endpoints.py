@@ -18,6 +18,7 @@ log = logging.getLogger("llm_serving_exporter.target")
 
 # an endpoint that failed for a passing reason is asked again after this long, twice as long each time
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 30.0, 600.0
+# less time than this is not worth a question
 SHORTEST_TIMEOUT_SECONDS = 0.25
 
 
