@@ -54,7 +54,7 @@ test-process: $(DEVELOPS) ## what starts programs, beyond the some forty of such
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc chromium
 	$(BIN)/python -m pytest -m "process and not seam and not e2e and not soak" --numprocesses 4 --dist loadscope $(ARGS)
 
-test-e2e: $(DEVELOPS) ## whole stacks and hours of simulated fleets: rules, N-1, dashboards, Prometheus, VictoriaMetrics: nine minutes
+test-e2e: $(DEVELOPS) ## whole stacks and hours of simulated fleets: rules, N-1, dashboards, Prometheus, VictoriaMetrics: eight minutes
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc
 	$(BIN)/python -m pytest -m e2e --numprocesses 4 --dist loadscope $(ARGS)
 

@@ -186,8 +186,13 @@ def counted_by_drills(conventions: Conventions) -> Iterator[dict[str, Any]]:
         yield expects(names.replicas_alive(scope.matchers), {"{}": len(namespace.nodes)})
 
 
-@pytest.mark.e2e
-@pytest.mark.parametrize("target_labels", [(), ("namespace", "team", "node")], ids=",".join)
+@pytest.mark.parametrize(
+    "target_labels",
+    [
+        pytest.param((), marks=pytest.mark.soak, id="none"),
+        pytest.param(("namespace", "team", "node"), marks=pytest.mark.e2e, id="namespace,team,node"),
+    ],
+)
 def test_it_does_not_matter_which_labels_the_exporter_puts_on_every_series(
     tmp_path: Path, target_labels: tuple[str, ...]
 ) -> None:

@@ -15,8 +15,7 @@ from tests.pack.judging import verdict
 from tests.pack.narrowing import write_narrowed
 from tests.pack.rulesets import PRESENCE
 from tests.pack.test_conventions import groups_of
-from tests.support.conventions import CONVENTIONS, Convention, Place
-from tests.support.quick import keep_quick
+from tests.support.conventions import CONVENTIONS, FEW, Convention, Place
 
 GROUPS = (
     "identity",
@@ -129,12 +128,19 @@ def firing() -> dict[str, float]:
 QUICK = ("plain", "kube-prometheus-stack, honor_labels off")
 
 
+def _marks(one: Convention) -> tuple[pytest.MarkDecorator, ...]:
+    """`make test` asks two, `make test-e2e` two more, `make test-soak` the others."""
+    if one.name in QUICK:
+        return ()
+    return (pytest.mark.e2e if one in FEW else pytest.mark.soak,)
+
+
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("one", "identity"),
     [
-        *keep_quick(((one, "namespace") for one in CONVENTIONS), lambda values: values[0].name in QUICK),
-        # what a second label adds does not hang on the scrape: `make test-soak` asks the others
+        *(pytest.param(one, "namespace", marks=_marks(one)) for one in CONVENTIONS),
+        # what a second label adds does not hang on the scrape
         *(
             pytest.param(one, "namespace, team", marks=pytest.mark.e2e if one.name in QUICK else pytest.mark.soak)
             for one in CONVENTIONS

@@ -74,6 +74,7 @@ SITUATIONS = (
         CAUSE,
         REPAIRED,
         exporters=_exporters("exporter-vanishes", replace(_OUTAGE, scraped=False)),
+        slow=True,
     ),
     Situation(
         _two_models("cluster-exporters-vanish", 120),
@@ -135,6 +136,7 @@ SITUATIONS = (
         replace(_VANISHED, most_tickets=0),
         # the first of three is replaced by then, the last one three minutes later
         CAUSE + 3 * MINUTE,
+        slow=True,
     ),
     Situation(
         _renamed("model-renamed-managed"),
@@ -167,6 +169,7 @@ SITUATIONS = (
         CAUSE,
         REPAIRED,
         discovers=False,
+        slow=True,
     ),
     Situation(
         fleet(

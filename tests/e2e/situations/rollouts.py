@@ -87,6 +87,7 @@ SITUATIONS = (
         ),
         CAUSE,
         kube="deployment",
+        slow=True,
     ),
     Situation(
         fleet(

@@ -22,7 +22,7 @@ def _outlier(name: str, within_minutes: float, replica: int) -> Expected:
     return replace(_NAMED, ticket=notice, ends_within_seconds=30 * MINUTE)
 
 
-def _slow_one_of(replicas: int, minutes: float, requests_per_second: float, *, slow: bool = False) -> Situation:
+def _slow_one_of(replicas: int, minutes: float, requests_per_second: float) -> Situation:
     name = f"slow-one-of-{replicas}"
     late = (f"{name}-1",)
     repaired = CAUSE + 20 * MINUTE
@@ -37,7 +37,7 @@ def _slow_one_of(replicas: int, minutes: float, requests_per_second: float, *, s
         _outlier(name, 15.0, 1),
         CAUSE,
         repaired,
-        slow=slow,
+        slow=True,
     )  # fmt: skip
 
 
@@ -76,8 +76,8 @@ FLAPS_END = CAUSE + 2 * HOUR
 
 SITUATIONS = (
     _slow_one_of(10, 90, 1.0),
-    _slow_one_of(20, 90, 1.0, slow=True),
-    _slow_one_of(100, 90, 0.5, slow=True),
+    _slow_one_of(20, 90, 1.0),
+    _slow_one_of(100, 90, 0.5),
     Situation(
         fleet(
             "livelock", 4, 140,
@@ -107,6 +107,7 @@ SITUATIONS = (
         CAUSE,
         FLAPS_END,
         gpus=True,
+        slow=True,
     ),
     Situation(
         fleet(
