@@ -9,6 +9,7 @@ from typing import Any
 from llm_serving_alerts.promql import OWNERS, Dialect
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
+from llm_serving_alerts.shown import CHOICES, Shown
 from llm_serving_exporter.schema.kinds import Kind
 
 DIGITS = "printf `%.4g`"  # for what may be below 1: humanize writes 0.8 as 800m
@@ -35,6 +36,7 @@ class Alert:
     # PromQL, from dialect, settings, the alert's own settings and the tier's setting
     expr: Callable[[Dialect, Settings, AlertSettings, str], str]
     text: Callable[[Dialect, Settings, AlertSettings], Text]  # from dialect, settings and the alert's own settings
+    shown: Shown  # the panel that shows it, to which its link and the home dashboard lead
     values: Mapping[str, Kind[Any]] = field(default_factory=dict)  # its settings beside for, severity and labels
     needs: Callable[[Settings], bool] = lambda settings: True  # whether the settings ask for it at all
     separate: bool = (
@@ -43,6 +45,11 @@ class Alert:
     # the time that it must hold is counted in its expression, within twice as long (Dialect.half): it may come and go
     halves: bool = False
     bare: bool = False  # it has no label of the scrape, not even the user's identity labels
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """Of its labels those that the dashboard which shows it can be narrowed to."""
+        return tuple(name for name in self.identity if name in CHOICES[self.shown.uid])
 
 
 def label(name: str) -> str:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from llm_serving_alerts.records.targets import DOWN
-from llm_serving_alerts.rules import Check
-from llm_serving_dashboards.panels import Colour
+from llm_serving_alerts.external import FIRING
+from llm_serving_dashboards.firing import GRAVE, find_firing, shows_rest
+from llm_serving_dashboards.panels import Board, Colour
 from llm_serving_dashboards.queries import QueryBuilder
 
 # an annotation marks what was not there a minute ago: Grafana evaluates its query each minute
@@ -20,20 +20,19 @@ MOST_CHOSEN = 3
 _NOTIFIES = 'severity=~"critical|warning"'
 
 
-def build_annotations(queries: QueryBuilder) -> tuple[dict[str, Any], ...]:
+def build_annotations(board: Board, queries: QueryBuilder) -> tuple[dict[str, Any], ...]:
     """Grafana's annotation queries of one dashboard. Only alerts are there at first; each has a switch at its top."""
     about_gpus = "model_name" not in queries.variables
-    firing = queries.select_firing_alerts(f'{_NOTIFIES},check="{Check.GPU.value}"' if about_gpus else _NOTIFIES)
-    level = "alertname", "model_name", "check"
-    before = queries.aggregate("max", queries.dialect.offset(firing, _BEFORE_SECONDS), *level)
+    # a ticket that becomes a page is a mark of its own
+    level = "alertname", "severity", "model_name", "node", "gpu", *board.single
+    chosen = "".join(f',{label}=~"${label}|"' for label in queries.settings.identity_labels)
+    every = f'{FIRING.name}{{alertstate="firing",{_NOTIFIES}{chosen}}}'
+    before = queries.aggregate("max", queries.dialect.offset(every, _BEFORE_SECONDS), *level)
+    began = f"{queries.aggregate('max', find_firing(queries, _NOTIFIES, rest=shows_rest(board.uid)), *level)} unless {before}"
+    for severity, word, _ in GRAVE:
+        began = f'label_replace({began}, "told", "{word}", "severity", "{severity}")'
     version = queries.select_one("target_info", "model_name", "version")
     known = queries.dialect.with_own(queries.dialect.offset(queries.select_scraped("target_info"), _BEFORE_SECONDS))
-
-    began = f"{queries.aggregate('max', firing, *level)} unless {before}"
-    if "target" in queries.variables:
-        # with one replica chosen, alerts of its model only: those of a model have no target that they could be chosen by
-        others = f"{queries.drop_choice('target').select(DOWN)} unless {queries.match_on('model_name')} {queries.select(DOWN)}"
-        began = f"({began}) unless {queries.match_on('model_name')} ({others})"
 
     def write(name: str, colour: Colour, expression: str, text: str, **more: bool) -> dict[str, Any]:
         counted = "node" if about_gpus else "model_name"
@@ -44,7 +43,7 @@ def build_annotations(queries: QueryBuilder) -> tuple[dict[str, Any], ...]:
             "Alerts",
             Colour.BAD,
             began,
-            "{{alertname}} {{model_name}}",
+            "{{alertname}} ({{told}}) {{model_name}} {{node}}",
             enabled=True,
         ),
         write(

@@ -19,6 +19,7 @@ from llm_serving_dashboards import (
     phases,
     replica,
     roofline,
+    runbooks,
 )
 from llm_serving_dashboards.annotations import build_annotations
 from llm_serving_dashboards.grafana.document import render_dashboard
@@ -38,6 +39,7 @@ _MODULES: tuple[ModuleType, ...] = (
     cost,
     embedding,
     exporter,
+    runbooks,
 )
 
 
@@ -53,7 +55,7 @@ class Dashboard:
     @property
     def document(self) -> Json:
         """As Grafana reads it from a file."""
-        return render_dashboard(self.board, self.queries, build_annotations(self.queries))
+        return render_dashboard(self.board, self.queries, build_annotations(self.board, self.queries))
 
 
 def build_dashboards(settings: Settings) -> tuple[Dashboard, ...]:

@@ -7,6 +7,7 @@ from llm_serving_alerts.records.signals import UNPRICED
 from llm_serving_alerts.records.traffic import TENANT_TOKENS
 from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.bands import Worst, find_worst
+from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import REPLICA_UID, Board, Column, Panel, Query, Row, Unit
 from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import (
@@ -35,6 +36,7 @@ def build_board(queries: QueryBuilder) -> Board:
         "There is no data without a price in the exporter's configuration.",
         VARIABLES,
         (
+            Row("", (make_firing(queries, Check.COST.dashboard),)),
             Row("Now", _make_now_panels(queries)),
             Row("USD per million tokens", _make_token_cost_panels(queries)),
             Row("Where the money goes", _make_spend_panels(queries)),

@@ -7,6 +7,7 @@ from llm_serving_alerts.promql import one_of
 from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.bands import Worst, find_worst
+from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import (
     REPLICA_UID,
     Board,
@@ -57,6 +58,7 @@ def build_board(queries: QueryBuilder) -> Board:
         "Can the other dashboards be trusted? States of the targets, missing and doubtful signals with their reasons, and failed scrapes.",
         VARIABLES,
         (
+            Row("", (make_firing(queries, Check.EXPORTER.dashboard),)),
             Row("Targets", _make_target_panels(queries)),
             Row("Signals", _make_signal_panels(queries)),
             Row("The process", _make_process_panels(queries)),

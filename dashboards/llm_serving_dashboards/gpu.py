@@ -6,6 +6,7 @@ from llm_serving_alerts.alerting.gpu import FATAL_XIDS
 from llm_serving_alerts.records.gpu_bands import BUSY, CLOCK, DRAM, HEAT, MEMORY, POWER, SM, TENSOR
 from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.bands import Worst, find_worst, make_gpu_band
+from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
 from llm_serving_dashboards.queries import RATE, QueryBuilder
 from llm_serving_dashboards.shared_panels import make_stat, make_table, make_time_series
@@ -25,6 +26,7 @@ def build_board(queries: QueryBuilder) -> Board:
         "Which GPUs answer, report errors or are slowed down? Also power, heat, clocks, memory and links.",
         VARIABLES,
         (
+            Row("", (make_firing(queries, Check.GPU.dashboard),)),
             Row("Health", _make_health_panels(queries)),
             Row("Work", _make_work_panels(queries)),
             Row("Power, heat and clocks", _make_power_panels(queries)),

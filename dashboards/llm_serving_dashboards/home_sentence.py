@@ -1,68 +1,75 @@
-"""What the home dashboard says first: what is wrong, how grave it is, who is told, and since when."""
+"""What the home dashboard says first: what is wrong, with which part, how grave it is, since when, and who is told."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from llm_serving_alerts.alerting import ALERTS as DECLARED
 from llm_serving_alerts.alerting.verdicts import VERDICT
 from llm_serving_alerts.external import FIRING
 from llm_serving_alerts.promql import MODEL, one_of
 from llm_serving_alerts.records.targets import DOWN
-from llm_serving_alerts.render import ALERTS, rule_groups
 from llm_serving_alerts.routes import INHIBITIONS, WATCHDOG, Inhibition, compared
-from llm_serving_alerts.rules import ALERT_PREFIX, AlertRule, Check, Severity
+from llm_serving_alerts.rules import ALERT_PREFIX, Check, Severity
+from llm_serving_dashboards.firing import (
+    GRAVE,
+    NO_TIME,
+    SINCE,
+    find_begun,
+    list_rules,
+    make_runbook_columns,
+    name_parts,
+)
 from llm_serving_dashboards.home_matrix import CHOSEN, choose_by, find_rows, list_judged
-from llm_serving_dashboards.panels import Colour, Link, Panel, Query, Unit, ValueMapping, Visualization
+from llm_serving_dashboards.panels import Colour, Column, Link, Panel, Query, Unit, ValueMapping, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
 
 SHOWN = 3
-# in place of a time in seconds; VictoriaMetrics would drop a series that is NaN
-_NOBODY_KNOWS = -1
-_FOR_STATE = "ALERTS_FOR_STATE"
-_WRONG = ((Severity.CRITICAL, "page", Colour.BAD), (Severity.WARNING, "ticket", Colour.WARNING))
+# what a sentence is about, beside the user's identity labels: of several replicas, cards or objectives the one that began first is named
+_ABOUT = ("model_name", "node", "check", "alertname")
+# what else an alert says of its part, and what the dashboard that shows it can be narrowed to
+_PART = ("role", "target", "gpu", "slo", "signal")
+_CHOICES = ("model_name", "role", "target", "node", "gpu")
+_MORE, _FINE, _UNKNOWN, _DEAD = "more", "fine", "unknown", "blind"
+_WORDS = (
+    *(ValueMapping(word, word, colour) for _, word, colour in GRAVE),
+    ValueMapping(_MORE, _MORE, Colour.WARNING),
+    ValueMapping(_FINE, _FINE, "dark-green"),
+    ValueMapping(_UNKNOWN, _UNKNOWN, Colour.UNKNOWN),
+    ValueMapping(_DEAD, _DEAD, Colour.DEAD),
+)
 
 
 def make_sentence(queries: QueryBuilder, height: int) -> Panel:
-    """The worst few of what is wrong, a line each; else one sentence that says that nothing is, or why that is not known."""
+    """The worst few of what is wrong, a row each; else one sentence that says that nothing is, or why that is not known."""
     alerts = _Alerts(queries)
-    identity = "".join(f"{{{{{name}}}}} " for name in queries.settings.identity_labels)
-    told = {
-        Severity.CRITICAL: queries.settings.receivers.critical,
-        Severity.WARNING: queries.settings.receivers.warning,
-    }
-    lines = [
-        Query(
-            alerts.find_worst(severity),
-            f"{identity}{{{{subject}}}}: {{{{alert}}}} ({grave}), to {told[severity]} unless silenced, since",
-            instant=True,
-            colour=colour,
-            unit=Unit.MILLISECONDS_AT,
-            mappings=(ValueMapping(1000 * _NOBODY_KNOWS, "an unknown time", colour),),
-        )
-        for severity, grave, colour in alerts.wrong
-    ]
-    lines += [
-        Query(
-            lead_to(queries, "llm-serving-home", f"{alerts.count} - {SHOWN} > 0"),
-            "and so many more:",
-            instant=True,
-            colour=Colour.WARNING,
-        ),
-        *_list_rest(queries, alerts),
-    ]
-    names = (*queries.settings.identity_labels, "model_name")
-    chosen = tuple((name, f"${{__field.labels.{CHOSEN}{name}:percentencode}}") for name in names)
+    asked = [alerts.find_worst(severity) for severity, _, _ in alerts.grave]
+    asked += [_say(queries, _MORE, "and {} more", f"{alerts.count} - {SHOWN} > 0", "llm-serving-home")]
+    asked += _list_rest(queries, alerts)
+    identity = queries.settings.identity_labels
+    chosen = tuple((name, f"${{__data.fields.{CHOSEN}{name}:percentencode}}") for name in (*identity, *_CHOICES))
     return Panel(
         "What is wrong",
-        "The worst of the alerts that fire, pages first, and of each the one that began first. The receivers are those of the rules' settings; what "
-        "Alertmanager silences or mutes is not seen here, what it inhibits is left out. Nothing is wrong only where the Watchdog fires and every check has a verdict.",
-        Visualization.STAT,
-        tuple(lines),
-        Unit.COUNT,
+        "The worst of the alerts that fire, pages first, and of each the one that began first. A click on the sentence leads to the panel that shows it, one "
+        "on the alert's name to its runbook. The receivers are those of the rules' settings; what Alertmanager silences or mutes is not seen here, what it "
+        "inhibits is left out. Nothing is wrong only where the Watchdog fires and every check has a verdict.",
+        Visualization.TABLE,
+        tuple(Query(one, instant=True, table=True) for one in asked),
+        Unit.NONE,
         24,
         height,
-        link=Link("${__field.labels.board}", chosen),
-        sentences=True,
+        columns=(
+            Column("order", "order", hidden=True),
+            Column("grave", "severity", mappings=_WORDS, width=90, colours_row=True),
+            Column("what", "what", link=Link("${__data.fields.board}", chosen), least_width=500),
+            SINCE,
+            Column("to", "to", width=300),
+            *make_runbook_columns(queries.settings),
+            *(Column(name, name, hidden=True) for name in ("board", *(f"{CHOSEN}{name}" for name in (*identity, *_CHOICES)))),
+        ),
+        one_value=True,
+        headings=False,
+        titled=False,
     )  # fmt: skip
 
 
@@ -71,38 +78,60 @@ class _Alerts:
 
     def __init__(self, queries: QueryBuilder) -> None:
         self._queries = queries
-        found = (rule for group in rule_groups(queries.settings)[ALERTS] for rule in group.rules)
-        self.rules = [rule for rule in found if isinstance(rule, AlertRule)]
+        self.rules = list_rules(queries.settings)
         # with a lower cap nobody is paged
-        self.wrong = [one for one in _WRONG if any(rule.labels["severity"] == one[0] for rule in self.rules)]
-        counted = (f"count({self._group(self._fire(severity))}) or vector(0)" for severity, _, _ in self.wrong)
+        self.grave = [one for one in GRAVE if any(rule.labels["severity"] == one[0] for rule in self.rules)]
+        counted = (f"count({self._group(self._fire(severity))}) or vector(0)" for severity, _, _ in self.grave)
         # how many sentences there would be
         self.count = f"({' + '.join(f'({one})' for one in counted)})"
+        receivers = queries.settings.receivers
+        self._told = {Severity.CRITICAL: receivers.critical, Severity.WARNING: receivers.warning}
 
     def find_worst(self, severity: Severity) -> str:
-        """When each of the worst alerts began to fire, in milliseconds, by what it is about; negative where nobody wrote that down."""
+        """When each of the worst alerts began to fire, in milliseconds, with what is said of it; negative where nobody wrote that down."""
         fires = self._fire(severity)
-        since = " or ".join(self._list_starts(severity))
-        begun = f"({since}) and ignoring (alertstate) ({fires}) or ignoring (alertstate) ({fires}) * {_NOBODY_KNOWS}"
-        grouped = self._group(begun)
-        if severity is self.wrong[0][0]:
-            return self._name(f"1000 * bottomk({SHOWN}, {grouped})")
-        pages = f"count({self._group(self._fire(Severity.CRITICAL))}) or vector(0)"
-        return self._name(f"1000 * bottomk(scalar(clamp_min({SHOWN} - ({pages}), 0)), {grouped})")
+        by = ", ".join((*self._queries.settings.identity_labels, *_ABOUT))
+        whole = ", ".join((*self._queries.settings.identity_labels, *_ABOUT, *_PART))
+        rules = [rule for rule in self.rules if rule.labels["severity"] == severity]
+        first = f"bottomk by ({by}) (1, min by ({whole}) ({find_begun(self._queries, fires, rules)}))"
+        most = f"{SHOWN}"
+        if severity is not self.grave[0][0]:
+            pages = f"count({self._group(self._fire(Severity.CRITICAL))}) or vector(0)"
+            most = f"scalar(clamp_min({SHOWN} - ({pages}), 0))"
+        # as many parts as there are beside the one that is named
+        every = self._select(severity, [rule.alert for rule in rules])
+        others = f'count_values by ({by}) ("others", count by ({by}) ({every}) - 1)'
+        return self._describe(f"1000 * bottomk({most}, {first}) * on ({by}) group_left (others) {others}", severity)
 
-    def _list_starts(self, severity: Severity) -> Iterator[str]:
-        """Each alert's ALERTS_FOR_STATE, which is when its condition began to hold, and the time that it has to hold for."""
-        by_time: dict[float, list[str]] = {}
-        for rule in self.rules:
-            if rule.labels["severity"] == severity:
-                by_time.setdefault(rule.for_seconds, []).append(rule.alert)
-        for seconds, names in sorted(by_time.items()):
-            yield f"{self._select(_FOR_STATE, severity, names)} + {seconds:g}"
+    def _describe(self, alerts: str, severity: Severity) -> str:
+        """With the words of the row, and the labels that its link reads."""
+        number = [one for one, _, _ in GRAVE].index(severity)
+        told = name_parts(alerts)
+        told = f'label_replace({told}, "subject", "the fleet: ", "", "")'
+        told = f'label_replace({told}, "subject", "node $1: ", "node", "(.+)")'
+        told = f'label_replace({told}, "subject", "$1: ", "model_name", "(.+)")'
+        told = f'label_replace({told}, "others", "", "others", "0")'
+        told = f'label_replace({told}, "others", " and $1 more", "others", "(.+)")'
+        # of no model the node is the subject
+        told = f'label_replace({told}, "place", "", "model_name", "")'
+        for label in ("part", "place"):
+            told = f'label_replace({told}, "{label}", " $1", "{label}", "(.+)")'
+        told = f'label_join({told}, "what", "", "subject", "alert", "part", "place", "others")'
+        for label, text in (
+            ("order", str(number)),
+            ("grave", GRAVE[number][1]),
+            ("to", f"to {self._told[severity]} unless silenced"),
+        ):
+            told = f'label_replace({told}, "{label}", "{text}", "", "")'
+        for board in dict.fromkeys(one.shown.uid for one in DECLARED):
+            names = "|".join(f"{ALERT_PREFIX}{one.name}" for one in DECLARED if one.shown.uid == board)
+            told = f'label_replace({told}, "board", "{board}", "alertname", "{names}")'
+        return choose_by(told, (*self._queries.settings.identity_labels, *_CHOICES))
 
     def _fire(self, severity: Severity) -> str:
         """Alerts of a severity that fire, without those that a page inhibits."""
         names = [rule.alert for rule in self.rules if rule.labels["severity"] == severity]
-        fire = self._select(FIRING.name, severity, names)
+        fire = self._select(severity, names)
         quiet = [
             self._inhibit(one, severity, names)
             for one in INHIBITIONS
@@ -116,32 +145,17 @@ class _Alerts:
             return ""
         equal = compared(one, self._queries.settings)
         carried = ",".join(f'{name}!=""' for name in equal)
-        cause = self._select(FIRING.name, Severity.CRITICAL, [f"{ALERT_PREFIX}{one.cause}"], carried)
-        return f"{self._select(FIRING.name, severity, effects)} and on ({', '.join(equal)}) {cause}"
+        cause = self._select(Severity.CRITICAL, [f"{ALERT_PREFIX}{one.cause}"], carried)
+        return f"{self._select(severity, effects)} and on ({', '.join(equal)}) {cause}"
 
-    def _select(self, name: str, severity: Severity, alerts: Iterable[str], *more: str) -> str:
-        state = ['alertstate="firing"'] if name == FIRING.name else []
-        matchers = [*state, one_of("alertname", dict.fromkeys(alerts)), f'severity="{severity}"', *filter(None, more)]
-        return f"{name}{{{self._choose(*matchers)}}}"
-
-    def _choose(self, *matchers: str) -> str:
-        return choose(self._queries, *matchers)
+    def _select(self, severity: Severity, alerts: Iterable[str], *more: str) -> str:
+        named = one_of("alertname", dict.fromkeys(alerts))
+        matchers = ['alertstate="firing"', named, f'severity="{severity}"', *filter(None, more)]
+        return f"{FIRING.name}{{{choose(self._queries, *matchers)}}}"
 
     def _group(self, alerts: str) -> str:
-        """The first of each alert by what it is about."""
-        names = ", ".join((*self._queries.settings.identity_labels, "model_name", "node", "check", "alertname"))
-        return f"min by ({names}) ({alerts})"
-
-    def _name(self, grouped: str) -> str:
-        """The same with labels that say what it is about, and that the link reads."""
-        told = f'label_replace({grouped}, "subject", "the fleet", "", "")'
-        told = f'label_replace({told}, "subject", "node $1", "node", "(.+)")'
-        told = f'label_replace({told}, "subject", "$1", "model_name", "(.+)")'
-        told = f'label_replace({told}, "alert", "$1", "alertname", "{ALERT_PREFIX}(.+)")'
-        for board in dict.fromkeys(check.dashboard for check in Check):
-            checks = "|".join(check.value for check in Check if check.dashboard == board)
-            told = f'label_replace({told}, "board", "{board}", "check", "{checks}")'
-        return choose_by(told, (*self._queries.settings.identity_labels, "model_name"))
+        names = ", ".join((*self._queries.settings.identity_labels, *_ABOUT))
+        return f"group by ({names}) ({alerts})"
 
 
 def choose(queries: QueryBuilder, *matchers: str) -> str:
@@ -150,7 +164,7 @@ def choose(queries: QueryBuilder, *matchers: str) -> str:
     return ",".join([*matchers, *(f'{label}=~"${label}|"' for label in labels)])
 
 
-def _list_rest(queries: QueryBuilder, alerts: _Alerts) -> Iterator[Query]:
+def _list_rest(queries: QueryBuilder, alerts: _Alerts) -> Iterator[str]:
     """What is said where no alert fires."""
     settings = queries.settings
     said = queries.select(VERDICT)
@@ -165,25 +179,28 @@ def _list_rest(queries: QueryBuilder, alerts: _Alerts) -> Iterator[Query]:
     sentences = [
         (
             f"{models} > 0 and {unknown} == 0 and {calm} and {evaluated}",
-            "Nothing is wrong, every check is known. Models:",
-            Colour.GOOD,
+            _FINE,
+            "Nothing is wrong, every check is known. Models: {}",
         ),
-        (f"{unknown} > 0 and {calm} and {evaluated}", "Nothing fires, but checks are not known:", Colour.UNKNOWN),
-        (f"vector(0) and {models} == 0 and {calm} and {evaluated}", "No exporter tells of a model. Models:", Colour.DEAD),
+        (f"{unknown} > 0 and {calm} and {evaluated}", _UNKNOWN, "Nothing fires, but {} checks are not known"),
+        (f"vector(0) and {models} == 0 and {calm} and {evaluated}", _DEAD, "No exporter tells of a model"),
         (
             f"vector(0) unless {recorded}" + (f" unless {evaluated}" if watched else ""),
-            "The rules are not loaded, nothing is known. Rules:",
-            Colour.DEAD,
+            _DEAD,
+            "The rules are not loaded, nothing is known",
         ),
-    ]  # fmt: skip
+    ]
     if watched:
-        words = "Alerts are not evaluated, nobody would be told. Watchdogs that fire:"
-        sentences.append((f"{recorded} * 0 unless {evaluated}", words, Colour.DEAD))
-    for expression, words, colour in sentences:
-        yield Query(lead_to(queries, Check.EXPORTER.dashboard, expression), words, instant=True, colour=colour)
+        words = "Alerts are not evaluated, nobody would be told: the Watchdog does not fire"
+        sentences.append((f"{recorded} * 0 unless {evaluated}", _DEAD, words))
+    for expression, grave, words in sentences:
+        yield _say(queries, grave, words, expression, Check.EXPORTER.dashboard)
 
 
-def lead_to(queries: QueryBuilder, uid: str, expression: str) -> str:
-    """An expression with the labels that the link reads: of a dashboard, with everything chosen."""
-    found = f'label_replace({expression}, "board", "{uid}", "", "")'
-    return choose_by(found, (*queries.settings.identity_labels, "model_name"))
+def _say(queries: QueryBuilder, grave: str, words: str, expression: str, uid: str) -> str:
+    """A row that is there where an expression has a value, which stands in its words; it leads to a dashboard with everything chosen."""
+    said = f'count_values("what", {expression})'
+    for label, text in (("what", words.replace("{}", "$1")), ("grave", grave), ("order", "9"), ("board", uid)):
+        of = '"what", "(.*)"' if label == "what" else '"", ""'
+        said = f'label_replace({said}, "{label}", "{text}", {of})'
+    return choose_by(f"{said} * {NO_TIME}", (*queries.settings.identity_labels, *_CHOICES))

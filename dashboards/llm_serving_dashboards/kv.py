@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llm_serving_alerts.records.bands import CONTEXT, KV_USAGE
 from llm_serving_dashboards.bands import Worst, hide_of_many, make_band
+from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import (
@@ -26,6 +27,7 @@ def build_board(queries: QueryBuilder) -> Board:
         "Is there room for the next request, does the prefix cache hit as usual, and how much do the longest requests hold?",
         VARIABLES,
         (
+            Row("", (make_firing(queries, UID),)),
             Row("Capacity", _make_capacity_panels(queries)),
             Row("Prefix cache", _make_prefix_cache_panels(queries)),
             Row("Long-context tail", _make_tail_panels(queries)),

@@ -10,12 +10,14 @@ from llm_serving_alerts.settings import LATENCY_SLOS, Settings
 from llm_serving_dashboards.annotations import MOST_CHOSEN
 from llm_serving_dashboards.bands import Worst, hide_of_many, make_band
 from llm_serving_dashboards.counted_once import count_once, engines_first, name_clock
-from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit, Visualization
+from llm_serving_dashboards.firing import make_firing
+from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import (
     MODEL,
     draw_thresholds,
     make_stat,
+    make_table,
     make_time_series,
     warn_above,
     warn_below,
@@ -32,6 +34,8 @@ TITLES = {
 _SAY_CLOCK = " The legend says whose clock is gone by: the front door's where it is the client's and has covered half of the engines' requests for long enough."
 # of objectives whose records need minutes of requests, and exporters that count for them
 _NO_EVENTS = "no events counted"
+# as many as can be read
+_BURNING = 20
 _OBJECTIVE = {
     "time_to_first_token_seconds": "ttft",
     "inter_token_latency_seconds": "itl",
@@ -47,7 +51,8 @@ def build_board(queries: QueryBuilder) -> Board:
         "Are first tokens, tokens and responses in time, how fast is the error budget spent, and how much of it is left?",
         VARIABLES,
         (
-            Row("Objectives", _make_objective_panels(queries)),
+            Row("", (make_firing(queries, UID),)),
+            Row("Objectives", (_make_burning(queries), *_make_objective_panels(queries))),
             *(Row(TITLES[name][0], _make_latency_panels(queries, name)) for name in LATENCIES),
             Row("Replicas", _make_replica_panels(queries)),
         ),
@@ -59,6 +64,37 @@ def list_set_objectives(settings: Settings) -> tuple[str, ...]:
     return tuple(
         name for name, one in settings.slo.items() if name not in LATENCY_SLOS or one.threshold_seconds is not None
     )
+
+
+def _make_burning(queries: QueryBuilder) -> Panel:
+    """How fast each model spends each objective's budget, the fastest first."""
+    names = list_set_objectives(queries.settings)
+    loudest = max(queries.settings.burn["fast"], key=lambda window: window.factor)
+    spans = [seconds_text(one) for one in (loudest.short_seconds, loudest.long_seconds)]
+    rates = [
+        " or ".join(
+            f'label_replace({name_clock(queries, RATIO.format(window=span), slo)} / {queries.settings.slo[slo].budget:.6g}, "slo", "{slo}", "", "")'
+            for slo in names
+        )
+        for span in spans
+    ]
+    colours = warn_above(1, loudest.factor)
+    return make_table(
+        "Objectives that burn",
+        f"How many times faster than allowed each error budget is spent, over {' and '.join(reversed(spans))}, the fastest first. At 1 it lasts "
+        f"{seconds_text(queries.settings.period_seconds)}; above {loudest.factor:g} over both, the alert pages.{_SAY_CLOCK}",
+        (
+            Column("model_name", "model", least_width=200), Column("role", "role", width=120), Column("slo", "objective", width=100),
+            Column("clock", "clock", width=140),
+            *(Column(number, f"burn over {span}", Unit.TIMES, colours, 2, width=140) for number, span in reversed([*enumerate(spans)])),
+        ),
+        f"({rates[0]}) and {queries.match_on('model_name', 'role', 'slo')} topk({_BURNING}, {rates[1]})",
+        f"topk({_BURNING}, {rates[1]})",
+        width=24,
+        height=6,
+        sorted_by=1,
+        may_be_empty=_NO_EVENTS,
+    )  # fmt: skip
 
 
 def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from llm_serving_alerts.records.node_loss import LARGEST, SUFFICIENT
 from llm_serving_alerts.rules import Check
+from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import Board, Colour, Column, Panel, Query, Row, Unit, ValueMapping, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import (
@@ -35,6 +36,7 @@ def build_board(queries: QueryBuilder) -> Board:
         "N-1: can the surviving replicas carry the demand of the last hour without the largest node, for every resource?",
         VARIABLES,
         (
+            Row("", (make_firing(queries, Check.NODE_LOSS.dashboard),)),
             Row("N-1", _make_n1_panels(queries)),
             Row("Capacity", _make_capacity_panels(queries)),
             Row("Nodes and drills", _make_node_panels(queries)),

@@ -24,6 +24,7 @@ class Visualization(StrEnum):
     BAR_GAUGE = "bargauge"
     HEATMAP = "heatmap"
     XY_CHART = "xychart"
+    TEXT = "text"
 
 
 class Unit(StrEnum):
@@ -131,11 +132,13 @@ class Link:
     """A way to another dashboard with the time range of this one."""
 
     # of the dashboard, or a template of Grafana that yields it
-    uid: str
+    uid: str = ""
     # pairs of a variable there and the template of Grafana that yields its value
     chosen: tuple[tuple[str, str], ...] = ()
-    # Grafana's number of the panel that is shown alone; None: the whole dashboard
-    panel: int | None = None
+    # Grafana's number of the panel that is shown alone, or a template that yields it; None: the whole dashboard
+    panel: int | str | None = None
+    # a page elsewhere, in place of a dashboard; "": none
+    url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,8 @@ class Column:
     least_width: int | None = None
     # False: the words of its mappings stand on no colour
     coloured: bool = True
+    # True: the whole row has the colour of this cell
+    colours_row: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,12 +234,18 @@ class Panel:
     detail_uid: str = ""
     # where a click on any value leads; None: by detail_uid
     link: Link | None = None
-    # True: a stat whose every series is a line of its own, its legend a sentence that its value ends
-    sentences: bool = False
-    # of a table: the number of the query whose values sort the rows, from the largest, and are not shown; None: the first column does
+    # False: the title is not shown, so that what matters has its place
+    titled: bool = True
+    # of a table: True: the values of all queries are one column, each of its rows from one of them
+    one_value: bool = False
+    # of a table: False leaves out the line of headings
+    headings: bool = True
+    # of a table: the number of the query whose values sort the rows, from the largest, shown or not; None: the first column does
     sorted_by: int | None = None
     # of a table
     columns: tuple[Column, ...] = ()
+    # of a text panel, in Markdown
+    text: str = ""
     # of an XY chart: horizontal, vertical
     axes: tuple[Axis, Axis] | None = None
     # of an XY chart, one for each query

@@ -5,6 +5,7 @@ from __future__ import annotations
 from llm_serving_alerts.records.bands import BATCH, RUNNING, TOKENS, WAITING
 from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.bands import Worst, hide_of_many, make_band
+from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.limiter import make_limiter
 from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit
 from llm_serving_dashboards.queries import RATE, QueryBuilder
@@ -29,6 +30,7 @@ def build_board(queries: QueryBuilder) -> Board:
         "How many tokens are computed and generated, how full the batch is, which phase takes the time, and what limits throughput.",
         VARIABLES,
         (
+            Row("", (make_firing(queries, Check.PHASES.dashboard),)),
             Row("Models", _make_model_panels(queries)),
             Row("Against the baseline", _make_baseline_panels(queries)),
             Row("Phases", _make_phase_panels(queries)),

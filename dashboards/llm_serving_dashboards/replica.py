@@ -18,6 +18,7 @@ from llm_serving_alerts.records.bands import (
 )
 from llm_serving_alerts.records.targets import DOWN
 from llm_serving_dashboards.exporter import STATES
+from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.limiter import LIMITERS
 from llm_serving_dashboards.panels import (
     REPLICA_UID,
@@ -49,6 +50,7 @@ def build_board(queries: QueryBuilder) -> Board:
         "Everything about one replica. Behind it in grey are its peers: the replicas with the same model and role.",
         VARIABLES,
         (
+            Row("", (make_firing(queries, REPLICA_UID),)),
             Row("Now", _make_now_panels(queries)),
             Row("Before its peers", (*_make_work_panels(queries), *_make_ceiling_panels(queries))),
             Row("Its engines", make_engine_panels(queries)),

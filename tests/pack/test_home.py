@@ -12,6 +12,8 @@ from llm_serving_alerts.rules import Check
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.boards import build_dashboards
+from llm_serving_dashboards.firing import NO_TIME, NOBODY_KNOWS
+from llm_serving_dashboards.home_matrix import list_choices
 from llm_serving_dashboards.panels import Panel
 from llm_serving_dashboards.shared_panels import DEAD, UNKNOWN
 from tests.pack.builders import held
@@ -102,150 +104,153 @@ def ask(
 
 # --- the sentence ----------------------------------------------------------------------------------------------------
 
-TO_EXPORTER = {"board": "llm-serving-exporter", "chosen_model_name": ALL}
-PAGES, TICKETS, MORE = "(page), to pagerduty", "(ticket), to tickets", "and so many more"
-NOTHING, NOT_KNOWN, NO_MODEL = "Nothing is wrong", "checks are not known", "No exporter tells"
-NOT_LOADED, NOT_EVALUATED = "rules are not loaded", "Alerts are not evaluated"
+# what a row of the panel shows, and what its link reads
+SAID = ("grave", "what", "board", "chosen_model_name", "chosen_role", "chosen_target", "chosen_node", "chosen_gpu")
+NOTHING, NOT_KNOWN = "Nothing is wrong, every check is known. Models: {}", "Nothing fires, but {} checks are not known"
+NO_MODEL = "No exporter tells of a model"
+NOT_LOADED = "The rules are not loaded, nothing is known"
+NOT_EVALUATED = "Alerts are not evaluated, nobody would be told: the Watchdog does not fire"
+MORE = "and {} more"
 
 
-def told(name: str, check: str, board: str, model: str | None, **labels: str) -> dict[str, str]:
-    """The labels of a sentence about a model, or about no one."""
-    own = {"subject": model, "model_name": model, "chosen_model_name": model} if model else {"chosen_model_name": ALL}
-    return {
-        "alertname": f"LLMServing{name}",
-        "alert": name,
-        "check": check,
-        "board": f"llm-serving-{board}",
-        **own,
-        **labels,
-    }
+def row(grave: str, what: str, milliseconds: float, board: str, **chosen: str) -> tuple[Labels, float]:
+    """A sentence: how grave, its words, since when, the dashboard that it leads to and what is chosen there; all the rest is."""
+    own = dict.fromkeys(SAID[3:], ALL) | {f"chosen_{name}": value for name, value in chosen.items()}
+    return {"grave": grave, "what": what, "board": f"llm-serving-{board}", **own}, milliseconds
 
 
-def said(folder: Path, series: Mapping[str, str], settings_panel: Panel = SENTENCE, **more: Any) -> Any:
-    """What promtool says where exactly these sentences are said: the words of a legend -> its samples."""
-
-    def judge(expected: Mapping[str, Samples]) -> str:
-        asked = []
-        for query in settings_panel.queries:
-            words = [words for words in expected if words in query.legend]
-            asked.append((query.expr, expected[words[0]] if words else []))
-        assert {*expected} == {words for words in expected for query in settings_panel.queries if words in query.legend}
-        return ask(folder, asked, series, **more)
-
-    return judge
+def rest(grave: str, words: str, number: int = 0, board: str = "exporter") -> tuple[Labels, float]:
+    """A sentence about no alert."""
+    return row(grave, words.format(number), NO_TIME, board)
 
 
-BURN = alert("TTFTBurn", "critical", "ttft", 60, **CHAT)
-FULL = alert("KVSaturated", "warning", "kv", 30, **CODE)
+def said(
+    folder: Path, series: Mapping[str, str], expected: Samples, settings_panel: Panel = SENTENCE, **more: Any
+) -> str:
+    """promtool's word on whether exactly these sentences are said."""
+    every = " or ".join(f"({query.expr})" for query in settings_panel.queries)
+    labels = ", ".join(name for name in (*SAID, "cluster", "namespace"))
+    # alerts have labels of their own beside these
+    return ask(folder, [(f"max by ({labels}) ({every})", expected)], series, **more)
+
+
+BURN = alert("TTFTBurn", "critical", "ttft", 60, slo="ttft", **CHAT)
+BURN_TOLD = row("page", "chat: TTFTBurn objective ttft", 180_000, "latency", model_name="chat", role="unified")
+FULL = alert("KVSaturated", "warning", "kv", 30, target="code-1", engine="0", **CODE)
+FULL_TOLD = row("ticket", "code: KVSaturated code-1", 30_000, "kv", model_name="code", role="unified", target="code-1")
 
 
 @pytest.mark.parametrize(
     ("series", "expected"),
     [
-        pytest.param(fine(CHAT, CODE) | BUILD | WATCHDOG, {NOTHING: [(TO_EXPORTER, 2)]}, id="nothing is wrong"),
+        pytest.param(fine(CHAT, CODE) | BUILD | WATCHDOG, [rest("fine", NOTHING, 2)], id="nothing is wrong"),
         pytest.param(
             fine(CHAT, CODE) | WATCHDOG | alert("DrillNever", "info", "node_loss", 0, **CHAT),
-            {NOTHING: [(TO_EXPORTER, 2)]},
+            [rest("fine", NOTHING, 2)],
             id="info is not wrong",
         ),
         pytest.param(
             fine(CHAT, CODE)
             | WATCHDOG
             | line("ALERTS", 1, alertname="Theirs", alertstate="firing", severity="critical"),
-            {NOTHING: [(TO_EXPORTER, 2)]},
+            [rest("fine", NOTHING, 2)],
             id="an alert of another pack is not ours",
         ),
         pytest.param(
-            fine(CHAT) | fine(CODE, but=("kv", "tail")) | WATCHDOG, {NOT_KNOWN: [(TO_EXPORTER, 2)]}, id="not known"
+            fine(CHAT) | fine(CODE, but=("kv", "tail")) | WATCHDOG, [rest("unknown", NOT_KNOWN, 2)], id="not known"
         ),
-        pytest.param(line(DOWN, 0, CHAT, target="a") | WATCHDOG, {NOT_KNOWN: [(TO_EXPORTER, 9)]}, id="no verdict"),
-        pytest.param(WATCHDOG, {NO_MODEL: [(TO_EXPORTER, 0)]}, id="no exporter"),
-        pytest.param(BUILD, {NOT_LOADED: [(TO_EXPORTER, 0)]}, id="the rules are not loaded"),
-        pytest.param(fine(CHAT), {NOT_EVALUATED: [(TO_EXPORTER, 0)]}, id="the Watchdog does not fire"),
+        pytest.param(line(DOWN, 0, CHAT, target="a") | WATCHDOG, [rest("unknown", NOT_KNOWN, 9)], id="no verdict"),
+        pytest.param(WATCHDOG, [rest("blind", NO_MODEL)], id="no exporter"),
+        pytest.param(BUILD, [rest("blind", NOT_LOADED)], id="the rules are not loaded"),
+        pytest.param(fine(CHAT), [rest("blind", NOT_EVALUATED)], id="the Watchdog does not fire"),
+        # from 60 s on, and for two minutes; of the other the time is in its expression
+        pytest.param(fine(CHAT) | WATCHDOG | BURN | FULL, [BURN_TOLD, FULL_TOLD], id="a page and a ticket"),
         pytest.param(
-            fine(CHAT) | WATCHDOG | BURN | FULL,
-            {
-                # from 60 s on, and for two minutes; of the other the time is in its expression
-                PAGES: [(told("TTFTBurn", "ttft", "latency", "chat"), 180_000)],
-                TICKETS: [(told("KVSaturated", "kv", "kv", "code"), 30_000)],
-            },
-            id="a page and a ticket",
-        ),
-        pytest.param(
-            fine(CHAT) | WATCHDOG | BURN | alert("TTFTBurn", "warning", "ttft", 0, **CHAT),
-            {PAGES: [(told("TTFTBurn", "ttft", "latency", "chat"), 180_000)]},
+            fine(CHAT) | WATCHDOG | BURN | alert("TTFTBurn", "warning", "ttft", 0, slo="ttft", **CHAT),
+            [BURN_TOLD],
             id="the page inhibits the ticket about the same",
         ),
         pytest.param(
             WATCHDOG
             | alert("NodeLost", "critical", "node_loss", 0, node="n1")
             | alert("TargetsDown", "critical", "exporter", 0, node="n1", **CHAT),
-            {PAGES: [(told("NodeLost", "node_loss", "node-loss", None, subject="node n1", node="n1"), 300_000)]},
+            [row("page", "node n1: NodeLost", 300_000, "node-loss", node="n1")],
             id="the lost node inhibits what went with it",
         ),
         pytest.param(
+            WATCHDOG | alert("GPUFailed", "critical", "gpu", 0, gpu="GPU-0123abcd-4567-89ab", gpu_name="H100", node="n1"),
+            [row("page", "node n1: GPUFailed card GPU-0123abcd-4567", 0, "gpu", node="n1", gpu="GPU-0123abcd-4567-89ab")],
+            id="a card is named",
+        ),
+        pytest.param(
+            WATCHDOG | alert("ReplicaLost", "warning", "node_loss", 0, node="n1", **CHAT),
+            [
+                row(
+                    "ticket", "chat: ReplicaLost on node n1", 600_000, "node-loss", model_name="chat", role="unified", node="n1"
+                )
+            ],
+            id="the node of a model is named",
+        ),
+        pytest.param(
             WATCHDOG | alert("ExporterAbsent", "critical", "exporter", 0),
-            {PAGES: [(told("ExporterAbsent", "exporter", "exporter", None, subject="the fleet"), 600_000)]},
+            [row("page", "the fleet: ExporterAbsent", 600_000, "exporter")],
             id="of no model",
         ),
         pytest.param(
             WATCHDOG | alert("Stalled", "critical", "slo", None, target="t", **CODE),
-            {PAGES: [(told("Stalled", "slo", "latency", "code"), -1000)]},
+            [row("page", "code: Stalled t", 1000 * NOBODY_KNOWS, "replica", model_name="code", role="unified", target="t")],
             id="nobody wrote down when it began",
         ),
     ],
-)
-def test_the_sentence(tmp_path: Path, series: dict[str, str], expected: dict[str, Samples]) -> None:
-    assert not said(tmp_path, series)(expected)
+)  # fmt: skip
+def test_the_sentence(tmp_path: Path, series: dict[str, str], expected: Samples) -> None:
+    assert not said(tmp_path, series, expected)
 
 
 def test_of_many_the_worst_three_are_said_and_how_many_more_there_are(tmp_path: Path) -> None:
     series = dict(WATCHDOG)
     for number in range(4):
         model = {"model_name": f"m{number}", "role": "unified"}
-        # forty-three replicas of one model are one sentence
+        # forty-three replicas of one model are one sentence, which names the first of them
         for replica in range(43):
-            series |= alert("TargetDown", "warning", "exporter", 10 * number, target=f"{number}-{replica}", **model)
+            began = 10 * number + (replica > 0)
+            series |= alert("TargetDown", "warning", "exporter", began, target=f"{number}-{replica}", **model)
     series |= BURN | alert("Stalled", "critical", "slo", 0, target="t", **CODE)
-    tickets = [
-        (told("TargetDown", "exporter", "exporter", "m0"), 0.0),
+    expected = [
+        row("page", "code: Stalled t", 60_000, "replica", model_name="code", role="unified", target="t"),
+        BURN_TOLD,
+        row("ticket", "m0: TargetDown 0-0 and 42 more", 0.0, "exporter", model_name="m0", role="unified", target="0-0"),
+        rest("more", MORE, 3, "home"),
     ]
-    assert not said(tmp_path, series)(
-        {
-            PAGES: [
-                (told("Stalled", "slo", "latency", "code"), 60_000),
-                (told("TTFTBurn", "ttft", "latency", "chat"), 180_000),
-            ],
-            TICKETS: tickets,
-            MORE: [({"board": "llm-serving-home", "chosen_model_name": ALL}, 3)],
-        }
-    )
+    assert not said(tmp_path, series, expected)
 
 
 def test_since_when_is_what_prometheus_itself_writes_down(tmp_path: Path) -> None:
     """A rule of the alert's name, `for` and labels, evaluated by Prometheus: pending from minute 1 on, it fires from minute 3 on."""
-    labels = {"severity": "critical", "check": "ttft"}
+    labels = {"severity": "critical", "check": "ttft", "slo": "ttft"}
     rule = {"alert": "LLMServingTTFTBurn", "expr": "burning > 0", "for": "2m", "labels": labels}
     series = WATCHDOG | {'burning{model_name="chat",role="unified"}': "0 1x9"}
-    expected: dict[str, Samples] = {PAGES: [(told("TTFTBurn", "ttft", "latency", "chat"), 180_000)]}
-    assert not said(tmp_path, series, rules=[rule])(expected)
+    assert not said(tmp_path, series, [BURN_TOLD], rules=[rule])
 
 
 def test_who_is_told_is_what_the_settings_say(tmp_path: Path) -> None:
     settings = settings_of("receivers: {critical: on-call, warning: slack/llm}\nalerts: {Watchdog: off}\n", tmp_path)
     own = panel(settings, SENTENCE.title)
-    legends = [query.legend for query in own.queries]
-    assert any(": {{alert}} (page), to on-call unless silenced, since" in legend for legend in legends)
-    assert any(": {{alert}} (ticket), to slack/llm unless silenced, since" in legend for legend in legends)
+    pages, tickets = (query.expr for query in own.queries[:2])
+    told = [("on-call", 180_000.0), ("slack/llm", 30_000.0)]
+    wanted: Samples = [({"to": f"to {name} unless silenced"}, value) for name, value in told]
+    asked = [(f"max by (to) ({pages} or {tickets})", wanted)]
+    assert not ask(tmp_path, asked, fine(CHAT) | BURN | FULL)
     # without a Watchdog nobody can ask whether it fires
-    assert not said(tmp_path, fine(CHAT), own)({NOTHING: [(TO_EXPORTER, 1)]})
-    assert not said(tmp_path, BUILD, own)({NOT_LOADED: [(TO_EXPORTER, 0)], NO_MODEL: [(TO_EXPORTER, 0)]})
+    assert not said(tmp_path, fine(CHAT), [rest("fine", NOTHING, 1)], own)
+    assert not said(tmp_path, BUILD, [rest("blind", NOT_LOADED), rest("blind", NO_MODEL)], own)
 
 
 def test_nobody_is_paged_under_a_lower_cap(tmp_path: Path) -> None:
     own = panel(settings_of("severity_cap: warning\n", tmp_path), SENTENCE.title)
-    series = fine(CHAT) | WATCHDOG | alert("TTFTBurn", "warning", "ttft", 60, **CHAT)
-    assert not said(tmp_path, series, own)({TICKETS: [(told("TTFTBurn", "ttft", "latency", "chat"), 180_000)]})
+    series = fine(CHAT) | WATCHDOG | alert("TTFTBurn", "warning", "ttft", 60, slo="ttft", **CHAT)
+    labels, value = BURN_TOLD
+    assert not said(tmp_path, series, [({**labels, "grave": "ticket"}, value)], own)
 
 
 # --- the matrix ------------------------------------------------------------------------------------------------------
@@ -277,8 +282,56 @@ def test_rows_are_sorted_by_how_grave_they_are(tmp_path: Path) -> None:
 def test_a_cell_is_the_verdict_or_says_that_none_is_known(tmp_path: Path) -> None:
     gpus = column(MATRIX, "GPUs")
     known = fine(CHAT, CODE, but=("gpu",)) | line(VERDICT, 2, CHAT, check="gpu")
-    assert not ask(tmp_path, [(gpus, [(CHAT, 2), (CODE, UNKNOWN)])], known | BUILD)
-    assert not ask(tmp_path, [(gpus, [(CHAT, 2), (CODE, DEAD)])], known)
+    for without, more in ((UNKNOWN, BUILD), (DEAD, {})):
+        assert not ask(tmp_path, [(gpus, [(to("gpu", CHAT), 2), (to("gpu", CODE), without)])], known | more)
+
+
+def to(check: str, row_of: Labels, board: str = "", **chosen: str) -> Labels:
+    """The labels of a cell: of its row, and where its link leads; everything is chosen but for this."""
+    own = {f"{check}_{name}": ALL for name in list_choices(Check(check))}
+    own |= {f"{check}_{name}": value for name, value in chosen.items()}
+    return {**row_of, **own, f"{check}_board": board or Check(check).dashboard}
+
+
+def test_a_cell_leads_to_what_the_worst_alert_of_its_row_is_about(tmp_path: Path) -> None:
+    """Alerts about a model, a replica, a card of a replica, and about nothing that belongs to a model."""
+    gpu = {"gpu": "GPU-1", "gpu_name": "H100", "node": "n1"}
+    series = fine(CHAT, CODE, but=("phases", "gpu", "exporter")) | BUILD
+    series |= line(VERDICT, 1, CHAT, check="phases") | line(VERDICT, 0, CODE, check="phases")
+    series |= alert("ReplicaOutlier", "warning", "phases", 0, target="chat-3", **CHAT)
+    series |= line(VERDICT, 2, CODE, check="gpu") | line(VERDICT, 1, CHAT, check="gpu")
+    series |= alert("GPUFailed", "critical", "gpu", 0, **gpu) | alert(
+        "GPUSlowdown", "warning", "gpu", 0, gpu="GPU-2", gpu_name="H100", node="n2"
+    )
+    series |= line("llm_serving_gpu_target_info", 1, gpu="GPU-1", target="code") | line(
+        "llm_serving_gpu_target_info", 1, gpu="GPU-2", target="chat"
+    )
+    series |= line(VERDICT, 1, CHAT, check="exporter") | line(VERDICT, 0, CODE, check="exporter")
+    series |= alert("RestartLoop", "warning", "exporter", 0, target="chat") | line(REST, 2, check="exporter")
+    series |= alert("ExporterAbsent", "critical", "exporter", 0)
+    nobody = {"model_name": ALL, "role": ALL}
+    asked: list[tuple[str, Samples]] = [
+        (
+            column(MATRIX, "phases"),
+            [(to("phases", CHAT, "llm-serving-replica", target="chat-3"), 1), (to("phases", CODE), 0)],
+        ),
+        (
+            column(MATRIX, "GPUs"),
+            [
+                (to("gpu", CODE, **gpu), 2),
+                (to("gpu", CHAT, gpu="GPU-2", gpu_name="H100", node="n2"), 1),
+            ],
+        ),
+        (
+            column(MATRIX, "exporter"),
+            [
+                (to("exporter", CHAT, target="chat"), 1),
+                (to("exporter", CODE), 0),
+                (to("exporter", nobody), 2),
+            ],
+        ),
+    ]
+    assert not ask(tmp_path, asked, series)
 
 
 def test_what_belongs_to_no_model_has_a_row_while_something_is_wrong(tmp_path: Path) -> None:
@@ -286,9 +339,13 @@ def test_what_belongs_to_no_model_has_a_row_while_something_is_wrong(tmp_path: P
     calm = line(REST, 0, check="gpu") | line(REST, 0, check="cost") | fine(CHAT) | BUILD
     wrong = calm | line(REST, 1, check="cost")
     first, gpus, cost = MATRIX.queries[0].expr, column(MATRIX, "GPUs"), column(MATRIX, "cost")
-    assert not ask(tmp_path, [(first, [({**CHAT, "name": "chat"}, 0)]), (cost, [(CHAT, 0)])], calm)
+    assert not ask(tmp_path, [(first, [({**CHAT, "name": "chat"}, 0)]), (cost, [(to("cost", CHAT), 0)])], calm)
     rows: Samples = [({**CHAT, "name": "chat"}, 0), ({**nobody, "name": "no model"}, 100)]
-    asked = [(first, rows), (cost, [(CHAT, 0), (nobody, 1)]), (gpus, [(CHAT, 0), (nobody, 0)])]
+    asked = [
+        (first, rows),
+        (cost, [(to("cost", CHAT), 0), (to("cost", nobody), 1)]),
+        (gpus, [(to("gpu", CHAT), 0), (to("gpu", nobody), 0)]),
+    ]
     assert not ask(tmp_path, asked, wrong)
 
 
@@ -304,7 +361,9 @@ def test_a_model_without_a_figure_keeps_its_row(tmp_path: Path) -> None:
     ]
     tokens, ready = column(MATRIX, "tok/s/GPU"), column(MATRIX, "ready")
     asked += [(f"({tokens}) >= 0", [(CHAT, 900)])]
-    counted = {"ready": "3", "wanted": "4", "replicas": "3 of 4"}
+    counted = {"ready": "3", "wanted": "4", "replicas": "3 of 4, lost: n2 and others", "lost": "lost: n2 and others"}
+    for node in ("n2", "n3"):
+        series |= line("model_node:llm_serving_lost_replicas:count", {"n2": 2, "n3": 1}[node], CHAT, node=node)
     asked += [(ready, [({**CHAT, **counted}, 1), ({**CODE, "ready": "2", "replicas": "2"}, 1)])]
     assert not ask(tmp_path, asked, series)
 
@@ -320,13 +379,16 @@ def test_fleets_are_told_apart_by_their_identity(tmp_path: Path) -> None:
         for labels, name, weight in ((here, "eu", 0), (there, "us", 10_000))
     ]
     assert not ask(tmp_path, [(matrix.queries[0].expr, rows)], series)
-    place = {"cluster": "us", "namespace": "llm", "chosen_cluster": "us", "chosen_namespace": "llm"}
-    everywhere = {"chosen_cluster": ALL, "chosen_namespace": ALL, "subject": "the fleet"}
-    expected: dict[str, Samples] = {
-        PAGES: [(told("ExporterAbsent", "exporter", "exporter", None, **everywhere), 600_000)],
-        TICKETS: [(told("KVSaturated", "kv", "kv", "chat", **place), 60_000)],
-    }
-    assert not said(tmp_path, series, sentence)(expected)
+    full, since = row("ticket", "chat: KVSaturated", 60_000, "kv", model_name="chat", role="unified")
+    expected: Samples = [
+        row("page", "the fleet: ExporterAbsent", 600_000, "exporter"),
+        ({**full, "cluster": "us", "namespace": "llm"}, since),
+    ]
+    assert not said(tmp_path, series, expected, sentence)
+    chosen = f"max by (chosen_cluster, chosen_namespace) ({sentence.queries[0].expr} or {sentence.queries[1].expr})"
+    names = ("chosen_cluster", "chosen_namespace")
+    wanted: Samples = [(dict.fromkeys(names, ALL), 600_000), (dict(zip(names, ("us", "llm"), strict=True)), 60_000)]
+    assert not ask(tmp_path, [(chosen, wanted)], series)
     assert [one.title for one in matrix.columns][:3] == ["cluster", "namespace", "model"]
     (link,) = (one.link for one in matrix.columns if one.title == "KV")
     assert link is not None
@@ -353,8 +415,8 @@ def test_victoriametrics_says_the_same(tmp_path: Path) -> None:
             found = database.query(filled(expression), now)
             return [(one["metric"].get("model_name", ""), float(one["value"][1])) for one in found]
 
-        said = {query.legend: say(query.expr) for query in SENTENCE.queries}
-        assert [one for one in said.values() if one] == [[("chat", 180_000)], [("code", 30_000)]]
+        told = [say(query.expr) for query in SENTENCE.queries]
+        assert [one for one in told if one] == [[("chat", 180_000)], [("code", 30_000)]]
         assert {*say(MATRIX.queries[0].expr)} == {("chat", 10_000), ("code", 1)}
         assert {*say(column(MATRIX, "KV"))} == {("chat", 0), ("code", UNKNOWN)}
         (ready,) = database.query(filled(column(MATRIX, "ready")), now)

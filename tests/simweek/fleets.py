@@ -13,7 +13,7 @@ from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS
 from llm_serving_exporter.sim.fleet.scenario import History, Scenario
 from llm_serving_exporter.sim.fleet.scenario_file import load
 from llm_serving_exporter.sim.fleet.usual import usual
-from llm_serving_exporter.sim.fleet.watch import Watch
+from llm_serving_exporter.sim.fleet.watch import Sample, Watch
 from tests.simweek.past import USD_PER_GPU_HOUR, past_of
 
 MINUTE, HOUR = 60.0, 3600.0
@@ -52,6 +52,13 @@ class Part:
         """Lines for VictoriaMetrics, a sample a minute."""
         self._simulate(out, wanted)
 
+    def plan_faults(self, fleet: Fleet, watch: Watch, end_seconds: float) -> None:
+        """What else befalls it than its scenario says, up to its last second: nothing."""
+
+    def say_exporter(self) -> Iterator[Sample]:
+        """What its exporter says of itself at each moment: nothing, that is one of `others`."""
+        return iter(())
+
     def _simulate(self, out: TextIO, wanted: frozenset[str], earlier_seconds: float = 0.0) -> None:
         """Begins so much earlier than it is recorded."""
         scenario = self.scenario
@@ -63,14 +70,18 @@ class Part:
         epoch = self.end_unix_seconds - begin - scenario.duration_seconds
         fleet = settled.fleet(with_history=True, epoch_unix_seconds=epoch)
         fleet.advance(15 * MINUTE)
+        watch = _watch(fleet, scenario, wanted)
+        end = begin + scenario.duration_seconds
+        self.plan_faults(fleet, watch, end)
         write_history(
             fleet,
-            _watch(fleet, scenario, wanted),
+            watch,
             out,
-            until_seconds=begin + scenario.duration_seconds,
+            until_seconds=end,
             interval_seconds=MINUTE,
             form=Form.VICTORIAMETRICS,
             labels={"job": "llm-serving", "instance": f"{self.name}:10077"},
+            more=lambda _at, _samples: tuple(self.say_exporter()),
         )
 
 

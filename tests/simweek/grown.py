@@ -8,10 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TextIO, cast
 
+from llm_serving_exporter import __version__
+from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
 from llm_serving_exporter.sim.fleet.scenario import Event, Scenario
 from llm_serving_exporter.sim.fleet.scenario_file import load
 from llm_serving_exporter.sim.fleet.usual import SHORT, usual
+from llm_serving_exporter.sim.fleet.watch import Sample, Watch
 from tests.simweek.fleets import MINUTE, Part, named, within
 from tests.simweek.past import past_of
 from tests.support.builders.sample_lines import split_sample
@@ -25,6 +28,7 @@ NAMES = (
 _GPUS = ("H100 SXM", "H100 SXM", "H200 SXM")
 # so long before the end, when they still go on: what is looked at first are the last minutes
 _FLOOD_SECONDS, _LOSS_SECONDS, _SLOW_SECONDS = 30 * MINUTE, 40 * MINUTE, 50 * MINUTE
+_CARD_SECONDS, _SILENT_SECONDS = 35 * MINUTE, 25 * MINUTE
 
 
 def grown(models: int, replicas: int, end_unix_seconds: float, seconds: float) -> tuple[Part, ...]:
@@ -37,17 +41,21 @@ def grown(models: int, replicas: int, end_unix_seconds: float, seconds: float) -
 
 @dataclass(frozen=True)
 class Grown(Part):
-    """Model `number` of `models`. Of four and more, the second has a flood of long prompts, the third loses a node, and one replica of
-    the fourth is slow; all the others are calm."""
+    """Model `number` of `models`, each with its own exporter. Of six and more, the second has a flood of long prompts, the third loses a
+    node, one replica of the fourth is slow, a card of the fifth fails, and the sixth's exporter does not answer. The others are calm."""
 
     number: int
     models: int
     replicas: int
 
     @property
+    def _fault(self) -> int:
+        return self.number if self.models >= 6 else 0
+
+    @property
     def scenario(self) -> Scenario:
         """Of the replicas that are simulated."""
-        made = _story(self.number if self.models >= 4 else 0, self.seconds)
+        made = _story(self._fault, self.seconds)
         count = min(SIMULATED, self.replicas)
         engine = replace(made.replicas[0].engine, gpu=_GPUS[self.number % len(_GPUS)])
         # no two models have the same traffic
@@ -70,10 +78,41 @@ class Grown(Part):
         rate = replace(scenario.rate, base=scenario.rate.base * self.replicas / len(scenario.replicas))
         return past_of(known, rate, self.seconds - scenario.duration_seconds, begin_unix_seconds)
 
+    def plan_faults(self, fleet: Fleet, watch: Watch, end_seconds: float) -> None:
+        """A card of the fifth."""
+        if self._fault == 4:
+            fleet.call_at(end_seconds - _CARD_SECONDS, lambda: watch.fail_gpu(f"{self.name}-1", 0))
+
+    def say_exporter(self) -> Iterator[Sample]:
+        """That it is there."""
+        yield "up", {}, 1.0
+        yield "llm_serving_exporter_build_info", {"version": __version__, "python_version": "3.11.7"}, 1.0
+        yield "llm_serving_nvml_up", {}, 1.0
+
     def write(self, out: TextIO, wanted: frozenset[str]) -> None:
         """Of all replicas."""
+        if self._fault == 5:
+            out = cast(TextIO, _Silent(out, self.end_unix_seconds - _SILENT_SECONDS))
         copier = Copier(self.scenario, self.replicas, out)
         self._simulate(cast(TextIO, copier), wanted, copier.latest_minutes * MINUTE)
+
+
+@dataclass(frozen=True)
+class _Silent:
+    """What an exporter exports up to a moment; from then on Prometheus knows only that it does not answer."""
+
+    out: TextIO
+    until_unix_seconds: float
+
+    def write(self, text: str) -> None:
+        """All lines of a minute, or of one replica in it."""
+        stamp = split_sample(text.partition("\n")[0]).stamp
+        if float(stamp) < self.until_unix_seconds * 1000:
+            self.out.write(text)
+            return
+        up = re.search(r"^up\{.*?\} ", text, re.MULTILINE)
+        if up is not None:
+            self.out.write(f"{up[0]}0.0 {stamp}\n")
 
 
 class Copier:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 # a scraped series of ours; recorded ones have a level before it
 _SCRAPED = re.compile(r"(?<![:\w])llm_serving_\w+")
+_PLAIN = re.compile(r"\b(?:sum|max|min|count|avg)\(")
 _GROUPING = re.compile(r"\b(by|on|group_left|without) \(([^)]*)\) ?(\(?)")
 
 
@@ -22,6 +23,11 @@ def _reads(expression: str, label: str) -> bool:
     # what is only asked whether it is there gives nothing
     asked = rf"\b(?:and|unless) on \((?P<names>[^)]*)\) {_SCRAPED.pattern}(?:\{{[^}}]*\}})?"
     rest = re.sub(asked, lambda found: found[0] if label in found["names"].split(", ") else "", expression)
+    # one that drops every label of what it reads as it is
+    for one in reversed([*_PLAIN.finditer(rest)]):
+        end = _closing(rest, one.end() - 1)
+        if not _GROUPING.search(rest[one.end() : end]):
+            rest = f"{rest[: one.start()]}aggregated{rest[end + 1 :]}"
     # from the innermost aggregation on: one that drops the label leaves nothing of it to read
     while found := list(re.finditer(r"\bby \(([^)]*)\) \(", rest)):
         last = found[-1]
@@ -30,7 +36,7 @@ def _reads(expression: str, label: str) -> bool:
         if kept and _SCRAPED.search(rest[last.end() : end]):
             return True
         rest = f"{rest[: last.start()]}aggregated{rest[end + 1 :]}"
-    while plain := re.search(r"\b(?:sum|max|min|count|avg)\(", rest):
+    while plain := _PLAIN.search(rest):
         rest = f"{rest[: plain.start()]}aggregated{rest[_closing(rest, plain.end() - 1) + 1 :]}"
     joined = [names.split(", ") for _, names, _ in _GROUPING.findall(rest)]
     return any(label in names for names in joined) and bool(_SCRAPED.search(rest))

@@ -18,6 +18,7 @@ from llm_serving_alerts.records.traffic import workers
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import NUMBER, SPAN
 from llm_serving_alerts.settings import AlertSettings, Settings
+from llm_serving_alerts.shown import Shown
 from llm_serving_exporter.schema.kinds import integer
 
 # of the catalogue's cost_budget_usd_per_month
@@ -127,13 +128,13 @@ def _missed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Te
 
 COST = (
     Alert(
-        "CostPerTokenUp", Check.COST, MODEL, {Severity.WARNING: ""}, _per_token, _per_token_text,
+        "CostPerTokenUp", Check.COST, MODEL, {Severity.WARNING: ""}, _per_token, _per_token_text, Shown("cost", "Cost against the baseline"),
         {"above": NUMBER, "tokens": NUMBER},
     ),
-    Alert("BudgetExceeded", Check.COST, FLEET, {Severity.WARNING: ""}, _budget, _budget_text, {"hours": integer(1, round(WEEK / HOUR))}),
+    Alert("BudgetExceeded", Check.COST, FLEET, {Severity.WARNING: ""}, _budget, _budget_text, Shown("cost", "Share of the budget"), {"hours": integer(1, round(WEEK / HOUR))}),
     Alert(
-        "TokenExplosion", Check.COST, MODEL, {Severity.WARNING: ""}, _explosion, _explosion_text,
+        "TokenExplosion", Check.COST, MODEL, {Severity.WARNING: ""}, _explosion, _explosion_text, Shown("phases", "Tokens/s against the same hour of other days"),
         {"above": NUMBER, "least_tokens_per_second": NUMBER, "days": integer(1, 7)},
     ),
-    Alert("ReportMissed", Check.COST, FLEET, {Severity.WARNING: ""}, _missed, _missed_text, {"late": SPAN}),
+    Alert("ReportMissed", Check.COST, FLEET, {Severity.WARNING: ""}, _missed, _missed_text, Shown("cost"), {"late": SPAN}),
 )  # fmt: skip

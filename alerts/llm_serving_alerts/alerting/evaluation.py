@@ -9,6 +9,7 @@ from llm_serving_alerts.external import RULE_COUNTERS, RULE_STATES
 from llm_serving_alerts.promql import Dialect, clauses
 from llm_serving_alerts.rules import GROUP_PREFIX, Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
+from llm_serving_alerts.shown import Shown
 
 # shorter than the alert's own time: what happened once is over before it
 _SECONDS = 600.0
@@ -57,5 +58,5 @@ def _failing_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
 
 
 EVALUATION = (
-    Alert("RulesFailing", Check.EXPORTER, ("instance",), {Severity.WARNING: ""}, _failing, _failing_text),
+    Alert("RulesFailing", Check.EXPORTER, ("instance",), {Severity.WARNING: ""}, _failing, _failing_text, Shown("exporter")),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from llm_serving_alerts.records.targets import WANTED_NOW, known
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import EXCEEDED_RATIO
 from llm_serving_alerts.settings import AlertSettings, Settings
+from llm_serving_alerts.shown import Shown
 from llm_serving_exporter.model.attempt import FailureReason
 
 # a page that failed within so long fails now: it is asked for at least once a minute
@@ -121,11 +122,11 @@ def _watchdog_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
 
 
 EXPORTER = (
-    Alert("TargetDown", Check.EXPORTER, (*TARGET, "node"), {Severity.WARNING: ""}, _target_down, _target_down_text, halves=True),
-    Alert("TargetsDown", Check.EXPORTER, (*MODEL, "node"), {Severity.CRITICAL: ""}, _targets_down, _targets_down_text, {"above": EXCEEDED_RATIO}),
-    Alert("PageFails", Check.EXPORTER, TARGET, {Severity.WARNING: ""}, _page_fails, _page_fails_text),
-    Alert("ConfigReloadFailed", Check.EXPORTER, ("instance",), {Severity.WARNING: ""}, _reload, _reload_text),
-    Alert("NotificationsFailing", Check.EXPORTER, ("instance", "integration"), {Severity.WARNING: ""}, _notifications, _notifications_text, {"above": EXCEEDED_RATIO}),
+    Alert("TargetDown", Check.EXPORTER, (*TARGET, "node"), {Severity.WARNING: ""}, _target_down, _target_down_text, Shown("exporter", "Target states"), halves=True),
+    Alert("TargetsDown", Check.EXPORTER, (*MODEL, "node"), {Severity.CRITICAL: ""}, _targets_down, _targets_down_text, Shown("exporter", "Target states"), {"above": EXCEEDED_RATIO}),
+    Alert("PageFails", Check.EXPORTER, TARGET, {Severity.WARNING: ""}, _page_fails, _page_fails_text, Shown("exporter", "Failed scrapes by reason")),
+    Alert("ConfigReloadFailed", Check.EXPORTER, ("instance",), {Severity.WARNING: ""}, _reload, _reload_text, Shown("exporter")),
+    Alert("NotificationsFailing", Check.EXPORTER, ("instance", "integration"), {Severity.WARNING: ""}, _notifications, _notifications_text, Shown("exporter"), {"above": EXCEEDED_RATIO}),
     RESTART_LOOP,
-    Alert("Watchdog", Check.EXPORTER, (), {Severity.NONE: ""}, _watchdog, _watchdog_text, bare=True),
+    Alert("Watchdog", Check.EXPORTER, (), {Severity.NONE: ""}, _watchdog, _watchdog_text, Shown("exporter"), bare=True),
 )  # fmt: skip

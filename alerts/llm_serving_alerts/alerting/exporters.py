@@ -21,6 +21,7 @@ from llm_serving_alerts.records.presence import (
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import EXCEEDED_RATIO, FOR
 from llm_serving_alerts.settings import AlertSettings, Settings
+from llm_serving_alerts.shown import Shown
 
 _NONE, _SOME = "none", "some"
 # as the chart names it, whatever stands before and after
@@ -138,6 +139,6 @@ def _unreachable_text(dialect: Dialect, settings: Settings, own: AlertSettings) 
 
 
 EXPORTERS_ALERTS = (
-    Alert("FleetUnreachable", Check.EXPORTER, (), {Severity.CRITICAL: ""}, _unreachable, _unreachable_text, {"above": EXCEEDED_RATIO}),
-    Alert("ExporterAbsent", Check.EXPORTER, ("job", "shard"), {Severity.WARNING: _SOME, Severity.CRITICAL: _NONE}, _absent, _absent_text, {"warning_for": FOR}, separate=True),
+    Alert("FleetUnreachable", Check.EXPORTER, (), {Severity.CRITICAL: ""}, _unreachable, _unreachable_text, Shown("exporter", "Target states"), {"above": EXCEEDED_RATIO}),
+    Alert("ExporterAbsent", Check.EXPORTER, ("job", "shard"), {Severity.WARNING: _SOME, Severity.CRITICAL: _NONE}, _absent, _absent_text, Shown("exporter"), {"warning_for": FOR}, separate=True),
 )  # fmt: skip

@@ -9,6 +9,7 @@ from llm_serving_alerts.records.identity import KNOWN_GPUS
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import SPAN
 from llm_serving_alerts.settings import AlertSettings, Settings
+from llm_serving_alerts.shown import Shown
 from llm_serving_exporter.catalogue.spec import GPU_LABELS
 
 # hardware faults (facts nvml-gpus; NVIDIA's XID catalogue). 13, 31 and 43 are the application's; 63 and 92 inform
@@ -115,7 +116,7 @@ def _slowdown_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
 
 
 GPU = (
-    Alert("GPUFailed", Check.GPU, GPU_LABELS, {Severity.CRITICAL: ""}, _failed, _failed_text, {"silent": SPAN}),
-    Alert("GPUMemoryFault", Check.GPU, GPU_LABELS, {Severity.WARNING: ""}, _memory, _memory_text, {"waiting": SPAN}),
-    Alert("GPUSlowdown", Check.GPU, GPU_LABELS, {Severity.WARNING: ""}, _slowdown, _slowdown_text, halves=True),
+    Alert("GPUFailed", Check.GPU, GPU_LABELS, {Severity.CRITICAL: ""}, _failed, _failed_text, Shown("gpu", "GPUs with faults"), {"silent": SPAN}),
+    Alert("GPUMemoryFault", Check.GPU, GPU_LABELS, {Severity.WARNING: ""}, _memory, _memory_text, Shown("gpu", "ECC memory errors"), {"waiting": SPAN}),
+    Alert("GPUSlowdown", Check.GPU, GPU_LABELS, {Severity.WARNING: ""}, _slowdown, _slowdown_text, Shown("gpu", "GPUs with lowered clocks, by reason"), halves=True),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from llm_serving_alerts.records.identity import GPU_CLAIMS, TARGET_CLAIMS, reada
 from llm_serving_alerts.records.stated import EXPECTED, FAILED, KNOWN, SUCCEEDED, keep_unclear
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
+from llm_serving_alerts.shown import Shown
 from llm_serving_exporter.catalogue import BY_NAME, METRICS
 from llm_serving_exporter.catalogue.health import AS_WRITTEN
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, NODE_LABELS, PREFIX, Kind
@@ -175,6 +176,22 @@ def _claimed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
 
 
 IDENTITY = (
-    Alert("LabelsRenamed", Check.EXPORTER, ("label", "how", "job"), {Severity.WARNING: ""}, _renamed, _renamed_text),
-    Alert("ClaimedTwice", Check.EXPORTER, ("target", "of", "gpu"), {Severity.WARNING: ""}, _claimed, _claimed_text),
+    Alert(
+        "LabelsRenamed",
+        Check.EXPORTER,
+        ("label", "how", "job"),
+        {Severity.WARNING: ""},
+        _renamed,
+        _renamed_text,
+        Shown("exporter"),
+    ),
+    Alert(
+        "ClaimedTwice",
+        Check.EXPORTER,
+        ("target", "of", "gpu"),
+        {Severity.WARNING: ""},
+        _claimed,
+        _claimed_text,
+        Shown("exporter"),
+    ),
 )

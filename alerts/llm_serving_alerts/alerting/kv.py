@@ -18,6 +18,7 @@ from llm_serving_alerts.records.baselines import HIT_RATE
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import EXCEEDED_RATIO, NUMBER, RATIO, SPAN
 from llm_serving_alerts.settings import AlertSettings, Settings
+from llm_serving_alerts.shown import Shown
 
 _USAGE = "engine:llm_serving_kv_cache_usage_ratio:max"
 _MEAN = "engine:llm_serving_kv_cache_usage_ratio:avg5m"
@@ -134,10 +135,10 @@ def _few_fit_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
 
 
 KV = (
-    Alert("KVSaturated", Check.KV, ENGINE, {Severity.WARNING: ""}, _saturated, _saturated_text, halves=True, values={"above": EXCEEDED_RATIO, "filling_above": RATIO, "within": SPAN}),
-    Alert("PreemptionStorm", Check.KV, TARGET, {Severity.WARNING: ""}, _preempting, _preempting_text, {"above": NUMBER, "events": NUMBER}),
-    Alert("HitRateDropped", Check.KV, MODEL, {Severity.WARNING: ""}, _hit_rate, _hit_rate_text, {"below": RATIO, "least_median": RATIO, "tokens": NUMBER}),
+    Alert("KVSaturated", Check.KV, ENGINE, {Severity.WARNING: ""}, _saturated, _saturated_text, Shown("kv", "KV cache usage"), halves=True, values={"above": EXCEEDED_RATIO, "filling_above": RATIO, "within": SPAN}),
+    Alert("PreemptionStorm", Check.KV, TARGET, {Severity.WARNING: ""}, _preempting, _preempting_text, Shown("kv", "Preemptions per finished request"), {"above": NUMBER, "events": NUMBER}),
+    Alert("HitRateDropped", Check.KV, MODEL, {Severity.WARNING: ""}, _hit_rate, _hit_rate_text, Shown("kv", "Prefix cache hit rate"), {"below": RATIO, "least_median": RATIO, "tokens": NUMBER}),
 )  # fmt: skip
 TAIL = (
-    Alert("LongContextFewFit", Check.TAIL, MODEL, {Severity.WARNING: ""}, _few_fit, _few_fit_text, {"below": NUMBER, "events": NUMBER, "waiting_above": RATIO}),
+    Alert("LongContextFewFit", Check.TAIL, MODEL, {Severity.WARNING: ""}, _few_fit, _few_fit_text, Shown("kv", "Long requests that fit"), {"below": NUMBER, "events": NUMBER, "waiting_above": RATIO}),
 )  # fmt: skip

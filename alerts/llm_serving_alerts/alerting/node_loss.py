@@ -14,6 +14,7 @@ from llm_serving_alerts.records.stated import FAILED, KNOWN, SUCCEEDED, failed_d
 from llm_serving_alerts.records.targets import WANTED_NOW
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
+from llm_serving_alerts.shown import Shown
 
 _MOST, _N1_MOST = (record.replace(":ratio", ":max") for record in (LOAD, N1_LOAD))
 _READY = "model:llm_serving_ready_replicas:sum"
@@ -192,10 +193,10 @@ def _failed_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Te
 
 
 NODE_LOSS = (
-    Alert("N1Insufficient", Check.NODE_LOSS, MODEL, {Severity.WARNING: ""}, _n1, _n1_text),
-    Alert("N1Critical", Check.NODE_LOSS, (*MODEL, "node"), {Severity.CRITICAL: ""}, _critical, _critical_text),
-    Alert("ReplicaLost", Check.NODE_LOSS, (*MODEL, "node"), {Severity.WARNING: ""}, _replica_lost, _replica_lost_text),
-    Alert("NodeLost", Check.NODE_LOSS, ("node",), {Severity.CRITICAL: ""}, _node_lost, _node_lost_text),
-    Alert("DrillOverdue", Check.NODE_LOSS, MODEL, {Severity.INFO: ""}, _overdue, _overdue_text, needs=lambda s: s.drill_max_age_seconds is not None),
-    Alert("DrillFailed", Check.NODE_LOSS, MODEL, {Severity.WARNING: ""}, _failed, _failed_text),
+    Alert("N1Insufficient", Check.NODE_LOSS, MODEL, {Severity.WARNING: ""}, _n1, _n1_text, Shown("node-loss", "Load without the largest node, by resource")),
+    Alert("N1Critical", Check.NODE_LOSS, (*MODEL, "node"), {Severity.CRITICAL: ""}, _critical, _critical_text, Shown("node-loss", "Load without the largest node, by resource")),
+    Alert("ReplicaLost", Check.NODE_LOSS, (*MODEL, "node"), {Severity.WARNING: ""}, _replica_lost, _replica_lost_text, Shown("node-loss", "Replicas: desired, ready, required")),
+    Alert("NodeLost", Check.NODE_LOSS, ("node",), {Severity.CRITICAL: ""}, _node_lost, _node_lost_text, Shown("node-loss", "Lost nodes")),
+    Alert("DrillOverdue", Check.NODE_LOSS, MODEL, {Severity.INFO: ""}, _overdue, _overdue_text, Shown("node-loss", "Drills"), needs=lambda s: s.drill_max_age_seconds is not None),
+    Alert("DrillFailed", Check.NODE_LOSS, MODEL, {Severity.WARNING: ""}, _failed, _failed_text, Shown("node-loss", "Drills")),
 )  # fmt: skip

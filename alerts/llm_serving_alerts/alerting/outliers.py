@@ -8,6 +8,7 @@ from llm_serving_alerts.records.outliers import OUTLIER, PEERS
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import NUMBER, RATIO, SPAN
 from llm_serving_alerts.settings import AlertSettings, Settings
+from llm_serving_alerts.shown import Shown
 
 
 def _outlier(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
@@ -73,7 +74,7 @@ def _of_each(dialect: Dialect, between: str, **texts: tuple[str, str]) -> str:
 
 OUTLIERS = (
     Alert(
-        "ReplicaOutlier", Check.PHASES, TARGET, {Severity.WARNING: ""}, _outlier, _outlier_text,
+        "ReplicaOutlier", Check.PHASES, TARGET, {Severity.WARNING: ""}, _outlier, _outlier_text, Shown("replica", "Pace against its peers"),
         {
             "settle": SPAN, "events": NUMBER, "spreads": NUMBER, "ttft_above": NUMBER, "ttft_least": SPAN, "decode_above": NUMBER,
             "decode_least": SPAN, "errors_above": NUMBER, "errors_least": RATIO, "work_below": RATIO,

@@ -8,6 +8,7 @@ from llm_serving_alerts.records.baselines import WORK, WORK_QUEUED
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import EXCEEDED_RATIO, NUMBER, RATIO, SPAN
 from llm_serving_alerts.settings import AlertSettings, Settings
+from llm_serving_alerts.shown import Shown
 from llm_serving_exporter.schema.kinds import integer
 
 _TENTHS = 'printf "%.1f"'
@@ -91,14 +92,14 @@ def _starved_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
 PHASES = (
     Alert(
         "ThroughputBelowBaseline", Check.PHASES, MODEL, {Severity.WARNING: "warning_below", Severity.CRITICAL: "critical_below"},
-        _throughput, _throughput_text, {"warning_below": RATIO, "critical_below": RATIO},
+        _throughput, _throughput_text, Shown("phases", "Work per replica with a queue, against the baseline"), {"warning_below": RATIO, "critical_below": RATIO},
     ),
     Alert(
-        "TrafficVanished", Check.PHASES, MODEL, {Severity.WARNING: ""}, _vanished, _vanished_text,
+        "TrafficVanished", Check.PHASES, MODEL, {Severity.WARNING: ""}, _vanished, _vanished_text, Shown("phases", "Tokens/s against the same hour of other days"),
         {"below": RATIO, "least_tokens_per_second": NUMBER, "days": integer(1, 7)},
     ),
     Alert(
-        "PrefillStarvesDecode", Check.PHASES, MODEL, {Severity.WARNING: ""}, _starved, _starved_text,
+        "PrefillStarvesDecode", Check.PHASES, MODEL, {Severity.WARNING: ""}, _starved, _starved_text, Shown("phases", "Share of busy time by phase"),
         {"itl_above": SPAN, "prefill_above": EXCEEDED_RATIO, "events": NUMBER},
     ),
 )  # fmt: skip

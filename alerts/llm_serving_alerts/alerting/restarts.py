@@ -9,6 +9,7 @@ from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import NUMBER
 from llm_serving_alerts.settings import AlertSettings, Settings
+from llm_serving_alerts.shown import Shown
 
 _READY = "target:llm_serving_ready:max"
 # a pod that served for longer than this was not one that crashes
@@ -82,6 +83,6 @@ def _restarts_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
 
 
 RESTART_LOOP = Alert(
-    "RestartLoop", Check.EXPORTER, ("target", "instance", "namespace", "workload"), {Severity.WARNING: ""}, _restarts, _restarts_text,
+    "RestartLoop", Check.EXPORTER, ("target", "instance", "namespace", "workload"), {Severity.WARNING: ""}, _restarts, _restarts_text, Shown("exporter"),
     {"starts": NUMBER, "outages": NUMBER},
 )  # fmt: skip

@@ -20,10 +20,6 @@ from llm_serving_alerts.rules import (
 from llm_serving_alerts.runbook_queries import link_queries, read_queries
 from llm_serving_alerts.settings import Settings
 
-# what a dashboard can be asked for by a variable of its own
-_VARIABLES = ("model_name", "role", "target")
-_OF_GPUS = ("gpu", "node")
-
 
 def alert_groups(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
     """Every alert that is on, in groups by check and duty: what pages does not wait for the expressions of tickets, and the watchdog for
@@ -75,10 +71,9 @@ def alert_rules(alert: Alert, dialect: Dialect, settings: Settings) -> tuple[Ale
 def _annotations(alert: Alert, dialect: Dialect, settings: Settings) -> dict[str, str]:
     text = alert.text(dialect, settings, settings.alerts[alert.name])
     identity = () if alert.bare else dialect.identity_of(alert.identity)
-    variables_there = _OF_GPUS if alert.check is Check.GPU else _VARIABLES
-    asked = (*identity, *(name for name in alert.identity if name in variables_there))
+    asked = (*identity, *alert.choices)
     variables = "&".join(f"var-{name}={{{{ $labels.{name} | urlquery }}}}" for name in asked)
-    board = (settings.dashboard_url or "/d/{uid}").replace("{uid}", quote(alert.check.dashboard))
+    board = (settings.dashboard_url or "/d/{uid}").replace("{uid}", quote(alert.shown.uid))
     name = f"{ALERT_PREFIX}{alert.name}"
     queries = link_queries(settings.queries_url, read_queries(name), alert.identity) if settings.queries_url else ""
     found = {

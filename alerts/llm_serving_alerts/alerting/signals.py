@@ -9,6 +9,7 @@ from llm_serving_alerts.records.signals import LOST
 from llm_serving_alerts.records.workloads import ANSWERING, INTERVAL_SECONDS, WANTED
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
+from llm_serving_alerts.shown import Shown
 
 # Half of the moments of this window: a pod that has just started lacks some for a moment, and a rollout starts one after the other; an
 # exporter that has just started says nothing for a while. What was repaired is over after half of it.
@@ -51,4 +52,14 @@ def _signal_lost_text(dialect: Dialect, settings: Settings, own: AlertSettings) 
     )
 
 
-SIGNALS = (Alert("SignalLost", Check.EXPORTER, WORKLOAD, {Severity.WARNING: ""}, _signal_lost, _signal_lost_text),)
+SIGNALS = (
+    Alert(
+        "SignalLost",
+        Check.EXPORTER,
+        WORKLOAD,
+        {Severity.WARNING: ""},
+        _signal_lost,
+        _signal_lost_text,
+        Shown("exporter", "Missing signals"),
+    ),
+)

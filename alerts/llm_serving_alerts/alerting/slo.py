@@ -22,6 +22,7 @@ from llm_serving_alerts.records.slo import BAD, EVENTS, GOOD_AGE, IN_A_ROW, RATI
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import FOR, NUMBER
 from llm_serving_alerts.settings import SLOS, AlertSettings, Settings
+from llm_serving_alerts.shown import Shown
 
 _QUANTILE = "model:llm_serving_time_to_first_token_seconds:quantile_rate10m"
 _PAGES = "fast"
@@ -159,7 +160,7 @@ def _slo_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
 _SPEEDS = {Severity.WARNING: "slow", Severity.CRITICAL: _PAGES}
 _FLOORS = {"warning_for": FOR, "events": NUMBER, "bad": NUMBER}
 SLO = (
-    Alert("TTFTBurn", Check.TTFT, (*MODEL, "slo", "node"), _SPEEDS, _ttft, _ttft_text, _FLOORS, lambda s: s.slo["ttft"].threshold_seconds is not None, separate=True),
-    Alert("SLOBurn", Check.SLO, (*MODEL, "slo", "node"), _SPEEDS, _slo, _slo_text, {**_FLOORS, "in_a_row": NUMBER}, separate=True),
+    Alert("TTFTBurn", Check.TTFT, (*MODEL, "slo", "node"), _SPEEDS, _ttft, _ttft_text, Shown("latency", "Objectives that burn"), _FLOORS, lambda s: s.slo["ttft"].threshold_seconds is not None, separate=True),
+    Alert("SLOBurn", Check.SLO, (*MODEL, "slo", "node"), _SPEEDS, _slo, _slo_text, Shown("latency", "Objectives that burn"), {**_FLOORS, "in_a_row": NUMBER}, separate=True),
     STUCK,
 )  # fmt: skip

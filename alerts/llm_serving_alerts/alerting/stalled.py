@@ -8,6 +8,7 @@ from llm_serving_alerts.records.stalled import find_stalled
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import RANGE
 from llm_serving_alerts.settings import AlertSettings, Settings
+from llm_serving_alerts.shown import Shown
 
 
 def _stalled(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str) -> str:
@@ -24,4 +25,13 @@ def _stalled_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> T
     )
 
 
-STUCK = Alert("Stalled", Check.SLO, ENGINE, {Severity.CRITICAL: ""}, _stalled, _stalled_text, {"range": RANGE})
+STUCK = Alert(
+    "Stalled",
+    Check.SLO,
+    ENGINE,
+    {Severity.CRITICAL: ""},
+    _stalled,
+    _stalled_text,
+    Shown("replica", "Waiting requests"),
+    {"range": RANGE},
+)

@@ -53,7 +53,6 @@ _EVERY_PANEL_REMOVED = (
     "links",
     "transparent",
 )
-_SENTENCE_PIXELS = 16
 _BOUNDS: Mapping[str, Any] = {
     f"{_DEFAULTS}.min": lambda panel: panel.minimum,
     f"{_DEFAULTS}.max": lambda panel: panel.maximum,
@@ -92,10 +91,6 @@ _STAT: Changes[Panel] = Changes(
         **_EVERY_PANEL_ADDED,
         **_BOUNDS,
         "options.wideLayout": True,
-        # lines of one size, however many there are
-        "options.text": lambda panel: (
-            {"titleSize": _SENTENCE_PIXELS, "valueSize": _SENTENCE_PIXELS} if panel.sentences else None
-        ),
         "options.showPercentChange": False,
         "options.percentChangeColorMode": "standard",
     },
@@ -190,6 +185,15 @@ _XY_CHART: Changes[Panel] = Changes(
     removed=_EVERY_PANEL_REMOVED,
 )  # fmt: skip
 
+_TEXT: Changes[Panel] = Changes(
+    added={
+        "pluginVersion": PLUGIN_VERSION,
+        "type": Visualization.TEXT.value,
+        "options": lambda panel: {"mode": "markdown", "content": panel.text, "code": {"language": "plaintext", "showLineNumbers": False, "showMiniMap": False}},
+    },
+    removed=(*_EVERY_PANEL_REMOVED, "targets", "transformations", "fieldConfig"),
+)  # fmt: skip
+
 PANEL_CHANGES: Mapping[Visualization, Changes[Panel]] = {
     Visualization.TIME_SERIES: _TIME_SERIES,
     Visualization.STAT: _STAT,
@@ -198,6 +202,7 @@ PANEL_CHANGES: Mapping[Visualization, Changes[Panel]] = {
     Visualization.BAR_GAUGE: _BAR_GAUGE,
     Visualization.HEATMAP: _HEATMAP,
     Visualization.XY_CHART: _XY_CHART,
+    Visualization.TEXT: _TEXT,
 }
 
 # --- queries and rows ------------------------------------------------------------------------------------------------

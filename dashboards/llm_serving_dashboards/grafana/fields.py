@@ -76,7 +76,9 @@ def choose_soft_maximum(panel: Panel) -> float | None:
 
 
 def write_link(link: Link) -> list[Json]:
-    """A click opens what the link leads to, in the same window."""
+    """A click opens what the link leads to: a dashboard in the same window, a page elsewhere in another one."""
+    if link.url:
+        return [{"title": "Details", "url": link.url, "targetBlank": True}]
     chosen = "".join(f"&var-{name}={value}" for name, value in link.chosen)
     alone = f"&viewPanel=panel-{link.panel}" if link.panel is not None else ""
     url = f"/d/{link.uid}?${{__url_time_range}}&var-datasource=${{datasource}}{chosen}{alone}"
@@ -118,11 +120,21 @@ def write_transformations(panel: Panel) -> list[Json]:
     else:
         by = _name_field(panel.sorted_by, panel)
         # Grafana sorts by one field, and keeps the order of what is equal
-        kept, before, after = [*names, by], [_sort(names[0], False), _sort(by, True)], []
-        organized["excludeByName"] = {by: True}
+        kept, before, after = [*dict.fromkeys((*names, by))], [_sort(names[0], False), _sort(by, True)], []
+        if by not in names:
+            organized["excludeByName"] = {by: True}
+    every = [f"Value #{name_query(number)}" for number in range(len(panel.queries))]
+    reduced = {"reducer": "lastNotNull", "include": every}
+    alike: list[Json] = [
+        {
+            "id": "calculateField",
+            "options": {"mode": "reduceRow", "reduce": reduced, "alias": "Value", "replaceFields": False},
+        }
+    ]
     return [
         {"id": "labelsToFields", "options": {"mode": "columns"}},
         {"id": "merge", "options": {}},
+        *(alike if panel.one_value else []),
         {"id": "filterFieldsByName", "options": {"include": {"names": kept}}},
         *before,
         {"id": "organize", "options": organized},
@@ -137,7 +149,7 @@ def _sort(field: str, descending: bool) -> Json:
 def _name_field(source: str | int, panel: Panel) -> str:
     if isinstance(source, str):
         return source
-    return "Value" if len(panel.queries) == 1 else f"Value #{name_query(source)}"
+    return "Value" if panel.one_value or len(panel.queries) == 1 else f"Value #{name_query(source)}"
 
 
 _CELL = "${__value.raw:percentencode}"
@@ -174,7 +186,9 @@ def write_overrides(panel: Panel) -> list[Json]:
         properties.insert(0, {"id": "unit", "value": column.unit.value})
         if column.unit is Unit.MILLISECONDS_SINCE:
             # words, not a number
-            properties += [{"id": "custom.align", "value": "left"}, {"id": "custom.width", "value": 120}]
+            properties.append({"id": "custom.align", "value": "left"})
+            if column.width is None:
+                properties.append({"id": "custom.width", "value": 120})
         if column.decimals is not None:
             properties.append({"id": "decimals", "value": column.decimals})
         if column.thresholds:
@@ -202,7 +216,8 @@ def _write_cell(column: Column) -> list[Json]:
     if column.mappings:
         properties.append({"id": "mappings", "value": _write_mappings(column.mappings)})
     if column.mappings and column.coloured:
-        properties.append({"id": "custom.cellOptions", "value": {"type": "color-background", "mode": "basic"}})
+        whole = {"applyToRow": True} if column.colours_row else {}
+        properties.append({"id": "custom.cellOptions", "value": {"type": "color-background", "mode": "basic", **whole}})
         properties.append({"id": "custom.align", "value": "center"})
     if column.link is not None:
         properties.append({"id": "links", "value": write_link(column.link)})

@@ -43,7 +43,7 @@ def render_row(title: str, number: int, place: Mapping[str, int]) -> Json:
 def render_panel(panel: Panel, number: int, place: Mapping[str, int], identity: tuple[str, ...]) -> Json:
     """A panel. `place`: x, y, w, h on the grid. `identity`: labels that the legends of models, replicas and nodes have too."""
     common = {
-        "title": panel.title,
+        "title": panel.title if panel.titled else "",
         "description": panel.description,
         "id": number,
         "gridPos": core.GridPos(**place),
@@ -86,9 +86,9 @@ def _write_stat(panel: Panel, common: Json, overrides: list[Json]) -> Any:
         mappings=write_value_mappings(panel),
         overrides=overrides,
         color={"mode": choose_colour_mode(panel)},
-        colorMode="background" if panel.mappings or panel.sentences else "value",
-        textMode="value_and_name" if panel.sentences else "auto",
-        orientation="horizontal" if panel.sentences else "auto",
+        colorMode="background" if panel.mappings else "value",
+        textMode="auto",
+        orientation="auto",
         graphMode="none",
         noValue=None,
         # the class would show the mean of the range
@@ -108,7 +108,7 @@ def _write_state_timeline(panel: Panel, common: Json, overrides: list[Json]) -> 
 
 
 def _write_table(panel: Panel, common: Json, overrides: list[Json]) -> Any:
-    return core.Table(**common, unit=panel.unit.value, overrides=overrides).to_json_data()
+    return core.Table(**common, unit=panel.unit.value, overrides=overrides, showHeader=panel.headings).to_json_data()
 
 
 def _write_base(panel: Panel, common: Json, overrides: list[Json]) -> Any:
@@ -124,6 +124,7 @@ _WRITERS: Mapping[Visualization, Callable[[Panel, Json, list[Json]], Any]] = {
     Visualization.BAR_GAUGE: _write_base,
     Visualization.HEATMAP: _write_base,
     Visualization.XY_CHART: _write_base,
+    Visualization.TEXT: _write_base,
 }
 
 

@@ -25,6 +25,7 @@ CLASSES = {
     Visualization.BAR_GAUGE: "Panel",
     Visualization.HEATMAP: "Panel",
     Visualization.XY_CHART: "Panel",
+    Visualization.TEXT: "Panel",
 }
 VISUALIZATIONS = check_rows("visualization", list(Visualization))
 ABSENT = object()
@@ -167,6 +168,8 @@ def test_no_other_key_is_rendered() -> None:
         for panel in made.document["panels"]:
             if panel["type"] == "row":
                 assert set(panel) == {"type", "title", "collapsed", "panels", "id", "gridPos"}
+            elif panel["type"] == "text":
+                assert set(panel) == PANEL_KEYS - {"fieldConfig", "targets", "transformations"}
             else:
                 # a range and a step of its own, where it has one
                 assert set(panel) - {"timeFrom"} == PANEL_KEYS

@@ -97,12 +97,21 @@ def firing(models: int) -> Iterator[dict[str, str]]:
     """A page of each model that began a minute ago, a ticket, and what notifies nobody."""
     for model in range(models):
         for name, severity in (("Page", "critical"), ("Ticket", "warning"), ("Note", "info"), ("Watchdog", "none")):
-            labels = {"alertname": name, "severity": severity, "model_name": f"m{model}", "check": "kv"}
+            labels = {
+                "alertname": name,
+                "severity": severity,
+                "model_name": f"m{model}",
+                "role": "unified",
+                "check": "kv",
+            }
             yield write_series("ALERTS", "_x15 1x6", alertstate="firing", **labels)
 
 
-def annotation(made: Dashboard, name: str) -> str:
+def annotation(made: Dashboard, name: str, **chosen: str) -> str:
+    """Its query where everything is chosen but for this."""
     (found,) = (one["expr"] for one in made.document["annotations"]["list"] if one["name"] == name)
+    for variable, value in chosen.items():
+        found = found.replace(f"${variable}", value)
     return filled(found)
 
 
@@ -110,9 +119,9 @@ def annotation(made: Dashboard, name: str) -> str:
 @pytest.mark.parametrize("models", [1, 3, 4, 16])
 def test_alerts_of_up_to_three_models_are_marked_and_only_those_that_notify(tmp_path: Path, models: int) -> None:
     shown = {
-        f'{{alertname="{name}", check="kv", model_name="m{model}"}}': 1.0
+        f'{{alertname="{name}", model_name="m{model}", severity="{severity}", told="{name.lower()}"}}': 1.0
         for model in range(models if models <= 3 else 0)
-        for name in ("Page", "Ticket")
+        for name, severity in (("Page", "critical"), ("Ticket", "warning"))
     }
     series = [*fleet(models, ("unified",)), *firing(models)]
     ask_promtool(tmp_path, series, {annotation(default_boards()[PHASES], "Alerts"): shown})
@@ -123,23 +132,65 @@ def test_alerts_are_marked_where_no_exporter_says_which_models_there_are(tmp_pat
     lost = write_series(
         "ALERTS", "_x15 1x6", alertstate="firing", alertname="Absent", severity="critical", check="exporter"
     )
-    found = {'{alertname="Absent", check="exporter"}': 1.0}
-    ask_promtool(tmp_path, [lost], {annotation(default_boards()[PHASES], "Alerts"): found})  # fmt: skip
+    found = {'{alertname="Absent", severity="critical", told="page"}': 1.0}
+    marks = {annotation(default_boards()["llm-serving-exporter"], "Alerts"): found}
+    # it is about no model
+    marks |= {annotation(default_boards()[PHASES], "Alerts"): {}}
+    ask_promtool(tmp_path, [lost], marks)
+
+
+@pytest.mark.process
+def test_a_lost_node_and_a_failed_card_are_marked_only_on_their_models_graphs(tmp_path: Path) -> None:
+    series = [
+        *fleet(2, ("unified",)),
+        write_series("ALERTS", "_x15 1x6", alertstate="firing", alertname="Node", severity="critical", node="n0"),
+        write_series(
+            "ALERTS", "_x15 1x6", alertstate="firing", alertname="Card", severity="critical", node="n1", gpu="g"
+        ),
+        write_series("llm_serving_gpu_target_info", "1x20", gpu="g", target="m1-unified-a"),
+        write_series(
+            "target:llm_serving_node:info", "1x20", node="n0", target="m0-unified-a", model_name="m0", role="unified"
+        ),
+    ]
+    told = 'severity="critical", told="page"'
+    marks = {
+        annotation(default_boards()[PHASES], "Alerts", model_name=model): {
+            f'{{alertname="{name}", {labels}, {told}}}': 1.0
+        }
+        for model, name, labels in (("m0", "Node", 'node="n0"'), ("m1", "Card", 'gpu="g", node="n1"'))
+    }
+    ask_promtool(tmp_path, series, marks)
+
+
+@pytest.mark.process
+def test_a_ticket_that_becomes_a_page_is_marked_again(tmp_path: Path) -> None:
+    about = {"alertstate": "firing", "alertname": "Burn", "model_name": "m0", "role": "unified"}
+    series = [
+        *fleet(1, ("unified",)),
+        write_series("ALERTS", "1x20", severity="warning", **about),
+        write_series("ALERTS", "_x15 1x6", severity="critical", **about),
+    ]
+    found = {'{alertname="Burn", model_name="m0", severity="critical", told="page"}': 1.0}
+    ask_promtool(tmp_path, series, {annotation(default_boards()[PHASES], "Alerts"): found})
 
 
 @pytest.mark.process
 def test_on_the_page_of_gpus_only_their_alerts_are_marked_and_nodes_are_counted(tmp_path: Path) -> None:
     asked = annotation(default_boards()["llm-serving-gpu"], "Alerts")
     failed = [
-        write_series("ALERTS", "_x15 1x6", alertstate="firing", alertname=name, severity="critical", check=check)
-        for name, check in (("Card", "gpu"), ("Page", "kv"))
+        write_series("ALERTS", "_x15 1x6", alertstate="firing", alertname=name, severity="critical", **about)
+        for name, about in (("Card", {"gpu": "GPU-1", "node": "n1"}), ("Page", {"model_name": "m0", "role": "unified"}))
     ]
 
     def cards(nodes: int) -> Iterator[dict[str, str]]:
         for node in range(nodes):
             yield write_series("gpu:llm_serving_gpu:info", "1x20", gpu=f"GPU-{node}", gpu_name="H100", node=f"n{node}")
 
-    ask_promtool(tmp_path, [*failed, *cards(3)], {asked: {'{alertname="Card", check="gpu"}': 1.0}})
+    ask_promtool(
+        tmp_path,
+        [*failed, *cards(3)],
+        {asked: {'{alertname="Card", gpu="GPU-1", node="n1", severity="critical", told="page"}': 1.0}},
+    )
     ask_promtool(tmp_path, [*failed, *cards(4)], {asked: {}})
 
 
@@ -158,5 +209,8 @@ def test_with_one_replica_chosen_only_alerts_of_its_model_are_marked(tmp_path: P
         if one["name"] == "Alerts"
     )
     asked = filled(expression.replace("$target", "m1-unified-a"))
-    found = {f'{{alertname="{name}", check="kv", model_name="m1"}}': 1.0 for name in ("Page", "Ticket")}
+    found = {
+        f'{{alertname="{name}", model_name="m1", severity="{severity}", told="{name.lower()}"}}': 1.0
+        for name, severity in (("Page", "critical"), ("Ticket", "warning"))
+    }
     ask_promtool(tmp_path, [*fleet(16, ("unified",)), *firing(16)], {asked: found})

@@ -76,7 +76,7 @@ def test_windows_of_the_users_own_are_asked_for(tmp_path: Path) -> None:
     asked = " ".join(
         target["expr"] for document in made.values() for one in document["panels"] for target in one.get("targets", ())
     )
-    assert set(re.findall(r"slo_bad:(?:ratio_)?increase(\w+)", asked)) == {"5m", "1h30m", "28d"}
+    assert set(re.findall(r"slo_bad:(?:ratio_)?increase(\w+)", asked)) == {"5m", "15m", "1h30m", "28d"}
 
 
 def expressions(document: dict[str, Any]) -> list[str]:

@@ -6,19 +6,25 @@ import re
 from collections.abc import Collection, Iterator
 from functools import cache
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
+from llm_serving_alerts.alerting import ALERTS
+from llm_serving_alerts.render import every_rule, rule_groups
+from llm_serving_alerts.rules import AlertRule, Record
 from llm_serving_alerts.settings_file import default_settings
+from llm_serving_alerts.shown import CHOICES, FIRING_PANEL
 from llm_serving_dashboards import exporter
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.grafana.document import SCHEMA_VERSION, TAG
-from llm_serving_dashboards.home_matrix import CHECKS
+from llm_serving_dashboards.home_matrix import TITLES
 from llm_serving_dashboards.limiter import LIMITERS
 from llm_serving_dashboards.queries import list_record_labels
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX, Kind
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.roofline import Limiter
+from tests.support.builders.alertexamples import settings_of
 from tests.support.builders.default_boards import default_boards, default_documents
 from tests.support.rows import check_rows
 
@@ -26,6 +32,8 @@ UIDS = check_rows("uid", default_boards)
 # Grafana's own variables: https://grafana.com/docs/grafana/latest/dashboards/variables/add-template-variables/#global-variables
 GLOBAL = re.compile(r"\$(?:\{)?__\w+")
 VARIABLE = re.compile(r"\$\{?([a-z]\w*)")
+# a record or an exported series
+NAMES = re.compile(r"(?<![\w:])(?:\w+:)?llm_serving_\w+(?::\w+)?")
 # Prometheus' own, which the rules' alerts leave behind
 OTHER = {"ALERTS"}
 
@@ -36,7 +44,8 @@ def list_recorded() -> Collection[str]:
 
 
 def panels(uid: str) -> Iterator[dict[str, Any]]:
-    return (panel for panel in default_documents()[uid]["panels"] if panel["type"] != "row")
+    """Those that ask for something: a heading does not, nor does a text."""
+    return (panel for panel in default_documents()[uid]["panels"] if panel["type"] not in ("row", "text"))
 
 
 def targets(uid: str) -> Iterator[dict[str, Any]]:
@@ -56,7 +65,7 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def test_uids_are_short_and_their_own() -> None:
-    assert len(default_boards()) == len(build_dashboards(default_settings())) == 11
+    assert len(default_boards()) == len(build_dashboards(default_settings())) == 12
     assert all(len(uid) <= 40 and uid.startswith("llm-serving-") for uid in default_boards())
     titles = [document["title"] for document in default_documents().values()]
     assert len(set(titles)) == len(titles)
@@ -166,49 +175,104 @@ def test_rates_are_over_what_a_point_covers(uid: str) -> None:
 def test_links_lead_to_dashboards(uid: str) -> None:
     for panel in panels(uid):
         for link in panel["fieldConfig"]["defaults"].get("links", ()):
-            board = link["url"].removeprefix("/d/").partition("?")[0]
-            # a sentence says itself where it leads
-            assert board in default_boards() or board == "${__field.labels.board}"
-            # the time and the choice of here, or of the series
+            assert link["url"].removeprefix("/d/").partition("?")[0] in default_boards()
+            # the time and the choice of here
             assert "${__url_time_range}" in link["url"]
-            assert "${__all_variables}" in link["url"] or "&var-model_name=${__field.labels." in link["url"]
+            assert "${__all_variables}" in link["url"]
     (menu,) = default_documents()[uid]["links"]
     assert menu["keepTime"]
     assert menu["includeVars"]
     assert menu["tags"] == [TAG]
 
 
-def test_every_cell_of_the_matrix_leads_to_the_panel_that_shows_why() -> None:
-    """With the model of its row: Grafana's number of a panel that this very document has under that title."""
-    (matrix,) = (panel for panel in panels("llm-serving-home") if panel["title"] == "Models and checks")
-    links = {
-        one["matcher"]["options"]: url
-        for one in matrix["fieldConfig"]["overrides"]
+def find_links(panel: dict[str, Any]) -> dict[str, str]:
+    """The URLs of a table's cells, by the title of their column."""
+    return {
+        one["matcher"]["options"]: found["value"][0]["url"]
+        for one in panel["fieldConfig"]["overrides"]
         for found in one["properties"]
         if found["id"] == "links"
-        for url in [found["value"][0]["url"]]
     }
+
+
+def list_hidden(panel: dict[str, Any]) -> set[str]:
+    """Columns that only links read."""
+    return {
+        one["matcher"]["options"]
+        for one in panel["fieldConfig"]["overrides"]
+        for found in one["properties"]
+        if found["id"] == "custom.hidden"
+    }
+
+
+def test_every_cell_of_the_matrix_leads_to_the_dashboard_of_the_alert_that_fires() -> None:
+    """The whole of it, with the model of the row and what the alert is about; all of that are fields of the row."""
+    (matrix,) = (panel for panel in panels("llm-serving-home") if panel["title"] == "Models and checks")
+    links = find_links(matrix)
     assert len(links) == 1 + 9 + 5
-    for check, (title, _, why) in CHECKS.items():
-        path, _, query = links[title].partition("?")
-        uid = path.removeprefix("/d/")
-        assert uid == check.dashboard
-        number = int(query.rpartition("viewPanel=panel-")[2])
-        (there,) = (panel for panel in default_documents()[uid]["panels"] if panel["id"] == number)
-        assert there["title"] == why
-        assert "${__url_time_range}" in query
-        by_model = "&var-model_name=${__data.fields.model_name:percentencode}" in query
-        # of cards no model can be chosen
-        assert by_model == ("model_name" in default_boards()[uid].board.variables)
+    for check, title in TITLES.items():
+        assert links[title].startswith(f"/d/${{__data.fields.{check}_board:percentencode}}?${{__url_time_range}}")
+        assert "&var-model_name=${__data.fields.model_name:percentencode}" in links[title]
+        assert "viewPanel" not in links[title]
+        read = set(re.findall(r"\$\{__data\.fields\.(\w+)", links[title]))
+        assert read <= list_hidden(matrix)
+        chosen = {name for one in ALERTS if one.check is check for name in one.choices}
+        assert {*re.findall(r"var-(\w+)=", links[title])} == {"datasource", "model_name", "role"} | chosen
+
+
+def test_a_sentence_leads_to_its_dashboard_and_its_alert_to_the_runbook() -> None:
+    (sentence, *_) = panels("llm-serving-home")
+    links = find_links(sentence)
+    assert set(links) == {"what", "runbook"}
+    assert links["what"].startswith("/d/${__data.fields.board}?")
+    assert {*re.findall(r"\$\{__data\.fields\.(\w+)", "".join(links.values()))} <= list_hidden(sentence)
+
+
+@UIDS
+def test_the_name_of_an_alert_leads_to_its_runbook(uid: str) -> None:
+    """On every dashboard that an alert leads to, and on the first one: a number of the panel that has that alert's runbook."""
+    if uid != "llm-serving-home" and uid not in {one.shown.uid for one in ALERTS}:
+        return
+    first = next(panels(uid))
+    assert find_links(first)["runbook"].startswith("/d/llm-serving-runbooks?")
+    assert find_links(first)["runbook"].endswith("&viewPanel=panel-${__data.fields.alertname}")
+    (mapped,) = (
+        found["value"][0]["options"]
+        for one in first["fieldConfig"]["overrides"]
+        if one["matcher"]["options"] == "alertname"
+        for found in one["properties"]
+        if found["id"] == "mappings"
+    )
+    runbooks = {panel["title"]: panel for panel in default_documents()["llm-serving-runbooks"]["panels"]}
+    assert set(mapped) == set(runbooks)
+    for name, shown in mapped.items():
+        assert runbooks[name]["id"] == int(shown["text"])
+        # its last section is what somebody does
+        assert "## " in runbooks[name]["options"]["content"]
+        for other, number in re.findall(
+            r"\[(\w+)\]\(d/llm-serving-runbooks\?viewPanel=panel-(\d+)\)", runbooks[name]["options"]["content"]
+        ):
+            assert runbooks[f"LLMServing{other.removeprefix('LLMServing')}"]["id"] == int(number)
+
+
+def test_runbooks_are_where_the_settings_have_them(tmp_path: Path) -> None:
+    settings = settings_of("runbook_url: https://wiki.example.com/{alert}\n", tmp_path)
+    for made in build_dashboards(settings):
+        for panel in made.board.panels:
+            for column in panel.columns:
+                if column.title == "runbook":
+                    assert column.link is not None
+                    assert column.link.url == "https://wiki.example.com/${__data.fields.alertname:percentencode}"
 
 
 def test_the_first_screen_is_the_sentence_and_the_matrix() -> None:
-    """1080 pixels hold 25 rows of 38 pixels below the bars of Grafana and its variables."""
+    """1080 pixels hold 25 rows of 38 pixels below Grafana's bars and variables; the matrix has a heading and seventeen rows of 36."""
     first, second, *others = default_documents()["llm-serving-home"]["panels"]
-    assert [first["title"], second["title"]] == ["What is wrong", "Models and checks"]
-    assert (first["type"], second["type"]) == ("stat", "table")
+    assert [first["title"], second["title"]] == ["", "Models and checks"]
+    assert (first["type"], second["type"]) == ("table", "table")
     end = second["gridPos"]["y"] + second["gridPos"]["h"]
     assert end <= 25
+    assert second["gridPos"]["h"] * 38 - 8 >= 40 + 36 + 17 * 36
     assert all(panel["gridPos"]["y"] >= end for panel in others)
 
 
@@ -222,17 +286,36 @@ def test_the_worst_row_is_the_first_and_how_grave_it_is_is_not_shown() -> None:
     assert organize["options"]["excludeByName"] == {"Value #A": True}
 
 
-def test_alerts_lead_to_dashboards() -> None:
-    from llm_serving_alerts.render import every_rule, rule_groups
-    from llm_serving_alerts.rules import AlertRule
-
+def test_every_alert_leads_to_the_panel_that_shows_it() -> None:
+    """On the dashboard that its link opens a panel asks for what its expression is made of: its series, its records, or theirs; where no
+    figure says more, for the alert itself."""
     settings = default_settings()
-    for rule in every_rule(rule_groups(settings)):
-        if isinstance(rule, AlertRule):
-            path, _, query = rule.annotations["dashboard"].partition("?")
-            board = default_boards()[path.rpartition("/")[2]].board
-            asked = set(re.findall(r"var-(\w+)=", query))
-            assert asked <= set(board.variables), (rule.alert, asked, board.uid)
+    groups = rule_groups(settings)
+    made_of = {rule.record: set(NAMES.findall(rule.expr)) for rule in every_rule(groups) if isinstance(rule, Record)}
+    by_name = {f"LLMServing{one.name}": one for one in ALERTS}
+    for rule in every_rule(groups):
+        if not isinstance(rule, AlertRule):
+            continue
+        declared = by_name[rule.alert]
+        path, _, query = rule.annotations["dashboard"].partition("?")
+        board = default_boards()[path.rpartition("/")[2]].board
+        assert board.uid == declared.shown.uid
+        assert tuple(re.findall(r"var-(\w+)=", query)) == declared.choices
+        assert {*declared.choices} <= {*board.variables}
+        (panel,) = (one for one in board.panels if one.title == declared.shown.panel)
+        asked = " ".join(query.expr for query in panel.queries)
+        if panel.title == FIRING_PANEL:
+            assert rule.alert in asked or rule.labels["severity"] in ("info", "none"), rule.alert
+            continue
+        own = set(NAMES.findall(rule.expr))
+        own |= {name for record in own for name in made_of.get(record, ())}
+        assert own & set(NAMES.findall(asked)), (rule.alert, panel.title)
+
+
+@UIDS
+def test_what_can_be_chosen_is_what_the_rules_go_by(uid: str) -> None:
+    if uid in CHOICES:
+        assert default_boards()[uid].board.variables == CHOICES[uid]
 
 
 def test_states_are_those_that_there_are() -> None:

@@ -22,7 +22,7 @@ from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.sim.fleet.fleet import Fleet
-from llm_serving_exporter.sim.fleet.gpus import FleetGpuSource, gpus_of
+from llm_serving_exporter.sim.fleet.gpus import FleetGpuSource, gpu_uuid, gpus_of
 from llm_serving_exporter.sim.fleet.inprocess import connect_to
 from llm_serving_exporter.sim.fleet.replica import Replica
 from llm_serving_exporter.sim.fleet.scenario import Slo
@@ -108,6 +108,12 @@ class Watch:
         if new or known.keys() - set(found):
             self._host.settle_targets()
 
+    def fail_gpu(self, replica: str, number: int) -> None:
+        """A GPU of a replica falls off the bus: what reads it gets no answer from now on. Raises ValueError where no GPU is read."""
+        if self._nodes is None:
+            raise ValueError("no GPU is read")
+        self._nodes.fail(gpu_uuid(replica, number))
+
     def samples(self) -> Iterator[Sample]:
         """Every sample now: name, labels, value."""
         self.read()
@@ -190,6 +196,11 @@ class _NodeSources:
         every = list(self.latest.values())
         first = next((readings for readings in every if readings.attempt.ok), every[0])
         return replace(first, gpus=tuple(gpu for readings in every for gpu in readings.gpus))
+
+    def fail(self, uuid: str) -> None:
+        """The GPU falls off the bus."""
+        for source in self._sources.values():
+            source.fault(uuid).lost = True
 
     def close(self) -> None:
         """Reads nothing any more."""

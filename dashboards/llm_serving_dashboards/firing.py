@@ -1,0 +1,188 @@
+"""Alerts that fire about what a viewer chose: in PromQL, in a panel at the head of a dashboard, and with the way to each one's runbook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from llm_serving_alerts.alerting import ALERTS as DECLARED
+from llm_serving_alerts.external import FIRING
+from llm_serving_alerts.promql import MODEL, NODES, one_of
+from llm_serving_alerts.records.history import ON_NODE
+from llm_serving_alerts.records.targets import DOWN
+from llm_serving_alerts.render import ALERTS, rule_groups
+from llm_serving_alerts.rules import ALERT_PREFIX, AlertRule, Severity
+from llm_serving_alerts.settings import Settings
+from llm_serving_alerts.shown import FIRING_PANEL
+from llm_serving_dashboards.panels import (
+    REPLICA_UID,
+    Colour,
+    Column,
+    Link,
+    Panel,
+    Query,
+    Unit,
+    ValueMapping,
+    Visualization,
+)
+from llm_serving_dashboards.queries import QueryBuilder
+
+RUNBOOKS_UID = "llm-serving-runbooks"
+# who is told, in a word, and its colour
+GRAVE = (
+    (Severity.CRITICAL, "page", Colour.BAD),
+    (Severity.WARNING, "ticket", Colour.WARNING),
+)
+# in place of a time in seconds; VictoriaMetrics would drop a series that is NaN
+NOBODY_KNOWS = -1
+# in place of milliseconds, of what began at no time
+NO_TIME = -2
+SINCE = Column(
+    0,
+    "since",
+    Unit.MILLISECONDS_SINCE,
+    mappings=(ValueMapping(1000 * NOBODY_KNOWS, "an unknown time", "text"), ValueMapping(NO_TIME, "–", "text")),  # a dash, as in our documents
+    coloured=False,
+    width=150,
+)  # fmt: skip
+# what an alert is about beside its model and node: its words, and what of the label is said. Of a UUID the beginning tells cards apart
+_PARTS = (
+    ("slo", "objective $1", "(.+)"),
+    ("signal", "signal $1", "(.+)"),
+    ("target", "$1", "(.+)"),
+    ("gpu", "card $1", r"((?:GPU|MIG)-\\w+(?:-\\w+)?|.+?)(?:-.*)?"),
+)
+_FOR_STATE = "ALERTS_FOR_STATE"
+_STATE = 'alertstate="firing"'
+_ABOUT = "model_name", "target", "gpu", "node"
+_SHOWN, _HEIGHT = 20, 5
+_NAMES = "alertname", *MODEL, "target", "node", "gpu", "slo", "signal", "severity"
+
+
+def list_rules(settings: Settings) -> tuple[AlertRule, ...]:
+    """Every alert as it is rendered."""
+    return tuple(rule for group in rule_groups(settings)[ALERTS] for rule in group.rules if isinstance(rule, AlertRule))
+
+
+def list_runbooks(settings: Settings) -> tuple[str, ...]:
+    """Names of the alerts that somebody is told of, in the order of the checks; each has a runbook."""
+    return tuple(dict.fromkeys(rule.alert for rule in list_rules(settings) if rule.labels["severity"] != Severity.NONE))
+
+
+def make_runbook_columns(settings: Settings) -> tuple[Column, ...]:
+    """The alert's name, which leads to its runbook: where the settings have it, else to its panel in Grafana."""
+    if settings.runbook_url:
+        address = settings.runbook_url.replace("{alert}", "${__data.fields.alertname:percentencode}")
+        return (
+            Column("alert", "runbook", link=Link(url=address), width=190),
+            Column("alertname", "alertname", hidden=True),
+        )
+    # a panel has its number by its place: the name of an alert is mapped to it
+    numbers = tuple(ValueMapping(name, str(number), "text") for number, name in enumerate(list_runbooks(settings), 1))
+    return (
+        Column("alert", "runbook", link=Link(RUNBOOKS_UID, panel="${__data.fields.alertname}"), width=190),
+        Column("alertname", "alertname", mappings=numbers, hidden=True),
+    )
+
+
+def _list_starts(queries: QueryBuilder, rules: Iterable[AlertRule]) -> Iterator[str]:
+    """PromQL of each alert's ALERTS_FOR_STATE, which is when its condition began to hold, and the time that it has to hold for."""
+    chosen = "".join(f',{label}=~"${label}|"' for label in queries.settings.identity_labels)
+    by_time: dict[float, set[str]] = {}
+    for rule in rules:
+        by_time.setdefault(rule.for_seconds, set()).add(rule.alert)
+    for seconds, names in sorted(by_time.items()):
+        yield f"{_FOR_STATE}{{{one_of('alertname', sorted(names))}{chosen}}} + {seconds:g}"
+
+
+def find_begun(queries: QueryBuilder, fires: str, rules: Iterable[AlertRule]) -> str:
+    """When each of these alerts began to fire, in seconds; negative where nobody wrote that down."""
+    since = " or ".join(_list_starts(queries, rules))
+    return f"({since}) and ignoring (alertstate) ({fires}) or ignoring (alertstate) ({fires}) * {NOBODY_KNOWS}"
+
+
+def name_parts(expression: str) -> str:
+    """Alerts with what they are about beside their model as `part`, their node as `place`, and their name without the prefix as `alert`."""
+    for label, words, pattern in _PARTS:
+        expression = f'label_replace({expression}, "part", "{words}", "{label}", "{pattern}")'
+    expression = f'label_replace({expression}, "place", "on node $1", "node", "(.+)")'
+    return f'label_replace({expression}, "alert", "$1", "alertname", "{ALERT_PREFIX}(.+)")'
+
+
+def find_firing(queries: QueryBuilder, *matchers: str, rest: bool = False) -> str:
+    """Alerts that fire about what the viewer chose: about the models and replicas themselves, their nodes and their cards.
+
+    `matchers`: more that they must match. `rest`: with those that are about none of these.
+    """
+    return " or ".join(_list_firing(queries, matchers, rest=rest))
+
+
+def _list_firing(queries: QueryBuilder, matchers: tuple[str, ...], *, rest: bool) -> Iterator[str]:
+    chosen = [f'{label}=~"${label}|"' for label in queries.settings.identity_labels]
+
+    def select(*more: str) -> str:
+        return f"{FIRING.name}{{{','.join([_STATE, *matchers, *more, *chosen])}}}"
+
+    variables, key = queries.variables, queries.dialect.key
+    of_node, of_gpu = (_lack("model_name", "gpu", "target"), 'node!=""'), (_lack("model_name", "target"), 'gpu!=""')
+    if "gpu" in variables:
+        yield select('gpu=~"$gpu"', 'node=~"$node"', 'gpu!=""')
+        yield select(*of_node, 'node=~"$node"')
+        return
+    of_models = [f'{label}=~"${label}|"' for label in MODEL if label in variables]
+    own = queries.select(DOWN)
+    if "target" not in variables:
+        yield select('model_name!=""', *of_models)
+    else:
+        yield select('target=~"$target"', 'target!=""', *of_models)
+        # those of a model have no target that they could be chosen by
+        others = f"{queries.drop_choice('target').select(DOWN)} unless {queries.match_on(*MODEL)} {own}"
+        of_model = select('model_name!=""', _lack("target"), *of_models)
+        yield f"({of_model} unless {queries.match_on(*MODEL)} ({others}))"
+    claims = queries.dialect.bare(queries.select("gpu_target_info"), "gpu", "target")
+    yield f"({select(*of_gpu)} and on ({key('gpu')}) ({claims} and on ({key('target')}) {own}))"
+    nodes = queries.select(NODES if "target" in variables else ON_NODE)
+    yield f"({select(*of_node)} and on ({key('node')}) {nodes})"
+    if rest:
+        yield select(_lack(*_ABOUT))
+
+
+def _lack(*labels: str) -> str:
+    return ",".join(f'{label}=""' for label in labels)
+
+
+def shows_rest(uid: str) -> bool:
+    """Whether a dashboard is about alerts, too, that are about no model, replica, node or card."""
+    return any(one.shown.uid == uid and not {*_ABOUT} & {*one.identity} for one in DECLARED)
+
+
+def make_firing(queries: QueryBuilder, uid: str) -> Panel:
+    """What fires of all that this dashboard shows: a row an alert, pages first, each with the way to its runbook."""
+    declared = {
+        f"{ALERT_PREFIX}{one.name}" for one in DECLARED if uid in (REPLICA_UID, one.shown.uid, one.check.dashboard)
+    }
+    loud = {severity: word for severity, word, _ in GRAVE}
+    rules = [
+        rule for rule in list_rules(queries.settings) if rule.alert in declared and rule.labels["severity"] in loud
+    ]
+    names = sorted({rule.alert for rule in rules})
+    fires = find_firing(queries, one_of("alertname", names), one_of("severity", loud), rest=shows_rest(uid))
+    begun = f"max by ({', '.join((*queries.settings.identity_labels, *_NAMES))}) ({find_begun(queries, fires, rules)})"
+    return Panel(
+        FIRING_PANEL,
+        "Alerts that fire about what is chosen above, pages first, and since when. The name of an alert leads to its runbook. What Alertmanager silences "
+        "or inhibits is shown too.",
+        Visualization.TABLE,
+        (Query(f'label_join(topk({_SHOWN}, 1000 * {name_parts(begun)}), "part", " ", "part", "place")', instant=True, table=True),),
+        Unit.NONE,
+        24,
+        _HEIGHT,
+        columns=(
+            Column("severity", "severity", mappings=tuple(ValueMapping(one.value, word, colour) for one, word, colour in GRAVE), width=80),
+            *(Column(name, name, width=100) for name in queries.settings.identity_labels),
+            Column("model_name", "model", width=220),
+            Column("part", "replica, node, card or objective", least_width=240),
+            SINCE,
+            *make_runbook_columns(queries.settings),
+        ),
+        may_be_empty="nothing fires about what is chosen",
+    )  # fmt: skip
