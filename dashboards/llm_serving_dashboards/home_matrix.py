@@ -177,7 +177,7 @@ def _judge(queries: QueryBuilder, check: Check) -> str:
     rest = f"max by ({by_all}) ({queries.select(REST, check=check.value)}) and on ({by_all}) {queries.select(REST)} > 0"
     kept = ", ".join(("alertname", *list_choices(check)))
     known = [
-        f"({said}) * {on} group_left ({kept}) (topk {_by(queries, *MODEL)} (1, {' or '.join(_list_alerts(queries, check))}) * 0 + 1)",
+        f"({said}) * {on} group_left ({kept}) (topk by ({queries.dialect.labels(*MODEL)}) (1, {' or '.join(_list_alerts(queries, check))}) * 0 + 1)",
         said,
         f"(({find_rows(queries)}) * 0 + {else_})",
         _name_rest(
@@ -196,10 +196,6 @@ def _judge(queries: QueryBuilder, check: Check) -> str:
         found = f'label_replace({found}, "{check}_{name}", "$1", "{name}", "(.+)")'
     kept_labels = (f"{check}_board", *(f"{check}_{name}" for name in list_choices(check)))
     return queries.aggregate("max", found, *MODEL, *kept_labels)
-
-
-def _by(queries: QueryBuilder, *level: str) -> str:
-    return f"by ({queries.dialect.labels(*level)})"
 
 
 def _select_alerts(queries: QueryBuilder, check: Check, *matchers: str) -> str:

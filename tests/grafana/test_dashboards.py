@@ -144,7 +144,7 @@ def list_ill_cells(seen: Looked) -> list[str]:
 
 
 def test_each_ill_cell_leads_to_where_the_fault_is_seen(grafana: Grafana, browser: Any) -> None:
-    """On the whole dashboard: the first thing on its first screen is an alert that fires about what is chosen, and its panel shows something."""
+    """On the whole dashboard: its first screen begins with an alert that fires about what is chosen, and its panel shows something."""
     with looking(browser, grafana.address(HOME)) as seen:
         cells = list_ill_cells(seen)
     assert len(cells) >= 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import TextIO, cast
 
@@ -29,6 +29,8 @@ _GPUS = ("H100 SXM", "H100 SXM", "H200 SXM")
 # so long before the end, when they still go on: what is looked at first are the last minutes
 _FLOOD_SECONDS, _LOSS_SECONDS, _SLOW_SECONDS = 30 * MINUTE, 40 * MINUTE, 50 * MINUTE
 _CARD_SECONDS, _SILENT_SECONDS = 35 * MINUTE, 25 * MINUTE
+# the replica whose card fails
+_CARD_OF = 1
 
 
 def grown(models: int, replicas: int, end_unix_seconds: float, seconds: float) -> tuple[Part, ...]:
@@ -81,7 +83,7 @@ class Grown(Part):
     def plan_faults(self, fleet: Fleet, watch: Watch, end_seconds: float) -> None:
         """A card of the fifth."""
         if self._fault == 4:
-            fleet.call_at(end_seconds - _CARD_SECONDS, lambda: watch.fail_gpu(f"{self.name}-1", 0))
+            fleet.call_at(end_seconds - _CARD_SECONDS, lambda: watch.fail_gpu(f"{self.name}-{_CARD_OF}", 0))
 
     def say_exporter(self) -> Iterator[Sample]:
         """That it is there."""
@@ -93,7 +95,7 @@ class Grown(Part):
         """Of all replicas."""
         if self._fault == 5:
             out = cast(TextIO, _Silent(out, self.end_unix_seconds - _SILENT_SECONDS))
-        copier = Copier(self.scenario, self.replicas, out)
+        copier = Copier(self.scenario, self.replicas, out, {f"{self.name}-{_CARD_OF}"} if self._fault == 4 else set())
         self._simulate(cast(TextIO, copier), wanted, copier.latest_minutes * MINUTE)
 
 
@@ -117,11 +119,14 @@ class _Silent:
 
 class Copier:
     """What is written to it, a minute at a time, goes on to `out` once for each replica: the first as they are, the others as one of those
-    that nothing happened to, some minutes ago. Nothing is written before there is something for the latest of them."""
+    that nothing happened to, some minutes ago. Nothing is written before there is something for the latest of them.
 
-    def __init__(self, scenario: Scenario, replicas: int, out: TextIO) -> None:
+    `ill`: those that something happens to beside the scenario's events.
+    """
+
+    def __init__(self, scenario: Scenario, replicas: int, out: TextIO, ill: Collection[str] = ()) -> None:
         own = [one.name for one in scenario.replicas]
-        struck = {name for event in scenario.events for name in event.replicas or ()}
+        struck = {*ill, *(name for event in scenario.events for name in event.replicas or ())}
         struck |= {one.name for one in scenario.replicas for event in scenario.events if event.node in one.nodes}
         whole = [number for number, name in enumerate(own) if name not in struck]
         copies = range(len(own), replicas)

@@ -83,7 +83,8 @@ def test_each_replica_has_a_card_of_its_own_on_its_node() -> None:
     assert sorted(targets.values()) == sorted(f"{NAMES[one]}-{at}" for one in range(models) for at in range(replicas))
     assert nodes == {gpu: "-n".join(target.rsplit("-", 1)) for gpu, target in targets.items()}
     # once each, so that what is added up over a model and divided by its cards is what a card has
-    assert len({line.series for line in lines}) == len(lines) == 3 * models * replicas
+    # beside three series of an exporter a model
+    assert len({line.series for line in lines}) == len(lines) == 3 * models * replicas + 3 * models
     for name in NAMES[:models]:
         found = [
             float(line.value) for line in lines if line.series.startswith(MEMORY) and f'node="{name}-' in line.series
@@ -111,13 +112,30 @@ def test_a_line_is_cut_as_a_scraper_reads_it() -> None:
 
 
 def test_a_fleet_of_models_has_a_flood_a_lost_node_and_a_slow_replica() -> None:
-    parts = grown(5, 43, END, 9000.0)
+    parts = grown(6, 43, END, 9000.0)
     scenarios = [part.scenario for part in parts]
-    assert [one.expected_replicas for one in scenarios] == [43] * 5
-    assert [len(one.mixes) for one in scenarios] == [1, 3, 1, 1, 1]
-    assert [[event.what for event in one.events] for one in scenarios] == [[], [], ["lose-node"], ["slow"], []]
-    assert len({one.rate.base / len(one.replicas) for one in scenarios}) == 5
-    assert {one.replicas[0].engine.served_name for one in scenarios} == set(NAMES[:5])
+    assert [one.expected_replicas for one in scenarios] == [43] * 6
+    assert [len(one.mixes) for one in scenarios] == [1, 3, 1, 1, 1, 1]
+    assert [[event.what for event in one.events] for one in scenarios] == [[], [], ["lose-node"], ["slow"], [], []]
+    assert len({one.rate.base / len(one.replicas) for one in scenarios}) == 6
+    assert {one.replicas[0].engine.served_name for one in scenarios} == set(NAMES[:6])
+
+
+def test_a_card_fails_and_an_exporter_falls_silent() -> None:
+    """One card of all, and one exporter, of which Prometheus knows no more than that it does not answer."""
+    minutes, up = 45 * 60.0, "llm_serving_gpu_up"
+    last, lines = f"{END * 1000:.0f}", list[SampleLine]()
+    for number in (4, 5):
+        out = io.StringIO()
+        grown(6, SIMULATED + 1, END, minutes)[number].write(out, frozenset({up}))
+        lines += [split_sample(line) for line in out.getvalue().splitlines()]
+    now = [line for line in lines if line.stamp == last]
+    assert [line.value for line in now if line.series.startswith(up)].count("0.0") == 1
+    assert [line for line in now if NAMES[5] in line.series] == [
+        SampleLine(f'up{{instance="{NAMES[5]}:10077",job="llm-serving"}}', "0.0", last)
+    ]
+    began = min(line.stamp for line in lines)
+    assert {line.value for line in lines if line.stamp == began and line.series.startswith(("up", up))} == {"1.0"}
 
 
 def test_one_replica_of_one_model_is_just_that() -> None:
