@@ -1,9 +1,9 @@
 """What looking costs Prometheus, board by board: `make bench`, or `python -m bench.dashboards --beside CHECKOUT` for two versions by turns.
 
 Every query that Grafana sends when a board is opened, or refreshed, over the last hour with everything chosen: those of panels, of
-variables and of the annotations that are on, as `stats=all` counts them. 16 models of 43 replicas, and one model of 500. One model of so
-many replicas, with everything that the rules record of it, is simulated and laid side by side; a sample a minute, a point each 15 seconds,
-which is what Grafana asks for at the default interval of scrapes. Ten minutes on two cores; half of it with `--data FOLDER`, from the second time on.
+variables and of the annotations that are on, as `stats=all` counts them. 16 models of 43 replicas, and one model of 500. One model with
+everything that the rules record of it is simulated, and laid side by side; a sample a minute, a point each 15 seconds, which is what
+Grafana asks for at the default interval of scrapes. Five minutes on two cores; with `--data FOLDER` one, from the second time on.
 """
 
 from __future__ import annotations
@@ -44,7 +44,12 @@ MOST_HOME_MS, MOST_MS, MOST_SAMPLES = 300, 500, 5_000_000
 _HOME = "llm-serving-home"
 _MODEL = NAMES[0]
 _REPLICA = re.compile(rf'="{re.escape(_MODEL)}-(n?)(\d+)"')
-_WRITTEN = "import json; from llm_serving_dashboards.boards import build_dashboards; from tests.simweek.build import week_settings; print(json.dumps([made.document for made in build_dashboards(week_settings())]))"  # fmt: skip
+_WRITTEN = """
+import json
+from llm_serving_dashboards.boards import build_dashboards
+from tests.simweek.build import week_settings
+print(json.dumps([made.document for made in build_dashboards(week_settings())]))
+"""
 
 
 @dataclass(frozen=True)
@@ -243,7 +248,9 @@ def measure(size: Size, versions: Mapping[str, list[Document]], kept: Path | Non
             report(f"{size.name}, {replicas} replicas, {HOUR / 3600:g} h", viewer.open, versions, shown)
 
 
-def report(title: str, open_board: Callable[[Document], BoardCost], versions: Mapping[str, list[Document]], shown: int) -> None:  # fmt: skip
+def report(
+    title: str, open_board: Callable[[Document], BoardCost], versions: Mapping[str, list[Document]], shown: int
+) -> None:
     """A table of boards, and the dearest queries of this version."""
     heads = "board", "version", "queries", "ms", "samples", "most at once", "kB sent", "kB answered"
     print(f"\n{title}\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
@@ -263,10 +270,10 @@ def report(title: str, open_board: Callable[[Document], BoardCost], versions: Ma
 def write_row(uid: str, version: str, cost: Cost) -> str:
     """A line of the table; what is beyond the project's bounds has an exclamation mark."""
     most = MOST_HOME_MS if uid == _HOME else MOST_MS
-    cells = (
-        uid, version, f"{cost.queries}", f"{1000 * cost.seconds:,.0f}{' !' if 1000 * cost.seconds > most else ''}",
-        f"{cost.samples:,}{' !' if cost.samples > MOST_SAMPLES else ''}", f"{cost.peak:,}", f"{cost.sent / 1000:,.0f}", f"{cost.answered / 1000:,.0f}",
-    )  # fmt: skip
+    seconds = f"{1000 * cost.seconds:,.0f}{' !' if 1000 * cost.seconds > most else ''}"
+    samples = f"{cost.samples:,}{' !' if cost.samples > MOST_SAMPLES else ''}"
+    sizes = (f"{size / 1000:,.0f}" for size in (cost.sent, cost.answered))
+    cells = (uid, version, f"{cost.queries}", seconds, samples, f"{cost.peak:,}", *sizes)
     return f"| {' | '.join(cells)} |"
 
 

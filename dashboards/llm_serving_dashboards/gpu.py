@@ -5,9 +5,9 @@ from __future__ import annotations
 from llm_serving_alerts.alerting.gpu import FATAL_XIDS
 from llm_serving_alerts.records.gpu_bands import BUSY, CLOCK, DRAM, HEAT, MEMORY, POWER, SM, TENSOR
 from llm_serving_alerts.rules import Check
-from llm_serving_dashboards.bands import Worst, find_worst, make_gpu_band
+from llm_serving_dashboards.bands import make_gpu_band
 from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
-from llm_serving_dashboards.queries import RATE, QueryBuilder
+from llm_serving_dashboards.queries import RATE, QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import make_stat, make_table, make_time_series
 
 VARIABLES = ("node", "gpu_name", "gpu")
@@ -79,7 +79,7 @@ def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "ECC memory errors",
             "New errors by kind, of the GPUs with the most. An uncorrectable error opens a ticket.",
             Unit.COUNT,
-            Query(find_worst(queries.select_gpus(ecc, "kind"), Worst.HIGHEST, _FAULTY), f"{{{{kind}}}} {_LEGEND}"),
+            Query(queries.find_worst(queries.select_gpus(ecc, "kind"), Worst.HIGHEST, _FAULTY, "gpu"), f"{{{{kind}}}} {_LEGEND}"),
             width=8,
             minimum=0,
             may_be_empty="the GPU does not report ECC errors",
@@ -88,8 +88,8 @@ def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Remapped rows and pending remaps",
             "Over the life of the GPU, of those with the most. A remap that is pending until a reset, or that failed, opens a ticket.",
             Unit.COUNT,
-            Query(find_worst(queries.select_one("gpu_remapped_rows", *GPU, "kind"), Worst.HIGHEST, _FAULTY), f"{{{{kind}}}} {_LEGEND}"),
-            Query(find_worst(queries.select_one("gpu_remap_pending", *GPU), Worst.HIGHEST, _FAULTY), f"pending {_LEGEND}"),
+            Query(queries.find_worst(queries.select_one("gpu_remapped_rows", *GPU, "kind"), Worst.HIGHEST, _FAULTY, "gpu"), f"{{{{kind}}}} {_LEGEND}"),
+            Query(queries.find_worst(queries.select_one("gpu_remap_pending", *GPU), Worst.HIGHEST, _FAULTY, "gpu"), f"pending {_LEGEND}"),
             width=8,
             minimum=0,
             may_be_empty="the GPU does not report row remapping",
@@ -196,12 +196,13 @@ def _make_link_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             f"By direction, from the GPU's view, of the six directions with the most over the time range.{' Traffic between the GPUs of one engine comes from tensor parallelism.' if name == 'NVLink' else ''}",
             Unit.BYTES_PER_SECOND,
             Query(
-                find_worst(
+                queries.find_worst(
                     queries.select_gpus(
                         f"rate({queries.select_scraped(f'gpu_{name.lower()}_bytes_total')}[{RATE}])", "direction"
                     ),
                     Worst.HIGHEST,
                     6,
+                    "gpu",
                 ),
                 f"{{{{direction}}}} {_LEGEND}",
             ),

@@ -7,16 +7,14 @@ from llm_serving_alerts.records.bands import LATENCY
 from llm_serving_alerts.records.slo import BAD, BASE_SECONDS, EVENTS, RATIO
 from llm_serving_alerts.records.traffic import LATENCIES, RANKS
 from llm_serving_alerts.settings import LATENCY_SLOS, Settings
-from llm_serving_dashboards.annotations import MOST_CHOSEN
-from llm_serving_dashboards.bands import Worst, hide_of_many, make_band
+from llm_serving_dashboards.bands import make_band, make_model_graph
 from llm_serving_dashboards.counted_once import count_once, engines_first, name_clock
 from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit, Visualization
-from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.queries import QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import (
     MODEL,
     draw_thresholds,
     make_stat,
-    make_time_series,
     warn_above,
     warn_below,
 )
@@ -65,11 +63,10 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     found: list[Panel] = []
     settings = queries.settings
     period = seconds_text(settings.period_seconds)
-    # the windows of the paging alerts, and the shortest window
-    spans = [
-        seconds_text(one) for one in sorted({BASE_SECONDS, *(window.long_seconds for window in settings.burn["fast"])})
-    ]
     loudest = max(settings.burn["fast"], key=lambda window: window.factor)
+    # the windows of the paging alerts, that of the loudest first, and the shortest window
+    others = {BASE_SECONDS, *(window.long_seconds for window in settings.burn["fast"])} - {loudest.long_seconds}
+    spans = [seconds_text(one) for one in (loudest.long_seconds, *sorted(others))]
     for slo in list_set_objectives(settings):
         objective = settings.slo[slo]
         bad, events = (
@@ -100,13 +97,15 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 height=6,
                 may_be_empty=_NO_EVENTS,
             ),
-            make_time_series(
+            make_model_graph(
+                queries,
                 f"{slo} burn rate",
-                f"Share of bad events over the share that the objective allows. At 1, the budget lasts {period}. At {loudest.factor:g} over {seconds_text(loudest.long_seconds)}, the alert pages. With more than {MOST_CHOSEN} models chosen only over {seconds_text(loudest.long_seconds)}.{_SAY_CLOCK if slo == 'ttft' else ''}{none}",
+                f"Share of bad events over the share that the objective allows. At 1, the budget lasts {period}. At {loudest.factor:g} over {seconds_text(loudest.long_seconds)}, the alert pages.{_SAY_CLOCK if slo == 'ttft' else ''}{none}",
                 Unit.TIMES,
+                Worst.HIGHEST,
                 *(
                     Query(
-                        _draw_burn(queries, slo, span, seconds_text(loudest.long_seconds)),
+                        f"{name_clock(queries, RATIO.format(window=span), slo)} / {objective.budget:.6g}",
                         f"{span} {MODEL}{' by the {{clock}}' if slo == 'ttft' else ''}",
                     )
                     for span in spans
@@ -121,32 +120,21 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return tuple(found)
 
 
-def _draw_burn(queries: QueryBuilder, slo: str, span: str, main: str) -> str:
-    """PromQL of the burn rate over a span; of many models only over the main one."""
-    rate = f"{name_clock(queries, RATIO.format(window=span), slo)} / {queries.settings.slo[slo].budget:.6g}"
-    return rate if span == main else hide_of_many(queries, rate)
-
-
 def _make_latency_panels(queries: QueryBuilder, histogram: str) -> tuple[Panel, ...]:
     _, short = TITLES[histogram]
     objective = queries.settings.slo.get(_OBJECTIVE.get(histogram, ""))
     limit = objective.threshold_seconds if objective is not None else None
     edges, quantile = f"model:llm_serving_{histogram}_bucket:rate5m", f"model:llm_serving_{histogram}:quantile_rate5m"
     return (
-        make_time_series(
+        make_model_graph(
+            queries,
             f"{short}: quantiles",
             "Over 5m, interpolated between the engine's bucket edges. The true p99 can be as high as the edge above it, which the graph shows too. At the top "
-            f"edge both are lower bounds: see the share above the top edge. With more than {MOST_CHOSEN} models chosen only the p99.",
+            "edge both are lower bounds: see the share above the top edge.",
             Unit.SECONDS,
-            *(
-                Query(hide_of_many(queries, queries.select(quantile, rank=rank)), f"{rank} {MODEL}")
-                for rank in ("p50", "p95")
-            ),
-            Query(queries.select(quantile, rank="p99"), f"p99 {MODEL}"),
-            Query(
-                hide_of_many(queries, _find_edge_above(queries, queries.select(edges), RANKS["p99"])),
-                f"edge above p99 {MODEL}",
-            ),
+            Worst.HIGHEST,
+            *(Query(queries.select(quantile, rank=rank), f"{rank} {MODEL}") for rank in ("p99", "p95", "p50")),
+            Query(_find_edge_above(queries, queries.select(edges), RANKS["p99"]), f"edge above p99 {MODEL}"),
             width=10,
             logarithmic=True,
             **draw_thresholds(warn_above(limit) if limit is not None else ()),
@@ -159,10 +147,12 @@ def _make_latency_panels(queries: QueryBuilder, histogram: str) -> tuple[Panel, 
             Unit.SECONDS,
             8,
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
             f"{short}: above the top edge",
             "Share of events above the engine's largest bucket edge. Their length is unknown. Above 1 %, the p99 is among them.",
             Unit.RATIO,
+            Worst.HIGHEST,
             Query(queries.select(f"model:llm_serving_{histogram}:above_top_edge_ratio_rate5m"), MODEL),
             width=6,
             minimum=0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from llm_serving_dashboards.boards import Dashboard
 from llm_serving_dashboards.grafana.legends import NOTHING, PREFIX, blank_varying, write_legend
 from tests.support.builders.askedpanels import ask_promtool, write_series
 from tests.support.builders.default_boards import default_boards
-from tests.support.builders.panelqueries import filled
+from tests.support.builders.panelqueries import answered, filled
 from tests.support.rows import check_rows
 
 PHASES = "llm-serving-phases"
@@ -103,7 +104,7 @@ def firing(models: int) -> Iterator[dict[str, str]]:
 
 def annotation(made: Dashboard, name: str) -> str:
     (found,) = (one["expr"] for one in made.document["annotations"]["list"] if one["name"] == name)
-    return filled(found)
+    return answered(found, made.queries.hidden)
 
 
 @pytest.mark.process
@@ -152,11 +153,12 @@ def test_only_alerts_are_marked_until_a_viewer_switches_on_more() -> None:
 
 @pytest.mark.process
 def test_with_one_replica_chosen_only_alerts_of_its_model_are_marked(tmp_path: Path) -> None:
-    (expression,) = (
-        one["expr"]
-        for one in default_boards()["llm-serving-replica"].document["annotations"]["list"]
-        if one["name"] == "Alerts"
-    )
-    asked = filled(expression.replace("$target", "m1-unified-a"))
+    made = default_boards()["llm-serving-replica"]
+    (expression,) = (one["expr"] for one in made.document["annotations"]["list"] if one["name"] == "Alerts")
+    chosen = {
+        name: replace(one, query=one.query.replace("$target", "m1-unified-a"))
+        for name, one in made.queries.hidden.items()
+    }
+    asked = answered(expression.replace("$target", "m1-unified-a"), chosen)
     found = {f'{{alertname="{name}", check="kv", model_name="m1"}}': 1.0 for name in ("Page", "Ticket")}
     ask_promtool(tmp_path, [*fleet(16, ("unified",)), *firing(16)], {asked: found})

@@ -135,7 +135,11 @@ def test_the_data_source_is_the_viewers_choice(uid: str) -> None:
 def test_every_variable_is_defined_and_used(uid: str) -> None:
     document = default_documents()[uid]
     defined = {variable["name"] for variable in document["templating"]["list"]}
-    asking = [document["panels"], [variable["query"] for variable in document["templating"]["list"]]]
+    asking = [
+        document["panels"],
+        document["annotations"],
+        [variable["query"] for variable in document["templating"]["list"]],
+    ]
     used = {name for text in texts(asking) for name in VARIABLE.findall(GLOBAL.sub("", text))}
     assert used == defined
 
