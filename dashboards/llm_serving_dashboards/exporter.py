@@ -66,20 +66,32 @@ def build_board(queries: QueryBuilder) -> Board:
 
 
 def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    record = "target:llm_serving_state:max"
     states = " or ".join(
-        f"max by ({queries.dialect.labels('target')}) ({queries.select('target:llm_serving_state:max', state=state)}) * 0 + {code}"
+        f"max by ({queries.dialect.labels('target')}) ({queries.select(record, state=state)}) * 0 + {code}"
         for code, (state, _) in enumerate(STATES)
     )
+    down = queries.aggregate("max", queries.select(record, one_of("state", ("down", "unknown"))), "target")
+    unready = queries.select_scraped(record, one_of("state", ("ready",), negated=True))
+    ever = queries.aggregate("max", queries.keep_models(record, f"last_over_time({unready}[$__range])"), "target")
     failures = queries.select("target:llm_serving_scrape_failures:increase5m")
     return (
         Panel(
             "Target states",
-            "Loading and sleeping targets are neither ready nor down. Unknown: the target answers with a page that the exporter cannot read.",
+            "Targets that were not ready at some time of the range; first those that are down now, or answer with a page that the exporter cannot read (unknown). "
+            "Loading and sleeping targets are neither ready nor down.",
             Visualization.STATE_TIMELINE,
-            (Query(states, TARGET),),
+            (
+                Query(queries.narrow("down", down, "target", states), TARGET),
+                Query(
+                    queries.narrow("unready", f"{ever} unless {queries.match_on('target')} {down}", "target", states),
+                    TARGET,
+                ),
+            ),
             Unit.NONE,
             12,
             mappings=tuple(ValueMapping(code, state, colour) for code, (state, colour) in enumerate(STATES)),
+            may_be_empty="every target was ready all the time",
         ),
         make_time_series(
             "Age of the last good page",

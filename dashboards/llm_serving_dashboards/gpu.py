@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_alerts.alerting.gpu import FATAL_XIDS
-from llm_serving_alerts.records.gpu_bands import BUSY, CLOCK, DRAM, HEAT, MEMORY, POWER, SM, TENSOR
+from llm_serving_alerts.records.gpu_bands import BUSY, CLOCK, DRAM, HEAT, MEMORY, POWER, POWER_LIMIT, SM, TENSOR
 from llm_serving_alerts.rules import Check
 from llm_serving_dashboards.bands import make_gpu_band
 from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
@@ -153,7 +153,6 @@ def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 
 
 def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    limit = queries.aggregate("max", queries.select_one("gpu_power_limit_watts", *GPU), "gpu_name")
     return (
         make_gpu_band(
             queries,
@@ -162,7 +161,7 @@ def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Unit.WATTS,
             POWER,
             Worst.HIGHEST,
-            Query(limit, "limit {{gpu_name}}"),
+            Query(queries.select(POWER_LIMIT), "limit {{gpu_name}}"),
             width=8,
             minimum=0,
         ),

@@ -91,8 +91,19 @@ class QueryBuilder:
         scraped = self.select_scraped(name, matchers, **equal)
         labels = () if ":" in name else BY_NAME[name].labels
         if "target" in labels:
-            return self._keep_models(name, self.dialect.with_own(scraped))
-        return self._keep_chosen(scraped) if "model_name" in labels else self._keep_models(name, scraped)
+            return self.keep_models(name, self.dialect.with_own(scraped))
+        return self._keep_chosen(scraped) if "model_name" in labels else self.keep_models(name, scraped)
+
+    def keep_models(self, name: str, expression: str) -> str:
+        """An expression over series of a name, of the targets of the chosen models and roles where these series do not say which those are."""
+        labels = self._records[name] if ":" in name else BY_NAME[name].labels
+        if not {"target", "model_name"} <= {*self.variables} or "target" not in labels:
+            return expression
+        unsaid = [label for label in ("model_name", "role") if label in self.variables and label not in labels]
+        if not unsaid:
+            return expression
+        chosen = _write_choices((*self.settings.external_labels, *unsaid, "target"))
+        return f"({expression} and on ({self.dialect.key('target')}) {series('target_info', chosen)})"
 
     def select_scraped(self, name: str, matchers: str = "", **equal: str) -> str:
         """A selector of the same as Prometheus has stored it, for ranges: without what targets have of their own."""
@@ -114,7 +125,7 @@ class QueryBuilder:
             extra = (label for label in level if label not in GPU_LABELS)
             return self.select_gpus(self.select_scraped(name, matchers, **equal), *extra)
         if "target" in level:
-            return self.dialect.one(self._keep_models(name, self.select_scraped(name, matchers, **equal)), *level)
+            return self.dialect.one(self.keep_models(name, self.select_scraped(name, matchers, **equal)), *level)
         return self.dialect.one(self.select(name, matchers, **equal), *level)
 
     def select_gpus(self, expression: str, *extra: str) -> str:
@@ -226,17 +237,6 @@ class QueryBuilder:
         if not self.settings.own_labels:
             return scraped
         return f"({self.dialect.stated(scraped)} and on ({', '.join(self.dialect.identity)}) {self.dialect.owners})"
-
-    def _keep_models(self, name: str, expression: str) -> str:
-        """What is by target and does not say of which model and role, of the targets of those that the viewer chose."""
-        labels = self._records[name] if ":" in name else BY_NAME[name].labels
-        if not {"target", "model_name"} <= {*self.variables} or "target" not in labels:
-            return expression
-        unsaid = [label for label in ("model_name", "role") if label in self.variables and label not in labels]
-        if not unsaid:
-            return expression
-        chosen = _write_choices((*self.settings.external_labels, *unsaid, "target"))
-        return f"({expression} and on ({self.dialect.key('target')}) {series('target_info', chosen)})"
 
     def _write_matchers(self, name: str, matchers: str = "") -> str:
         if ":" in name:
