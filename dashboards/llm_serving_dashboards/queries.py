@@ -39,6 +39,7 @@ class Worst(StrEnum):
 class HiddenVariable:
     """A variable of Grafana that nobody sees: queries or legends read it, and Grafana asks again whenever the choice or the time range changes."""
 
+    # as queries and legends call it
     name: str
     # PromQL
     query: str

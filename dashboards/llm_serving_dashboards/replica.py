@@ -169,9 +169,7 @@ def _compare(
         title,
         f"{about} In grey: its peers, a line each of up to {MOST_PEERS}, and the band from their p10 to their p90.",
         unit,
-        Query(
-            queries.hide_while("many_peers", f"{siblings} > {MOST_PEERS}", peers), f"peer {TARGET}", draw=Draw.BEHIND
-        ),
+        Query(f"({peers}) unless on () {siblings} > {MOST_PEERS}", f"peer {TARGET}", draw=Draw.BEHIND),
         Query(upper, "p90 of all", draw=Draw.TOP_EDGE),
         Query(lower, "p10 of all", draw=Draw.BOTTOM_EDGE),
         Query(own, TARGET, draw=Draw.OWN),

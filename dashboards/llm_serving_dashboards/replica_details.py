@@ -106,13 +106,10 @@ def _rate(queries: QueryBuilder, counter: str, label: str) -> str:
 
 def make_gpu_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     """The long-context tail, and the GPUs that work for it."""
-    named = queries.select_scraped("gpu_target_info")
-    its = f"on ({queries.dialect.key('gpu')}) {queries.dialect.with_own(named)}"
-    in_range = f"max by (gpu) (last_over_time({named}[$__range]))"
+    its = f"on ({queries.dialect.key('gpu')}) {queries.select('gpu_target_info')}"
 
     def of_its_gpus(name: str, *extra: str, **equal: str) -> str:
-        every = queries.select_gpus(queries.select_scraped(name, **equal), *extra)
-        return f"{queries.narrow('gpus', in_range, 'gpu', every)} and {its}"
+        return f"{queries.select_gpus(queries.select_scraped(name, **equal), *extra)} and {its}"
 
     def draw(title: str, about: str, unit: Unit, *drawn: Query, width: int = 8) -> Panel:
         return make_time_series(title, about, unit, *drawn, width=width, height=7, minimum=0, may_be_empty="its GPUs are not known")  # fmt: skip
