@@ -134,6 +134,7 @@ bench: $(DEVELOPS) ## benchmarks against peers
 	$(BIN)/python -m bench.render
 	$(BIN)/python -m bench.start
 	$(BIN)/python -m bench.rules
+	$(BIN)/python -m bench.dashboards
 
 format: $(DEVELOPS) ## put the code in shape
 	$(BIN)/ruff check --fix .

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 _QUOTED = r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`"""
@@ -102,6 +102,33 @@ def list_selectors(node: Node) -> Iterator[Leaf]:
         case Binary():
             yield from list_selectors(node.left)
             yield from list_selectors(node.right)
+
+
+def change_selectors(node: Node, change: Callable[[Leaf], Node]) -> Node:
+    """The same with something else in place of every operand that reads series."""
+    match node:
+        case Leaf():
+            return change(node) if node.is_selector else node
+        case Call():
+            return replace(node, arguments=tuple(change_selectors(one, change) for one in node.arguments))
+        case Unary() | Noted():
+            return replace(node, operand=change_selectors(node.operand, change))
+        case Binary():
+            left, right = (change_selectors(one, change) for one in (node.left, node.right))
+            return replace(node, left=left, right=right)
+
+
+def add_matcher(expression: str, matcher: str, has: Callable[[str], bool] = lambda _name: True) -> str:
+    """An expression on one line with one more matcher in every selector. `has`: whether series of a name have what is matched; selectors of
+    others stay as they are."""
+
+    def narrow(leaf: Leaf) -> Leaf:
+        name, _, matchers = leaf.text.removesuffix("}").partition("{")
+        if not has(name):
+            return leaf
+        return replace(leaf, text=f"{name}{{{','.join(filter(None, (matchers, matcher)))}}}")
+
+    return write_flat(change_selectors(parse(expression), narrow))
 
 
 def write_flat(node: Node) -> str:

@@ -1,36 +1,28 @@
-"""How replicas compare, in lines that can be counted whatever their number: median, the band from p10 to p90, and the worst three by name."""
+"""How replicas and models compare, in lines that can be counted whatever their number: median, the band from p10 to p90, and the worst few by name."""
 
 from __future__ import annotations
 
-import re
-from enum import StrEnum
+from dataclasses import replace
 from typing import Any
 
 from llm_serving_alerts.records.bands import EDGES, FEW_TARGETS, Figure
 from llm_serving_alerts.records.gpu_bands import GpuFigure
 from llm_serving_dashboards.annotations import MOST_CHOSEN
 from llm_serving_dashboards.panels import REPLICA_UID, Draw, Panel, Query, Unit
-from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.queries import QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import MODEL, REPLICA, make_time_series
 
 _LOWEST, _HIGHEST = EDGES
+# of replicas, or of more models than can be drawn one by one
+MOST_NAMED = 5
 _SHOWN = (
-    f" The band reaches from the p10 to the p90 of a model's replicas, of up to {MOST_CHOSEN} chosen models with more than {FEW_TARGETS} replicas each. "
-    "By name the three that are {worst} over the time range; a click on one leads to its own dashboard."
+    f" The band reaches from the p10 to the p90 of a model's replicas, where there are more than {FEW_TARGETS}; of more than {MOST_CHOSEN} chosen models from the p10 to the "
+    f"p90 of their medians. By name the {MOST_NAMED} replicas that are {{worst}} over the time range; a click on one leads to its own dashboard."
 )
-
-
-_SELECTOR = re.compile(r"[\w:]+\{[^{}]*\}")
+_OF_MODELS = f" Of more than {MOST_CHOSEN} chosen models{{what}} the band from their p10 to their p90, and by name the {MOST_NAMED} that are {{worst}} over the time range."
 # of one node
 MOST_GPUS = 8
 _KIND, GPU = "{{gpu_name}}", "{{node}} {{gpu}}"
-
-
-class Worst(StrEnum):
-    """Which replicas are named."""
-
-    LOWEST = "lowest"
-    HIGHEST = "highest"
 
 
 def make_band(
@@ -44,22 +36,54 @@ def make_band(
 
 
 def list_band_queries(queries: QueryBuilder, figure: Figure, worst: Worst, equal: dict[str, str]) -> tuple[Query, ...]:
-    """Both edges, the median, and the worst three. Of few replicas only their own lines: their median is one of them, or between two."""
+    """Both edges, the median, and the worst few. Of few replicas only their own lines: their median is one of them, or between two."""
     upper, lower = (queries.select(figure.edges, rank=rank, **equal) for rank in (_HIGHEST, _LOWEST))
     median = queries.select(figure.median, **equal)
     middle = queries.hide_below(FEW_TARGETS + 1, "target", median)
+    by_target = queries.select(figure.by_target, **equal)
     return (
         Query(hide_of_many(queries, upper), f"{_HIGHEST} {MODEL}", draw=Draw.TOP_EDGE),
         Query(hide_of_many(queries, lower), f"{_LOWEST} {MODEL}", draw=Draw.BOTTOM_EDGE),
-        Query(middle, f"median {MODEL}", draw=Draw.MAIN),
-        Query(find_worst(queries.select(figure.by_target, **equal), worst), REPLICA, replica_uid=REPLICA_UID),
+        Query(hide_of_many(queries, middle), f"median {MODEL}", draw=Draw.MAIN),
+        *_band_models(queries, median, "medians"),
+        Query(queries.find_worst(by_target, worst, MOST_NAMED, "target"), REPLICA, replica_uid=REPLICA_UID),
     )
 
 
-def find_worst(by_target: str, worst: Worst, most: int = FEW_TARGETS) -> str:
-    """PromQL for the series with the lowest or highest mean over the time range: the same ones at each point of the graph."""
-    chosen = "topk" if worst is Worst.HIGHEST else "bottomk"
-    return f"{by_target} and {chosen}({most}, avg_over_time({_bracket(by_target)}[$__range:$__interval] @ end()))"
+def make_model_graph(
+    queries: QueryBuilder, title: str, about: str, unit: Unit, worst: Worst, *lines: Query, **more: Any
+) -> Panel:
+    """A graph of figures that each model has. `lines`: queries with a series a model; of many models the first alone is drawn."""
+    word = lines[0].legend.partition("{{")[0].strip(" (") if len(lines) > 1 else ""
+    said = _OF_MODELS.format(what=f" only {word}:" if word else "", worst=worst.value)
+    return make_time_series(title, about + said, unit, *draw_models(queries, worst, *lines), **more)
+
+
+def draw_models(queries: QueryBuilder, worst: Worst, *lines: Query) -> tuple[Query, ...]:
+    """The lines of few models; of many the band of the first and the worst few by name."""
+    first = lines[0]
+    many = _hide_of_few(queries, first.expr)
+    return (
+        *(replace(line, expr=hide_of_many(queries, line.expr)) for line in lines),
+        *_band_models(queries, first.expr, "models"),
+        replace(first, expr=queries.find_worst(many, worst, MOST_NAMED, "model_name")),
+    )
+
+
+def draw_parts(queries: QueryBuilder, expression: str, part: str) -> tuple[Query, ...]:
+    """What can be added up, by a label of its own (a reason, a state): of few models the parts of each, of many those of all together."""
+    return (
+        Query(hide_of_many(queries, expression), f"{{{{{part}}}}} {MODEL}"),
+        Query(queries.aggregate("sum", _hide_of_few(queries, expression), part), f"{{{{{part}}}}}"),
+    )
+
+
+def _band_models(queries: QueryBuilder, expression: str, of: str) -> tuple[Query, Query]:
+    upper, lower = (
+        Query(f"quantile({EDGES[rank]:g}, {_hide_of_few(queries, expression)})", f"{rank} of {of}", draw=draw)
+        for rank, draw in ((_HIGHEST, Draw.TOP_EDGE), (_LOWEST, Draw.BOTTOM_EDGE))
+    )
+    return upper, lower
 
 
 def make_gpu_band(
@@ -85,7 +109,7 @@ def make_gpu_band(
             queries.hide_below(FEW_TARGETS + 1, "gpu", queries.select(figure.median)), f"median {_KIND}", draw=Draw.MAIN
         ),
         Query(queries.hide_above(MOST_GPUS, "gpu", own), GPU),
-        Query(queries.hide_below(MOST_GPUS + 1, "gpu", find_worst(own, worst)), GPU),
+        Query(queries.hide_below(MOST_GPUS + 1, "gpu", queries.find_worst(own, worst, FEW_TARGETS, "gpu")), GPU),
     )
     shown = (
         f" Of more than {MOST_GPUS} chosen GPUs only the three that are {worst.value} over the time range. Grey: from the p10 to the p90 of all GPUs of the kind, where there "
@@ -94,11 +118,10 @@ def make_gpu_band(
     return make_time_series(title, about + shown, unit, *drawn, *others, **more)
 
 
-def _bracket(expression: str) -> str:
-    """A selector is taken as it is."""
-    return expression if _SELECTOR.fullmatch(expression) else f"({expression})"
-
-
 def hide_of_many(queries: QueryBuilder, expression: str) -> str:
     """What is drawn beside a model's first line, of few chosen models only."""
     return queries.hide_above(MOST_CHOSEN, "model_name", expression)
+
+
+def _hide_of_few(queries: QueryBuilder, expression: str) -> str:
+    return queries.hide_below(MOST_CHOSEN + 1, "model_name", expression)

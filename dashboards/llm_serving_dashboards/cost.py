@@ -6,10 +6,9 @@ from llm_serving_alerts.promql import one_of
 from llm_serving_alerts.records.signals import UNPRICED
 from llm_serving_alerts.records.traffic import TENANT_TOKENS
 from llm_serving_alerts.rules import Check
-from llm_serving_dashboards.bands import Worst, find_worst
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import REPLICA_UID, Board, Column, Panel, Query, Row, Unit
-from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.queries import QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import (
     MODEL,
     NO_PRICE,
@@ -181,7 +180,7 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "USD per hour by replica, the ten dearest",
             "All GPU time of the replica, whatever it did. A click on one leads to its own dashboard.",
             Unit.USD,
-            Query(find_worst(by_replica, Worst.HIGHEST, 10), REPLICA, replica_uid=REPLICA_UID),
+            Query(queries.find_worst(by_replica, Worst.HIGHEST, 10, "target"), REPLICA, replica_uid=REPLICA_UID),
             width=8,
             minimum=0,
             may_be_empty=NO_PRICE,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from llm_serving_alerts.records.bands import RUNNING, WAITING
-from llm_serving_dashboards.bands import Worst, make_band
+from llm_serving_dashboards.bands import draw_parts, make_band, make_model_graph
 from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit
-from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.queries import QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import MODEL, REASONS, make_time_series
 
 UID = "llm-serving-embedding"
@@ -26,10 +26,12 @@ def build_board(queries: QueryBuilder) -> Board:
 
 def _make_throughput_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        make_time_series(
+        make_model_graph(
+            queries,
             "Prompt tokens/s computed",
             "Prefill tokens/s of each model. There is no decode phase, so this is the throughput.",
             Unit.TOKENS_PER_SECOND,
+            Worst.HIGHEST,
             Query(queries.select("model:llm_serving_phase_tokens:rate5m", phase="prefill"), MODEL),
             minimum=0,
         ),
@@ -37,7 +39,7 @@ def _make_throughput_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Finished requests/s by reason",
             "Requests/s are the usual measure of an embedding server.",
             Unit.REQUESTS_PER_SECOND,
-            Query(queries.select("model:llm_serving_requests_finished:rate5m"), f"{{{{reason}}}} {MODEL}"),
+            *draw_parts(queries, queries.select("model:llm_serving_requests_finished:rate5m"), "reason"),
             minimum=0,
             stacked=True,
             series_colours=REASONS,
@@ -47,16 +49,18 @@ def _make_throughput_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 
 def _make_latency_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        make_time_series(
+        make_model_graph(
+            queries,
             "Request latency",
             "Quantiles over 5m, interpolated between the server's bucket edges.",
             Unit.SECONDS,
+            Worst.HIGHEST,
             *(
                 Query(
                     queries.select("model:llm_serving_e2e_request_latency_seconds:quantile_rate5m", rank=rank),
                     f"{rank} {MODEL}",
                 )
-                for rank in ("p50", "p95", "p99")
+                for rank in ("p99", "p95", "p50")
             ),
             width=8,
             minimum=0,

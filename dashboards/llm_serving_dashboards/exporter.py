@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from llm_serving_alerts.alerting.verdicts import VERDICT
 from llm_serving_alerts.promql import one_of
+from llm_serving_alerts.records.bands import FEW_TARGETS
 from llm_serving_alerts.records.targets import DOWN
+from llm_serving_alerts.records.views import MEDIAN
 from llm_serving_alerts.rules import Check
-from llm_serving_dashboards.bands import Worst, find_worst
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import (
     REPLICA_UID,
@@ -21,7 +22,7 @@ from llm_serving_dashboards.panels import (
     ValueMapping,
     Visualization,
 )
-from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.queries import QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import TARGET, make_stat, make_table, make_time_series
 
 VARIABLES = ("model_name", "role", "target")
@@ -47,7 +48,7 @@ RESTS_ON = {
 }
 
 
-_SHOWN = " The median of all chosen targets, and by name the three with the highest mean over the time range."
+_SHOWN = f" The median of the chosen models, each the median of its targets, and by name the {FEW_TARGETS} targets with the highest mean over the time range."
 
 
 def build_board(queries: QueryBuilder) -> Board:
@@ -67,26 +68,38 @@ def build_board(queries: QueryBuilder) -> Board:
 
 
 def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    record = "target:llm_serving_state:max"
     states = " or ".join(
-        f"max by ({queries.dialect.labels('target')}) ({queries.select('target:llm_serving_state:max', state=state)}) * 0 + {code}"
+        f"max by ({queries.dialect.labels('target')}) ({queries.select(record, state=state)}) * 0 + {code}"
         for code, (state, _) in enumerate(STATES)
     )
+    down = queries.aggregate("max", queries.select(record, one_of("state", ("down", "unknown"))), "target")
+    unready = queries.select_scraped(record, one_of("state", ("ready",), negated=True))
+    ever = queries.aggregate("max", queries.keep_models(record, f"last_over_time({unready}[$__range])"), "target")
     failures = queries.select("target:llm_serving_scrape_failures:increase5m")
     return (
         Panel(
             "Target states",
-            "Loading and sleeping targets are neither ready nor down. Unknown: the target answers with a page that the exporter cannot read.",
+            "Targets that were not ready at some time of the range; first those that are down now, or answer with a page that the exporter cannot read (unknown). "
+            "Loading and sleeping targets are neither ready nor down.",
             Visualization.STATE_TIMELINE,
-            (Query(states, TARGET),),
+            (
+                Query(queries.narrow("down", down, "target", states), TARGET),
+                Query(
+                    queries.narrow("unready", f"{ever} unless {queries.match_on('target')} {down}", "target", states),
+                    TARGET,
+                ),
+            ),
             Unit.NONE,
             12,
             mappings=tuple(ValueMapping(code, state, colour) for code, (state, colour) in enumerate(STATES)),
+            may_be_empty="every target was ready all the time",
         ),
         make_time_series(
             "Age of the last good page",
             f"Rises while a target does not answer. After three scrape intervals, the target's serving series are absent.{_SHOWN}",
             Unit.SECONDS,
-            *_name_worst(queries.select_one("target_sample_age_seconds", "target")),
+            *_name_worst(queries, "target_sample_age_seconds"),
             width=6,
             minimum=0,
         ),
@@ -103,11 +116,13 @@ def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     )
 
 
-def _name_worst(by_target: str) -> tuple[Query, Query]:
-    """The median of all targets, and the three with the most."""
+def _name_worst(queries: QueryBuilder, name: str) -> tuple[Query, Query]:
+    """The median of the models, and the three targets with the most."""
+    of_models = queries.select(MEDIAN.format(name=name))
+    worst = queries.find_worst(queries.select_one(name, "target"), Worst.HIGHEST, FEW_TARGETS, "target")
     return (
-        Query(f"quantile(0.5, {by_target})", "median", draw=Draw.MAIN),
-        Query(find_worst(by_target, Worst.HIGHEST), TARGET, replica_uid=REPLICA_UID),
+        Query(f"quantile(0.5, {of_models})", "median", draw=Draw.MAIN),
+        Query(worst, TARGET, replica_uid=REPLICA_UID),
     )
 
 
@@ -178,7 +193,7 @@ def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Signals",
             "Signals of the chosen targets: how many are available, and how many are absent. Without data, no exporter looks at these targets.",
             Unit.COUNT,
-            Query(queries.aggregate("sum", queries.select_one("signals", "target", "state"), "state"), "{{state}}"),
+            Query(queries.aggregate("sum", queries.select("model:llm_serving_signals:sum"), "state"), "{{state}}"),
             width=6,
             minimum=0,
         ),
@@ -191,7 +206,7 @@ def _make_process_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Scrape duration",
             f"Duration of the last scrape.{_SHOWN}",
             Unit.SECONDS,
-            *_name_worst(queries.select_one("scrape_duration_seconds", "target")),
+            *_name_worst(queries, "scrape_duration_seconds"),
             width=6,
             minimum=0,
         ),
@@ -199,7 +214,7 @@ def _make_process_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Page size",
             f"Size of a target's metrics page after decompression.{_SHOWN}",
             Unit.BYTES,
-            *_name_worst(queries.select_one("scrape_page_bytes", "target")),
+            *_name_worst(queries, "scrape_page_bytes"),
             width=6,
             minimum=0,
         ),
@@ -207,7 +222,7 @@ def _make_process_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Unknown metric families",
             f"Metric families of the runtime that the exporter does not know. Usually the engine is newer than this version of the exporter.{_SHOWN}",
             Unit.COUNT,
-            *_name_worst(queries.select_one("unmapped_families", "target")),
+            *_name_worst(queries, "unmapped_families"),
             width=6,
             minimum=0,
         ),

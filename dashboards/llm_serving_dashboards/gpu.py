@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from llm_serving_alerts.alerting.gpu import FATAL_XIDS
-from llm_serving_alerts.records.gpu_bands import BUSY, CLOCK, DRAM, HEAT, MEMORY, POWER, SM, TENSOR
+from llm_serving_alerts.records.gpu_bands import BUSY, CLOCK, DRAM, HEAT, MEMORY, POWER, POWER_LIMIT, SM, TENSOR
 from llm_serving_alerts.rules import Check
-from llm_serving_dashboards.bands import Worst, find_worst, make_gpu_band
+from llm_serving_dashboards.bands import make_gpu_band
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
-from llm_serving_dashboards.queries import RATE, QueryBuilder
+from llm_serving_dashboards.queries import RATE, QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import make_stat, make_table, make_time_series
 
 VARIABLES = ("node", "gpu_name", "gpu")
@@ -81,7 +81,7 @@ def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "ECC memory errors",
             "New errors by kind, of the GPUs with the most. An uncorrectable error opens a ticket.",
             Unit.COUNT,
-            Query(find_worst(queries.select_gpus(ecc, "kind"), Worst.HIGHEST, _FAULTY), f"{{{{kind}}}} {_LEGEND}"),
+            Query(queries.find_worst(queries.select_gpus(ecc, "kind"), Worst.HIGHEST, _FAULTY, "gpu"), f"{{{{kind}}}} {_LEGEND}"),
             width=8,
             minimum=0,
             may_be_empty="the GPU does not report ECC errors",
@@ -90,8 +90,8 @@ def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Remapped rows and pending remaps",
             "Over the life of the GPU, of those with the most. A remap that is pending until a reset, or that failed, opens a ticket.",
             Unit.COUNT,
-            Query(find_worst(queries.select_one("gpu_remapped_rows", *GPU, "kind"), Worst.HIGHEST, _FAULTY), f"{{{{kind}}}} {_LEGEND}"),
-            Query(find_worst(queries.select_one("gpu_remap_pending", *GPU), Worst.HIGHEST, _FAULTY), f"pending {_LEGEND}"),
+            Query(queries.find_worst(queries.select_one("gpu_remapped_rows", *GPU, "kind"), Worst.HIGHEST, _FAULTY, "gpu"), f"{{{{kind}}}} {_LEGEND}"),
+            Query(queries.find_worst(queries.select_one("gpu_remap_pending", *GPU), Worst.HIGHEST, _FAULTY, "gpu"), f"pending {_LEGEND}"),
             width=8,
             minimum=0,
             may_be_empty="the GPU does not report row remapping",
@@ -155,7 +155,6 @@ def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 
 
 def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    limit = queries.aggregate("max", queries.select_one("gpu_power_limit_watts", *GPU), "gpu_name")
     return (
         make_gpu_band(
             queries,
@@ -164,7 +163,7 @@ def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Unit.WATTS,
             POWER,
             Worst.HIGHEST,
-            Query(limit, "limit {{gpu_name}}"),
+            Query(queries.select(POWER_LIMIT), "limit {{gpu_name}}"),
             width=8,
             minimum=0,
         ),
@@ -198,12 +197,13 @@ def _make_link_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             f"By direction, from the GPU's view, of the six directions with the most over the time range.{' Traffic between the GPUs of one engine comes from tensor parallelism.' if name == 'NVLink' else ''}",
             Unit.BYTES_PER_SECOND,
             Query(
-                find_worst(
+                queries.find_worst(
                     queries.select_gpus(
                         f"rate({queries.select_scraped(f'gpu_{name.lower()}_bytes_total')}[{RATE}])", "direction"
                     ),
                     Worst.HIGHEST,
                     6,
+                    "gpu",
                 ),
                 f"{{{{direction}}}} {_LEGEND}",
             ),

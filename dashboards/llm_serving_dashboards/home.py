@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from llm_serving_alerts.promql import seconds_text
 from llm_serving_alerts.records.slo import RATIO
+from llm_serving_dashboards.bands import make_model_graph
 from llm_serving_dashboards.counted_once import engines_first, name_clock
 from llm_serving_dashboards.home_matrix import make_matrix
 from llm_serving_dashboards.home_sentence import make_sentence
 from llm_serving_dashboards.limiter import make_limiter
 from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit, Visualization
-from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.queries import QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import MODEL, warn_above, warn_below
 
 UID = "llm-serving-home"
@@ -44,15 +45,16 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     )
     return (
         make_limiter(queries, 10, 9),
-        Panel(
+        make_model_graph(
+            queries,
             "Error rate",
             "Share of requests that failed in the last 5m: requests that finished with an error, and HTTP 5xx responses without a finish reason. Rejections "
             "and aborts count neither as good nor as bad. There is no data while no request ends.",
-            Visualization.TIME_SERIES,
-            (Query(f"{errors} / ({queries.aggregate('sum', queries.select('model:llm_serving_slo_events:increase5m', slo='errors'), 'model_name', 'role')} > 0)", MODEL),),
             Unit.RATIO,
-            6,
-            9,
+            Worst.HIGHEST,
+            Query(f"{errors} / ({queries.aggregate('sum', queries.select('model:llm_serving_slo_events:increase5m', slo='errors'), 'model_name', 'role')} > 0)", MODEL),
+            width=6,
+            height=9,
             minimum=0,
             may_be_empty="no request has ended",
         ),
@@ -109,14 +111,15 @@ def _make_phase_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     per_gpu = "model:llm_serving_phase_tokens_per_gpu:rate5m"
     return (
         *(
-            Panel(
+            make_model_graph(
+                queries,
                 f"{phase.capitalize()} tokens/s per GPU",
                 f"{what}, per GPU of the ready replicas. Models and fleets of any size can be compared.",
-                Visualization.TIME_SERIES,
-                (Query(queries.select(per_gpu, phase=phase), MODEL),),
                 Unit.TOKENS_PER_SECOND,
-                12,
-                6,
+                Worst.HIGHEST,
+                Query(queries.select(per_gpu, phase=phase), MODEL),
+                width=12,
+                height=6,
                 minimum=0,
             )
             for phase, what in (
@@ -134,26 +137,28 @@ def _make_ttft_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     span = seconds_text(queries.settings.burn["fast"][0].long_seconds)
     bad = name_clock(queries, RATIO.format(window=span), "ttft")
     return (
-        Panel(
+        make_model_graph(
+            queries,
             "p99 time to first token",
             "99th percentile over 5m. At least: more than 1 % lie above the engine's largest bucket edge, and the value is that edge.",
-            Visualization.TIME_SERIES,
-            (Query(_say_where_clipped(queries, quantile), f"{{{{bound}}}} {MODEL}"),),
             Unit.SECONDS,
-            12,
-            6,
+            Worst.HIGHEST,
+            Query(_say_where_clipped(queries, quantile), f"{{{{bound}}}} {MODEL}"),
+            width=12,
+            height=6,
             logarithmic=True,
             thresholds=steps,
             draw_thresholds=bool(steps),
         ),
-        Panel(
+        make_model_graph(
+            queries,
             "Requests within the objective",
             f"Share of first tokens that were in time over {span}. The objective is {objective.objective:.4g}. By the clock of the engines, or of the front door: the legend says which. There is no data without requests.",
-            Visualization.TIME_SERIES,
-            (Query(f"1 - {bad}", f"{MODEL} by the {{{{clock}}}}"),),
             Unit.RATIO,
-            12,
-            6,
+            Worst.LOWEST,
+            Query(f"1 - {bad}", f"{MODEL} by the {{{{clock}}}}"),
+            width=12,
+            height=6,
             maximum=1,
             thresholds=warn_below(objective.objective),
             draw_thresholds=True,
@@ -176,27 +181,29 @@ def _say_where_clipped(queries: QueryBuilder, quantile: str) -> str:
 def _make_kv_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     full = queries.settings.alerts["KVSaturated"]["above"]
     return (
-        Panel(
+        make_model_graph(
+            queries,
             "KV cache usage of the fullest engine",
             "Share of the KV cache that running requests hold, on the engine with the highest usage. If it is full while requests wait, running requests get preempted.",
-            Visualization.TIME_SERIES,
-            (Query(queries.select("model:llm_serving_kv_cache_usage_ratio:max"), MODEL),),
             Unit.RATIO,
-            12,
-            6,
+            Worst.HIGHEST,
+            Query(queries.select("model:llm_serving_kv_cache_usage_ratio:max"), MODEL),
+            width=12,
+            height=6,
             minimum=0,
             maximum=1,
             thresholds=warn_above(full),
             draw_thresholds=True,
         ),
-        Panel(
+        make_model_graph(
+            queries,
             "Prefix cache hit rate",
             "Share of looked-up tokens that were in the cache, over 5m. When it falls, prefill computes tokens that used to be cached.",
-            Visualization.TIME_SERIES,
-            (Query(queries.select("model:llm_serving_prefix_cache_hit:ratio_rate5m"), MODEL),),
             Unit.RATIO,
-            12,
-            6,
+            Worst.LOWEST,
+            Query(queries.select("model:llm_serving_prefix_cache_hit:ratio_rate5m"), MODEL),
+            width=12,
+            height=6,
             minimum=0,
             maximum=1,
         ),
@@ -206,26 +213,28 @@ def _make_kv_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     few = queries.settings.alerts["LongContextFewFit"]
     return (
-        Panel(
+        make_model_graph(
+            queries,
             "Long requests that fit",
             "How many requests with a p99 prompt and a mean answer fit into the KV cache at once (lower bound). If only a few fit, they leave no room for others.",
-            Visualization.TIME_SERIES,
-            (Query(queries.select("model:llm_serving_long_context_requests_fit:min", bound="lower"), MODEL),),
             Unit.COUNT,
-            12,
-            6,
+            Worst.LOWEST,
+            Query(queries.select("model:llm_serving_long_context_requests_fit:min", bound="lower"), MODEL),
+            width=12,
+            height=6,
             minimum=0,
             thresholds=warn_below(few["below"]),
             draw_thresholds=True,
         ),
-        Panel(
+        make_model_graph(
+            queries,
             "KV cache share of the longest 1 %",
             "Share of the KV cache that the longest 1 % of requests hold (lower bound). Estimated from the lengths of finished requests.",
-            Visualization.TIME_SERIES,
-            (Query(queries.select("model:llm_serving_long_context_kv_share_ratio:max", bound="lower"), MODEL),),
             Unit.RATIO,
-            12,
-            6,
+            Worst.HIGHEST,
+            Query(queries.select("model:llm_serving_long_context_kv_share_ratio:max", bound="lower"), MODEL),
+            width=12,
+            height=6,
             minimum=0,
             maximum=1,
             thresholds=warn_above(queries.settings.panels.long_context_share_above),
@@ -236,33 +245,33 @@ def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 
 def _make_node_loss_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        Panel(
+        make_model_graph(
+            queries,
             "Load without the largest node",
             "Demand of the last hour over the capacity that remains without the largest node, for the scarcest resource. Above 100 %, the survivors cannot carry the demand.",
-            Visualization.TIME_SERIES,
-            (Query(queries.select("model:llm_serving_n1_load:max"), MODEL),),
             Unit.RATIO,
-            12,
-            6,
+            Worst.HIGHEST,
+            Query(queries.select("model:llm_serving_n1_load:max"), MODEL),
+            width=12,
+            height=6,
             logarithmic=True,
             thresholds=warn_above(1),
             draw_thresholds=True,
             may_be_empty="no demand or no capacity is known yet",
         ),
-        Panel(
+        make_model_graph(
+            queries,
             "Replicas: ready, required, required with reserve",
             "How many replicas are ready, how many the demand requires, and how many it requires so that the largest node can fail.",
-            Visualization.TIME_SERIES,
-            (
-                Query(queries.select("model:llm_serving_ready_replicas:sum"), f"ready {MODEL}"),
-                Query(
-                    queries.select("model:llm_serving_required_replicas:ceil"),
-                    f"required {MODEL}, reserve: {{{{reserve}}}}",
-                ),
-            ),
             Unit.COUNT,
-            12,
-            6,
+            Worst.LOWEST,
+            Query(queries.select("model:llm_serving_ready_replicas:sum"), f"ready {MODEL}"),
+            Query(
+                queries.select("model:llm_serving_required_replicas:ceil"),
+                f"required {MODEL}, reserve: {{{{reserve}}}}",
+            ),
+            width=12,
+            height=6,
             minimum=0,
             decimals=0,
         ),

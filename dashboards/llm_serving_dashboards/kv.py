@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from llm_serving_alerts.records.bands import CONTEXT, KV_USAGE
-from llm_serving_dashboards.bands import Worst, hide_of_many, make_band
+from llm_serving_alerts.shown import CHOICES
+from llm_serving_dashboards.bands import draw_parts, make_band, make_model_graph
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit, Visualization
-from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.queries import QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import (
     MODEL,
     draw_thresholds,
@@ -16,7 +17,9 @@ from llm_serving_dashboards.shared_panels import (
 )
 
 UID = "llm-serving-kv"
-VARIABLES = ("model_name", "role", "target")
+VARIABLES = CHOICES[UID]
+# the cautious one first
+BOUNDS = ("lower", "upper")
 
 
 def build_board(queries: QueryBuilder) -> Board:
@@ -39,36 +42,38 @@ def build_board(queries: QueryBuilder) -> Board:
 def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     own = queries.settings.alerts
     used, capacity = (queries.select(f"model:llm_serving_kv_cache_{what}_tokens:sum") for what in ("used", "capacity"))
-    preempted, finished = (
-        queries.aggregate("sum", queries.select(f"target:llm_serving_{what}:increase10m"), "model_name", "role")
-        for what in ("preemptions", "requests_finished")
-    )
     return (
-        make_time_series(
+        make_model_graph(
+            queries,
             "KV cache usage",
-            "Share of KV cache tokens in use: over all engines of a model, and on its fullest engine. If the two differ widely, the load is uneven. With more than three models chosen only the fullest engines.",
+            "Share of KV cache tokens in use: over all engines of a model, and on its fullest engine. If the two differ widely, the load is uneven.",
             Unit.RATIO,
-            Query(hide_of_many(queries, queries.select("model:llm_serving_kv_cache_usage:ratio")), f"all {MODEL}"),
+            Worst.HIGHEST,
             Query(queries.select("model:llm_serving_kv_cache_usage_ratio:max"), f"fullest {MODEL}"),
+            Query(queries.select("model:llm_serving_kv_cache_usage:ratio"), f"all {MODEL}"),
             width=8,
             minimum=0,
             maximum=1,
             **draw_thresholds(warn_above(own["KVSaturated"]["filling_above"], own["KVSaturated"]["above"])),
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
             "KV cache tokens: used and capacity",
             "Context tokens that running requests hold, and the capacity of all replicas.",
             Unit.TOKENS,
+            Worst.HIGHEST,
             Query(used, f"used {MODEL}"),
             Query(capacity, f"capacity {MODEL}"),
             width=8,
             minimum=0,
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
             "Preemptions per finished request",
             "How often a running request lost its KV cache to others, over 10m. The engine computes its context again. Add memory or lower the batch limit.",
             Unit.COUNT,
-            Query(f"{preempted} / ({finished} > 0)", MODEL),
+            Worst.HIGHEST,
+            Query(queries.select("model:llm_serving_preemptions_per_request:ratio_increase10m"), MODEL),
             width=8,
             minimum=0,
             **draw_thresholds(warn_above(own["PreemptionStorm"]["above"])),
@@ -78,7 +83,7 @@ def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             f"Requests that wait on engines with less than {queries.settings.panels.free_kv_below:.0%} of the KV cache in use and room in the batch, by what limits "
             "the replica. More memory would not help them: look at the limiter, the prefill budget and the router's queue.",
             Unit.COUNT,
-            Query(_count_waiting_with_room(queries), f"{{{{state}}}} {MODEL}"),
+            *draw_parts(queries, queries.select("model:llm_serving_requests_waiting_with_room:sum"), "state"),
             width=24,
             minimum=0,
             **draw_thresholds(warn_above(1)),
@@ -86,39 +91,25 @@ def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     )
 
 
-def _count_waiting_with_room(queries: QueryBuilder) -> str:
-    """PromQL of the requests that wait though KV cache and batch have room, by what limits their replica."""
-    waiting, usage, running = (
-        queries.select(f"engine:llm_serving_{name}:max")
-        for name in ("requests_waiting", "kv_cache_usage_ratio", "requests_running")
-    )
-    engine = "target", "model_name", "engine", "role"
-    on = queries.match_on(*engine)
-    limit = queries.select_one("batch_limit_requests", *engine)
-    free = f"{on} {usage} < {queries.settings.panels.free_kv_below:g} and {on} {running} < {on} {limit}"
-    room = queries.aggregate("sum", f"{waiting} and {free}", "target", "model_name", "role")
-    limiter = f"{queries.select_one('limiter', 'target', 'state')} == 1"
-    placed = f"({limiter}) * {queries.match_on('target')} group_left (model_name, role) {room}"
-    return queries.aggregate("sum", placed, "model_name", "role", "state")
-
-
 def _make_prefix_cache_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        make_time_series(
+        make_model_graph(
+            queries,
             "Prefix cache hit rate",
-            "Share of looked-up tokens that were in the cache. Now: over 5m. Usual: the median of 7 days, of up to three chosen models.",
+            "Share of looked-up tokens that were in the cache. Now: over 5m. Usual: the median of 7 days.",
             Unit.RATIO,
+            Worst.LOWEST,
             Query(queries.select("model:llm_serving_prefix_cache_hit:ratio_rate5m"), f"now {MODEL}"),
-            Query(
-                hide_of_many(queries, queries.select("model:llm_serving_prefix_cache_hit:median7d")), f"usual {MODEL}"
-            ),
+            Query(queries.select("model:llm_serving_prefix_cache_hit:median7d"), f"usual {MODEL}"),
             minimum=0,
             maximum=1,
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
             "Prefix cache tokens/s",
             "Tokens that were looked up in the prefix cache, and tokens that were found.",
             Unit.TOKENS_PER_SECOND,
+            Worst.HIGHEST,
             Query(queries.select("model:llm_serving_prefix_cache_query_tokens:rate5m"), f"looked up {MODEL}"),
             Query(queries.select("model:llm_serving_prefix_cache_hit_tokens:rate5m"), f"found {MODEL}"),
             minimum=0,
@@ -130,37 +121,45 @@ def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     own = queries.settings.alerts
     fit, share = "model:llm_serving_long_context_requests_fit:min", "model:llm_serving_long_context_kv_share_ratio:max"
     return (
-        make_time_series(
+        make_model_graph(
+            queries,
             "Long requests that fit",
             "Requests with a p99 prompt and a mean answer that fit at once, on the engine where the fewest fit. Both bounds come from the bucket edges of request lengths.",
             Unit.COUNT,
-            Query(queries.select(fit), f"{{{{bound}}}} {MODEL}"),
+            Worst.LOWEST,
+            *(Query(queries.select(fit, bound=bound), f"{bound} {MODEL}") for bound in BOUNDS),
             width=8,
             minimum=0,
             **draw_thresholds(warn_below(own["LongContextFewFit"]["below"])),
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
             "KV cache share of the longest 1 %",
             "Share of the context tokens that the longest 1 % of requests hold, with both bounds.",
             Unit.RATIO,
-            Query(queries.select(share), f"{{{{bound}}}} {MODEL}"),
+            Worst.HIGHEST,
+            *(Query(queries.select(share, bound=bound), f"{bound} {MODEL}") for bound in BOUNDS),
             width=8,
             minimum=0,
             maximum=1,
             **draw_thresholds(warn_above(queries.settings.panels.long_context_share_above)),
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
             "p99 over mean",
             "Length of the p99 prompt over the mean prompt. With a long tail, means say little.",
             Unit.TIMES,
+            Worst.HIGHEST,
             Query(queries.select("model:llm_serving_long_context_amplification_ratio:max"), MODEL),
             width=4,
             minimum=0,
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
             "Observed requests",
             "Requests behind these estimates: those of the last hour, or the last thousand. With few requests the bounds are wide.",
             Unit.COUNT,
+            Worst.LOWEST,
             Query(queries.select("model:llm_serving_long_context_requests_observed:max"), MODEL),
             width=4,
             minimum=0,
@@ -169,7 +168,6 @@ def _make_tail_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 
 
 def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    beyond = queries.select_one("long_context_beyond_top_bucket_ratio", "target", "model_name", "role")
     prompts = queries.aggregate("sum", queries.select("model:llm_serving_request_prompt_tokens_bucket:rate5m"), "le")
     return (
         make_band(
@@ -191,11 +189,13 @@ def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Worst.HIGHEST,
             width=8,
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
             "Prompts beyond the top bucket",
             "Share of prompts that are longer than the engine's largest bucket edge, on the engine with the largest share. Only a lower bound of their length is known.",
             Unit.RATIO,
-            Query(queries.aggregate("max", beyond, "model_name", "role"), MODEL),
+            Worst.HIGHEST,
+            Query(queries.select("model:llm_serving_long_context_beyond_top_bucket_ratio:max"), MODEL),
             width=8,
             minimum=0,
             maximum=1,

@@ -7,24 +7,23 @@ from llm_serving_alerts.records.bands import LATENCY
 from llm_serving_alerts.records.slo import BAD, BASE_SECONDS, EVENTS, RATIO
 from llm_serving_alerts.records.traffic import LATENCIES, RANKS
 from llm_serving_alerts.settings import LATENCY_SLOS, Settings
-from llm_serving_dashboards.annotations import MOST_CHOSEN
-from llm_serving_dashboards.bands import Worst, hide_of_many, make_band
+from llm_serving_alerts.shown import CHOICES
+from llm_serving_dashboards.bands import make_band, make_model_graph
 from llm_serving_dashboards.counted_once import count_once, engines_first, name_clock
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit, Visualization
-from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.queries import QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import (
     MODEL,
     draw_thresholds,
     make_stat,
     make_table,
-    make_time_series,
     warn_above,
     warn_below,
 )
 
 UID = "llm-serving-latency"
-VARIABLES = ("model_name", "role", "target")
+VARIABLES = CHOICES[UID]
 TITLES = {
     "time_to_first_token_seconds": ("Time to first token", "TTFT"),
     "inter_token_latency_seconds": ("Inter-token latency", "ITL"),
@@ -67,45 +66,51 @@ def list_set_objectives(settings: Settings) -> tuple[str, ...]:
 
 
 def _make_burning(queries: QueryBuilder) -> Panel:
-    """How fast each model spends each objective's budget, the fastest first."""
-    names = list_set_objectives(queries.settings)
-    loudest = max(queries.settings.burn["fast"], key=lambda window: window.factor)
-    spans = [seconds_text(one) for one in (loudest.short_seconds, loudest.long_seconds)]
-    rates = [
-        " or ".join(
-            f'label_replace({name_clock(queries, RATIO.format(window=span), slo)} / {queries.settings.slo[slo].budget:.6g}, "slo", "{slo}", "", "")'
-            for slo in names
-        )
-        for span in spans
-    ]
-    colours = warn_above(1, loudest.factor)
+    """How fast each model spends each objective's budget, the fastest first: over the long window of each pair by which alerts go."""
+    burn = queries.settings.burn
+    loudest = max(burn["fast"], key=lambda window: window.factor)
+    colours = {window.long_seconds: warn_above(window.factor) for window in burn["slow"]}
+    colours |= {window.long_seconds: warn_above(1, window.factor) for window in burn["fast"]}
+    spans = sorted(colours, key=lambda seconds: (seconds != loudest.long_seconds, seconds))
+    rates = [_find_burns(queries, seconds_text(span)) for span in spans]
+    on = queries.match_on("model_name", "role", "slo")
     return make_table(
         "Objectives that burn",
-        f"How many times faster than allowed each error budget is spent, over {' and '.join(reversed(spans))}, the fastest first. At 1 it lasts "
-        f"{seconds_text(queries.settings.period_seconds)}; above {loudest.factor:g} over both, the alert pages.{_SAY_CLOCK}",
+        f"How many times faster than allowed each error budget is spent, the fastest over {seconds_text(spans[0])} first. At 1 it lasts "
+        f"{seconds_text(queries.settings.period_seconds)}. Red: the factor from which a page opens, if the short window of the pair says the same; orange: a ticket.{_SAY_CLOCK}",
         (
             Column("model_name", "model", least_width=200), Column("role", "role", width=120), Column("slo", "objective", width=100),
             Column("clock", "clock", width=140),
-            *(Column(number, f"burn over {span}", Unit.TIMES, colours, 2, width=140) for number, span in reversed([*enumerate(spans)])),
+            *(
+                Column(number, f"burn over {seconds_text(span)}", Unit.TIMES, colours[span], 2, width=140)
+                for number, span in enumerate(spans)
+            ),
         ),
-        f"({rates[0]}) and {queries.match_on('model_name', 'role', 'slo')} topk({_BURNING}, {rates[1]})",
-        f"topk({_BURNING}, {rates[1]})",
+        f"topk({_BURNING}, {rates[0]})",
+        *(f"({rate}) and {on} topk({_BURNING}, {rates[0]})" for rate in rates[1:]),
         width=24,
         height=6,
-        sorted_by=1,
+        sorted_by=0,
         may_be_empty=_NO_EVENTS,
     )  # fmt: skip
+
+
+def _find_burns(queries: QueryBuilder, span: str) -> str:
+    """PromQL of the burn rate of each objective over a span."""
+    return " or ".join(
+        f'label_replace({name_clock(queries, RATIO.format(window=span), slo)} / {queries.settings.slo[slo].budget:.6g}, "slo", "{slo}", "", "")'
+        for slo in list_set_objectives(queries.settings)
+    )
 
 
 def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     found: list[Panel] = []
     settings = queries.settings
     period = seconds_text(settings.period_seconds)
-    # the windows of the paging alerts, and the shortest window
-    spans = [
-        seconds_text(one) for one in sorted({BASE_SECONDS, *(window.long_seconds for window in settings.burn["fast"])})
-    ]
     loudest = max(settings.burn["fast"], key=lambda window: window.factor)
+    # the windows of the paging alerts, that of the loudest first, and the shortest window
+    others = {BASE_SECONDS, *(window.long_seconds for window in settings.burn["fast"])} - {loudest.long_seconds}
+    spans = [seconds_text(one) for one in (loudest.long_seconds, *sorted(others))]
     for slo in list_set_objectives(settings):
         objective = settings.slo[slo]
         bad, events = (
@@ -136,13 +141,15 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 height=6,
                 may_be_empty=_NO_EVENTS,
             ),
-            make_time_series(
+            make_model_graph(
+                queries,
                 f"{slo} burn rate",
-                f"Share of bad events over the share that the objective allows. At 1, the budget lasts {period}. At {loudest.factor:g} over {seconds_text(loudest.long_seconds)}, the alert pages. With more than {MOST_CHOSEN} models chosen only over {seconds_text(loudest.long_seconds)}.{_SAY_CLOCK if slo == 'ttft' else ''}{none}",
+                f"Share of bad events over the share that the objective allows. At 1, the budget lasts {period}. At {loudest.factor:g} over {seconds_text(loudest.long_seconds)}, the alert pages.{_SAY_CLOCK if slo == 'ttft' else ''}{none}",
                 Unit.TIMES,
+                Worst.HIGHEST,
                 *(
                     Query(
-                        _draw_burn(queries, slo, span, seconds_text(loudest.long_seconds)),
+                        f"{name_clock(queries, RATIO.format(window=span), slo)} / {objective.budget:.6g}",
                         f"{span} {MODEL}{' by the {{clock}}' if slo == 'ttft' else ''}",
                     )
                     for span in spans
@@ -157,32 +164,21 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return tuple(found)
 
 
-def _draw_burn(queries: QueryBuilder, slo: str, span: str, main: str) -> str:
-    """PromQL of the burn rate over a span; of many models only over the main one."""
-    rate = f"{name_clock(queries, RATIO.format(window=span), slo)} / {queries.settings.slo[slo].budget:.6g}"
-    return rate if span == main else hide_of_many(queries, rate)
-
-
 def _make_latency_panels(queries: QueryBuilder, histogram: str) -> tuple[Panel, ...]:
     _, short = TITLES[histogram]
     objective = queries.settings.slo.get(_OBJECTIVE.get(histogram, ""))
     limit = objective.threshold_seconds if objective is not None else None
     edges, quantile = f"model:llm_serving_{histogram}_bucket:rate5m", f"model:llm_serving_{histogram}:quantile_rate5m"
     return (
-        make_time_series(
+        make_model_graph(
+            queries,
             f"{short}: quantiles",
             "Over 5m, interpolated between the engine's bucket edges. The true p99 can be as high as the edge above it, which the graph shows too. At the top "
-            f"edge both are lower bounds: see the share above the top edge. With more than {MOST_CHOSEN} models chosen only the p99.",
+            "edge both are lower bounds: see the share above the top edge.",
             Unit.SECONDS,
-            *(
-                Query(hide_of_many(queries, queries.select(quantile, rank=rank)), f"{rank} {MODEL}")
-                for rank in ("p50", "p95")
-            ),
-            Query(queries.select(quantile, rank="p99"), f"p99 {MODEL}"),
-            Query(
-                hide_of_many(queries, _find_edge_above(queries, queries.select(edges), RANKS["p99"])),
-                f"edge above p99 {MODEL}",
-            ),
+            Worst.HIGHEST,
+            *(Query(queries.select(quantile, rank=rank), f"{rank} {MODEL}") for rank in ("p99", "p95", "p50")),
+            Query(_find_edge_above(queries, queries.select(edges), RANKS["p99"]), f"edge above p99 {MODEL}"),
             width=10,
             logarithmic=True,
             **draw_thresholds(warn_above(limit) if limit is not None else ()),
@@ -195,10 +191,12 @@ def _make_latency_panels(queries: QueryBuilder, histogram: str) -> tuple[Panel, 
             Unit.SECONDS,
             8,
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
             f"{short}: above the top edge",
             "Share of events above the engine's largest bucket edge. Their length is unknown. Above 1 %, the p99 is among them.",
             Unit.RATIO,
+            Worst.HIGHEST,
             Query(queries.select(f"model:llm_serving_{histogram}:above_top_edge_ratio_rate5m"), MODEL),
             width=6,
             minimum=0,

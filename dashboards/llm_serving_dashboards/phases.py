@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from llm_serving_alerts.alerting.phases import choose_itl_threshold
 from llm_serving_alerts.records.bands import BATCH, RUNNING, TOKENS, WAITING
 from llm_serving_alerts.rules import Check
-from llm_serving_dashboards.bands import Worst, hide_of_many, make_band
+from llm_serving_alerts.shown import CHOICES
+from llm_serving_dashboards.bands import draw_parts, make_band, make_model_graph
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.limiter import make_limiter
 from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit
-from llm_serving_dashboards.queries import RATE, QueryBuilder
+from llm_serving_dashboards.queries import RATE, QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import (
     MODEL,
     REASONS,
@@ -18,8 +22,9 @@ from llm_serving_dashboards.shared_panels import (
     warn_below,
 )
 
-VARIABLES = ("model_name", "role", "target")
+VARIABLES = CHOICES[Check.PHASES.dashboard]
 PHASES = ("prefill", "decode")
+_ITL = "model:llm_serving_inter_token_latency_seconds:quantile_rate10m"
 
 
 def build_board(queries: QueryBuilder) -> Board:
@@ -44,10 +49,12 @@ def _make_model_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     tokens = "model:llm_serving_phase_tokens:rate5m"
     return (
         *(
-            make_time_series(
+            make_model_graph(
+                queries,
                 f"{phase.capitalize()} tokens/s",
                 f"{what} on all replicas of a model, averaged over 5m.",
                 Unit.TOKENS_PER_SECOND,
+                Worst.HIGHEST,
                 Query(queries.select(tokens, phase=phase), MODEL),
                 width=8,
                 minimum=0,
@@ -58,19 +65,23 @@ def _make_model_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             )
         ),
         make_limiter(queries, 8, 8),
-        make_time_series(
+        make_model_graph(
+            queries,
             "Prompt tokens/s: computed and cached",
             "Prompt tokens that clients sent, and those of them that came from the prefix cache. The cache saved the prefill of the latter.",
             Unit.TOKENS_PER_SECOND,
+            Worst.HIGHEST,
             Query(queries.select("model:llm_serving_prompt_tokens:rate5m"), f"sent {MODEL}"),
             Query(queries.select("model:llm_serving_cached_prompt_tokens:rate5m"), f"cached {MODEL}"),
             minimum=0,
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
             "Tokens/s per GPU",
             "Tokens/s of each phase over the GPUs of the ready replicas.",
             Unit.TOKENS_PER_SECOND,
-            Query(queries.select("model:llm_serving_phase_tokens_per_gpu:rate5m"), f"{{{{phase}}}} {MODEL}"),
+            Worst.HIGHEST,
+            *_list_phases(queries, "model:llm_serving_phase_tokens_per_gpu:rate5m", *reversed(PHASES)),
             minimum=0,
         ),
     )
@@ -82,24 +93,26 @@ def _make_baseline_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         queries.select(f"model:llm_serving_reference_work_per_replica:{name}") for name in ("rate5m_waiting", "p90_7d")
     )
     return (
-        make_time_series(
+        make_model_graph(
+            queries,
             "Work per replica with a queue, against the baseline",
             "Prefill and decode tokens, weighted by their reference seconds, while requests wait. The baseline is the 90th percentile of the last 7 days. "
             "There is no data while no requests wait or the history is too short.",
             Unit.RATIO,
+            Worst.LOWEST,
             Query(f"{work} / {queries.match_on('model_name', 'role')} {usual}", MODEL),
             minimum=0,
             may_be_empty="no requests waited",
             **draw_thresholds(warn_below(own["warning_below"], own["critical_below"])),
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
             "Tokens/s against the same hour of other days",
-            "Both phases together. Usual: the median of the same hour on the last seven days, of up to three chosen models. A drop without a queue means less traffic, not a slower server.",
+            "Both phases together. Usual: the median of the same hour on the last seven days. A drop without a queue means less traffic, not a slower server.",
             Unit.TOKENS_PER_SECOND,
+            Worst.HIGHEST,
             Query(queries.select("model:llm_serving_tokens:rate5m"), f"now {MODEL}"),
-            Query(
-                hide_of_many(queries, queries.select("model:llm_serving_tokens:same_hour_median7d")), f"usual {MODEL}"
-            ),
+            Query(queries.select("model:llm_serving_tokens:same_hour_median7d"), f"usual {MODEL}"),
             minimum=0,
         ),
     )
@@ -107,65 +120,77 @@ def _make_baseline_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 
 def _make_phase_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     starved = queries.settings.alerts["PrefillStarvesDecode"]
-    busy = queries.aggregate(
-        "avg",
-        queries.select_one("phase_busy_ratio", "target", "model_name", "role", "engine", "phase"),
-        "model_name",
-        "role",
-        "phase",
-    )
-    reference = queries.aggregate(
-        "avg",
-        queries.select_one("phase_reference_seconds_per_token", "target", "model_name", "role", "engine", "phase"),
-        "model_name",
-        "role",
-        "phase",
-    )
     return (
-        make_time_series(
+        make_model_graph(
+            queries,
             "Share of busy time by phase",
             "Share of time that each phase needs at its ceiling, averaged over the replicas. With a high prefill share, decode may stall while prompts are computed.",
             Unit.RATIO,
-            Query(busy, f"{{{{phase}}}} {MODEL}"),
-            width=8,
+            Worst.HIGHEST,
+            *_list_phases(queries, "model:llm_serving_phase_busy_ratio:avg", *PHASES),
+            width=6,
             minimum=0,
             maximum=1,
             **draw_thresholds(warn_above(starved["prefill_above"])),
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
+            "Inter-token latency beside prefill",
+            "95th percentile over 10m of servers that do both phases. Above the line, with a high prefill share of busy time, answers stutter while prompts are computed.",
+            Unit.SECONDS,
+            Worst.HIGHEST,
+            Query(queries.select(_ITL, rank="p95", role="unified"), MODEL),
+            width=6,
+            minimum=0,
+            may_be_empty="no server does both phases, or no token was generated",
+            **draw_thresholds(warn_above(choose_itl_threshold(queries.settings, starved))),
+        ),
+        make_model_graph(
+            queries,
             "Reference seconds per token",
             "Time per token at the ceilings, with a fixed batch and context. These weights add up prefill and decode work. They change only with the model, GPU or format.",
             Unit.SECONDS,
-            Query(reference, f"{{{{phase}}}} {MODEL}"),
-            width=8,
+            Worst.HIGHEST,
+            *_list_phases(queries, "model:llm_serving_phase_reference_seconds_per_token:avg", *reversed(PHASES)),
+            width=6,
             minimum=0,
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
             "Batch utilisation",
             "Running requests over the engines' limit. If the batch is at its limit, requests wait and decode is bandwidth-bound, a higher limit gives more throughput.",
             Unit.RATIO,
+            Worst.HIGHEST,
             Query(queries.select("model:llm_serving_batch_utilization:ratio"), MODEL),
-            width=8,
+            width=6,
             minimum=0,
             maximum=1,
         ),
     )
 
 
+def _list_phases(queries: QueryBuilder, record: str, *phases: str) -> Iterator[Query]:
+    return (Query(queries.select(record, phase=phase), f"{phase} {MODEL}") for phase in phases)
+
+
 def _make_request_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
-        make_time_series(
+        make_model_graph(
+            queries,
             "Running requests",
             "Requests in the batches of all replicas.",
             Unit.COUNT,
+            Worst.HIGHEST,
             Query(queries.select("model:llm_serving_requests_running:sum"), MODEL),
             width=6,
             minimum=0,
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
             "Waiting requests",
             "Requests that are not yet in a batch.",
             Unit.COUNT,
+            Worst.HIGHEST,
             Query(queries.select("model:llm_serving_requests_waiting:sum"), MODEL),
             width=6,
             minimum=0,
@@ -174,7 +199,7 @@ def _make_request_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Finished requests/s by reason",
             "Stop and length are successes. Error is a failure. Abort: the client gave up.",
             Unit.REQUESTS_PER_SECOND,
-            Query(queries.select("model:llm_serving_requests_finished:rate5m"), f"{{{{reason}}}} {MODEL}"),
+            *draw_parts(queries, queries.select("model:llm_serving_requests_finished:rate5m"), "reason"),
             width=6,
             minimum=0,
             stacked=True,
@@ -184,7 +209,7 @@ def _make_request_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Rejected requests/s by reason",
             "Requests refused at admission. The objectives count them neither as good nor as bad, but each one is an error for its client.",
             Unit.REQUESTS_PER_SECOND,
-            Query(queries.select("model:llm_serving_requests_rejected:rate5m"), f"{{{{reason}}}} {MODEL}"),
+            *draw_parts(queries, queries.select("model:llm_serving_requests_rejected:rate5m"), "reason"),
             width=6,
             minimum=0,
             stacked=True,
@@ -250,10 +275,12 @@ def _make_replica_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Worst.HIGHEST,
             width=8,
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
             "Speculative tokens accepted",
             "Share of a model's draft tokens that were accepted. With a low share, most of the draft work is wasted.",
             Unit.RATIO,
+            Worst.LOWEST,
             Query(f"{accepted} / ({drafts} > 0)", MODEL),
             width=8,
             minimum=0,

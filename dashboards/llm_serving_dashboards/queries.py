@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 
 from llm_serving_alerts.promql import GPUS, OWNERS, Dialect, buckets, series
+from llm_serving_alerts.promql_tree import Call, Leaf, Node, add_matcher, change_selectors, parse, write_flat
 from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.reference import record_labels
 from llm_serving_alerts.render import RECORDS, rule_groups
 from llm_serving_alerts.settings import Settings
 from llm_serving_exporter.catalogue import BY_NAME
-from llm_serving_exporter.catalogue.spec import GPU_LABELS
+from llm_serving_exporter.catalogue.spec import GPU_LABELS, PREFIX
 
 # Grafana's own: at least four scrapes, and at least what a pixel covers
 RATE = "$__rate_interval"
@@ -18,6 +22,31 @@ RATE = "$__rate_interval"
 _ENGINES = "engine:llm_serving_requests_running:max"
 # levels of records that no target's own labels stand on
 _WITHOUT_OWN = ("fleet", "gpu")
+# a label that no series has: any series matches `.*`, and none of them NOBODY, of which Prometheus reads not one
+NOTHING = "nothing"
+ANYBODY, NOBODY = ".*", "nobody"
+_SHOWN = "shown"
+
+
+class Worst(StrEnum):
+    """Which of many are named."""
+
+    LOWEST = "lowest"
+    HIGHEST = "highest"
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenVariable:
+    """A variable of Grafana that nobody sees: queries or legends read it, and Grafana asks again whenever the choice or the time range changes."""
+
+    # as queries and legends call it
+    name: str
+    # PromQL
+    query: str
+    # of its series, whose values are the variable's
+    label: str
+    # True: all of the values, as a pattern; False: the one that there is
+    several: bool = False
 
 
 def list_record_labels(settings: Settings) -> dict[str, tuple[str, ...]]:
@@ -34,17 +63,26 @@ class QueryBuilder:
     `records`: the result of `list_record_labels`.
     """
 
-    def __init__(self, settings: Settings, variables: tuple[str, ...], records: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        variables: tuple[str, ...],
+        records: Mapping[str, tuple[str, ...]],
+        hidden: dict[str, HiddenVariable] | None = None,
+    ) -> None:
         self.settings = settings
         self._records = records
         self.variables = variables
+        # by their names, those that the queries read that were built so far
+        self.hidden: dict[str, HiddenVariable] = {} if hidden is None else hidden
         external, own = settings.external_labels, settings.own_labels
         owners = f"{OWNERS}{{{_write_choices((*external, *own))}}}" if own else OWNERS
         self.dialect = Dialect(external, own, owners=owners)
 
     def drop_choice(self, variable: str) -> QueryBuilder:
         """The same for everything that the viewer chose but for one variable."""
-        return QueryBuilder(self.settings, tuple(label for label in self.variables if label != variable), self._records)
+        left = tuple(label for label in self.variables if label != variable)
+        return QueryBuilder(self.settings, left, self._records, self.hidden)
 
     def select(self, name: str, matchers: str = "", **equal: str) -> str:
         """The series of a name. A recorded series has its whole name, an exported one its name in the catalogue.
@@ -54,8 +92,19 @@ class QueryBuilder:
         scraped = self.select_scraped(name, matchers, **equal)
         labels = () if ":" in name else BY_NAME[name].labels
         if "target" in labels:
-            return self.dialect.with_own(scraped)
-        return self._keep_chosen(scraped) if "model_name" in labels else scraped
+            return self.keep_models(name, self.dialect.with_own(scraped))
+        return self._keep_chosen(scraped) if "model_name" in labels else self.keep_models(name, scraped)
+
+    def keep_models(self, name: str, expression: str) -> str:
+        """An expression over series of a name, of the targets of the chosen models and roles where these series do not say which those are."""
+        labels = self._records[name] if ":" in name else BY_NAME[name].labels
+        if not {"target", "model_name"} <= {*self.variables} or "target" not in labels:
+            return expression
+        unsaid = [label for label in ("model_name", "role") if label in self.variables and label not in labels]
+        if not unsaid:
+            return expression
+        chosen = _write_choices((*self.settings.external_labels, *unsaid, "target"))
+        return f"({expression} and on ({self.dialect.key('target')}) {series('target_info', chosen)})"
 
     def select_scraped(self, name: str, matchers: str = "", **equal: str) -> str:
         """A selector of the same as Prometheus has stored it, for ranges: without what targets have of their own."""
@@ -77,7 +126,7 @@ class QueryBuilder:
             extra = (label for label in level if label not in GPU_LABELS)
             return self.select_gpus(self.select_scraped(name, matchers, **equal), *extra)
         if "target" in level:
-            return self.dialect.one(self.select_scraped(name, matchers, **equal), *level)
+            return self.dialect.one(self.keep_models(name, self.select_scraped(name, matchers, **equal)), *level)
         return self.dialect.one(self.select(name, matchers, **equal), *level)
 
     def select_gpus(self, expression: str, *extra: str) -> str:
@@ -114,13 +163,47 @@ class QueryBuilder:
         return f"count(count by ({', '.join((*more, label))}) ({self.select(record)}))"
 
     def hide_above(self, most: int, label: str, expression: str) -> str:
-        """An expression that has no values while more than so many values of a label are chosen, those of each identity counted. It has them
-        where nothing is known."""
-        return f"({expression}) unless on () {self._count_all(label)} > {most}"
+        """An expression that reads no series while more than so many values of a label are chosen, those of each identity counted. It reads
+        them where nothing is known."""
+        return self.hide_while(f"up_to_{most}_{label}", f"{self._count_all(label)} > {most}", expression)
 
     def hide_below(self, least: int, label: str, expression: str) -> str:
-        """An expression that has values only while at least so many values of a label are chosen."""
-        return f"({expression}) and on () {self._count_all(label)} >= {least}"
+        """An expression that reads series only while at least so many values of a label are chosen."""
+        counted = f"{self._count_all(label)} >= {least}"
+        return self._show(f"from_{least}_{label}", counted, ANYBODY, NOBODY, expression)
+
+    def hide_while(self, name: str, condition: str, expression: str) -> str:
+        """An expression that reads no series while a condition has one. `name`: of the condition on this dashboard."""
+        return self._show(name, condition, NOBODY, ANYBODY, expression)
+
+    def find_worst(self, expression: str, worst: Worst, most: int, label: str) -> str:
+        """An expression of those few alone, by the label that names them, whose mean over the time range is the lowest or highest: one question at
+        its end chooses the same ones for each point of a graph."""
+        best_of, chosen = ("max", "topk") if worst is Worst.HIGHEST else ("min", "bottomk")
+        query = f"{chosen}({most}, {best_of} by ({label}) ({_average(expression)}))"
+        # two of the same name are the same question
+        return self.narrow(f"worst_{zlib.crc32(query.encode()):08x}", query, label, expression)
+
+    def narrow(self, name: str, query: str, label: str, expression: str) -> str:
+        """An expression of those alone that another query names by a label, asked once at the end of the time range. `name`: of these on this
+        dashboard."""
+        self.hidden[name] = HiddenVariable(name, query, label, several=True)
+        return add_matcher(expression, f'{label}=~"${name}"', lambda series: label in self._list_labels(series))
+
+    def _list_labels(self, series: str) -> tuple[str, ...]:
+        """Those of a series by its whole name, without identity labels."""
+        if ":" in series:
+            return self._records[series]
+        exported = series.removeprefix(PREFIX)
+        return (BY_NAME.get(exported) or BY_NAME[exported.removesuffix("_bucket")]).labels
+
+    def _show(self, name: str, condition: str, while_: str, else_: str, expression: str) -> str:
+        query = (
+            f'label_replace({condition}, "{_SHOWN}", "{while_}", "", "")'
+            f' or on () label_replace(vector(0), "{_SHOWN}", "{else_}", "", "")'
+        )
+        self.hidden[name] = HiddenVariable(name, query, _SHOWN)
+        return add_matcher(expression, f'{NOTHING}=~"${name}"')
 
     def _count_all(self, label: str) -> str:
         return self.count_chosen(label, *self.dialect.identity_of((label,)))
@@ -172,3 +255,14 @@ class QueryBuilder:
 def _write_choices(labels: Iterable[str]) -> str:
     """Matchers for what the viewer chose."""
     return ",".join(f'{label}=~"${label}"' for label in labels)
+
+
+def _average(expression: str) -> str:
+    """An expression whose every operand is its mean over the time range, and each rate the whole range's."""
+
+    def widen(leaf: Leaf) -> Node:
+        if leaf.suffix.startswith("["):
+            return Leaf(leaf.text, f"[$__range]{leaf.suffix.partition(']')[2]}", True)
+        return Call("avg_over_time", (Leaf(leaf.text, f"[$__range]{leaf.suffix}", True),))
+
+    return write_flat(change_selectors(parse(expression), widen))

@@ -6,12 +6,14 @@ Arithmetic intensity is drawn over the ridge's and work over the peak, so that G
 
 from __future__ import annotations
 
+from llm_serving_alerts.records.bands import COMPUTE
 from llm_serving_dashboards.annotations import MOST_CHOSEN
 from llm_serving_dashboards.panels import Axis, Colour, Mark, Panel, Query, Unit, Visualization, X
 from llm_serving_dashboards.queries import QueryBuilder
 
 ENGINE = ("target", "model_name", "role", "engine")
 MODELS = ("model_name", "role")
+INTENSITY, RIDGE = (f"model:llm_serving_{name}_flops_per_byte:avg" for name in ("arithmetic_intensity", "ridge"))
 # a thousandth of the ridge and of the peak is an engine that does next to nothing
 _LOWEST, _HIGHEST = 0.001, 10.0
 _TRAIL, _STEP = "24h", "1h"
@@ -21,7 +23,7 @@ def make_roof(queries: QueryBuilder, width: int, height: int) -> Panel:
     """The picture of the chosen models."""
     return Panel(
         "Roofline",
-        "Blue: each model now, the mean of its engines. Orange: the same at each hour of the last day. Grey: its engines now, of up to "
+        "Blue: each model now, its engines taken together. Orange: the same at each hour of the last day. Grey: its engines now, of up to "
         f"{MOST_CHOSEN} chosen models. Horizontal is the arithmetic intensity over the ridge's, vertical the FLOPs over the peak's (MFU). Left of the ridge memory bandwidth "
         "limits, right of it compute. A dot on the roof reaches what the hardware can do; far below it, it waits for something else, or for requests. Idle engines have no dot.",
         Visualization.XY_CHART,
@@ -29,9 +31,9 @@ def make_roof(queries: QueryBuilder, width: int, height: int) -> Panel:
             Query(_draw_line((_LOWEST, _LOWEST), (1.0, 1.0), (_HIGHEST, 1.0)), instant=True, table=True),
             # a line that is not quite upright: rows are in the order of their horizontal value
             Query(_draw_line((1.0, 1.0), (1.000001, _LOWEST)), instant=True, table=True),
-            Query(queries.hide_above(MOST_CHOSEN, "model_name", _place(queries, *ENGINE)), instant=True, table=True),
-            Query(_place(queries, *MODELS), table=True, step=_STEP),
-            Query(_place(queries, *MODELS), instant=True, table=True),
+            Query(queries.hide_above(MOST_CHOSEN, "model_name", _place_engines(queries)), instant=True, table=True),
+            Query(_place_models(queries), table=True, step=_STEP),
+            Query(_place_models(queries), instant=True, table=True),
         ),
         Unit.RATIO,
         width,
@@ -56,15 +58,21 @@ def _draw_line(*points: tuple[float, float]) -> str:
     return " or ".join(f'label_replace(vector({y:g}), "{X}", "{x:.10g}", "", "")' for x, y in points)
 
 
-def _place(queries: QueryBuilder, *level: str) -> str:
+def _place_engines(queries: QueryBuilder) -> str:
     """PromQL of the share of the peak of what is above the floor of the picture, with the intensity over the ridge as a label."""
     intensity, ridge, compute = (
         queries.select_one(name, *ENGINE)
         for name in ("arithmetic_intensity_flops_per_byte", "ridge_flops_per_byte", "compute_ceiling_ratio")
     )
-    across = f"{intensity} / {queries.match_on(*ENGINE)} {ridge}"
-    if level != ENGINE:
-        across, compute = (queries.aggregate("avg", one, *level) for one in (across, compute))
-    labels = queries.dialect.labels(*level)
-    placed = f'count_values by ({labels}) ("{X}", {across})'
-    return f"({compute} > {_LOWEST:g}) * {queries.match_on(*level)} group_left ({X}) {placed}"
+    return _place(queries, f"{intensity} / {queries.match_on(*ENGINE)} {ridge}", compute, *ENGINE)
+
+
+def _place_models(queries: QueryBuilder) -> str:
+    """The same of models."""
+    across = f"{queries.select(INTENSITY)} / {queries.select(RIDGE)}"
+    return _place(queries, across, queries.select(COMPUTE.median), *MODELS)
+
+
+def _place(queries: QueryBuilder, across: str, up: str, *level: str) -> str:
+    placed = f'count_values by ({queries.dialect.labels(*level)}) ("{X}", {across})'
+    return f"({up} > {_LOWEST:g}) * {queries.match_on(*level)} group_left ({X}) {placed}"

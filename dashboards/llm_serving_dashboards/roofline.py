@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.records.bands import BANDWIDTH, COMPUTE, DECODE
-from llm_serving_dashboards.bands import Worst, hide_of_many, make_band
+from llm_serving_alerts.records.bands import BANDWIDTH, BATCH, COMPUTE, DECODE
+from llm_serving_dashboards.bands import make_band, make_model_graph
 from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
-from llm_serving_dashboards.queries import QueryBuilder
-from llm_serving_dashboards.roof import ENGINE, MODELS, make_roof
+from llm_serving_dashboards.queries import QueryBuilder, Worst
+from llm_serving_dashboards.roof import INTENSITY, MODELS, RIDGE, make_roof
 from llm_serving_dashboards.shared_panels import (
     MODEL,
     draw_thresholds,
@@ -37,17 +37,18 @@ def build_board(queries: QueryBuilder) -> Board:
 
 
 def _make_roof_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    compute = queries.select_one("compute_ceiling_ratio", *ENGINE)
     reached = queries.select("model_gpu:llm_serving_bandwidth_ceiling:ratio")
     return (
         make_roof(queries, 12, 12),
-        make_time_series(
+        make_model_graph(
+            queries,
             "MBU and MFU by model",
-            "MBU: memory traffic over the peak bandwidth, from the best source that is not suspect. MFU: FLOPs over the dense tensor peak, averaged over the "
-            "engines. Good kernels reach an MBU of 90 %. If both are low while requests run, overhead is the limit. With more than three models chosen only MBU.",
+            "MBU: memory traffic over the peak bandwidth, from the best source that is not suspect. MFU: FLOPs over the dense tensor peak, the median of the "
+            "replicas. Good kernels reach an MBU of 90 %. If both are low while requests run, overhead is the limit.",
             Unit.RATIO,
+            Worst.LOWEST,
             Query(reached, "MBU ({{source}}) {{model_name}} {{gpu_name}}"),
-            Query(hide_of_many(queries, queries.aggregate("avg", compute, *MODELS)), f"MFU {MODEL}"),
+            Query(queries.select(COMPUTE.median), f"MFU {MODEL}"),
             width=12,
             height=12,
             minimum=0,
@@ -89,11 +90,13 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Worst.LOWEST,
             width=6,
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
             "MBU against the baseline, by GPU model",
             "Memory traffic over the peak of all engines with this GPU, as a share of its own median of 7 days. Below the line while the batch is full and MFU is "
             "low, something else slows the steps down: compare clocks of the GPUs, then the host's CPU.",
             Unit.RATIO,
+            Worst.LOWEST,
             Query(f"{reached} / {of_kind} {usual}", "{{model_name}} {{gpu_name}} {{source}}"),
             width=6,
             minimum=0,
@@ -108,51 +111,56 @@ def _make_traffic_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         queries.select(f"model_gpu:llm_serving_{name}_bytes_per_second:sum")
         for name in ("achieved_bandwidth", "bandwidth_ceiling")
     )
-    ceiling = queries.aggregate("sum", queries.select_one("decode_ceiling_tokens_per_second", *ENGINE), *MODELS)
+    ceiling = queries.select("model:llm_serving_decode_ceiling_tokens_per_second:sum")
     decode = queries.aggregate("sum", queries.select("model:llm_serving_phase_tokens:rate5m", phase="decode"), *MODELS)
     return (
-        make_time_series(
+        make_model_graph(
+            queries,
             "Memory traffic and its peak",
             "Sum over the GPUs of all replicas of a model.",
             Unit.BYTES_PER_SECOND,
+            Worst.HIGHEST,
             Query(queries.aggregate("sum", achieved, *MODELS), f"traffic {MODEL}"),
             Query(queries.aggregate("sum", peak, *MODELS), f"peak {MODEL}"),
             minimum=0,
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
             "Decode tokens/s and their ceiling",
             "Generated tokens of all replicas of a model, and the most that is possible at the present batch and context with one token per step. Speculative decoding "
             "can exceed it.",
             Unit.TOKENS_PER_SECOND,
+            Worst.HIGHEST,
             Query(decode, f"decode {MODEL}"),
-            Query(hide_of_many(queries, ceiling), f"ceiling {MODEL}"),
+            Query(ceiling, f"ceiling {MODEL}"),
             minimum=0,
         ),
     )
 
 
 def _make_batch_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    def average(name: str, *more: str) -> str:
-        return queries.aggregate("avg", queries.select_one(name, *ENGINE, *more), *MODELS, *more)
-
     return (
-        make_time_series(
+        make_model_graph(
+            queries,
             "Batch and its ridge",
-            "Decoding sequences per step, and the batch from which decode is compute-bound, averaged over the engines of a model. Ridge (step): with the present context; "
+            "Decoding sequences per step, the median of a model's replicas, and the batch from which decode is compute-bound, averaged over its engines. Ridge (step): with the present context; "
             "absent if KV cache reads alone keep decode bandwidth-bound. Ridge (weights): without context. Below the ridge a larger batch costs little.",
             Unit.COUNT,
-            Query(average("batch_size_mean"), f"batch {MODEL}"),
-            Query(hide_of_many(queries, average("batch_ridge_size", "part")), f"ridge ({{{{part}}}}) {MODEL}"),
+            Worst.HIGHEST,
+            Query(queries.select(BATCH.median), f"batch {MODEL}"),
+            Query(queries.select("model:llm_serving_batch_ridge_size:avg"), f"ridge ({{{{part}}}}) {MODEL}"),
             width=8,
             minimum=0,
             logarithmic=True,
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
             "Arithmetic intensity and its ridge",
             "FLOPs per byte of memory traffic, and the ridge above which compute is the limit, averaged over the engines of a model.",
             Unit.FLOPS_PER_BYTE,
-            Query(average("arithmetic_intensity_flops_per_byte"), f"intensity {MODEL}"),
-            Query(hide_of_many(queries, average("ridge_flops_per_byte")), f"ridge {MODEL}"),
+            Worst.HIGHEST,
+            Query(queries.select(INTENSITY), f"intensity {MODEL}"),
+            Query(queries.select(RIDGE), f"ridge {MODEL}"),
             width=8,
             minimum=0,
         ),

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from llm_serving_alerts.render import RECORDS, rule_groups
+from llm_serving_alerts.rules import Record
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.shared_panels import DEAD, UNKNOWN
@@ -22,6 +24,7 @@ PANELS = {
     for made in build_dashboards(default_settings())
     for panel in made.board.panels
 }
+WAITING = "model:llm_serving_requests_waiting_with_room:sum"
 CHAT, CODE = ({"model_name": name, "role": "unified"} for name in ("chat", "code"))
 
 
@@ -30,10 +33,22 @@ def line(name: str, value: float, **labels: str) -> dict[str, str]:
     return {f"{name}{{{written}}}": held((10, value))}
 
 
+def know(target: str) -> dict[str, str]:
+    """What an exporter and the rules say of a target of the model chat: whose signals and states name no model belong to it by this."""
+    return line("llm_serving_target_info", 1, target=target, **CHAT) | line(
+        "target:llm_serving_down:min", 0, target=target, **CHAT
+    )
+
+
 def judge(
-    folder: Path, board: str, title: str, series: dict[str, str], samples: list[tuple[dict[str, str], float]]
+    folder: Path,
+    board: str,
+    title: str,
+    series: dict[str, str],
+    samples: list[tuple[dict[str, str], float]],
+    *records: str,
 ) -> str:
-    """promtool's word on the panel's first query at minute 5."""
+    """promtool's word on the panel's first query at minute 5. `records`: those that it rests on, evaluated."""
     shown = [
         {"labels": "{" + ", ".join(f'{label}="{text}"' for label, text in labels.items()) + "}", "value": value}
         for labels, value in samples
@@ -44,8 +59,15 @@ def judge(
         "exp_samples": shown,
     }
     inputs = [{"series": name, "values": values} for name, values in series.items()]
+    rules = [
+        {"record": rule.record, "expr": rule.expr}
+        for group in rule_groups(default_settings())[RECORDS]
+        for rule in group.rules
+        if isinstance(rule, Record) and rule.record in records
+    ]
+    (folder / "rules.yml").write_text(as_yaml({"groups": [{"name": "records", "rules": rules}]}))
     document = {
-        "rule_files": [],
+        "rule_files": ["rules.yml"],
         "evaluation_interval": "1m",
         "tests": [{"interval": "1m", "input_series": inputs, "promql_expr_test": [test]}],
     }
@@ -87,7 +109,7 @@ def test_targets_without_a_price_stand_with_the_reason(tmp_path: Path) -> None:
     series: dict[str, str] = {}
     for name, reason in (("a", "no_price"), ("b", "idle"), ("c", "gpu_claimed_twice")):
         series |= line("llm_serving_signal_available", 0, target=name, signal="cost_usd_total", reason=reason)
-        series |= line("target:llm_serving_down:min", 0, target=name, **CHAT)
+        series |= know(name)
     # another exporter has the prices
     series |= line("llm_serving_cost_usd_total", 3, target="c", phase="decode", instance="b:10077")
     said = [({"target": "a", **CHAT, "reason": "no_price"}, 0.0)]
@@ -108,8 +130,8 @@ def test_requests_that_wait_with_room_are_counted_by_limiter(tmp_path: Path) -> 
         series |= line("llm_serving_batch_limit_requests", 4, **of, source="observed", instance="cluster:10077")
         for state, value in (("prefill_interference", 1), ("overhead", 0)):
             series |= line("llm_serving_limiter", value, target=name, state=state, **CHAT)
-    said = [({**CHAT, "state": "prefill_interference"}, 5.0)]
-    assert not judge(tmp_path, "kv", "Waiting with free KV cache, by limiter", series, said)
+    said = [({"__name__": WAITING, **CHAT, "state": "prefill_interference"}, 5.0)]
+    assert not judge(tmp_path, "kv", "Waiting with free KV cache, by limiter", series, said, WAITING)
 
 
 def test_one_of_two_exporters_that_lacks_a_signal_says_so(tmp_path: Path) -> None:
@@ -117,6 +139,7 @@ def test_one_of_two_exporters_that_lacks_a_signal_says_so(tmp_path: Path) -> Non
     series: dict[str, str] = {}
     for instance, targets, signals in (("new", "ac", (5, 1)), ("old", "bc", None)):
         for name in targets:
+            series |= know(name)
             of = {"instance": instance, "target": name}
             if signals is None:
                 series |= line("llm_serving_signal_available", 1, **of, signal="kv_cache_usage_ratio", reason="")
@@ -129,7 +152,7 @@ def test_one_of_two_exporters_that_lacks_a_signal_says_so(tmp_path: Path) -> Non
     said = [({"signal": "kv_cache_usage_ratio", "reason": "gpus_unknown"}, 2.0)]
     assert not judge(tmp_path, "exporter", "Missing signals", series, said)
     counted = [({"state": "absent"}, 2.0), ({"state": "available"}, 10.0)]
-    assert not judge(tmp_path, "exporter", "Signals", series, counted)
+    assert not judge(tmp_path, "exporter", "Signals", series, counted, "model:llm_serving_signals:sum")
 
 
 BUILD = line("llm_serving_exporter_build_info", 1, version="1")
@@ -153,9 +176,7 @@ def test_a_verdict_is_the_record_s_and_not_known_without_one(tmp_path: Path) -> 
 
 
 def test_a_check_without_a_verdict_stands_with_the_reason(tmp_path: Path) -> None:
-    series = line("target:llm_serving_down:min", 0, target="a", **CHAT) | line(
-        "target:llm_serving_down:min", 0, target="b", **CHAT
-    )
+    series = know("a") | know("b")
     for check in ("phases", "ttft", "slo", "cost", "gpu", "exporter"):
         series |= line("model:llm_serving_check:verdict", 0, check=check, **CHAT)
     for name in ("a", "b"):

@@ -21,8 +21,13 @@ def _reads(expression: str, label: str) -> bool:
         if re.search(rf'(?<!\w){label}(=~|!~|!=|=)"?', matchers):
             return True
     # what is only asked whether it is there gives nothing
-    asked = rf"\b(?:and|unless) on \((?P<names>[^)]*)\) {_SCRAPED.pattern}(?:\{{[^}}]*\}})?"
-    rest = re.sub(asked, lambda found: found[0] if label in found["names"].split(", ") else "", expression)
+    series = rf"{_SCRAPED.pattern}(?:\{{[^}}]*\}})?"
+    asked = rf"\b(?:and|unless) on \((?P<names>[^)]*)\) {series}"
+    rest, before = expression, ""
+    while rest != before:
+        before = rest
+        rest = re.sub(asked, lambda found: found[0] if label in found["names"].split(", ") else "", rest)
+        rest = re.sub(rf"((?:and|unless) on \([^)]*\) )\(({series}) ?\)", r"\1\2", rest)
     # one that drops every label of what it reads as it is
     for one in reversed([*_PLAIN.finditer(rest)]):
         end = _closing(rest, one.end() - 1)

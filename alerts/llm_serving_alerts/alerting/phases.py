@@ -69,21 +69,21 @@ def _starved(dialect: Dialect, settings: Settings, own: AlertSettings, tier: str
     busy = dialect.one(dialect.rate(series("phase_busy_seconds_total"), 600), *ENGINE, "phase")
     prefill = dialect.one(dialect.rate(series("phase_busy_seconds_total", 'phase="prefill"'), 600), *ENGINE, "phase")
     return (
-        f"sum without (rank) ({itl}) > {_itl_threshold(settings, own):g}"
+        f"sum without (rank) ({itl}) > {choose_itl_threshold(settings, own):g}"
         f" and on ({by_model}) sum by ({by_model}) ({prefill}) / (sum by ({by_model}) ({busy}) > 0) > {own['prefill_above']:g}"
         f" and on ({by_model}) {events.format(by=by_model)} >= {own['events']:g}"
     )
 
 
-def _itl_threshold(settings: Settings, own: AlertSettings) -> float:
-    """The objective's, where there is one."""
+def choose_itl_threshold(settings: Settings, own: AlertSettings) -> float:
+    """Seconds between two tokens above which prefill is held to starve decode: the objective's, where there is one."""
     return settings.slo["itl"].threshold_seconds or own["itl_above"]
 
 
 def _starved_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> Text:
     return Text(
         f"{of_model(dialect)}: prefill starves decode, p95 inter-token latency {value('humanizeDuration')}",
-        f"The 95th percentile between two tokens is {value('humanizeDuration')} (threshold {_itl_threshold(settings, own):g}s) and prefill takes more than "
+        f"The 95th percentile between two tokens is {value('humanizeDuration')} (threshold {choose_itl_threshold(settings, own):g}s) and prefill takes more than "
         f"{own['prefill_above']:.0%} of the busy time: answers stutter while prompts are computed.",
         "look for a flood of long prompts; lower the chunked-prefill budget",
     )
@@ -99,7 +99,7 @@ PHASES = (
         {"below": RATIO, "least_tokens_per_second": NUMBER, "days": integer(1, 7)},
     ),
     Alert(
-        "PrefillStarvesDecode", Check.PHASES, MODEL, {Severity.WARNING: ""}, _starved, _starved_text, Shown("phases", "Share of busy time by phase"),
+        "PrefillStarvesDecode", Check.PHASES, MODEL, {Severity.WARNING: ""}, _starved, _starved_text, Shown("phases", "Inter-token latency beside prefill"),
         {"itl_above": SPAN, "prefill_above": EXCEEDED_RATIO, "events": NUMBER},
     ),
 )  # fmt: skip

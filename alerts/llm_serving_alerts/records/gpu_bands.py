@@ -46,6 +46,7 @@ HEAT = _name_figure("gpu_temperature_celsius", "temperature of the hottest senso
 CLOCK = GpuFigure("gpu_sm_clock", "gpu:llm_serving_gpu_sm_clock:ratio", "clock of the multiprocessors over its maximum")
 # recorded with the views
 MEMORY = GpuFigure("gpu_memory_used", "gpu:llm_serving_gpu_memory_used:ratio", "share of the memory in use")
+POWER_LIMIT = "fleet:llm_serving_gpu_power_limit_watts:max"
 FIGURES = (DRAM, TENSOR, SM, BUSY, POWER, HEAT, CLOCK, MEMORY)
 
 
@@ -61,9 +62,14 @@ def gpu_bands(dialect: Dialect, settings: Settings) -> tuple[Group, ...]:
         )
         for figure in FIGURES
     )
+    limit = f"max by ({by}) ({dialect.by_gpu(series('gpu_power_limit_watts'))})"
     edges = tuple(rule for figure in FIGURES for rule in _take_edges(by, figure))
     return (
-        Group("llm-serving.bands.gpus", (*_list_by_gpu(dialect), *medians), every),
+        Group(
+            "llm-serving.bands.gpus",
+            (*_list_by_gpu(dialect), *medians, Record(POWER_LIMIT, limit, "highest power limit of a kind of GPU")),
+            every,
+        ),
         Group("llm-serving.bands.gpu-edges", edges, every),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_alerts.promql import ENGINE, MODEL, TARGET, Dialect, series
+from llm_serving_alerts.promql import ENGINE, MODEL, TARGET, Dialect, clauses, series
 from llm_serving_alerts.rules import MINUTELY_SECONDS, Group, Record
 from llm_serving_alerts.settings import Settings
 
@@ -96,11 +96,45 @@ def _counted(dialect: Dialect, settings: Settings) -> list[Record]:
             "prefix hit rate over 30m of settled replicas, where enough was looked up",
         ),
     ]
+    rules.append(
+        Record(
+            "model:llm_serving_requests_waiting_with_room:sum",
+            _count_waiting_with_room(dialect, settings.panels.free_kv_below),
+            "requests that wait though KV cache and batch have room, by what limits their replica",
+        )
+    )
     for counter, about in (("preemptions", "preemptions in 10m"), ("requests_finished", "finished requests in 10m")):
         labels = (*ENGINE, "reason") if counter == "requests_finished" else ENGINE
         increase = dialect.one(dialect.increase(series(f"{counter}_total"), 600), *labels)
         rules.append(Record(f"target:llm_serving_{counter}:increase10m", f"sum by ({by_target}) ({increase})", about))
+    preempted, finished = (
+        f"sum by ({by_model}) (target:llm_serving_{counter}:increase10m)"
+        for counter in ("preemptions", "requests_finished")
+    )
+    rules.append(
+        Record(
+            "model:llm_serving_preemptions_per_request:ratio_increase10m",
+            f"{preempted} / ({finished} > 0)",
+            "preemptions per finished request in 10m",
+        )
+    )
     return rules
+
+
+def _count_waiting_with_room(dialect: Dialect, free_below: float) -> str:
+    on = f"on ({dialect.labels(*ENGINE)})"
+    waiting, usage, running = (
+        f"engine:llm_serving_{name}:max" for name in ("requests_waiting", "kv_cache_usage_ratio", "requests_running")
+    )
+    room = clauses(
+        ("requests that wait", waiting),
+        ("where the KV cache has room", f"and {on} {usage} < {free_below:g}"),
+        ("and the batch, too", f"and {on} {running} < {on} {dialect.one(series('batch_limit_requests'), *ENGINE)}"),
+    )
+    limiter = f"{dialect.one(series('limiter'), *TARGET, 'state')} == 1"
+    by_target = dialect.labels(*TARGET)
+    placed = f"({limiter}) * on ({by_target}) group_left () sum by ({by_target}) ({room})"
+    return f"sum by ({dialect.labels(*MODEL)}, state) ({placed})"
 
 
 def tail(dialect: Dialect, settings: Settings) -> Group:
@@ -122,6 +156,7 @@ def tail(dialect: Dialect, settings: Settings) -> Group:
     for gauge, about in (
         ("long_context_amplification_ratio", "p99 prompt over the mean"),
         ("long_context_requests_observed", "requests behind these estimates"),
+        ("long_context_beyond_top_bucket_ratio", "share of prompts above the largest bucket edge"),
     ):
         one = dialect.one(series(gauge), *ENGINE)
         rules.append(Record(f"model:llm_serving_{gauge}:max", f"max by ({by_model}) ({one})", about))

@@ -13,6 +13,7 @@ from typing import Any
 from llm_serving_dashboards.grafana.fields import (
     choose_colour_mode,
     choose_soft_maximum,
+    find_legend_width,
     write_detail_links,
     write_scale,
     write_value_mappings,
@@ -76,6 +77,10 @@ _TIME_SERIES: Changes[Panel] = Changes(
         **_EVERY_PANEL_ADDED,
         **_HIDDEN_ZEROS,
         "options.legend.showLegend": True,
+        # the heading of the one column that there is
+        "options.legend.sortBy": "Last *",
+        "options.legend.sortDesc": True,
+        "options.legend.width": find_legend_width,
         # the class takes whole numbers only
         f"{_CUSTOM}.axisSoftMax": choose_soft_maximum,
     },

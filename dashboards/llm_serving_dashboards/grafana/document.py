@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from grafanalib import core
 
 from llm_serving_dashboards.grafana.fields import Json
-from llm_serving_dashboards.grafana.legends import write_legend_variables
+from llm_serving_dashboards.grafana.legends import write_hidden_variable, write_legend_variables
 from llm_serving_dashboards.grafana.render import DATASOURCE, encode, render_panel, render_row
 from llm_serving_dashboards.panels import COLUMNS, Board, Row
 from llm_serving_dashboards.queries import QueryBuilder
@@ -22,6 +22,7 @@ _REFRESH, _RANGE = "1m", "now-6h"
 
 def render_dashboard(board: Board, queries: QueryBuilder, annotations: Iterable[Json]) -> Json:
     """A dashboard as Grafana reads it from a file."""
+    marks = list(annotations)
     made = core.Dashboard(
         title=board.title,
         uid=board.uid,
@@ -33,8 +34,8 @@ def render_dashboard(board: Board, queries: QueryBuilder, annotations: Iterable[
         graphTooltip=core.GRAPH_TOOLTIP_MODE_SHARED_CROSSHAIR,
         time=core.Time(_RANGE, "now"),
         timezone="browser",
-        templating=core.Templating(list=_write_variables(board, queries)),
-        annotations=core.Annotations(list=list(annotations)),
+        templating=core.Templating(list=_write_variables(board, queries, marks)),
+        annotations=core.Annotations(list=marks),
         links=[
             core.DashboardLink(
                 title="LLM serving", tags=[TAG], asDropdown=True, includeVars=True, keepTime=True, type="dashboards"
@@ -60,15 +61,19 @@ def format_json(made: Json) -> str:
 # --- variables -----------------------------------------------------------------------------------------------------
 
 
-def _write_variables(board: Board, queries: QueryBuilder) -> list[Json]:
+def _write_variables(board: Board, queries: QueryBuilder, marks: list[Json]) -> list[Json]:
     datasource: Json = {
         "name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus", "refresh": 1,
         "hide": 0, "includeAll": False, "multi": False, "options": [], "regex": "", "current": {}, "skipUrlSync": False,
     }  # fmt: skip
+    asked = "".join(
+        [*(query.expr for panel in board.panels for query in panel.queries), *(one["expr"] for one in marks)]
+    )
     return [
         datasource,
         *(_write_variable(name, board, queries) for name in (*queries.settings.identity_labels, *board.variables)),
         *write_legend_variables(board, queries),
+        *(write_hidden_variable(one) for name, one in sorted(queries.hidden.items()) if f'"${name}"' in asked),
     ]
 
 
@@ -82,8 +87,9 @@ def _write_variable(name: str, board: Board, queries: QueryBuilder) -> Json:
         "refresh": 2, "sort": 1, "hide": 0, "includeAll": several, "multi": several, "options": [],
         "regex": f'/{name}="([^"]*)"/' if narrowed else "",
         "current": {"selected": True, "text": ["All"], "value": ["$__all"]} if several else {}, "skipUrlSync": False,
-        # "All" is the listed values where these are narrowed: the targets of the chosen models, the models of the board
-        **({} if name == "target" or narrowed else {"allValue": ".*"}),
+        # "All" is the listed values where these are narrowed to the models of the board. The targets of the chosen models are not listed, since a list
+        # of hundreds would stand in each query: a selector says the model too, or is joined with what does
+        **({} if narrowed else {"allValue": ".*"}),
     }  # fmt: skip
 
 

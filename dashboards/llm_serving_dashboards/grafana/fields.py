@@ -75,6 +75,22 @@ def choose_soft_maximum(panel: Panel) -> float | None:
     return _SOFT_MAXIMUM.get(panel.unit)
 
 
+# where a third of a graph is wide enough for names and a value, of 24 columns; Grafana keeps a table below a graph within 35 % of what is below the title
+_WIDE = 12
+# of a screen of 1920 pixels without the menu
+_COLUMN_PIXELS = 66
+
+
+def place_legend(panel: Panel) -> str:
+    """Beside a wide graph, else below it."""
+    return "right" if panel.width >= _WIDE else "bottom"
+
+
+def find_legend_width(panel: Panel) -> int | None:
+    """In pixels: a third of the graph; None: all of it."""
+    return panel.width * _COLUMN_PIXELS // 3 if panel.width >= _WIDE else None
+
+
 def write_link(link: Link) -> list[Json]:
     """A click opens what the link leads to: a dashboard in the same window, a page elsewhere in another one."""
     if link.url:

@@ -10,7 +10,7 @@ import re
 
 from llm_serving_dashboards.grafana.fields import Json
 from llm_serving_dashboards.panels import Board
-from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.queries import HiddenVariable, QueryBuilder
 
 PREFIX = "legend_"
 # a label that no series has: Grafana writes nothing in its place
@@ -59,21 +59,27 @@ def write_legend_variables(board: Board, queries: QueryBuilder) -> list[Json]:
     labels = dict.fromkeys(
         label for panel in board.panels for query in panel.queries for label in list_varying(query.legend, identity)
     )
-    return [_write_variable(label, queries) for label in labels]
+    return [write_hidden_variable(_choose_text(label, queries)) for label in labels]
 
 
-def _write_variable(label: str, queries: QueryBuilder) -> Json:
+def _choose_text(label: str, queries: QueryBuilder) -> HiddenVariable:
     text = _WORDS.get(label, f"{{{{{label}}}}}")
-    asked = (
+    query = (
         f'label_replace({queries.count_chosen(label)} > 1, "legend", "{text}", "", "")'
         f' or on () label_replace(vector(0), "legend", "{NOTHING}", "", "")'
     )
-    name, query = f"{PREFIX}{label}", f"query_result({asked})"
+    return HiddenVariable(f"{PREFIX}{label}", query, "legend")
+
+
+def write_hidden_variable(variable: HiddenVariable) -> Json:
+    """A variable that takes its values out of the text of a query's result."""
+    query, several = f"query_result({variable.query})", variable.several
     return {
-        "name": name, "type": "query", "datasource": {"type": "prometheus", "uid": "${datasource}"},
-        "query": {"query": query, "refId": name}, "definition": query, "regex": '/legend="([^"]*)"/',
+        "name": variable.name, "type": "query", "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "query": {"query": query, "refId": variable.name}, "definition": query, "regex": f'/{variable.label}="([^"]*)"/',
         # 2: not at the top of the dashboard; and, for `refresh`, whenever the time range changes
-        "hide": 2, "refresh": 2, "sort": 0, "includeAll": False, "multi": False, "options": [], "current": {},
+        "hide": 2, "refresh": 2, "sort": 0, "includeAll": several, "multi": several, "options": [],
+        "current": {"selected": True, "text": ["All"], "value": ["$__all"]} if several else {},
         # another dashboard has its own
         "skipUrlSync": True,
     }  # fmt: skip

@@ -34,6 +34,8 @@ def _write_drawing(panel: Panel, number: int, identity: tuple[str, ...]) -> list
     thin = [_GREY, {"id": "custom.lineWidth", "value": 0.5}]
     if draw is Draw.BEHIND:
         return [*thin, {"id": "custom.hideFrom", "value": {"legend": True, "tooltip": True, "viz": False}}]
+    # the names of the worst stand there, and the description says what the band is
+    thin.append({"id": "custom.hideFrom", "value": {"legend": True, "tooltip": False, "viz": False}})
     if draw is Draw.BOTTOM_EDGE:
         return thin
     # by the name of the one series that the next query has where there is a band to fill

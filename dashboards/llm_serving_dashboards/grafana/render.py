@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from grafanalib import core
@@ -14,6 +15,7 @@ from llm_serving_dashboards.grafana.fields import (
     Json,
     choose_colour_mode,
     name_query,
+    place_legend,
     write_overrides,
     write_threshold_steps,
     write_transformations,
@@ -73,6 +75,9 @@ def _write_time_series(panel: Panel, common: Json, overrides: list[Json]) -> Any
         fillOpacity=25 if panel.stacked else 0,
         stacking={"mode": "normal" if panel.stacked else "none", "group": "A"},
         thresholdsStyleMode="dashed" if panel.draw_thresholds else "off",
+        legendDisplayMode="table",
+        legendPlacement=place_legend(panel),
+        legendCalcs=["lastNotNull"],
         tooltipMode="multi",
         tooltipSort="desc",
     ).to_json_data()
@@ -129,6 +134,9 @@ _WRITERS: Mapping[Visualization, Callable[[Panel, Json, list[Json]], Any]] = {
 
 
 def _write_query(query: Query, number: int, visualization: Visualization, identity: tuple[str, ...]) -> Json:
+    if visualization is Visualization.STAT:
+        # it shows the last value, and a range would be asked for hundreds
+        query = replace(query, instant=True)
     made = core.Target(
         refId=name_query(number),
         datasource=DATASOURCE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import pytest
 from llm_serving_alerts.records.bands import FIGURES
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.panels import Draw, Panel
+from llm_serving_dashboards.queries import HiddenVariable
 from tests.support.builders.askedpanels import ask_promtool, write_series
 from tests.support.builders.default_boards import default_boards
-from tests.support.builders.panelqueries import filled
+from tests.support.builders.panelqueries import answered
 
 
 @cache
@@ -43,10 +45,16 @@ def queues(*waiting: int, model: str = "chat") -> Iterator[dict[str, str]]:
             )
 
 
-def drawn(panel: Panel, draw: Draw) -> str:
-    """The query of a panel whose series are drawn so, without the names of the records that it reads."""
-    (found,) = (query.expr for query in panel.queries if query.draw is draw)
-    return f"({filled(found)}) * 1"
+@cache
+def hidden() -> dict[str, HiddenVariable]:
+    """Those of all boards: of the same name they ask the same where nothing is chosen."""
+    return {name: one for made in default_boards().values() for name, one in made.queries.hidden.items()}
+
+
+def drawn(panel: Panel, draw: Draw, legend: str = "") -> str:
+    """The query of a panel whose series are drawn so, without the names of the records that it reads. `legend`: a word of it."""
+    (found,) = (query.expr for query in panel.queries if query.draw is draw and legend in query.legend)
+    return f"({answered(found, hidden())}) * 1"
 
 
 def of_model(model: str, **more: str) -> str:
@@ -59,13 +67,14 @@ def of_target(number: int, model: str = "chat") -> str:
 
 
 @pytest.mark.process
-def test_of_many_replicas_there_are_the_median_the_band_and_the_worst_three(tmp_path: Path) -> None:
+def test_of_many_replicas_there_are_the_median_the_band_and_the_worst_five(tmp_path: Path) -> None:
     # of 0 to 10 the quantile q is 10 q
     asked = {
-        drawn(find_waiting(), Draw.TOP_EDGE): {of_model("chat", rank="p90"): 9.0},
-        drawn(find_waiting(), Draw.BOTTOM_EDGE): {of_model("chat", rank="p10"): 1.0},
+        drawn(find_waiting(), Draw.TOP_EDGE, "model_name"): {of_model("chat", rank="p90"): 9.0},
+        drawn(find_waiting(), Draw.BOTTOM_EDGE, "model_name"): {of_model("chat", rank="p10"): 1.0},
         drawn(find_waiting(), Draw.MAIN): {of_model("chat"): 5.0},
-        drawn(find_waiting(), Draw.LINE): {of_target(number): float(number) for number in (8, 9, 10)},
+        drawn(find_waiting(), Draw.LINE): {of_target(number): float(number) for number in range(6, 11)},
+        drawn(find_waiting(), Draw.TOP_EDGE, "medians"): {},
     }
     ask_promtool(tmp_path, queues(*range(11)), asked, settings=default_settings())
 
@@ -74,22 +83,51 @@ def test_of_many_replicas_there_are_the_median_the_band_and_the_worst_three(tmp_
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_of_few_replicas_there_are_only_their_own_lines(tmp_path: Path, replicas: int) -> None:
     asked: dict[str, dict[str, float]] = {
-        drawn(find_waiting(), draw): {} for draw in (Draw.TOP_EDGE, Draw.BOTTOM_EDGE, Draw.MAIN)
+        drawn(find_waiting(), draw, "model_name"): {} for draw in (Draw.TOP_EDGE, Draw.BOTTOM_EDGE, Draw.MAIN)
     }
     asked[drawn(find_waiting(), Draw.LINE)] = {of_target(number): 2.0 for number in range(replicas)}
     ask_promtool(tmp_path, queues(*[2] * replicas), asked, settings=default_settings())
 
 
 @pytest.mark.process
-def test_of_more_than_three_models_the_bands_are_left_out(tmp_path: Path) -> None:
-    models = [f"m{number}" for number in range(4)]
-    series = [one for model in models for one in queues(1, 2, 3, 4, model=model)]
+def test_of_more_than_three_models_there_are_the_band_of_their_medians_and_the_worst_five_replicas(
+    tmp_path: Path,
+) -> None:
+    # medians 1 to 4; the worst mean is of the last replicas of each
+    series = [one for number in range(4) for one in queues(*[number + 1] * 4, number + 6, model=f"m{number}")]
+    worst = {of_target(4, f"m{number}"): number + 6.0 for number in range(4)}
     asked = {
-        drawn(find_waiting(), Draw.TOP_EDGE): {},
-        drawn(find_waiting(), Draw.BOTTOM_EDGE): {},
-        drawn(find_waiting(), Draw.MAIN): {of_model(model): 2.5 for model in models},
+        drawn(find_waiting(), Draw.TOP_EDGE, "model_name"): {},
+        drawn(find_waiting(), Draw.BOTTOM_EDGE, "model_name"): {},
+        drawn(find_waiting(), Draw.MAIN): {},
+        f"round({drawn(find_waiting(), Draw.TOP_EDGE, 'medians')}, 0.1)": {"{}": 3.7},
+        f"round({drawn(find_waiting(), Draw.BOTTOM_EDGE, 'medians')}, 0.1)": {"{}": 1.3},
+        f"{drawn(find_waiting(), Draw.LINE)} > 4": worst,
+        f"count({drawn(find_waiting(), Draw.LINE)})": {"{}": 5.0},
     }
     ask_promtool(tmp_path, series, asked, settings=default_settings())
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("models", [3, 4, 9])
+def test_of_more_than_three_models_there_are_their_band_and_the_worst_five(tmp_path: Path, models: int) -> None:
+    panel = list_panels()["phases", "Waiting requests"]
+    record = "model:llm_serving_requests_waiting:sum"
+    series = [write_series(record, f"{number}x20", model_name=f"m{number}", role="unified") for number in range(models)]
+    series += [write_series("target:llm_serving_down:min", "0x20", **labels(number)) for number in range(models)]
+    each, worst = (f"({answered(query.expr, hidden())}) * 1" for query in panel.queries if query.draw is Draw.LINE)
+    many = models > 3
+    asked = {
+        each: {} if many else {of_model(f"m{number}"): float(number) for number in range(models)},
+        worst: {of_model(f"m{number}"): float(number) for number in range(max(0, models - 5), models)} if many else {},
+        f"round({drawn(panel, Draw.TOP_EDGE)}, 0.1)": {"{}": round(0.9 * (models - 1), 1)} if many else {},
+        f"round({drawn(panel, Draw.BOTTOM_EDGE)}, 0.1)": {"{}": round(0.1 * (models - 1), 1)} if many else {},
+    }
+    ask_promtool(tmp_path, series, asked)
+
+
+def labels(number: int) -> dict[str, str]:
+    return {"model_name": f"m{number}", "role": "unified", "target": f"m{number}-0"}
 
 
 def test_a_band_is_filled_between_the_names_that_its_edges_have() -> None:
@@ -123,7 +161,8 @@ def test_every_figure_is_drawn_on_a_board_and_behind_a_replica() -> None:
 
 def chosen(panel: Panel, draw: Draw, target: str) -> str:
     (found,) = (query.expr for query in panel.queries if query.draw is draw)
-    return f"({filled(found.replace('$target', target))}) * 1"
+    asked = {name: replace(one, query=one.query.replace("$target", target)) for name, one in hidden().items()}
+    return f"({answered(found.replace('$target', target), asked)}) * 1"
 
 
 @pytest.mark.process
@@ -196,7 +235,7 @@ def of_card(number: int) -> str:
 def test_gpus_have_a_line_each_up_to_eight_and_above_only_the_worst_three(tmp_path: Path) -> None:
     panel = list_panels()["gpu", "Power"]
     each, three = (
-        f"({filled(query.expr)}) * 1"
+        f"({answered(query.expr, hidden())}) * 1"
         for query in panel.queries
         if query.draw is Draw.LINE and "{{gpu}}" in query.legend
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from llm_serving_dashboards.boards import Dashboard
 from llm_serving_dashboards.grafana.legends import NOTHING, PREFIX, blank_varying, write_legend
 from tests.support.builders.askedpanels import ask_promtool, write_series
 from tests.support.builders.default_boards import default_boards
-from tests.support.builders.panelqueries import filled
+from tests.support.builders.panelqueries import answered, filled
 from tests.support.rows import check_rows
 
 PHASES = "llm-serving-phases"
@@ -110,9 +111,11 @@ def firing(models: int) -> Iterator[dict[str, str]]:
 def annotation(made: Dashboard, name: str, **chosen: str) -> str:
     """Its query where everything is chosen but for this."""
     (found,) = (one["expr"] for one in made.document["annotations"]["list"] if one["name"] == name)
+    hidden = made.queries.hidden
     for variable, value in chosen.items():
         found = found.replace(f"${variable}", value)
-    return filled(found)
+        hidden = {name: replace(one, query=one.query.replace(f"${variable}", value)) for name, one in hidden.items()}
+    return answered(found, hidden)
 
 
 @pytest.mark.process
@@ -148,6 +151,7 @@ def test_a_lost_node_and_a_failed_card_are_marked_only_on_their_models_graphs(tm
             "ALERTS", "_x15 1x6", alertstate="firing", alertname="Card", severity="critical", node="n1", gpu="g"
         ),
         write_series("llm_serving_gpu_target_info", "1x20", gpu="g", target="m1-unified-a"),
+        write_series("llm_serving_target_info", "1x20", target="m1-unified-a", model_name="m1", role="unified"),
         write_series(
             "target:llm_serving_node:info", "1x20", node="n0", target="m0-unified-a", model_name="m0", role="unified"
         ),
@@ -203,12 +207,7 @@ def test_only_alerts_are_marked_until_a_viewer_switches_on_more() -> None:
 
 @pytest.mark.process
 def test_with_one_replica_chosen_only_alerts_of_its_model_are_marked(tmp_path: Path) -> None:
-    (expression,) = (
-        one["expr"]
-        for one in default_boards()["llm-serving-replica"].document["annotations"]["list"]
-        if one["name"] == "Alerts"
-    )
-    asked = filled(expression.replace("$target", "m1-unified-a"))
+    asked = annotation(default_boards()["llm-serving-replica"], "Alerts", target="m1-unified-a")
     found = {
         f'{{alertname="{name}", model_name="m1", severity="{severity}", told="{name.lower()}"}}': 1.0
         for name, severity in (("Page", "critical"), ("Ticket", "warning"))

@@ -144,7 +144,11 @@ def test_the_data_source_is_the_viewers_choice(uid: str) -> None:
 def test_every_variable_is_defined_and_used(uid: str) -> None:
     document = default_documents()[uid]
     defined = {variable["name"] for variable in document["templating"]["list"]}
-    asking = [document["panels"], [variable["query"] for variable in document["templating"]["list"]]]
+    asking = [
+        document["panels"],
+        document["annotations"],
+        [variable["query"] for variable in document["templating"]["list"]],
+    ]
     used = {name for text in texts(asking) for name in VARIABLE.findall(GLOBAL.sub("", text))}
     assert used == defined
 
@@ -287,8 +291,8 @@ def test_the_worst_row_is_the_first_and_how_grave_it_is_is_not_shown() -> None:
 
 
 def test_every_alert_leads_to_the_panel_that_shows_it() -> None:
-    """On the dashboard that its link opens a panel asks for what its expression is made of: its series, its records, or theirs; where no
-    figure says more, for the alert itself."""
+    """On the dashboard that its link opens a panel asks for a series or record of its expression, or both go by one; where no figure
+    says more, the panel asks for the alert itself."""
     settings = default_settings()
     groups = rule_groups(settings)
     made_of = {rule.record: set(NAMES.findall(rule.expr)) for rule in every_rule(groups) if isinstance(rule, Record)}
@@ -307,9 +311,11 @@ def test_every_alert_leads_to_the_panel_that_shows_it() -> None:
         if panel.title == FIRING_PANEL:
             assert rule.alert in asked or rule.labels["severity"] in ("info", "none"), rule.alert
             continue
-        own = set(NAMES.findall(rule.expr))
-        own |= {name for record in own for name in made_of.get(record, ())}
-        assert own & set(NAMES.findall(asked)), (rule.alert, panel.title)
+        own, there = (
+            {name for found in NAMES.findall(text) for name in (found, *made_of.get(found, ()))}
+            for text in (rule.expr, asked)
+        )
+        assert own & there, (rule.alert, panel.title)
 
 
 @UIDS
