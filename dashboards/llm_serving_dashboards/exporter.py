@@ -21,15 +21,23 @@ from llm_serving_dashboards.panels import (
     Visualization,
 )
 from llm_serving_dashboards.queries import QueryBuilder
-from llm_serving_dashboards.shared_panels import TARGET, make_stat, make_table, make_time_series
+from llm_serving_dashboards.shared_panels import (
+    TARGET,
+    make_share,
+    make_stat,
+    make_table,
+    make_time_series,
+    warn_above,
+)
 
 VARIABLES = ("model_name", "role", "target")
+# the worst last
 STATES = (
-    ("ready", Colour.GOOD),
+    ("ready", Colour.FINE),
+    ("sleeping", "#35506b"),
     ("loading", Colour.WARNING),
-    ("sleeping", Colour.PLAIN),
-    ("down", Colour.BAD),
     ("unknown", Colour.UNKNOWN),
+    ("down", Colour.BAD),
 )
 
 
@@ -65,27 +73,44 @@ def build_board(queries: QueryBuilder) -> Board:
 
 
 def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    record, on = "target:llm_serving_state:max", queries.match_on("target")
     states = " or ".join(
-        f"max by ({queries.dialect.labels('target')}) ({queries.select('target:llm_serving_state:max', state=state)}) * 0 + {code}"
+        f"max by ({queries.dialect.labels('target')}) ({queries.select(record, state=state)}) * 0 + {code}"
         for code, (state, _) in enumerate(STATES)
     )
+    worst = f"{queries.select(record, one_of('state', ('down', 'unknown')))} @ end()"
+    ever = f"last_over_time({queries.select(record, one_of('state', ('ready',), negated=True))}[$__range] @ end())"
     failures = queries.select("target:llm_serving_scrape_failures:increase5m")
     return (
+        make_share(
+            "Ready targets",
+            "Of those that the exporters look at. Loading and sleeping targets are neither ready nor down.",
+            f"count({queries.select(record, state='ready')})",
+            f"count({queries.aggregate('max', queries.select(record), 'target')})",
+            warn_above(1),
+            height=8,
+            may_be_empty="no target is known",
+        ),
         Panel(
             "Target states",
-            "Loading and sleeping targets are neither ready nor down. Unknown: the target answers with a page that the exporter cannot read.",
+            "Targets that were not ready at some time of the range; first those that are down now, or answer with a page that the exporter cannot read (unknown). "
+            "Loading and sleeping targets are neither ready nor down.",
             Visualization.STATE_TIMELINE,
-            (Query(states, TARGET),),
+            (
+                Query(f"({states}) and {on} ({worst})", TARGET),
+                Query(f"({states}) and {on} ({ever}) unless {on} ({worst})", TARGET),
+            ),
             Unit.NONE,
-            12,
+            10,
             mappings=tuple(ValueMapping(code, state, colour) for code, (state, colour) in enumerate(STATES)),
+            may_be_empty="every target was ready all the time",
         ),
         make_time_series(
             "Age of the last good page",
             f"Rises while a target does not answer. After three scrape intervals, the target's serving series are absent.{_SHOWN}",
             Unit.SECONDS,
             *_name_worst(queries.select_one("target_sample_age_seconds", "target")),
-            width=6,
+            width=5,
             minimum=0,
         ),
         make_time_series(
@@ -94,7 +119,7 @@ def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "the exporter's log the full messages.",
             Unit.COUNT,
             Query(queries.aggregate("sum", failures, "stage", "reason"), "{{stage}} {{reason}}"),
-            width=6,
+            width=5,
             minimum=0,
             may_be_empty="no scrape failed",
         ),
@@ -136,19 +161,22 @@ def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_table(
             "Missing signals",
-            "How many of the chosen targets lack each signal, and why. METRICS.md and the exporter's landing page explain the reasons. A missing signal is not zero.",
+            "How many of the chosen targets lack each signal, and why, the most first. METRICS.md and the exporter's landing page explain the reasons. A missing signal is not zero.",
             (Column("signal", "signal"), Column("reason", "reason"), Column(0, "targets", Unit.COUNT)),
             queries.aggregate("count", missing, "signal", "reason"),
             width=9,
             height=10,
+            sorted_by=0,
+            may_be_empty="no signal is missing",
         ),
         make_table(
             "Signals of lower quality",
-            "How many of the chosen targets have each signal at less than live quality. Lagging: counted when a request ends. Slow: refreshed every few seconds. Clipped: beyond a bucket edge.",
+            "How many of the chosen targets have each signal at less than live quality, the most first. Lagging: counted when a request ends. Slow: refreshed every few seconds. Clipped: beyond a bucket edge.",
             (Column("signal", "signal"), Column("quality", "quality"), Column(0, "targets", Unit.COUNT)),
             queries.aggregate("count", quality, "signal", "quality"),
             width=9,
             height=10,
+            sorted_by=0,
             may_be_empty="all signals are live",
         ),
         make_table(
@@ -170,6 +198,7 @@ def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             ),
             _find_unknown_checks(queries),
             width=18,
+            sorted_by=0,
             may_be_empty="every check has a verdict",
         ),
         make_time_series(
@@ -217,7 +246,7 @@ def _make_process_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=3,
             height=8,
             mappings=(
-                ValueMapping(1, "loaded", Colour.GOOD),
+                ValueMapping(1, "loaded", Colour.FINE),
                 ValueMapping(0, "refused", Colour.BAD),
                 ValueMapping(2, "no exporter", Colour.DEAD),
             ),
@@ -230,7 +259,7 @@ def _make_process_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=3,
             height=8,
             mappings=(
-                ValueMapping(1, "ok", Colour.GOOD),
+                ValueMapping(1, "ok", Colour.FINE),
                 ValueMapping(0, "failed", Colour.BAD),
                 ValueMapping(2, "off", Colour.UNKNOWN),
             ),

@@ -23,7 +23,9 @@ EMPTY = {
     ("llm-serving-replica", "Suspect signals"),
     ("llm-serving-cost", "Targets without a price"),
     # nobody here counts by tenant; tests/unit/dashboards/test_tenants.py asks it
-    ("llm-serving-cost", "Tokens by tenant, the ten largest"),
+    ("llm-serving-cost", "Tokens by tenant: the ten with the most"),
+    ("llm-serving-gpu", "ECC memory errors"),
+    ("llm-serving-gpu", "Remapped rows and pending remaps"),
 }
 # their values are not asked for: Grafana's own lists
 LABEL_VALUES = re.compile(r"label_values\((?P<series>.*), (?P<label>\w+)\)")
@@ -124,5 +126,5 @@ def test_the_edge_above_p99_is_an_edge_and_above_it(week: Week) -> None:
 
 def test_only_servers_that_generate_nothing_are_on_their_page(week: Week) -> None:
     (made,) = (one for one in MADE if one.board.uid == "llm-serving-embedding")
-    found = week.now(filled(made.board.model_query))
+    found = week.now(filled(dict(made.board.choices)["model_name"]))
     assert [one["metric"] for one in found] == [{"model_name": "embedder"}]

@@ -98,8 +98,8 @@ def name_query(number: int) -> str:
     return chr(ord("A") + number)
 
 
-def write_transformations(panel: Panel) -> list[Json]:
-    """A table has a row for each set of labels, and only the columns that are named."""
+def write_transformations(panel: Panel, identity: tuple[str, ...]) -> list[Json]:
+    """A table has a row for each set of labels, and only the columns that are named. `identity`: labels that rows differ in too."""
     if any("{{gpu}}" in query.legend for query in panel.queries):
         # the beginning of a UUID is enough to tell cards apart
         shortened = {"regex": r"(.*)((?:GPU|MIG)-\w{8})[-\w]*(.*)", "renamePattern": "$1$2$3"}
@@ -118,16 +118,28 @@ def write_transformations(panel: Panel) -> list[Json]:
     else:
         by = _name_field(panel.sorted_by, panel)
         # Grafana sorts by one field, and keeps the order of what is equal
-        kept, before, after = [*names, by], [_sort(names[0], False), _sort(by, True)], []
-        organized["excludeByName"] = {by: True}
+        kept, before, after = [*dict.fromkeys((*names, by))], [_sort(names[0], False), _sort(by, True)], []
+        organized["excludeByName"] = {by: True} if by not in names else {}
     return [
         {"id": "labelsToFields", "options": {"mode": "columns"}},
         {"id": "merge", "options": {}},
+        *_drop_empty(panel, identity),
         {"id": "filterFieldsByName", "options": {"include": {"names": kept}}},
         *before,
         {"id": "organize", "options": organized},
         *after,
     ]
+
+
+def _drop_empty(panel: Panel, identity: tuple[str, ...]) -> list[Json]:
+    """Of several queries without an answer Grafana shows headings without rows, and not the sentence for that: grouping drops what has no label."""
+    if len(panel.queries) == 1:
+        return []
+    labels = (*identity, *(column.source for column in panel.columns if isinstance(column.source, str)))
+    fields: Json = {label: {"operation": "groupby", "aggregations": []} for label in labels}
+    for number in range(len(panel.queries)):
+        fields[f"Value #{name_query(number)}"] = {"operation": "aggregate", "aggregations": ["lastNotNull"]}
+    return [{"id": "groupBy", "options": {"fields": fields}}]
 
 
 def _sort(field: str, descending: bool) -> Json:
@@ -137,7 +149,7 @@ def _sort(field: str, descending: bool) -> Json:
 def _name_field(source: str | int, panel: Panel) -> str:
     if isinstance(source, str):
         return source
-    return "Value" if len(panel.queries) == 1 else f"Value #{name_query(source)}"
+    return "Value" if len(panel.queries) == 1 else f"Value #{name_query(source)} (lastNotNull)"
 
 
 _CELL = "${__value.raw:percentencode}"

@@ -12,7 +12,7 @@ from llm_serving_alerts.records.bands import FIGURES
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.panels import Draw, Panel
 from tests.support.builders.askedpanels import ask_promtool, write_series
-from tests.support.builders.default_boards import default_boards
+from tests.support.builders.default_boards import default_boards, panels_of
 from tests.support.builders.panelqueries import filled
 
 
@@ -94,7 +94,7 @@ def test_of_more_than_three_models_the_bands_are_left_out(tmp_path: Path) -> Non
 def test_a_band_is_filled_between_the_names_that_its_edges_have() -> None:
     seen = 0
     for made in default_boards().values():
-        for panel in made.document["panels"]:
+        for panel in panels_of(made.document):
             targets = {target["refId"]: target["legendFormat"] for target in panel.get("targets", ())}
             for override in panel.get("fieldConfig", {}).get("overrides", ()):
                 properties = {one["id"]: one["value"] for one in override["properties"]}
@@ -167,7 +167,7 @@ def test_names_of_replicas_lead_to_their_board() -> None:
     assert links > 10
     uids = default_boards().keys()
     for made in default_boards().values():
-        for panel in made.document["panels"]:
+        for panel in panels_of(made.document):
             for override in panel.get("fieldConfig", {}).get("overrides", ()):
                 for one in override["properties"]:
                     if one["id"] == "links":

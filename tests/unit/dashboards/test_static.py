@@ -19,7 +19,7 @@ from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX, Kind
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.roofline import Limiter
-from tests.support.builders.default_boards import default_boards, default_documents
+from tests.support.builders.default_boards import default_boards, default_documents, panels_of
 from tests.support.rows import check_rows
 
 UIDS = check_rows("uid", default_boards)
@@ -36,7 +36,7 @@ def list_recorded() -> Collection[str]:
 
 
 def panels(uid: str) -> Iterator[dict[str, Any]]:
-    return (panel for panel in default_documents()[uid]["panels"] if panel["type"] != "row")
+    return (panel for panel in panels_of(default_documents()[uid]) if panel["type"] != "row")
 
 
 def targets(uid: str) -> Iterator[dict[str, Any]]:
@@ -214,12 +214,13 @@ def test_the_first_screen_is_the_sentence_and_the_matrix() -> None:
 
 def test_the_worst_row_is_the_first_and_how_grave_it_is_is_not_shown() -> None:
     (matrix,) = (panel for panel in panels("llm-serving-home") if panel["title"] == "Models and checks")
-    merge, names, alphabet, gravest, organize = matrix["transformations"][1:]
-    assert merge["id"] == "merge"
-    assert "Value #A" in names["options"]["include"]["names"]
+    merge, grouped, names, alphabet, gravest, organize = matrix["transformations"][1:]
+    assert [merge["id"], grouped["id"]] == ["merge", "groupBy"]
+    weight = "Value #A (lastNotNull)"
+    assert weight in names["options"]["include"]["names"]
     assert alphabet["options"]["sort"] == [{"field": "name", "desc": False}]
-    assert gravest["options"]["sort"] == [{"field": "Value #A", "desc": True}]
-    assert organize["options"]["excludeByName"] == {"Value #A": True}
+    assert gravest["options"]["sort"] == [{"field": weight, "desc": True}]
+    assert organize["options"]["excludeByName"] == {weight: True}
 
 
 def test_alerts_lead_to_dashboards() -> None:
