@@ -168,7 +168,7 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             may_be_empty=NO_PRICE,
         ),
         make_table(
-            "Models, last day",
+            "Cost by model, last day",
             "Cost of each model in 24 hours, and its idle share. The most expensive first.",
             (
                 Column("model_name", "model"), Column("role", "role"), Column(0, "USD", Unit.USD, decimals=2),
@@ -272,7 +272,7 @@ def _make_spare_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             may_be_empty="every target has a price",
         ),
         make_table(
-            "What tells busy time from idle time",
+            "Source of the busy time",
             "Source of each target's busy time, the best first: engine_time (the engine counts the time that its device works), gpm, nvml_samples (100 % may also be "
             "waiting for other GPUs), estimate (latencies over the batch, or the time that the work takes at the ceiling), requests (a tick in which a request ran is busy as a whole).",
             (Column("model_name", "model"), Column("target", "target"), Column("source", "source")),

@@ -67,7 +67,7 @@ def build_board(queries: QueryBuilder) -> Board:
         (
             Row("Targets", _make_target_panels(queries)),
             Row("Signals", _make_signal_panels(queries)),
-            Row("The process", _make_process_panels(queries)),
+            Row("Scrapes and the exporter's process", _make_process_panels(queries)),
         ),
     )
 

@@ -39,7 +39,7 @@ def build_board(queries: QueryBuilder) -> Board:
             Row("Work", _make_work_panels(queries)),
             Row("Power, heat and clocks", _make_power_panels(queries)),
             Row("Links", _make_link_panels(queries)),
-            Row("All of them", (_make_list(queries),)),
+            Row("All GPUs", (_make_list(queries),)),
         ),
     )
 

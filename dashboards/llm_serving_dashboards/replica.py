@@ -73,7 +73,7 @@ def build_board(queries: QueryBuilder) -> Board:
             Row("Compared with its peers", (*_make_ceiling_panels(queries), *_make_work_panels(queries))),
             Row("Its engines", make_engine_panels(queries)),
             Row("Long contexts and GPUs", make_gpu_panels(queries)),
-            Row("Cost and trust", make_trust_panels(queries)),
+            Row("Cost, restarts and signals", make_trust_panels(queries)),
         ),
         choices=(("target", _find_worst_first(queries.drop_choice("target"))),),
         hidden=(
@@ -183,7 +183,6 @@ def _find_state(queries: QueryBuilder) -> str:
 
 def _make_alerts_panel(queries: QueryBuilder) -> Panel:
     """Alerts of the replica, of its cards and of its nodes."""
-    by = queries.dialect.labels("alertname", "severity", "node", "gpu")
 
     def about(name: str, *matchers: str) -> str:
         def fire(*more: str) -> str:
@@ -195,7 +194,10 @@ def _make_alerts_panel(queries: QueryBuilder) -> Panel:
             f"{cards} and on ({queries.dialect.key('gpu')}) {queries.select('gpu_target_info')}",
             f"{nodes} and on ({queries.dialect.key('node')}) {queries.select(NODES)}",
         )
-        return f"max by ({by}) ({' or '.join(found)})"
+        named = " or ".join(found)
+        for words, label in (("the replica", ""), ("node $1", "node"), ("$1", "gpu")):
+            named = f'label_replace({named}, "about", "{words}", "{label}", "{"(.+)" if label else ""}")'
+        return queries.aggregate("max", named, "alertname", "severity", "about")
 
     pages, tickets = (
         about("ALERTS", _FIRING, f'severity="{severity}"') for severity in (Severity.CRITICAL, Severity.WARNING)
@@ -205,7 +207,7 @@ def _make_alerts_panel(queries: QueryBuilder) -> Panel:
         "Pages and tickets about this replica, its GPUs and its nodes, and since when their condition holds.",
         (
             Column("severity", "severity", mappings=(ValueMapping("critical", "page", Colour.BAD), ValueMapping("warning", "ticket", Colour.WARNING)), width=90),
-            Column("alertname", "alert"), Column(1, "since", Unit.MILLISECONDS_SINCE), Column("node", "node"), Column("gpu", "UUID"),
+            Column("alertname", "alert"), Column("about", "about"), Column(1, "since", Unit.MILLISECONDS_SINCE),
         ),
         f"{pages} * 2 or {tickets}",
         f"1000 * ({about('ALERTS_FOR_STATE')} and ({pages} or {tickets}))",
@@ -228,12 +230,12 @@ def _make_pace_panel(queries: QueryBuilder) -> Panel:
         (
             Column("of", "seconds for", mappings=(ValueMapping(TTFT, "a first token", "text"), ValueMapping(DECODE_PACE, "the next token", "text")), coloured=False),
             Column(0, "times as long", Unit.TIMES, decimals=2), Column(1, "its own", Unit.SECONDS), Column(2, "its peers'", Unit.SECONDS),
-            Column(3, "verdict", mappings=(ValueMapping(1, "slow", Colour.WARNING), ABSENT), width=80),
+            Column(3, "slow", mappings=(ValueMapping(1, "yes", Colour.WARNING), ValueMapping(0, "no", Colour.FINE), ABSENT), width=80),
         ),
         pace,
         own,
         peers,
-        f"{unlike} * 0 + 1",
+        f"{unlike} * 0 + 1 or {pace} * 0",
         width=12,
         height=5,
         sorted_by=0,

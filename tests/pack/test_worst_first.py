@@ -223,13 +223,39 @@ def test_what_fires_for_a_replica_is_its_own_or_of_its_card_or_node(tmp_path: Pa
         write_series("target:llm_serving_node:info", "1x20", node="n1", target="a", **CHAT),
     ]
     rows = {
-        text(alertname="LLMServingReplicaOutlier", severity="warning"): 1.0,
-        text(alertname="LLMServingGPUFailed", severity="critical", gpu="GPU-1", node="n1"): 2.0,
-        text(alertname="LLMServingNodeLost", severity="critical", node="n1"): 2.0,
+        text(alertname="LLMServingReplicaOutlier", severity="warning", about="the replica"): 1.0,
+        text(alertname="LLMServingGPUFailed", severity="critical", about="GPU-1"): 2.0,
+        text(alertname="LLMServingNodeLost", severity="critical", about="node n1"): 2.0,
     }
     first, since = (f"({filled(query.expr.replace('$target', 'a'))}) * 1" for query in fires.queries)
     ask_promtool(tmp_path, series, {first: rows, since: dict.fromkeys(rows, 300_000.0)})
     assert fires.sorted_by == 0
+
+
+def test_the_pace_of_a_replica_stands_beside_its_peers(tmp_path: Path) -> None:
+    pace = panel("replica", "Is it slower than its peers?")
+    series = [*replica("a", "decode")]
+    for record, ttft, decode in (("compared:own", 0.5, 0.04), ("compared:peers", 0.4, 0.02)):
+        for of, seconds in (("ttft", ttft), ("decode", decode), ("errors", 0.1)):
+            series.append(write_series(f"target:llm_serving_{record}", f"{seconds}x20", target="a", of=of, **CHAT))
+    for of, times in (("ttft", 1.25), ("decode", 2.0)):
+        kind = {"gpu_name": "H100", "runtime": "vllm"}
+        series.append(
+            write_series(
+                "target:llm_serving_pace_against_peers:ratio", f"{times}x20", target="a", of=of, **CHAT, **kind
+            )
+        )
+    ttft, decode = text(of="ttft"), text(of="decode")
+    ask_promtool(
+        tmp_path,
+        series,
+        {
+            column(pace, "times as long"): {ttft: 1.25, decode: 2.0},
+            column(pace, "its own"): {ttft: 0.5, decode: 0.04},
+            column(pace, "its peers'"): {ttft: 0.4, decode: 0.02},
+            column(pace, "slow"): {ttft: 0.0, decode: 1.0},
+        },
+    )
 
 
 # --- GPUs --------------------------------------------------------------------------------------------------------------
