@@ -6,13 +6,13 @@ from llm_serving_alerts.promql import one_of
 from llm_serving_alerts.records.signals import UNPRICED
 from llm_serving_alerts.records.traffic import TENANT_TOKENS
 from llm_serving_alerts.rules import Check
+from llm_serving_alerts.shown import CHOICES
 from llm_serving_dashboards.firing import make_firing
-from llm_serving_dashboards.panels import REPLICA_UID, Board, Column, Panel, Query, Row, Unit
-from llm_serving_dashboards.queries import QueryBuilder, Worst
+from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
+from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import (
     MODEL,
     NO_PRICE,
-    REPLICA,
     SPENT_ON,
     draw_thresholds,
     make_stat,
@@ -21,8 +21,12 @@ from llm_serving_dashboards.shared_panels import (
     warn_above,
 )
 
-VARIABLES = ("model_name", "role", "target")
+VARIABLES = CHOICES[Check.COST.dashboard]
 SPENT = "model:llm_serving_cost_usd:increase1h"
+# replicas that can be looked at one by one
+_MOST_EXPENSIVE = 10
+# what an hour's increase varies by where the price is the same
+_ALIKE = 1.01
 PER_MILLION = "model:llm_serving_cost_usd_per_million_tokens:ratio6h"
 
 
@@ -59,11 +63,12 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_stat(
             "Share of the budget",
-            "The monthly cost at this pace over the monthly budget. Above 100 % for six hours, a ticket opens.",
+            "The monthly cost at this pace over the monthly budget. Above 100 % for six hours, a ticket opens. From 200 % on the month's budget is gone by the middle of the month.",
             Unit.RATIO,
             Query(f"730 * sum({pace}) / {budget}", "of the budget"),
             width=6,
-            thresholds=warn_above(1),
+            # nobody who spends it twice as fast gets back within it in what is left of the month
+            thresholds=warn_above(1, 2),
             may_be_empty="no budget is configured",
         ),
         make_stat(
@@ -132,6 +137,7 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     by_replica = queries.aggregate(
         "sum", queries.select("target:llm_serving_cost_usd:increase1h"), "target", "model_name"
     )
+    most_expensive = _find_most_expensive(by_replica)
     return (
         make_time_series(
             "USD per hour by use",
@@ -165,8 +171,8 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             may_be_empty=NO_PRICE,
         ),
         make_table(
-            "Models, last day",
-            "Cost of each model in 24 hours, and its idle share.",
+            "Cost by model, last day",
+            "Cost of each model in 24 hours, and its idle share. The most expensive first.",
             (
                 Column("model_name", "model"), Column("role", "role"), Column(0, "USD", Unit.USD, decimals=2),
                 Column(1, "idle", Unit.RATIO, warn_above(queries.settings.panels.idle_above)),
@@ -174,19 +180,25 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             queries.aggregate("sum", queries.select("model:llm_serving_cost_usd:increase1d"), "model_name", "role"),
             queries.select("model:llm_serving_idle_cost:ratio1d"),
             width=8,
+            sorted_by=0,
             may_be_empty=NO_PRICE,
         ),
-        make_time_series(
-            "USD per hour by replica, the ten dearest",
-            "All GPU time of the replica, whatever it did. A click on one leads to its own dashboard.",
-            Unit.USD,
-            Query(queries.find_worst(by_replica, Worst.HIGHEST, 10, "target"), REPLICA, replica_uid=REPLICA_UID),
+        make_table(
+            "The most expensive replicas",
+            f"All GPU time of the last hour, whatever it did: up to {_MOST_EXPENSIVE} replicas that cost more than all others, and how many times as much as the median. Of replicas that cost the "
+            "same all are named or none. A click on one leads to its own dashboard.",
+            (
+                Column("target", "replica"), Column("model_name", "model"), Column(0, "USD per hour", Unit.USD, decimals=2),
+                Column(1, "of the median", Unit.TIMES, decimals=1),
+            ),
+            most_expensive,
+            f"({most_expensive}) / scalar(quantile(0.5, {by_replica}))",
             width=8,
-            minimum=0,
-            may_be_empty=NO_PRICE,
+            sorted_by=0,
+            may_be_empty=f"no price is configured, or more than {_MOST_EXPENSIVE} cost as much as the most expensive one",
         ),
         make_time_series(
-            "Tokens by tenant, the ten largest",
+            "Tokens by tenant: the ten with the most",
             "Share of the tokens that gateways count for the selected models now, prompt as sent and generated. The weekly review says what each tenant costs.",
             Unit.RATIO,
             Query(f"topk(10, {queries.aggregate('sum', queries.select(TENANT_TOKENS), 'tenant')}) / scalar(sum({queries.select(TENANT_TOKENS)}) > 0)", "{{tenant}}"),
@@ -206,6 +218,12 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             may_be_empty=NO_PRICE,
         ),
     )  # fmt: skip
+
+
+def _find_most_expensive(by_replica: str) -> str:
+    """PromQL of the replicas that cost the most: those above the first that would be one too many, all of them where there are few."""
+    one_too_many = f"min(topk({_MOST_EXPENSIVE + 1}, {by_replica})) * (count({by_replica}) > bool {_MOST_EXPENSIVE})"
+    return f"{by_replica} > {_ALIKE:g} * scalar({one_too_many})"
 
 
 def _find_unpriced(queries: QueryBuilder) -> str:
@@ -257,7 +275,7 @@ def _make_spare_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             may_be_empty="every target has a price",
         ),
         make_table(
-            "What tells busy time from idle time",
+            "Source of the busy time",
             "Source of each target's busy time, the best first: engine_time (the engine counts the time that its device works), gpm, nvml_samples (100 % may also be "
             "waiting for other GPUs), estimate (latencies over the batch, or the time that the work takes at the ceiling), requests (a tick in which a request ran is busy as a whole).",
             (Column("model_name", "model"), Column("target", "target"), Column("source", "source")),

@@ -2,26 +2,60 @@
 
 from __future__ import annotations
 
+from llm_serving_alerts.promql import MODEL as BY_MODEL
 from llm_serving_alerts.records.bands import RUNNING, WAITING
 from llm_serving_dashboards.bands import draw_parts, make_band, make_model_graph
-from llm_serving_dashboards.panels import Board, Panel, Query, Row, Unit
+from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
 from llm_serving_dashboards.queries import QueryBuilder, Worst
-from llm_serving_dashboards.shared_panels import MODEL, REASONS, make_time_series
+from llm_serving_dashboards.shared_panels import MODEL, REASONS, make_table, make_time_series
 
 UID = "llm-serving-embedding"
 VARIABLES = ("model_name", "target")
+_NONE = "no embedding server"
 
 
 def build_board(queries: QueryBuilder) -> Board:
-    """Throughput, then latency and queue."""
+    """Each of them as it is now, then throughput, latency and queue over time."""
     return Board(
         UID,
         "LLM serving: embedding servers",
-        "Servers that compute prompts and generate no tokens: embedding, reranking, classification. Without such a server there is no data.",
+        "Servers that compute prompts and generate no tokens: embedding, reranking, classification.",
         VARIABLES,
-        (Row("Throughput", _make_throughput_panels(queries)), Row("Latency and queue", _make_latency_panels(queries))),
-        model_query=queries.select_models_without_decode(),
+        (
+            Row("", (_make_list(queries),)),
+            # most fleets have none, and Grafana 12 folds a row of this kind of board by its file alone, never by what there is to draw
+            Row("Over time", (*_make_throughput_panels(queries), *_make_latency_panels(queries)), folded=True),
+        ),
+        choices=(("model_name", queries.select_models_without_decode()),),
     )
+
+
+def _make_list(queries: QueryBuilder) -> Panel:
+    by_model, on = queries.dialect.labels("model_name", "role"), queries.match_on("model_name")
+    theirs = queries.select_models_without_decode()
+
+    def of_them(expression: str) -> str:
+        return f"max by ({by_model}) ({expression}) and {on} ({theirs})"
+
+    latency = "model:llm_serving_e2e_request_latency_seconds:quantile_rate5m"
+    requests = queries.aggregate("sum", queries.select("model:llm_serving_requests_finished:rate5m"), *BY_MODEL)
+    return make_table(
+        "Embedding servers",
+        "Models whose servers have finished requests and have never generated a token, as they are now; those with the longest queue first.",
+        (
+            Column("model_name", "model"), Column("role", "role"), Column(0, "waiting", Unit.COUNT), Column(1, "ready", Unit.COUNT),
+            Column(2, "requests/s", Unit.COUNT, decimals=1), Column(3, "prompt tokens/s", Unit.COUNT), Column(4, "p99 latency", Unit.SECONDS),
+        ),
+        of_them(queries.select("model:llm_serving_requests_waiting:sum")),
+        of_them(queries.select("model:llm_serving_ready_replicas:sum")),
+        of_them(requests),
+        of_them(queries.select("model:llm_serving_phase_tokens:rate5m", phase="prefill")),
+        of_them(queries.select(latency, rank="p99")),
+        width=24,
+        height=6,
+        sorted_by=0,
+        may_be_empty=_NONE,
+    )  # fmt: skip
 
 
 def _make_throughput_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
@@ -34,6 +68,7 @@ def _make_throughput_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Worst.HIGHEST,
             Query(queries.select("model:llm_serving_phase_tokens:rate5m", phase="prefill"), MODEL),
             minimum=0,
+            may_be_empty=_NONE,
         ),
         make_time_series(
             "Finished requests/s by reason",
@@ -41,6 +76,7 @@ def _make_throughput_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Unit.REQUESTS_PER_SECOND,
             *draw_parts(queries, queries.select("model:llm_serving_requests_finished:rate5m"), "reason"),
             minimum=0,
+            may_be_empty=_NONE,
             stacked=True,
             series_colours=REASONS,
         ),
@@ -64,6 +100,7 @@ def _make_latency_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             ),
             width=8,
             minimum=0,
+            may_be_empty=_NONE,
         ),
         make_band(
             queries,
@@ -73,6 +110,7 @@ def _make_latency_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             RUNNING,
             Worst.HIGHEST,
             width=8,
+            may_be_empty=_NONE,
         ),
         make_band(
             queries,
@@ -82,5 +120,6 @@ def _make_latency_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             WAITING,
             Worst.HIGHEST,
             width=8,
+            may_be_empty=_NONE,
         ),
     )

@@ -8,6 +8,7 @@ from llm_serving_alerts.records.bands import FEW_TARGETS
 from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.records.views import MEDIAN
 from llm_serving_alerts.rules import Check
+from llm_serving_alerts.shown import CHOICES
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import (
     REPLICA_UID,
@@ -23,15 +24,23 @@ from llm_serving_dashboards.panels import (
     Visualization,
 )
 from llm_serving_dashboards.queries import QueryBuilder, Worst
-from llm_serving_dashboards.shared_panels import TARGET, make_stat, make_table, make_time_series
+from llm_serving_dashboards.shared_panels import (
+    TARGET,
+    make_share,
+    make_stat,
+    make_table,
+    make_time_series,
+    warn_above,
+)
 
-VARIABLES = ("model_name", "role", "target")
+VARIABLES = CHOICES[Check.EXPORTER.dashboard]
+# the worst last
 STATES = (
-    ("ready", Colour.GOOD),
+    ("ready", Colour.FINE),
+    ("sleeping", "#35506b"),
     ("loading", Colour.WARNING),
-    ("sleeping", Colour.PLAIN),
-    ("down", Colour.BAD),
     ("unknown", Colour.UNKNOWN),
+    ("down", Colour.BAD),
 )
 
 
@@ -62,7 +71,7 @@ def build_board(queries: QueryBuilder) -> Board:
             Row("", (make_firing(queries, Check.EXPORTER.dashboard),)),
             Row("Targets", _make_target_panels(queries)),
             Row("Signals", _make_signal_panels(queries)),
-            Row("The process", _make_process_panels(queries)),
+            Row("Scrapes and the exporter's process", _make_process_panels(queries)),
         ),
     )
 
@@ -78,6 +87,15 @@ def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     ever = queries.aggregate("max", queries.keep_models(record, f"last_over_time({unready}[$__range])"), "target")
     failures = queries.select("target:llm_serving_scrape_failures:increase5m")
     return (
+        make_share(
+            "Ready targets",
+            "Of those that the exporters look at. Loading and sleeping targets are neither ready nor down.",
+            f"count({queries.select(record, state='ready')})",
+            f"count({queries.aggregate('max', queries.select(record), 'target')})",
+            warn_above(1),
+            height=8,
+            may_be_empty="no target is known",
+        ),
         Panel(
             "Target states",
             "Targets that were not ready at some time of the range; first those that are down now, or answer with a page that the exporter cannot read (unknown). "
@@ -91,7 +109,7 @@ def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 ),
             ),
             Unit.NONE,
-            12,
+            10,
             mappings=tuple(ValueMapping(code, state, colour) for code, (state, colour) in enumerate(STATES)),
             may_be_empty="every target was ready all the time",
         ),
@@ -100,7 +118,7 @@ def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             f"Rises while a target does not answer. After three scrape intervals, the target's serving series are absent.{_SHOWN}",
             Unit.SECONDS,
             *_name_worst(queries, "target_sample_age_seconds"),
-            width=6,
+            width=5,
             minimum=0,
         ),
         make_time_series(
@@ -109,7 +127,7 @@ def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "the exporter's log the full messages.",
             Unit.COUNT,
             Query(queries.aggregate("sum", failures, "stage", "reason"), "{{stage}} {{reason}}"),
-            width=6,
+            width=5,
             minimum=0,
             may_be_empty="no scrape failed",
         ),
@@ -153,19 +171,22 @@ def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_table(
             "Missing signals",
-            "How many of the chosen targets lack each signal, and why. METRICS.md and the exporter's landing page explain the reasons. A missing signal is not zero.",
+            "How many of the chosen targets lack each signal, and why, the most first. METRICS.md and the exporter's landing page explain the reasons. A missing signal is not zero.",
             (Column("signal", "signal"), Column("reason", "reason"), Column(0, "targets", Unit.COUNT)),
             queries.aggregate("count", missing, "signal", "reason"),
             width=9,
             height=10,
+            sorted_by=0,
+            may_be_empty="no signal is missing",
         ),
         make_table(
             "Signals of lower quality",
-            "How many of the chosen targets have each signal at less than live quality. Lagging: counted when a request ends. Slow: refreshed every few seconds. Clipped: beyond a bucket edge.",
+            "How many of the chosen targets have each signal at less than live quality, the most first. Lagging: counted when a request ends. Slow: refreshed every few seconds. Clipped: beyond a bucket edge.",
             (Column("signal", "signal"), Column("quality", "quality"), Column(0, "targets", Unit.COUNT)),
             queries.aggregate("count", quality, "signal", "quality"),
             width=9,
             height=10,
+            sorted_by=0,
             may_be_empty="all signals are live",
         ),
         make_table(
@@ -187,6 +208,7 @@ def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             ),
             _find_unknown_checks(queries),
             width=18,
+            sorted_by=0,
             may_be_empty="every check has a verdict",
         ),
         make_time_series(
@@ -234,7 +256,7 @@ def _make_process_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=3,
             height=8,
             mappings=(
-                ValueMapping(1, "loaded", Colour.GOOD),
+                ValueMapping(1, "loaded", Colour.FINE),
                 ValueMapping(0, "refused", Colour.BAD),
                 ValueMapping(2, "no exporter", Colour.DEAD),
             ),
@@ -247,7 +269,7 @@ def _make_process_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=3,
             height=8,
             mappings=(
-                ValueMapping(1, "ok", Colour.GOOD),
+                ValueMapping(1, "ok", Colour.FINE),
                 ValueMapping(0, "failed", Colour.BAD),
                 ValueMapping(2, "off", Colour.UNKNOWN),
             ),

@@ -4,67 +4,135 @@ from __future__ import annotations
 
 from llm_serving_alerts.alerting.gpu import FATAL_XIDS
 from llm_serving_alerts.records.gpu_bands import BUSY, CLOCK, DRAM, HEAT, MEMORY, POWER, POWER_LIMIT, SM, TENSOR
-from llm_serving_alerts.rules import Check
+from llm_serving_alerts.records.identity import KNOWN_GPUS
+from llm_serving_alerts.rules import ALERT_PREFIX, Check, Severity
+from llm_serving_alerts.shown import CHOICES
 from llm_serving_dashboards.bands import make_gpu_band
 from llm_serving_dashboards.firing import make_firing
-from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
+from llm_serving_dashboards.panels import Board, Colour, Column, Panel, Query, Row, ThresholdStep, Unit, ValueMapping
 from llm_serving_dashboards.queries import RATE, QueryBuilder, Worst
-from llm_serving_dashboards.shared_panels import make_stat, make_table, make_time_series
+from llm_serving_dashboards.shared_panels import find_start, make_share, make_table, make_time_series
 
-VARIABLES = ("node", "gpu_name", "gpu")
+VARIABLES = CHOICES[Check.GPU.dashboard]
 GPU = ("gpu", "gpu_name", "node")
 _LEGEND = "{{node}} {{gpu}}"
-# of the GPUs with the most errors so many lines
-_FAULTY = 4
+_SILENT, _UNSEEN = "does not answer", "no exporter tells of it"
+# what an alert says of a card
+_FAULTS = {
+    "GPUFailed": ("failed: an XID that pages", Colour.BAD),
+    "GPUMemoryFault": ("memory fault", Colour.WARNING),
+    "GPUSlowdown": ("clocks held down", Colour.WARNING),
+}
+_FAULT_WORDS = tuple(
+    ValueMapping(words, words, colour)
+    for words, colour in ((_SILENT, Colour.BAD), *_FAULTS.values(), (_UNSEEN, Colour.UNKNOWN))
+)
 
 
 def build_board(queries: QueryBuilder) -> Board:
-    """Health first, then work, power and links."""
+    """Who is missing or at fault, then errors, work, power and links, and the list of all."""
     return Board(
         Check.GPU.dashboard,
         "LLM serving: GPU health",
-        "Which GPUs answer, report errors or are slowed down? Also power, heat, clocks, memory and links.",
+        "Which GPUs do not answer, report errors or are slowed down? Also power, heat, clocks, memory and links.",
         VARIABLES,
         (
             Row("", (make_firing(queries, Check.GPU.dashboard),)),
-            Row("Health", _make_health_panels(queries)),
+            Row("Health", (*_make_fault_panels(queries), *_make_health_panels(queries))),
             Row("Work", _make_work_panels(queries)),
             Row("Power, heat and clocks", _make_power_panels(queries)),
             Row("Links", _make_link_panels(queries)),
+            Row("All GPUs", (_make_list(queries),)),
         ),
     )
 
 
-def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    xid = queries.select_one("gpu_xid_events_total", *GPU, "xid")
-    ecc = f"increase({queries.select_scraped('gpu_ecc_errors_total')}[{RATE}])"
-    names = queries.select_one("gpu_info", *GPU, "index", "driver_version", "mig_profile")
+def _make_fault_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    by, on = queries.dialect.labels(*GPU), queries.match_on("gpu")
+    known, answer = queries.select(KNOWN_GPUS), f"{queries.select_one('gpu_up', *GPU)} == 1"
+    silent = f"max by ({by}) ({known} unless {on} {answer})"
+    about = f'check="{Check.GPU}",gpu!=""'
+    pages, tickets = (
+        queries.select_firing_alerts(f'{about},severity="{severity}"')
+        for severity in (Severity.CRITICAL, Severity.WARNING)
+    )
+    # an exporter that is gone tells of none of its cards: they may be well
+    failed = f"({queries.select_one('gpu_up', *GPU)} == 0 or {on} {pages})"
+
+    def name_fault(alerts: str) -> str:
+        for alert, (words, _) in _FAULTS.items():
+            alerts = f'label_replace({alerts}, "fault", "{words}", "alertname", "{ALERT_PREFIX}{alert}")'
+        # of a card that does not answer GPUFailed says no more
+        return f"({queries.aggregate('max', alerts, *GPU, 'fault')} unless {on} {silent})"
+
+    gone = f'label_replace({silent} and {on} {failed}, "fault", "{_SILENT}", "", "")'
+    unseen = f'label_replace({silent} unless {on} {failed}, "fault", "{_UNSEEN}", "", "")'
+    faults = f"{gone} * 0 + 4 or {name_fault(pages)} * 0 + 3 or {name_fault(tickets)} * 0 + 2 or {unseen} * 0 + 1"
+    up = queries.select_scraped("gpu_up")
+    answered = f"max_over_time(timestamp({queries.dialect.bare(up, 'gpu')} == 1)[$__range:1m])"
+    begun = f"{name_fault(queries.select_alerts('ALERTS_FOR_STATE', about))} and ({faults})"
+    since = f"({gone} or {unseen}) * 0 + {on} group_left () ({answered} or {on} {find_start(queries, 'GPUFailed', 'gpu')}) or {begun}"
     return (
-        make_stat(
+        make_share(
             "GPUs that answer",
-            "Of those that the exporters have seen. If one is missing that answered an hour ago, an alert pages.",
-            Unit.COUNT,
-            Query(f"sum({queries.select_one('gpu_up', *GPU)})", "up"),
-            height=8,
-            thresholds=(),
+            "Of those that an exporter has shown within an hour. If one is missing that answered an hour ago, an alert pages.",
+            f"count({answer})",
+            f"count({known})",
+            (ThresholdStep(Colour.FINE_TEXT), ThresholdStep(Colour.BAD, 1)),
+            height=7,
+            may_be_empty="no GPU is known",
         ),
         make_table(
-            "GPUs",
-            "Model, MIG profile, UUID and driver version of each GPU.",
+            "GPUs that are missing or at fault",
+            "Those that do not answer first, then those about which an alert pages, then those with a ticket, then those of which no exporter tells; and since when. Without a time: for longer than the "
+            "time range, and nobody wrote down when.",
             (
-                Column("node", "node"), Column("index", "index"), Column("gpu_name", "GPU"), Column("mig_profile", "MIG"), Column("gpu", "UUID"),
-                Column("driver_version", "driver"),
+                Column("node", "node"), Column("gpu_name", "GPU"), Column("gpu", "UUID", width=360),
+                Column("fault", "fault", mappings=_FAULT_WORDS, width=220), Column(1, "since", Unit.MILLISECONDS_SINCE),
             ),
-            names,
-            width=12,
+            faults,
+            f"1000 * ({since})",
+            width=20,
+            height=7,
+            sorted_by=0,
+            may_be_empty="every GPU answers, and none is at fault",
         ),
+    )  # fmt: skip
+
+
+def _make_list(queries: QueryBuilder) -> Panel:
+    return make_table(
+        "GPUs",
+        "Model, MIG profile, UUID and driver version of each GPU.",
+        (
+            Column("node", "node"), Column("index", "index"), Column("gpu_name", "GPU"), Column("mig_profile", "MIG"), Column("gpu", "UUID"),
+            Column("driver_version", "driver"),
+        ),
+        queries.select_one("gpu_info", *GPU, "index", "driver_version", "mig_profile"),
+        width=24,
+        height=10,
+        may_be_empty="no GPU is known",
+    )  # fmt: skip
+
+
+def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    xid = queries.select_one("gpu_xid_events_total", *GPU, "xid")
+    errors, of_kind = queries.select_scraped("gpu_ecc_errors_total"), queries.dialect.key("gpu", "kind")
+    now, before = (f"max by ({of_kind}) ({one})" for one in (errors, f"{errors} offset $__range"))
+    on = queries.match_on("gpu", "kind")
+    grown = f"({now} - {on} {before} or {on} {now}) > 0"
+    rows = f"{queries.select_one('gpu_remapped_rows', *GPU, 'kind')} > 0"
+    pending = f'label_replace({queries.select_one("gpu_remap_pending", *GPU)} > 0, "kind", "waits for a reset", "", "")'
+    place = Column("node", "node"), Column("gpu", "UUID"), Column("kind", "kind")
+    return (
         make_time_series(
             "GPUs with lowered clocks, by reason",
             "How many GPUs run at lower clocks than requested. Hardware slowdown, thermal slowdown and power brake point to cooling or power supply. The software "
             "power cap is a setting. Choose a node at the top to find the GPU.",
             Unit.COUNT,
             Query(queries.aggregate("sum", queries.select("gpu:llm_serving_gpu_slowdown:max"), "reason"), "{{reason}}"),
-            width=8,
+            width=6,
+            height=6,
             minimum=0,
             decimals=0,
             may_be_empty="no clock is lowered",
@@ -74,33 +142,36 @@ def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             f"XID errors since the exporter's start. XIDs {', '.join(FATAL_XIDS)} page. XIDs that an application causes do not.",
             (Column("node", "node"), Column("gpu", "UUID"), Column("xid", "XID"), Column(0, "events", Unit.COUNT)),
             f"{xid} > 0",
-            width=8,
+            width=6,
+            height=6,
+            sorted_by=0,
             may_be_empty="no XID events",
         ),
-        make_time_series(
+        make_table(
             "ECC memory errors",
-            "New errors by kind, of the GPUs with the most. An uncorrectable error opens a ticket.",
-            Unit.COUNT,
-            Query(queries.find_worst(queries.select_gpus(ecc, "kind"), Worst.HIGHEST, _FAULTY, "gpu"), f"{{{{kind}}}} {_LEGEND}"),
-            width=8,
-            minimum=0,
-            may_be_empty="the GPU does not report ECC errors",
+            "Errors of the time range by kind, the most first. An uncorrectable error opens a ticket.",
+            (*place, Column(0, "errors", Unit.COUNT)),
+            queries.select_gpus(grown, "kind"),
+            width=6,
+            height=6,
+            sorted_by=0,
+            may_be_empty="no new error, or no GPU reports them",
         ),
-        make_time_series(
+        make_table(
             "Remapped rows and pending remaps",
-            "Over the life of the GPU, of those with the most. A remap that is pending until a reset, or that failed, opens a ticket.",
-            Unit.COUNT,
-            Query(queries.find_worst(queries.select_one("gpu_remapped_rows", *GPU, "kind"), Worst.HIGHEST, _FAULTY, "gpu"), f"{{{{kind}}}} {_LEGEND}"),
-            Query(queries.find_worst(queries.select_one("gpu_remap_pending", *GPU), Worst.HIGHEST, _FAULTY, "gpu"), f"pending {_LEGEND}"),
-            width=8,
-            minimum=0,
-            may_be_empty="the GPU does not report row remapping",
+            "Over the life of the GPU, the most first. A remap that is pending until a reset, or that failed, opens a ticket.",
+            (*place, Column(0, "rows", Unit.COUNT)),
+            f"{rows} or {pending}",
+            width=6,
+            height=6,
+            sorted_by=0,
+            may_be_empty="no row is remapped, or no GPU reports it",
         ),
     )  # fmt: skip
 
 
 def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    modern = {"width": 8, "minimum": 0, "maximum": 1, "may_be_empty": "No GPM of these GPUs"}
+    modern = {"width": 8, "minimum": 0, "maximum": 1, "may_be_empty": "these GPUs have no GPM counters"}
     return (
         make_gpu_band(
             queries,

@@ -16,9 +16,9 @@ from llm_serving_alerts.render import RECORDS, rule_groups
 from llm_serving_alerts.rules import ALERT_PREFIX, Check, Record, Severity
 from llm_serving_dashboards import cost, latency, node_loss, phases
 from llm_serving_dashboards.limiter import LIMITER_WORDS, find_limiter
-from llm_serving_dashboards.panels import Board, Column, Link, Panel, Query, Unit, ValueMapping, Visualization
+from llm_serving_dashboards.panels import Board, Column, Link, Panel, Query, Unit, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
-from llm_serving_dashboards.shared_panels import DEAD, UNKNOWN, VERDICTS, warn_above
+from llm_serving_dashboards.shared_panels import ABSENT, DEAD, UNKNOWN, VERDICTS, warn_above
 
 # of a check: its heading
 TITLES: Mapping[Check, str] = {
@@ -39,9 +39,8 @@ NO_ROLE, NO_TARGET, OF_TARGET, OF_GPU = 'role=""', 'target=""', 'target!=""', 'g
 OF_NO_MODEL = "no model"
 # weights of a row: one page outweighs any number of tickets, one ticket any number of unknown checks
 _TICKET_WEIGHT, _PAGE_WEIGHT = 100, 10_000
-_ABSENT = ValueMapping(None, "–", "transparent")  # a dash, as in our documents
 # what is fine has no colour, so that what is not stands out of it
-_WORDS = (*(replace(one, colour="transparent") if one.value == GOOD else one for one in VERDICTS), _ABSENT)
+_WORDS = (*(replace(one, colour="transparent") if one.value == GOOD else one for one in VERDICTS), ABSENT)
 _NAME, _REPLICAS, _LOST = "name", "replicas", "lost"
 
 
@@ -73,7 +72,7 @@ def make_matrix(queries: QueryBuilder, height: int) -> Panel:
             *(Column(name, name, hidden=True) for name in (*MODEL, *(f"{CHOSEN}{name}" for name in queries.settings.identity_labels))),
             *(Column(name, name, hidden=True) for check in judged for name in (f"{check}_board", *(f"{check}_{one}" for one in list_choices(check)))),
         ),
-        mappings=(replace(_ABSENT, colour="text"),),
+        mappings=(replace(ABSENT, colour="text"),),
         sorted_by=0,
         may_be_empty="no model is known: the rules are not loaded, or no exporter is scraped",
     )  # fmt: skip
@@ -270,7 +269,7 @@ def _describe(queries: QueryBuilder, boards: _Boards) -> list[tuple[str, Column]
         (cost.PER_MILLION, {"basis": "allocated", "phase": "blended"}, "$/M", Unit.USD, (), (cost, "By phase, allocated")),
     )  # fmt: skip
     return [
-        (find_limiter(queries), Column(0, "limited by", mappings=(*LIMITER_WORDS, _ABSENT), link=boards.link(phases, "Limiter"), width=140, coloured=False)),
+        (find_limiter(queries), Column(0, "limited by", mappings=(*LIMITER_WORDS, ABSENT), link=boards.link(phases, "Limiter"), width=140, coloured=False)),
         *(
             (queries.aggregate("max", queries.select(record, **of_it), *MODEL), Column(0, title, unit, steps, None, (), boards.link(*where), width=88))
             for record, of_it, title, unit, steps, where in figures

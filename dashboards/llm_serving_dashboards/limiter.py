@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from llm_serving_dashboards.panels import Colour, Panel, Query, Unit, ValueMapping, Visualization
+from llm_serving_dashboards.panels import Colour, Panel, Unit, ValueMapping, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
-from llm_serving_dashboards.shared_panels import MODEL
+from llm_serving_dashboards.shared_panels import MODEL, list_worst_first
 
 # in the order of docs/limiter.md
 LIMITERS = (
-    ("starved", "super-light-blue"),
-    ("bandwidth", Colour.GOOD),
-    ("compute", Colour.PLAIN),
+    # muted, like everything that is fine: nothing is to be repaired
+    ("starved", "#46494f"),
+    ("bandwidth", Colour.FINE),
+    ("compute", "#35506b"),
     ("attention", "light-orange"),
     ("power", "dark-orange"),
     ("batch_limit", "yellow"),
@@ -25,28 +26,29 @@ LIMITERS = (
 LIMITER_WORDS = tuple(
     ValueMapping(code, state.replace("_", " "), colour) for code, (state, colour) in enumerate(LIMITERS)
 )
+_CODES = {state: code for code, (state, _) in enumerate(LIMITERS)}
+_FIRST_TO_REPAIR = _CODES["attention"]
 
 
 def find_limiter(queries: QueryBuilder) -> str:
     """PromQL of what limits most replicas of each model, as its place in LIMITERS."""
-    counted = "model:llm_serving_limiter:count"
-    most = queries.aggregate("max", queries.select(counted), "model_name", "role")
-    states = [
-        f"(({queries.aggregate('max', queries.select(counted, state=state), 'model_name', 'role')} == {queries.match_on('model_name', 'role')} {most}) * 0 + {code})"
-        for code, (state, _) in enumerate(LIMITERS)
-    ]
-    return " or ".join(states)
+    record, level = "model:llm_serving_limiter:count", ("model_name", "role")
+    codes = " or ".join(f"{queries.select(record, state=state)} * 0 + {code}" for state, code in _CODES.items())
+    most = queries.aggregate("max", queries.select(record), *level)
+    limits = f"{queries.select(record)} == {queries.match_on(*level)} group_left () {most}"
+    # of several that limit as many, the first in the order of LIMITERS
+    return queries.aggregate("min", f"({codes}) and {queries.match_on(*level, 'state')} ({limits})", *level)
 
 
 def make_limiter(queries: QueryBuilder, width: int, height: int = 6) -> Panel:
-    """What limits the throughput of each model, over time."""
+    """What limits the throughput of each model, over time: first those of which there is something to repair."""
     return Panel(
         "Limiter",
-        "What limits most replicas of a model. Bandwidth and compute: the server is well used. Power: a cap on watts or heat holds the clock down. Batch limit and KV capacity: throughput rises with a "
-        "higher limit or more memory. Prefill interference: reduce the prefill budget or use separate pools. Overhead: kernel launches or the network. "
-        "See docs/limiter.md.",
+        "What limits most replicas of a model. Muted: bandwidth and compute use the server well, and a starved one lacks requests. The others come first: power, a cap on watts or heat "
+        "holds the clock down; batch limit and KV capacity, throughput rises with a higher limit or more memory; prefill interference, reduce the prefill budget or use "
+        "separate pools; overhead, kernel launches or the network. See docs/limiter.md.",
         Visualization.STATE_TIMELINE,
-        (Query(find_limiter(queries), MODEL),),
+        list_worst_first(find_limiter(queries), queries.match_on("model_name", "role"), MODEL, _FIRST_TO_REPAIR),
         Unit.NONE,
         width,
         height,

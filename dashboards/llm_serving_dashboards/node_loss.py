@@ -1,107 +1,226 @@
-"""The dashboard of node loss: can the fleet lose its largest node, which node matters most, and what did drills show."""
+"""The dashboard of node loss: which nodes are lost, can the fleet lose its largest one, which node matters most, and what did drills show."""
 
 from __future__ import annotations
 
-from llm_serving_alerts.records.node_loss import LARGEST, SUFFICIENT
+from llm_serving_alerts.alerting.verdicts import GOOD, REST, VERDICT
+from llm_serving_alerts.promql import MODEL as BY_MODEL
+from llm_serving_alerts.records.history import NODE_SERVED
+from llm_serving_alerts.records.node_loss import LARGEST, LOAD, N1_LOAD, SUFFICIENT
+from llm_serving_alerts.records.presence import LOST_REPLICAS
+from llm_serving_alerts.records.stated import KNOWN
+from llm_serving_alerts.records.targets import DESIRED
 from llm_serving_alerts.rules import Check
+from llm_serving_alerts.shown import CHOICES
+from llm_serving_dashboards.annotations import MOST_CHOSEN
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import Board, Colour, Column, Panel, Query, Row, Unit, ValueMapping, Visualization
-from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.queries import QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import (
+    DEAD,
     MODEL,
+    UNKNOWN,
+    VERDICTS,
     draw_thresholds,
+    find_start,
+    list_worst_first,
     make_table,
     make_time_series,
-    make_verdict,
     warn_above,
 )
 
-VARIABLES = ("model_name", "role")
-_NO_REDUNDANCY = 2
+VARIABLES = CHOICES[Check.NODE_LOSS.dashboard]
+# codes of the timeline, the worst is the highest
+_SURVIVES, _UNKNOWN, _NO_REDUNDANCY, _OVERLOADED, _NODE_LOST = range(5)
+# beside the verdicts of checks
+_ALONE = 6.0
 # as many bars as can be read
 _NODES = 10
+# models by name where many are chosen
+_WORST_MODELS = 5
+# heavier than any load
+_NOTHING_LEFT = 1_000_000
+_READY = "model:llm_serving_ready_replicas:sum"
+_MOST, _N1_MOST = (record.replace(":ratio", ":max") for record in (LOAD, N1_LOAD))
+_NO_LOAD = "no demand or no capacity is known yet"
 SURVIVAL = (
-    ValueMapping(1, "survives", Colour.GOOD),
-    ValueMapping(0, "overloaded", Colour.BAD),
+    ValueMapping(_SURVIVES, "survives", Colour.FINE),
+    ValueMapping(_UNKNOWN, "unknown", Colour.UNKNOWN),
     ValueMapping(_NO_REDUNDANCY, "no redundancy", Colour.WARNING),
-    ValueMapping(None, "unknown", Colour.UNKNOWN),
+    ValueMapping(_OVERLOADED, "overloaded", Colour.BAD),
+    ValueMapping(_NODE_LOST, "node lost", "dark-red"),
 )
 
 
 def build_board(queries: QueryBuilder) -> Board:
-    """The verdict, the capacity behind it, then nodes and drills."""
+    """What is lost, the verdict, the capacity behind it, then nodes and drills."""
     return Board(
         Check.NODE_LOSS.dashboard,
         "LLM serving: node loss",
-        "N-1: can the surviving replicas carry the demand of the last hour without the largest node, for every resource?",
+        "Which nodes are lost, and who carries their load? N-1: can the surviving replicas carry the demand of the last hour without the largest node, for every resource?",
         VARIABLES,
         (
             Row("", (make_firing(queries, Check.NODE_LOSS.dashboard),)),
-            Row("N-1", _make_n1_panels(queries)),
+            Row("Now", (_make_lost_panel(queries), *_make_n1_panels(queries))),
             Row("Capacity", _make_capacity_panels(queries)),
             Row("Nodes and drills", _make_node_panels(queries)),
         ),
     )
 
 
+def _make_lost_panel(queries: QueryBuilder) -> Panel:
+    lost = f"{queries.select(LOST_REPLICAS)} > 0"
+    by = queries.dialect.labels(*BY_MODEL, "node")
+    rows, on = f"max by ({by}) ({lost})", queries.match_on(*BY_MODEL)
+
+    def of_model(record: str) -> str:
+        return f"{rows} * 0 + {on} group_left () {queries.select(record)}"
+
+    # where nothing is left there is no load, and nothing is worse
+    nothing = f"{rows} * 0 + {on} group_left () ({queries.select(_READY)} == 0) + {_NOTHING_LEFT}"
+    return make_table(
+        "Lost nodes",
+        "Nodes that had ready replicas, have none now, and do not answer. Each with the models that it served, the model whose other replicas carry the most first. Load of the rest: demand "
+        "of the last hour over what the ready replicas can carry, of the scarcest resource; above 100 % requests queue. After one more: the same without the largest node that is left.",
+        (
+            Column("node", "node"), Column(1, "lost", Unit.MILLISECONDS_SINCE), Column("model_name", "model"), Column("role", "role"),
+            Column(2, "replicas gone", Unit.COUNT), Column(3, "ready", Unit.COUNT), Column(4, "wanted", Unit.COUNT),
+            Column(5, "load of the rest", Unit.RATIO, warn_above(1)), Column(6, "after one more", Unit.RATIO, warn_above(1)),
+        ),
+        f"{nothing} or {of_model(_MOST)} or {rows} * 0",
+        f"{rows} * 0 + {queries.match_on('node')} group_left () (1000 * ({find_start(queries, 'NodeLost', 'node')} or {queries.match_on('node')} {queries.select(NODE_SERVED)}))",
+        rows,
+        of_model(_READY),
+        of_model(DESIRED),
+        of_model(_MOST),
+        of_model(_N1_MOST),
+        width=24,
+        height=5,
+        sorted_by=0,
+        may_be_empty="no node is lost",
+    )  # fmt: skip
+
+
 def _make_n1_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    on = queries.match_on(*BY_MODEL)
+    alone = _find_without_redundancy(queries)
+    lost = queries.aggregate("max", f"{queries.select(LOST_REPLICAS)} > 0", *BY_MODEL)
+    states = f"{lost} * 0 + {_NODE_LOST} or ({alone}) * 0 + {_NO_REDUNDANCY} or (1 - {queries.select(SUFFICIENT)}) * {_OVERLOADED} or {queries.select(KNOWN)} * 0 + {_UNKNOWN}"
+    scarcest = queries.select(_N1_MOST)
     return (
-        make_verdict(queries, Check.NODE_LOSS, "Check", height=8),
+        _make_verdict(queries, lost, alone),
         Panel(
             "Loss of the largest node",
-            "Whether each model survives it, over time. No redundancy: no replica would be left, because all of them stand on it. Unknown: a replica has no "
-            "node, or its capacity is unknown because it never had a queue and has no roofline.",
+            "Whether each model survives it, over time; those that would not come first. Node lost: one is gone now, and the table above has its name. No redundancy: no replica would "
+            "be left, because all of them stand on it. Unknown: a replica has no node, or its capacity is unknown because it never had a queue and has no roofline.",
             Visualization.STATE_TIMELINE,
-            (Query(f"{_find_without_redundancy(queries)} or {queries.select(SUFFICIENT)}", MODEL),),
+            list_worst_first(states, on, MODEL, _NODE_LOST, _OVERLOADED, _NO_REDUNDANCY),
             Unit.NONE,
             8,
             mappings=SURVIVAL,
+            may_be_empty="no model is known",
         ),
         make_time_series(
             "Load without the largest node, by resource",
-            "Demand of the last hour over the capacity that remains. The highest line is the scarcest resource: add that one.",
+            f"Demand of the last hour over the capacity that remains. The highest line is the scarcest resource: add that one. Of more than {MOST_CHOSEN} chosen models only the scarcest "
+            f"resource, and the {_WORST_MODELS} models with the highest mean over the time range.",
             Unit.RATIO,
-            Query(queries.select("model:llm_serving_n1_load:ratio", 'resource!="work"'), f"{{{{resource}}}} {MODEL}"),
+            Query(queries.hide_above(MOST_CHOSEN, "model_name", queries.select(N1_LOAD, 'resource!="work"')), f"{{{{resource}}}} {MODEL}"),
+            Query(_find_worst(queries, scarcest), MODEL),
             width=12,
             logarithmic=True,
+            may_be_empty="no redundancy, or no demand or capacity is known yet",
             **draw_thresholds(warn_above(1)),
         ),
+    )  # fmt: skip
+
+
+def _make_verdict(queries: QueryBuilder, lost: str, alone: str) -> Panel:
+    """The worst verdict of the selection as the rules record it; else what is known instead. `lost`, `alone`: PromQL of the models that have
+    lost a node, and of those without redundancy."""
+    check = Check.NODE_LOSS.value
+    said = queries.select(VERDICT, check=check)
+    worst = (
+        # a lost node is of no model: it counts where one of the selection was on it
+        f"max({said} or {queries.select(REST, check=check)} > {GOOD} and on () count({lost}))",
+        f"max({alone}) * 0 + {_ALONE:g}",
+        f"max({UNKNOWN:g} * {queries.select('exporter_build_info')})",
+        # without any series Grafana would show no field at all
+        f"vector({DEAD:g})",
+    )
+    return Panel(
+        "Check",
+        f"The worst verdict of the check {check}: a page, a ticket or none (fine), by the alerts of these rules alone. No redundancy: there is no verdict, because all replicas stand on one "
+        "node. Unknown: the series that the check needs are absent, or its alerts are not evaluated; the exporter's dashboard says which and why. No exporter: no exporter is running.",
+        Visualization.STAT,
+        (Query(" or ".join(worst), "check", instant=True),),
+        Unit.NONE,
+        4,
+        mappings=(*VERDICTS, ValueMapping(_ALONE, "no redundancy", Colour.WARNING)),
+        detail_uid=Check.EXPORTER.dashboard,
     )
 
 
 def _find_without_redundancy(queries: QueryBuilder) -> str:
     """PromQL of the models that the largest node (or as many as may go at once) would leave without a replica."""
-    ready = f"{queries.match_on('model_name', 'role')} {queries.select('model:llm_serving_ready_replicas:sum')} > 0"
-    return f"({queries.select(LARGEST)} >= {ready}) * 0 + {_NO_REDUNDANCY}"
+    ready = f"{queries.match_on('model_name', 'role')} {queries.select(_READY)} > 0"
+    return f"{queries.select(LARGEST)} >= {ready}"
+
+
+def _find_worst(queries: QueryBuilder, by_model: str) -> str:
+    """PromQL of the models by name where many are chosen."""
+    many = queries.hide_below(MOST_CHOSEN + 1, "model_name", by_model)
+    return queries.find_worst(many, Worst.HIGHEST, _WORST_MODELS, "model_name")
 
 
 def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     required = "model:llm_serving_required_replicas:ceil"
+
+    def few(expression: str) -> str:
+        return queries.hide_above(MOST_CHOSEN, "model_name", expression)
+
+    by_resource = queries.select("model:llm_serving_required:ratio", 'resource!="work"')
+    shown = (
+        f" Of more than {MOST_CHOSEN} chosen models only the {_WORST_MODELS} with the highest mean over the time range."
+    )
     return (
         make_time_series(
             "Replicas: desired, ready, required",
-            "Required: replicas for the demand and its trend until a new replica is ready. With reserve: also without the largest node.",
+            f"Required: replicas for the demand and its trend until a new replica is ready. With reserve: also without the largest node. Of more than {MOST_CHOSEN} chosen models their sums.",
             Unit.COUNT,
-            Query(queries.select("model:llm_serving_desired_replicas:max"), f"desired {MODEL}"),
-            Query(queries.select("model:llm_serving_ready_replicas:sum"), f"ready {MODEL}"),
-            Query(queries.select(required, reserve="none"), f"required {MODEL}"),
-            Query(queries.select(required, reserve="nodes"), f"required with reserve {MODEL}"),
+            *(
+                Query(query, legend)
+                for words, selected in (
+                    ("desired", queries.select(DESIRED)),
+                    ("ready", queries.select(_READY)),
+                    ("required", queries.select(required, reserve="none")),
+                    ("required with reserve", queries.select(required, reserve="nodes")),
+                )
+                for query, legend in (
+                    (few(selected), f"{words} {MODEL}"),
+                    (queries.hide_below(MOST_CHOSEN + 1, "model_name", f"sum({selected})"), f"{words}, all"),
+                )
+            ),
             minimum=0,
             decimals=0,
+            may_be_empty="no replica is known",
         ),
         make_time_series(
             "Required replicas by resource",
-            "How many replicas each resource alone requires. The highest number decides.",
+            f"How many replicas each resource alone requires. The highest number decides.{shown}",
             Unit.COUNT,
-            Query(queries.select("model:llm_serving_required:ratio", 'resource!="work"'), f"{{{{resource}}}} {MODEL}"),
+            Query(few(by_resource), f"{{{{resource}}}} {MODEL}"),
+            Query(_find_worst(queries, queries.aggregate("max", by_resource, *BY_MODEL)), MODEL),
             minimum=0,
+            may_be_empty=_NO_LOAD,
         ),
         make_time_series(
             "Load of the ready replicas, by resource",
-            "Demand of the last hour over the present capacity. Above 100 %, requests already queue.",
+            f"Demand of the last hour over the present capacity. Above 100 %, requests already queue.{shown}",
             Unit.RATIO,
-            Query(queries.select("model:llm_serving_load:ratio", 'resource!="work"'), f"{{{{resource}}}} {MODEL}"),
+            Query(few(queries.select(LOAD, 'resource!="work"')), f"{{{{resource}}}} {MODEL}"),
+            Query(_find_worst(queries, queries.select(_MOST)), MODEL),
             logarithmic=True,
+            may_be_empty=_NO_LOAD,
             **draw_thresholds(warn_above(1)),
         ),
         make_table(
@@ -114,8 +233,9 @@ def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 Column("basis", "basis"),
             ),
             f"{queries.select('model_gpu:llm_serving_replica_capacity:basis')} == 1",
+            may_be_empty="no capacity is known yet",
         ),
-    )
+    )  # fmt: skip
 
 
 def _make_node_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
@@ -136,6 +256,7 @@ def _make_node_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             12,
             minimum=0,
             maximum=1,
+            may_be_empty="no replica's node is known",
         ),
         make_table(
             "Drills",

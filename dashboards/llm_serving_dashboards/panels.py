@@ -57,6 +57,9 @@ class Colour(StrEnum):
     """Colours by their meaning, which is the same on every panel."""
 
     GOOD = "green"
+    # good, where nobody has to look: a field's ground, and the values on it or beside it
+    FINE = "#3b5344"
+    FINE_TEXT = "text"
     WARNING = "orange"
     BAD = "red"
     UNKNOWN = "#8e8e8e"
@@ -240,7 +243,9 @@ class Panel:
     one_value: bool = False
     # of a table: False leaves out the line of headings
     headings: bool = True
-    # of a table: the number of the query whose values sort the rows, from the largest, shown or not; None: the first column does
+    # True: a stat that shows its legend; its value only chooses the colour
+    named: bool = False
+    # of a table: the number of the query whose values sort the rows, from the largest, shown only where a column has them; None: the first column does
     sorted_by: int | None = None
     # of a table
     columns: tuple[Column, ...] = ()
@@ -266,6 +271,8 @@ class Row:
     title: str
     # from left to right
     panels: tuple[Panel, ...]
+    # True: only the heading is seen, and nothing is asked, until the viewer opens it
+    folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,9 +288,11 @@ class Board:
     variables: tuple[str, ...]
     # from top to bottom
     rows: tuple[Row, ...]
-    # PromQL whose series name the models to choose from, and "All" means all of these; "": every model
-    model_query: str = ""
-    # of the variables those of which one value is chosen, never several or all
+    # pairs of a variable and PromQL whose series name its values, of which "All" means all; of the others every value that there is
+    choices: tuple[tuple[str, str], ...] = ()
+    # pairs of a variable that no viewer sees and a label_values(…) of Grafana: a selector with it is answered from few series
+    hidden: tuple[tuple[str, str], ...] = ()
+    # of the variables those of which one value is chosen, never several or all: at first the first one, in the order of its choices
     single: tuple[str, ...] = ()
 
     @property

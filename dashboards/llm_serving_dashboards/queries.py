@@ -21,7 +21,7 @@ RATE = "$__rate_interval"
 # a series for each engine that is read
 _ENGINES = "engine:llm_serving_requests_running:max"
 # levels of records that no target's own labels stand on
-_WITHOUT_OWN = ("fleet", "gpu")
+_WITHOUT_OWN = ("fleet", "gpu", "node")
 # a label that no series has: any series matches `.*`, and none of them NOBODY, of which Prometheus reads not one
 NOTHING = "nothing"
 ANYBODY, NOBODY = ".*", "nobody"
@@ -152,6 +152,11 @@ class QueryBuilder:
         chosen += [f'{label}=~"${label}|"' for label in (*self.settings.own_labels, *self.variables)]
         matched = ",".join(['alertstate="firing"', matchers, *chosen])
         return f"ALERTS{{{matched}}}"
+
+    def select_alerts(self, name: str, *matchers: str) -> str:
+        """Series of alerts of the chosen scrapes, under `ALERTS` or `ALERTS_FOR_STATE`; one that lacks a label of the scrape is of all."""
+        chosen = (f'{label}=~"${label}|"' for label in self.settings.external_labels)
+        return f"{name}{{{','.join((*matchers, *chosen))}}}"
 
     def for_board(self, variables: tuple[str, ...]) -> QueryBuilder:
         """The builder of another dashboard, whose viewers choose by these labels."""

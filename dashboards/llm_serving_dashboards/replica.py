@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from llm_serving_alerts.promql import one_of
 from llm_serving_alerts.records.bands import (
     BANDWIDTH,
     BATCH,
@@ -16,56 +19,94 @@ from llm_serving_alerts.records.bands import (
     WAITING,
     Figure,
 )
+from llm_serving_alerts.records.outliers import AGAINST, OUTLIER, OWN, PEERS, TTFT
+from llm_serving_alerts.records.outliers import DECODE as DECODE_PACE
 from llm_serving_alerts.records.targets import DOWN
+from llm_serving_alerts.rules import Severity
+from llm_serving_alerts.shown import CHOICES
 from llm_serving_dashboards.exporter import STATES
 from llm_serving_dashboards.firing import make_firing
-from llm_serving_dashboards.limiter import LIMITERS
+from llm_serving_dashboards.limiter import LIMITER_WORDS, LIMITERS
 from llm_serving_dashboards.panels import (
     REPLICA_UID,
     Board,
+    Colour,
     Column,
     Draw,
     Panel,
     Query,
     Row,
+    ThresholdStep,
     Unit,
     ValueMapping,
     Visualization,
 )
 from llm_serving_dashboards.queries import QueryBuilder
-from llm_serving_dashboards.replica_details import make_engine_panels, make_gpu_panels, make_trust_panels
-from llm_serving_dashboards.shared_panels import TARGET, make_stat, make_table, make_time_series
+from llm_serving_dashboards.replica_details import ITS_GPUS, make_engine_panels, make_gpu_panels, make_trust_panels
+from llm_serving_dashboards.shared_panels import ABSENT, TARGET, make_stat, make_table, make_time_series
 
-VARIABLES = ("model_name", "target")
+VARIABLES = CHOICES[REPLICA_UID]
 # more lines than these are one grey surface: then only the band is behind
 MOST_PEERS = 50
+STATE = "target:llm_serving_state:max"
+_ITS_MODEL = "its_model"
 _LOWEST, _HIGHEST = EDGES
+_SLOW = (TTFT, DECODE_PACE)
+_FIRING = 'alertstate="firing"'
+# a replica that serves and is unlike its peers is no plain ready one
+_STATE_WORDS = tuple(
+    ValueMapping(code, state, colour)
+    for code, (state, colour) in enumerate(
+        (*STATES, ("ready, slow", Colour.WARNING), ("ready, unlike its peers", Colour.WARNING))
+    )
+)
+_NO_EXPORTER = len(_STATE_WORDS)
 
 
 def build_board(queries: QueryBuilder) -> Board:
-    """What it is and how it is, its figures before its peers', then what only its own page says."""
+    """What it is and how it is, its figures and its peers', then what only its own page says."""
     return Board(
         REPLICA_UID,
         "LLM serving: one replica",
-        "Everything about one replica. Behind it in grey are its peers: the replicas with the same model and role.",
+        "Everything about one replica, at first the worst one. Behind it in grey are its peers: the replicas with the same model and role.",
         VARIABLES,
         (
             Row("", (make_firing(queries, REPLICA_UID),)),
             Row("Now", _make_now_panels(queries)),
-            Row("Before its peers", (*_make_work_panels(queries), *_make_ceiling_panels(queries))),
+            Row("Compared with its peers", (*_make_ceiling_panels(queries), *_make_work_panels(queries))),
             Row("Its engines", make_engine_panels(queries)),
             Row("Long contexts and GPUs", make_gpu_panels(queries)),
-            Row("Cost and trust", make_trust_panels(queries)),
+            Row("Cost, restarts and signals", make_trust_panels(queries)),
+        ),
+        choices=(("target", _find_worst_first(queries.drop_choice("target"))),),
+        hidden=(
+            (_ITS_MODEL, f"label_values({queries.select(DOWN)}, model_name)"),
+            (ITS_GPUS, f"label_values({queries.select_scraped('gpu_target_info')}, gpu)"),
         ),
         single=("target",),
     )
 
 
-def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    states = " or ".join(
-        f"max({queries.select('target:llm_serving_state:max', state=state)}) * 0 + {code}"
-        for code, (state, _) in enumerate(STATES)
+def _find_worst_first(queries: QueryBuilder) -> str:
+    """PromQL of all replicas: first those about which a page is open, then a ticket, then those that are unlike their peers, then by their pace."""
+    by, on = queries.dialect.labels("target"), queries.match_on("target")
+    known = queries.select(DOWN)
+
+    def fire(severity: Severity) -> str:
+        return queries.select_alerts("ALERTS", _FIRING, f'severity="{severity}"', 'target!=""')
+
+    graver = (
+        f"max by ({by}) ({fire(Severity.CRITICAL)}) * 1000000",
+        f"max by ({by}) ({fire(Severity.WARNING)}) * 10000",
+        f"max by ({by}) ({queries.select(OUTLIER)}) * 0 + 100",
+        f"max by ({by}) ({queries.select(AGAINST)})",
+        f"max by ({by}) ({known}) * 0",
     )
+    return f"sort_desc(({f' or {on} '.join(graver)}) and {on} {known})"
+
+
+def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
+    states = _find_state(queries)
     limits = " or ".join(
         f"max({queries.select_one('limiter', 'target', 'state', state=state)} == 1) * 0 + {code}"
         for code, (state, _) in enumerate(LIMITERS)
@@ -75,21 +116,20 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_stat(
             "State",
-            "Of the replica now. Loading and sleeping are neither ready nor down. No exporter: none looks at it.",
+            "Of the replica now. Slow: its first tokens or its decode steps take much longer than its peers'. Loading and sleeping are neither ready nor down. "
+            "No exporter: none looks at it.",
             Unit.NONE,
-            Query(f"{states} or vector({len(STATES)})", "state"),
-            width=3,
-            mappings=(
-                *(ValueMapping(code, state, colour) for code, (state, colour) in enumerate(STATES)),
-                ValueMapping(len(STATES), "no exporter", "purple"),
-            ),
+            Query(f"{states} or vector({_NO_EXPORTER})", "state", instant=True),
+            width=4,
+            mappings=(*_STATE_WORDS, ValueMapping(_NO_EXPORTER, "no exporter", Colour.DEAD)),
         ),
         make_stat(
             "Started",
             "When the server's process began.",
             Unit.MILLISECONDS_SINCE,
-            Query(f"max(1000 * {started})", "started"),
-            width=3,
+            Query(f"max(1000 * {started})", "started", instant=True),
+            width=4,
+            thresholds=(ThresholdStep(Colour.FINE_TEXT),),
             may_be_empty="the engine does not say",
         ),
         make_table(
@@ -100,22 +140,71 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 Column("version", "version"),
             ),
             queries.select_one("target_info", "target", *facts),
-            width=18,
+            width=16,
             height=4,
+            may_be_empty="no exporter reads its page",
+        ),
+        _make_pace_panel(queries),
+        make_time_series(
+            "Pace against its peers",
+            "How long its first tokens and its decode steps take, over what they take its peers with the same GPU and runtime for the same work. 1: as long.",
+            Unit.TIMES,
+            Query(queries.select(AGAINST), "{{of}}"),
+            width=12,
+            height=6,
+            minimum=0,
+            may_be_empty="it has no peers, or too little work",
         ),
         Panel(
             "State and limiter over time",
             "The state of the replica, and what limits its throughput: docs/limiter.md says what each limiter means.",
             Visualization.STATE_TIMELINE,
-            (Query(limits, "limiter"), Query(_number_after(states), "state")),
+            (Query(_number_after(states), "state"), Query(limits, "limiter")),
             Unit.NONE,
             24,
             5,
             mappings=(
-                *(ValueMapping(code, state.replace("_", " "), colour) for code, (state, colour) in enumerate(LIMITERS)),
-                *(ValueMapping(_AFTER + code, state, colour) for code, (state, colour) in enumerate(STATES)),
+                *LIMITER_WORDS,
+                *(replace(one, value=_AFTER + code) for code, one in enumerate(_STATE_WORDS)),
             ),
+            may_be_empty="no exporter looks at it",
         ),
+    )  # fmt: skip
+
+
+def _find_state(queries: QueryBuilder) -> str:
+    """PromQL of the replica's state by its place in _STATE_WORDS."""
+    ready = f"max({queries.select(STATE, state='ready')})"
+    unlike = (
+        f"(max({queries.select(OUTLIER, one_of('of', _SLOW, negated=negated))}) and {ready}) * 0 + {len(STATES) + code}"
+        for code, negated in enumerate((False, True))
+    )
+    states = (f"max({queries.select(STATE, state=state)}) * 0 + {code}" for code, (state, _) in enumerate(STATES))
+    return " or ".join((*unlike, *states))
+
+
+def _make_pace_panel(queries: QueryBuilder) -> Panel:
+    compared = one_of("of", _SLOW)
+    own, peers, pace, unlike = (
+        queries.aggregate("max", queries.select(record, compared), "of") for record in (OWN, PEERS, AGAINST, OUTLIER)
+    )
+    return make_table(
+        "Is it slower than its peers?",
+        "Seconds for a first token and between two tokens, of the last 15m or, of few requests, 30m or 1h, and what its peers with the same GPU and runtime would take for the same work. "
+        "Slow: so much longer that ReplicaOutlier opens a ticket.",
+        (
+            Column("of", "seconds for", mappings=(ValueMapping(TTFT, "a first token", "text"), ValueMapping(DECODE_PACE, "the next token", "text")), coloured=False),
+            Column(0, "times as long", Unit.TIMES, decimals=2), Column(1, "its own", Unit.SECONDS), Column(2, "its peers'", Unit.SECONDS),
+            Column(3, "slow", mappings=(ValueMapping(1, "yes", Colour.WARNING), ValueMapping(0, "no", Colour.FINE), ABSENT), width=80),
+        ),
+        pace,
+        own,
+        peers,
+        f"{unlike} * 0 + 1 or {pace} * 0",
+        width=12,
+        height=6,
+        sorted_by=0,
+        may_be_empty="it has no peers, or too little work",
     )  # fmt: skip
 
 
@@ -158,14 +247,15 @@ def _make_ceiling_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 def _compare(
     queries: QueryBuilder, title: str, about: str, unit: Unit, figure: Figure, width: int = 6, **equal: str
 ) -> Panel:
-    """The replica's own line before its peers: a grey line each, and from four replicas on the band from p10 to p90."""
+    """The replica's own line in front of its peers: a grey line each, and from four replicas on the band from p10 to p90."""
     everybody = queries.drop_choice("target")
-    own, every = (one.select(figure.by_target, **equal) for one in (queries, everybody))
+    alone = f'model_name=~"${_ITS_MODEL}"'
+    own, every = queries.select(figure.by_target, **equal), everybody.select(figure.by_target, alone, **equal)
     alike = queries.match_on("model_name", "role")
     peers = f"({every} and {alike} {own}) unless {queries.match_on('target')} {own}"
-    siblings = f"count({everybody.select(DOWN)} and {alike} {queries.select(DOWN)})"
+    siblings = f"count({everybody.select(DOWN, alone)} and {alike} {queries.select(DOWN)})"
     upper, lower = (
-        f"{everybody.select(figure.edges, rank=rank, **equal)} and {alike} {own}" for rank in (_HIGHEST, _LOWEST)
+        f"{everybody.select(figure.edges, alone, rank=rank, **equal)} and {alike} {own}" for rank in (_HIGHEST, _LOWEST)
     )
     return make_time_series(
         title,

@@ -8,6 +8,8 @@ from llm_serving_dashboards.shared_panels import NO_PRICE, SPENT_ON, TARGET, mak
 
 _ENGINE = ("target", "model_name", "role", "engine")
 _OF_ENGINE = "engine {{engine}}"
+# a variable with the cards of the replica
+ITS_GPUS = "its_gpus"
 
 
 def make_engine_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
@@ -109,7 +111,8 @@ def make_gpu_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     its = f"on ({queries.dialect.key('gpu')}) {queries.select('gpu_target_info')}"
 
     def of_its_gpus(name: str, *extra: str, **equal: str) -> str:
-        return f"{queries.select_gpus(queries.select_scraped(name, **equal), *extra)} and {its}"
+        read = queries.select_scraped(name, f'gpu=~"${ITS_GPUS}"', **equal)
+        return f"{queries.select_gpus(read, *extra)} and {its}"
 
     def draw(title: str, about: str, unit: Unit, *drawn: Query, width: int = 8) -> Panel:
         return make_time_series(title, about, unit, *drawn, width=width, height=7, minimum=0, may_be_empty="its GPUs are not known")  # fmt: skip
@@ -182,34 +185,24 @@ def make_trust_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     spent = queries.aggregate("sum", queries.select("target:llm_serving_cost_usd:increase1h"), "phase")
     missing = f"{queries.select_one('signal_available', 'target', 'signal', 'reason')} == 0"
     suspect = f"{queries.select_one('signal_suspect', 'target', 'signal', 'cause')} == 1"
-    pace = queries.select("target:llm_serving_pace_against_peers:ratio")
     return (
         make_time_series(
             "USD per hour by use",
             "Prefill, decode, idle, down and unattributed time add up to all its GPU time.",
             Unit.USD,
             Query(spent, "{{phase}}"),
-            width=6,
+            width=8,
             minimum=0,
             stacked=True,
             series_colours=SPENT_ON,
             may_be_empty=NO_PRICE,
         ),
         make_time_series(
-            "Pace against its peers",
-            "How long its first tokens and its decode steps take, over what they take its peers with the same GPU and runtime for the same work. 1: as long.",
-            Unit.TIMES,
-            Query(pace, "{{of}}"),
-            width=6,
-            minimum=0,
-            may_be_empty="it has no peers, or too little work",
-        ),
-        make_time_series(
             "Restarts",
             "Since its exporter began to look.",
             Unit.COUNT,
             Query(queries.select_one("target_restarts_total", "target"), TARGET),
-            width=6,
+            width=8,
             minimum=0,
             decimals=0,
         ),
@@ -218,7 +211,7 @@ def make_trust_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Rises while it does not answer. After three scrape intervals its serving series are absent.",
             Unit.SECONDS,
             Query(queries.select_one("target_sample_age_seconds", "target"), TARGET),
-            width=6,
+            width=8,
             minimum=0,
         ),
         make_table(

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from llm_serving_alerts.alerting.verdicts import GOOD, PAGE, REST, TICKET, VERDICT
-from llm_serving_alerts.rules import Check
+from llm_serving_alerts.alerting.verdicts import GOOD, PAGE, TICKET
+from llm_serving_alerts.rules import ALERT_PREFIX
 from llm_serving_dashboards.panels import Colour, Column, Panel, Query, ThresholdStep, Unit, ValueMapping, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
 
 # beside those of the record
 UNKNOWN, DEAD = 3.0, 4.0
 VERDICTS = (
-    ValueMapping(GOOD, "fine", Colour.GOOD),
+    ValueMapping(GOOD, "fine", Colour.FINE),
     ValueMapping(TICKET, "ticket", Colour.WARNING),
     ValueMapping(PAGE, "page", Colour.BAD),
     ValueMapping(UNKNOWN, "unknown", Colour.UNKNOWN),
@@ -20,41 +20,65 @@ VERDICTS = (
 )
 
 
-def make_verdict(queries: QueryBuilder, check: Check, title: str, width: int = 4, height: int = 6) -> Panel:
-    """The verdict of a check as the rules record it, with a link to its dashboard: the worst of the selection. Where none is recorded it is
-    "unknown", or "no exporter" where none is running."""
-    said = queries.select(VERDICT, check=check.value)
-    worst = [
-        # what is of no model counts where something is wrong; that it is well says nothing of a model
-        f"max({said} or {queries.select(REST, check=check.value)} > {GOOD})",
-        f"max({UNKNOWN:g} * {queries.select('exporter_build_info')})",
-        # without any series Grafana would show no field at all
-        f"vector({DEAD:g})",
-    ]
-    return Panel(
-        title,
-        f"The worst verdict of the check {check.value}: a page, a ticket or none (fine), by the alerts of these rules alone. Unknown: the series that the "
-        "check needs are absent, or its alerts are not evaluated; the exporter's dashboard says which and why. No exporter: no exporter is running.",
-        Visualization.STAT,
-        (Query(" or ".join(worst), title),),
-        Unit.NONE,
-        width,
-        height,
-        mappings=VERDICTS,
-        detail_uid=check.dashboard,
+def make_share(
+    title: str,
+    about: str,
+    part: str,
+    whole: str,
+    steps: tuple[ThresholdStep, ...],
+    width: int = 4,
+    height: int = 4,
+    **more: Any,
+) -> Panel:
+    """How many there are of how many, as "95 of 96". `part`, `whole`: PromQL that counts; no answer of `part` is 0. `steps`: colours by how
+    many are missing."""
+    counted = f'count_values("part", ({part}) or vector(0)) * ignoring (part, whole) group_left (whole) count_values("whole", {whole})'
+    query = (
+        f'label_join({counted}, "said", " of ", "part", "whole") * 0 + scalar({whole}) - scalar(({part}) or vector(0))'
     )
+    return make_stat(
+        title,
+        about,
+        Unit.COUNT,
+        Query(query, "{{said}}", instant=True),
+        width=width,
+        height=height,
+        thresholds=steps,
+        named=True,
+        **more,
+    )
+
+
+def find_start(queries: QueryBuilder, alert: str, *level: str) -> str:
+    """PromQL of when the condition of an alert began to hold, by these labels. `alert`: its name without the prefix. No answer where the
+    ruler does not write it down."""
+    return queries.aggregate(
+        "min", queries.select_alerts("ALERTS_FOR_STATE", f'alertname="{ALERT_PREFIX}{alert}"'), *level
+    )
+
+
+def list_worst_first(states: str, on: str, legend: str, *worst: int) -> tuple[Query, ...]:
+    """Queries of a timeline's rows, the worst at its top: Grafana draws them query by query, and those of one by name.
+
+    `states`: PromQL of codes; `on`: what a row is; `worst`: the lowest code of each group, by the code at the end of the range, the worst first.
+    What is below all of them stands last.
+    """
+    now = f"last_over_time(({states})[$__interval:$__interval] @ end())"
+    bounds = (f">= {code}" + (f" < {above}" if above else "") for code, above in zip(worst, (0, *worst), strict=False))
+    found = [f"({states}) and {on} ({now} {bound})" for bound in bounds]
+    return tuple(Query(query, legend) for query in (*found, f"({states}) unless {on} ({now} >= {worst[-1]})"))
 
 
 def warn_below(warning: float, bad: float | None = None) -> tuple[ThresholdStep, ...]:
     """Colours of a value that should be large: a warning below the first threshold, bad below the second."""
     if bad is None:
-        return (ThresholdStep(Colour.WARNING), ThresholdStep(Colour.GOOD, warning))
-    return (ThresholdStep(Colour.BAD), ThresholdStep(Colour.WARNING, bad), ThresholdStep(Colour.GOOD, warning))
+        return (ThresholdStep(Colour.WARNING), ThresholdStep(Colour.FINE_TEXT, warning))
+    return (ThresholdStep(Colour.BAD), ThresholdStep(Colour.WARNING, bad), ThresholdStep(Colour.FINE_TEXT, warning))
 
 
 def warn_above(warning: float, bad: float | None = None) -> tuple[ThresholdStep, ...]:
     """Colours of a value that should be small: a warning from the first threshold on, bad from the second."""
-    steps = (ThresholdStep(Colour.GOOD), ThresholdStep(Colour.WARNING, warning))
+    steps = (ThresholdStep(Colour.FINE_TEXT), ThresholdStep(Colour.WARNING, warning))
     return steps if bad is None else (*steps, ThresholdStep(Colour.BAD, bad))
 
 
@@ -63,6 +87,7 @@ REASONS = (("stop", Colour.GOOD), ("length", Colour.PLAIN), ("error", Colour.BAD
 PHASES = (("prefill", "super-light-orange"), ("decode", Colour.PLAIN))
 SPENT_ON = (*PHASES, ("idle", Colour.UNKNOWN), ("down", Colour.BAD), ("unattributed", Colour.DEAD))
 
+ABSENT = ValueMapping(None, "–", "transparent")  # a dash, as in our documents
 # in place of "No data" where money is meant
 NO_PRICE = "no price is configured, or it is too early"
 

@@ -8,7 +8,7 @@ import pytest
 
 from llm_serving_alerts.shown import FIRING_PANEL
 from llm_serving_dashboards.boards import Dashboard, build_dashboards
-from llm_serving_dashboards.panels import Column, Draw, Panel
+from llm_serving_dashboards.panels import Column, Draw, Panel, Visualization
 from tests.e2e.week import Week
 from tests.simweek.build import week_settings
 from tests.support.builders.panelqueries import answered, filled
@@ -26,8 +26,13 @@ EMPTY = {
     ("llm-serving-exporter", "Suspect signals"),
     ("llm-serving-replica", "Suspect signals"),
     ("llm-serving-cost", "Targets without a price"),
+    # they all cost the same
+    ("llm-serving-cost", "The most expensive replicas"),
     # nobody here counts by tenant; tests/unit/dashboards/test_tenants.py asks it
-    ("llm-serving-cost", "Tokens by tenant, the ten largest"),
+    ("llm-serving-cost", "Tokens by tenant: the ten with the most"),
+    ("llm-serving-gpu", "GPUs that are missing or at fault"),
+    ("llm-serving-gpu", "ECC memory errors"),
+    ("llm-serving-gpu", "Remapped rows and pending remaps"),
 }
 # their values are not asked for: Grafana's own lists
 LABEL_VALUES = re.compile(r"label_values\((?P<series>.*), (?P<label>\w+)\)")
@@ -48,9 +53,9 @@ pytestmark = pytest.mark.e2e
 
 @pytest.mark.parametrize(("made", "panel"), PANELS)
 def test_every_query_returns_data_with_the_labels_that_are_shown(week: Week, made: Dashboard, panel: Panel) -> None:
-    if panel.one_value:
-        # one is said, and the others are not: tests/pack/test_home.py asks each
-        assert any(week.now(filled(query.expr)) for query in panel.queries)
+    if panel.one_value or panel.visualization is Visualization.STATE_TIMELINE:
+        # one sentence is said, and the others are not: tests/pack/test_home.py asks each; a row is of one query, the worst of the first
+        assert any((week.now if query.instant else week.range)(filled(query.expr)) for query in panel.queries)
         return
     every: set[str] = set()
     for query in panel.queries:
@@ -64,6 +69,9 @@ def test_every_query_returns_data_with_the_labels_that_are_shown(week: Week, mad
             # a list of what is not there goes out of date
             assert (found, bool(panel.may_be_empty)) == ([], True)
             continue
+        if not found and query.instant and panel.may_be_empty:
+            # what is wrong at some moment, and not at the last one
+            found = week.range(filled(asked))
         # also where another user may have nothing: a query that is wrong has nothing for anybody
         assert found, (made.board.uid, panel.title, query.expr)
         labels = {name for one in found for name in one["metric"]}
@@ -132,5 +140,5 @@ def test_the_edge_above_p99_is_an_edge_and_above_it(week: Week) -> None:
 
 def test_only_servers_that_generate_nothing_are_on_their_page(week: Week) -> None:
     (made,) = (one for one in MADE if one.board.uid == "llm-serving-embedding")
-    found = week.now(filled(made.board.model_query))
+    found = week.now(filled(dict(made.board.choices)["model_name"]))
     assert [one["metric"] for one in found] == [{"model_name": "embedder"}]

@@ -35,6 +35,10 @@ def test_every_panel_is_drawn_and_nothing_complains(
     grafana: Grafana, browser: Any, made: Dashboard, width: int, theme: str
 ) -> None:
     with looking(browser, grafana.address(made.board.uid), width, 3000, theme) as seen:
+        for row in made.board.rows:
+            if row.folded:
+                seen.page.get_by_test_id(f"data-testid dashboard-row-title-{row.title}").click()
+                seen.settle()
         panels = seen.panels()
         assert seen.complaints == []
     wanted = {panel.title if panel.titled else "": panel for panel in made.board.panels}

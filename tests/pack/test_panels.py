@@ -88,17 +88,6 @@ def test_a_p99_above_the_top_edge_is_at_least_that_edge(tmp_path: Path) -> None:
     assert not judge(tmp_path, "home", "p99 time to first token", series, said)
 
 
-def test_a_model_on_one_node_has_no_redundancy(tmp_path: Path) -> None:
-    ready, largest = "model:llm_serving_ready_replicas:sum", "model:llm_serving_largest_node_replicas:max"
-    sufficient = "model:llm_serving_n1_sufficient:bool"
-    series = line(ready, 2, **CHAT) | line(largest, 2, **CHAT) | line(ready, 3, **CODE) | line(largest, 1, **CODE)
-    # of one without redundancy nothing else is known
-    series |= line(sufficient, 1, **CODE)
-    panel = PANELS["node-loss", "Loss of the largest node"]
-    assert {mapping.value: mapping.text for mapping in panel.mappings}[2] == "no redundancy"
-    assert not judge(tmp_path, "node-loss", panel.title, series, [(CHAT, 2), ({"__name__": sufficient, **CODE}, 1)])
-
-
 def test_memory_bandwidth_is_shown_against_its_own_median(tmp_path: Path) -> None:
     record, of = "model_gpu:llm_serving_bandwidth_ceiling", {**CHAT, "gpu_name": "H100", "source": "gpm"}
     series = line(f"{record}:ratio", 0.2, **of) | line(f"{record}:median7d", 0.8, **of)
@@ -161,13 +150,14 @@ BUILD = line("llm_serving_exporter_build_info", 1, version="1")
 @pytest.mark.seam("promtool")
 def test_a_verdict_is_the_record_s_and_not_known_without_one(tmp_path: Path) -> None:
     record, rest = "model:llm_serving_check:verdict", "fleet:llm_serving_check:verdict"
+    lost = "model_node:llm_serving_lost_replicas:count"
     # somebody else's alert of that name of a check
     theirs = line("ALERTS", 1, alertname="Theirs", alertstate="firing", severity="critical", check="node_loss")
     fine = line(record, 0, check="node_loss", **CHAT)
     for series, shown in (
         (fine | BUILD | theirs, 0.0),
         (fine | line(record, 2, check="node_loss", **CODE) | BUILD, 2.0),
-        (fine | line(rest, 1, check="node_loss") | BUILD, 1.0),
+        (fine | line(rest, 1, check="node_loss") | line(lost, 1, node="n", **CODE) | BUILD, 1.0),
         (line(rest, 0, check="node_loss") | BUILD, UNKNOWN),
         (line(record, 0, check="kv", **CHAT) | BUILD | theirs, UNKNOWN),
         (theirs, DEAD),

@@ -23,6 +23,7 @@ from tests.e2e.replay import read_by, rules_in_order, steps
 from tests.simweek.fleets import HOUR, MINUTE, Part
 from tests.simweek.grown import grown
 from tests.simweek.others import RECORDED, Own, Recorded
+from tests.support.builders.default_boards import panels_of
 from tests.support.servers.tsdb import make_blocks
 from tests.support.servers.victoriametrics import VictoriaMetrics, replay
 
@@ -72,7 +73,7 @@ def queries(settings: Settings) -> Iterable[str]:
     """All that dashboards ask."""
     for made in build_dashboards(settings):
         document: dict[str, Any] = made.document
-        yield from (target["expr"] for panel in document["panels"] for target in panel.get("targets", ()))
+        yield from (target["expr"] for panel in panels_of(document) for target in panel.get("targets", ()))
         yield from (one["expr"] for one in document["annotations"]["list"])
         yield from (one["definition"] for one in document["templating"]["list"] if "definition" in one)
 

@@ -116,7 +116,7 @@ def _slowdown_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
 
 
 GPU = (
-    Alert("GPUFailed", Check.GPU, GPU_LABELS, {Severity.CRITICAL: ""}, _failed, _failed_text, Shown("gpu", "GPUs with faults"), {"silent": SPAN}),
+    Alert("GPUFailed", Check.GPU, GPU_LABELS, {Severity.CRITICAL: ""}, _failed, _failed_text, Shown("gpu", "GPUs that are missing or at fault"), {"silent": SPAN}),
     Alert("GPUMemoryFault", Check.GPU, GPU_LABELS, {Severity.WARNING: ""}, _memory, _memory_text, Shown("gpu", "ECC memory errors"), {"waiting": SPAN}),
     Alert("GPUSlowdown", Check.GPU, GPU_LABELS, {Severity.WARNING: ""}, _slowdown, _slowdown_text, Shown("gpu", "GPUs with lowered clocks, by reason"), halves=True),
 )  # fmt: skip

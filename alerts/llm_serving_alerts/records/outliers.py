@@ -35,6 +35,7 @@ from llm_serving_alerts.settings import AlertSettings, Settings
 TTFT, DECODE, ERRORS, QUEUE = "ttft", "decode", "errors", "queue"
 OWN, PEERS = "target:llm_serving_compared:own", "target:llm_serving_compared:peers"
 OUTLIER = "target:llm_serving_outlier:own"
+AGAINST = "target:llm_serving_pace_against_peers:ratio"
 # of two replicas nobody knows which one is the odd one
 LEAST_REPLICAS = 3
 # events of the last five minutes, else of the last quarter of an hour, that say whether it goes on
@@ -44,7 +45,6 @@ QUEUE_SECONDS, KV_FULL = 10 * MINUTE, 0.8
 # of a normal distribution, the median distance from the median is so much of a standard deviation
 NORMAL = 1.4826
 
-_AGAINST = "target:llm_serving_pace_against_peers:ratio"
 _USUAL, _SPREAD = "model_gpu:llm_serving_pace_against_peers:median", "model_gpu:llm_serving_pace_against_peers:mad"
 _RECENT = "target:llm_serving_pace_of_late:mean"
 _NOISE = "target:llm_serving_failed_requests:share_deviation"
@@ -93,14 +93,14 @@ def _paces(dialect: Dialect, settings: Settings) -> tuple[Record, ...]:
         f"{record} / on ({group}) group_left () {middle}"
         for record, middle in ((_PACE, _MIDDLE), (_PACE_BY_WORK, _MIDDLE_BY_WORK))
     )
-    apart = f"abs({_AGAINST} - on ({group}) group_left () {_USUAL})"
+    apart = f"abs({AGAINST} - on ({group}) group_left () {_USUAL})"
     rules += [
         Record(
-            _AGAINST,
+            AGAINST,
             f"{by_event} <= {by_work} or {by_work}",
             "times as long as its peers would take in its place: by event or by work, whichever is less",
         ),
-        Record(_USUAL, median_of_others(dialect, _AGAINST, group), "its median over the replicas"),
+        Record(_USUAL, median_of_others(dialect, AGAINST, group), "its median over the replicas"),
         Record(_SPREAD, median_of_others(dialect, apart, group), "their median distance from that"),
     ]
     return tuple(rules)
@@ -166,7 +166,7 @@ def _compared(dialect: Dialect, settings: Settings) -> tuple[Record, ...]:
             "the same: work while requests have waited for 10m beside free KV cache",
             {"of": QUEUE},
         ),
-        Record(PEERS, f"max by ({by_target}, of) ({_PACE} / {_AGAINST})", "what its peers would show in its place"),
+        Record(PEERS, f"max by ({by_target}, of) ({_PACE} / {AGAINST})", "what its peers would show in its place"),
         Record(
             PEERS,
             f"max by ({by_target}) ({others} and on ({group}) {several})",
@@ -202,7 +202,7 @@ def _both(of: str) -> tuple[str, str]:
 def _slow(dialect: Dialect, own: AlertSettings, of: str) -> str:
     by_target, group = dialect.labels(*TARGET), f"{peers(dialect)}, of"
     its, theirs = _both(of)
-    against = f'{_AGAINST}{{of="{of}"}}'
+    against = f'{AGAINST}{{of="{of}"}}'
     apart = f"({_USUAL} + {own['spreads'] * NORMAL:.4g} * {_SPREAD})"
     return clauses(
         (

@@ -72,24 +72,33 @@ def _write_variables(board: Board, queries: QueryBuilder, marks: list[Json]) -> 
     return [
         datasource,
         *(_write_variable(name, board, queries) for name in (*queries.settings.identity_labels, *board.variables)),
+        *(_write_hidden(name, query) for name, query in board.hidden),
         *write_legend_variables(board, queries),
         *(write_hidden_variable(one) for name, one in sorted(queries.hidden.items()) if f'"${name}"' in asked),
     ]
 
 
 def _write_variable(name: str, board: Board, queries: QueryBuilder) -> Json:
-    narrowed, several = name == "model_name" and board.model_query, name not in board.single
-    query = f"query_result({board.model_query})" if narrowed else queries.list_choices(name)
+    narrowed, several = dict(board.choices).get(name), name not in board.single
+    query = f"query_result({narrowed})" if narrowed else queries.list_choices(name)
     return {
         "name": name, "label": name.replace("_", " "), "type": "query", "datasource": DATASOURCE,
         "query": {"query": query, "refId": name}, "definition": query,
         # 2: whenever the time range changes, since models come and go
-        "refresh": 2, "sort": 1, "hide": 0, "includeAll": several, "multi": several, "options": [],
+        "refresh": 2, "sort": 0 if narrowed and not several else 1, "hide": 0, "includeAll": several, "multi": several, "options": [],
         "regex": f'/{name}="([^"]*)"/' if narrowed else "",
         "current": {"selected": True, "text": ["All"], "value": ["$__all"]} if several else {}, "skipUrlSync": False,
         # "All" is the listed values where these are narrowed to the models of the board. The targets of the chosen models are not listed, since a list
         # of hundreds would stand in each query: a selector says the model too, or is joined with what does
         **({} if narrowed else {"allValue": ".*"}),
+    }  # fmt: skip
+
+
+def _write_hidden(name: str, query: str) -> Json:
+    return {
+        "name": name, "type": "query", "datasource": DATASOURCE, "query": {"query": query, "refId": name}, "definition": query,
+        "refresh": 2, "sort": 1, "hide": 2, "includeAll": True, "multi": True, "options": [], "regex": "",
+        "current": {"selected": True, "text": ["All"], "value": ["$__all"]}, "skipUrlSync": True,
     }  # fmt: skip
 
 
@@ -99,16 +108,24 @@ def _write_variable(name: str, board: Board, queries: QueryBuilder) -> Json:
 def _lay_out(rows: Iterable[Row], identity: tuple[str, ...]) -> Iterable[Json]:
     number, top = 0, 0
     for row in rows:
-        if row.title:
-            number += 1
-            yield render_row(row.title, number, {"x": 0, "y": top, "w": COLUMNS, "h": _ROW_HEIGHT})
-            top += _ROW_HEIGHT
+        heading = number + 1
+        number += bool(row.title)
+        begin, top = top, top + (_ROW_HEIGHT if row.title else 0)
         left = line = 0
+        panels = []
         for panel in row.panels:
             if left + panel.width > COLUMNS:
                 left, top, line = 0, top + line, 0
             number += 1
             place = {"x": left, "y": top, "w": panel.width, "h": panel.height}
-            yield render_panel(panel, number, place, identity)
+            panels.append(render_panel(panel, number, place, identity))
             left, line = left + panel.width, max(line, panel.height)
         top += line
+        if row.title:
+            place = {"x": 0, "y": begin, "w": COLUMNS, "h": _ROW_HEIGHT}
+            yield render_row(row.title, heading, place, panels if row.folded else None)
+        if row.folded:
+            # what stands below moves down when it is opened
+            top = begin + _ROW_HEIGHT
+        else:
+            yield from panels

@@ -116,8 +116,8 @@ def name_query(number: int) -> str:
     return chr(ord("A") + number)
 
 
-def write_transformations(panel: Panel) -> list[Json]:
-    """A table has a row for each set of labels, and only the columns that are named."""
+def write_transformations(panel: Panel, identity: tuple[str, ...]) -> list[Json]:
+    """A table has a row for each set of labels, and only the columns that are named. `identity`: labels that rows differ in too."""
     if any("{{gpu}}" in query.legend for query in panel.queries):
         # the beginning of a UUID is enough to tell cards apart
         shortened = {"regex": r"(.*)((?:GPU|MIG)-\w{8})[-\w]*(.*)", "renamePattern": "$1$2$3"}
@@ -150,12 +150,23 @@ def write_transformations(panel: Panel) -> list[Json]:
     return [
         {"id": "labelsToFields", "options": {"mode": "columns"}},
         {"id": "merge", "options": {}},
-        *(alike if panel.one_value else []),
+        *(alike if panel.one_value else _drop_empty(panel, identity)),
         {"id": "filterFieldsByName", "options": {"include": {"names": kept}}},
         *before,
         {"id": "organize", "options": organized},
         *after,
     ]
+
+
+def _drop_empty(panel: Panel, identity: tuple[str, ...]) -> list[Json]:
+    """Of several queries without an answer Grafana shows headings without rows, and not the sentence for that: grouping drops what has no label."""
+    if len(panel.queries) == 1:
+        return []
+    labels = (*identity, *(column.source for column in panel.columns if isinstance(column.source, str)))
+    fields: Json = {label: {"operation": "groupby", "aggregations": []} for label in labels}
+    for number in range(len(panel.queries)):
+        fields[f"Value #{name_query(number)}"] = {"operation": "aggregate", "aggregations": ["lastNotNull"]}
+    return [{"id": "groupBy", "options": {"fields": fields}}]
 
 
 def _sort(field: str, descending: bool) -> Json:
@@ -165,7 +176,9 @@ def _sort(field: str, descending: bool) -> Json:
 def _name_field(source: str | int, panel: Panel) -> str:
     if isinstance(source, str):
         return source
-    return "Value" if panel.one_value or len(panel.queries) == 1 else f"Value #{name_query(source)}"
+    if panel.one_value or len(panel.queries) == 1:
+        return "Value"
+    return f"Value #{name_query(source)} (lastNotNull)"
 
 
 _CELL = "${__value.raw:percentencode}"

@@ -36,9 +36,11 @@ def encode(made: Any) -> Json:
     return plain
 
 
-def render_row(title: str, number: int, place: Mapping[str, int]) -> Json:
-    """A heading. `place`: x, y, w, h on the grid."""
-    made = core.RowPanel(title=title, id=number, gridPos=core.GridPos(**place), collapsed=False, panels=[])
+def render_row(title: str, number: int, place: Mapping[str, int], folded: list[Json] | None) -> Json:
+    """A heading. `place`: x, y, w, h on the grid. `folded`: the panels that it hides until it is opened; None: it hides none."""
+    made = core.RowPanel(
+        title=title, id=number, gridPos=core.GridPos(**place), collapsed=folded is not None, panels=folded or []
+    )
     return apply_changes(encode(made.to_json_data()), ROW_CHANGES, None)
 
 
@@ -54,7 +56,7 @@ def render_panel(panel: Panel, number: int, place: Mapping[str, int], identity: 
             _write_query(query, index, panel.visualization, identity) for index, query in enumerate(panel.queries)
         ],
         "thresholds": write_threshold_steps(panel.thresholds),
-        "transformations": write_xy_transformations() if panel.marks else write_transformations(panel),
+        "transformations": write_xy_transformations() if panel.marks else write_transformations(panel, identity),
     }
     overrides = [*write_overrides(panel), *write_xy_overrides(panel), *write_line_overrides(panel, identity)]
     written = encode(_WRITERS[panel.visualization](panel, common, overrides))
@@ -92,7 +94,7 @@ def _write_stat(panel: Panel, common: Json, overrides: list[Json]) -> Any:
         overrides=overrides,
         color={"mode": choose_colour_mode(panel)},
         colorMode="background" if panel.mappings else "value",
-        textMode="auto",
+        textMode="name" if panel.named else "auto",
         orientation="auto",
         graphMode="none",
         noValue=None,

@@ -19,3 +19,8 @@ def default_boards() -> dict[str, Dashboard]:
 def default_documents() -> dict[str, dict[str, Any]]:
     """What Grafana gets of each, by its uid; nobody changes it."""
     return {uid: made.document for uid, made in default_boards().items()}
+
+
+def panels_of(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """All panels of a document, and its headings, those that a folded row hides too."""
+    return [one for panel in document["panels"] for one in (panel, *panel.get("panels", ()))]

@@ -15,7 +15,7 @@ from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.panels import Draw, Panel
 from llm_serving_dashboards.queries import HiddenVariable
 from tests.support.builders.askedpanels import ask_promtool, write_series
-from tests.support.builders.default_boards import default_boards
+from tests.support.builders.default_boards import default_boards, panels_of
 from tests.support.builders.panelqueries import answered
 
 
@@ -133,7 +133,7 @@ def labels(number: int) -> dict[str, str]:
 def test_a_band_is_filled_between_the_names_that_its_edges_have() -> None:
     seen = 0
     for made in default_boards().values():
-        for panel in made.document["panels"]:
+        for panel in panels_of(made.document):
             targets = {target["refId"]: target["legendFormat"] for target in panel.get("targets", ())}
             for override in panel.get("fieldConfig", {}).get("overrides", ()):
                 properties = {one["id"]: one["value"] for one in override["properties"]}
@@ -207,7 +207,7 @@ def test_names_of_replicas_lead_to_their_board() -> None:
     assert links > 10
     uids = default_boards().keys()
     for made in default_boards().values():
-        for panel in made.document["panels"]:
+        for panel in panels_of(made.document):
             for override in panel.get("fieldConfig", {}).get("overrides", ()):
                 for one in override["properties"]:
                     if one["id"] == "links":

@@ -14,6 +14,7 @@ from llm_serving_dashboards.grafana import render
 from llm_serving_dashboards.grafana.changes import PANEL_CHANGES, QUERY_CHANGES, ROW_CHANGES
 from llm_serving_dashboards.grafana.patch import Changes, apply_changes
 from llm_serving_dashboards.panels import Panel, Unit, Visualization
+from tests.support.builders.default_boards import panels_of
 from tests.support.rows import check_rows
 
 # of each visualization the class that writes its panels; the base of all where the visualization is ours
@@ -46,7 +47,7 @@ class Empty:
 
 def rendered(visualization: Visualization) -> Iterator[dict[str, Any]]:
     for made in build_dashboards(default_settings()):
-        yield from (panel for panel in made.document["panels"] if panel.get("type") == visualization.value)
+        yield from (panel for panel in panels_of(made.document) if panel.get("type") == visualization.value)
 
 
 def value_at(document: dict[str, Any], path: str) -> Any:
@@ -82,7 +83,7 @@ def test_without_grafanalibs_class_a_panel_is_empty(
     found = [
         panel
         for made in build_dashboards(default_settings())
-        for panel in made.document["panels"]
+        for panel in panels_of(made.document)
         if "title" not in panel
     ]
     assert len(found) >= len(before)
@@ -109,7 +110,7 @@ def test_grafanalibs_class_writes_the_options(
     left = [
         panel
         for made in build_dashboards(default_settings())
-        for panel in made.document["panels"]
+        for panel in panels_of(made.document)
         if "type" not in panel
     ]
     assert left
@@ -121,7 +122,7 @@ def test_grafanalibs_classes_write_the_queries_the_mappings_and_the_rows(monkeyp
     for name in ("Target", "StatValueMappings", "RowPanel"):
         monkeypatch.setattr(core, name, Empty)
     for made in build_dashboards(default_settings()):
-        for panel in made.document["panels"]:
+        for panel in panels_of(made.document):
             assert panel.get("type") != "row"
             assert all(set(target) - {"interval"} == {"editorMode", "range"} for target in panel.get("targets", ()))
             for mapping in panel.get("fieldConfig", {}).get("defaults", {}).get("mappings", ()):
@@ -165,7 +166,7 @@ QUERY_KEYS = {"datasource", "editorMode", "expr", "format", "instant", "legendFo
 
 def test_no_other_key_is_rendered() -> None:
     for made in build_dashboards(default_settings()):
-        for panel in made.document["panels"]:
+        for panel in panels_of(made.document):
             if panel["type"] == "row":
                 assert set(panel) == {"type", "title", "collapsed", "panels", "id", "gridPos"}
             elif panel["type"] == "text":

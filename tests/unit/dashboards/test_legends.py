@@ -12,7 +12,7 @@ import pytest
 from llm_serving_dashboards.boards import Dashboard
 from llm_serving_dashboards.grafana.legends import NOTHING, PREFIX, blank_varying, write_legend
 from tests.support.builders.askedpanels import ask_promtool, write_series
-from tests.support.builders.default_boards import default_boards
+from tests.support.builders.default_boards import default_boards, panels_of
 from tests.support.builders.panelqueries import answered, filled
 from tests.support.rows import check_rows
 
@@ -42,7 +42,7 @@ def test_no_legend_is_empty_where_nothing_varies() -> None:
     legends = [
         target["legendFormat"]
         for made in default_boards().values()
-        for panel in made.document["panels"]
+        for panel in panels_of(made.document)
         for target in panel.get("targets", ())
     ]
     assert len(legends) > 150

@@ -9,6 +9,7 @@ import pytest
 
 from llm_serving_alerts.settings_file import default_settings, read_settings
 from llm_serving_dashboards.boards import build_dashboards
+from tests.support.builders.default_boards import panels_of
 from tests.support.builders.panelqueries import filled
 from tests.support.quick import keep_quick
 from tests.support.servers.prometheus_server import PrometheusServer
@@ -35,7 +36,7 @@ def test_prometheus_takes_every_query(prometheus: PrometheusServer, tmp_path: Pa
     asked = 0
     for made in build_dashboards(found):
         document = made.document
-        queries = [target["expr"] for one in document["panels"] for target in one.get("targets", ())]
+        queries = [target["expr"] for one in panels_of(document) for target in one.get("targets", ())]
         for expression in (*queries, *(one["expr"] for one in document["annotations"]["list"])):
             answer = prometheus.get("/api/v1/query", query=filled(expression))
             assert answer.json()["status"] == "success", (made.board.uid, filled(expression), answer.text)

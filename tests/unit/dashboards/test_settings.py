@@ -11,7 +11,7 @@ from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.queries import NOTHING, list_record_labels
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PLACE_LABELS
-from tests.support.builders.default_boards import default_boards, default_documents
+from tests.support.builders.default_boards import default_boards, default_documents, panels_of
 from tests.support.renamed import find_renamed
 from tests.support.rows import check_rows
 
@@ -74,14 +74,14 @@ def test_windows_of_the_users_own_are_asked_for(tmp_path: Path) -> None:
     windows = "{fast: [{long: 90m, short: 15m, factor: 7}], slow: [{long: 1d, short: 2h, factor: 3}]}"
     made = documents(tmp_path, f"slo: {{period: 28d}}\nburn: {windows}\n")
     asked = " ".join(
-        target["expr"] for document in made.values() for one in document["panels"] for target in one.get("targets", ())
+        target["expr"] for document in made.values() for one in panels_of(document) for target in one.get("targets", ())
     )
     assert set(re.findall(r"slo_bad:(?:ratio_)?increase(\w+)", asked)) == {"5m", "1h30m", "1d", "28d"}
 
 
 def expressions(document: dict[str, Any]) -> list[str]:
     """As they are without what hidden variables narrow them to."""
-    asked = [target["expr"] for one in document["panels"] for target in one.get("targets", ())]
+    asked = [target["expr"] for one in panels_of(document) for target in one.get("targets", ())]
     asked += [one["expr"] for one in document["annotations"]["list"]]
     return [
         re.sub(rf',?(?:{NOTHING}|target|gpu|model_name)=~"\$(?:up_to|from|many|worst|gpus)\w*"', "", one)
@@ -136,7 +136,7 @@ def test_no_query_reads_a_label_that_a_scrape_may_have_renamed(tmp_path: Path) -
 
 def test_series_are_told_apart_by_the_identity_labels_too(tmp_path: Path) -> None:
     found = documents(tmp_path, "identity_labels: [cluster, namespace]")
-    targets = [one for made in found.values() for panel in made["panels"] for one in panel.get("targets", ())]
+    targets = [one for made in found.values() for panel in panels_of(made) for one in panel.get("targets", ())]
     named = [
         one["legendFormat"]
         for one in targets

@@ -25,7 +25,7 @@ from llm_serving_exporter.catalogue.spec import PREFIX, Kind
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.roofline import Limiter
 from tests.support.builders.alertexamples import settings_of
-from tests.support.builders.default_boards import default_boards, default_documents
+from tests.support.builders.default_boards import default_boards, default_documents, panels_of
 from tests.support.rows import check_rows
 
 UIDS = check_rows("uid", default_boards)
@@ -45,7 +45,7 @@ def list_recorded() -> Collection[str]:
 
 def panels(uid: str) -> Iterator[dict[str, Any]]:
     """Those that ask for something: a heading does not, nor does a text."""
-    return (panel for panel in default_documents()[uid]["panels"] if panel["type"] not in ("row", "text"))
+    return (panel for panel in panels_of(default_documents()[uid]) if panel["type"] not in ("row", "text"))
 
 
 def targets(uid: str) -> Iterator[dict[str, Any]]:
@@ -282,12 +282,62 @@ def test_the_first_screen_is_the_sentence_and_the_matrix() -> None:
 
 def test_the_worst_row_is_the_first_and_how_grave_it_is_is_not_shown() -> None:
     (matrix,) = (panel for panel in panels("llm-serving-home") if panel["title"] == "Models and checks")
-    merge, names, alphabet, gravest, organize = matrix["transformations"][1:]
-    assert merge["id"] == "merge"
-    assert "Value #A" in names["options"]["include"]["names"]
+    merge, grouped, names, alphabet, gravest, organize = matrix["transformations"][1:]
+    assert [merge["id"], grouped["id"]] == ["merge", "groupBy"]
+    weight = "Value #A (lastNotNull)"
+    assert weight in names["options"]["include"]["names"]
     assert alphabet["options"]["sort"] == [{"field": "name", "desc": False}]
-    assert gravest["options"]["sort"] == [{"field": "Value #A", "desc": True}]
-    assert organize["options"]["excludeByName"] == {"Value #A": True}
+    assert gravest["options"]["sort"] == [{"field": weight, "desc": True}]
+    assert organize["options"]["excludeByName"] == {weight: True}
+
+
+def test_a_folded_row_holds_its_panels_and_the_next_one_follows_its_heading() -> None:
+    """Grafana moves what stands below when the row is opened: https://grafana.com/docs/grafana/latest/dashboards/build-dashboards/view-dashboard-json-model/"""
+    folded = 0
+    for made in default_boards().values():
+        for heading in made.document["panels"]:
+            if heading["type"] != "row":
+                continue
+            (row,) = (row for row in made.board.rows if row.title == heading["title"])
+            assert heading["collapsed"] is row.folded
+            assert [one["title"] for one in heading["panels"]] == [panel.title for panel in row.panels if row.folded]
+            if row.folded:
+                folded += 1
+                top = heading["gridPos"]["y"]
+                assert heading["panels"][0]["gridPos"]["y"] == top + 1
+                below = [one["gridPos"]["y"] for one in made.document["panels"] if one["gridPos"]["y"] > top]
+                assert min(below, default=top + 1) == top + 1
+        numbers = {one["id"]: one["title"] for one in panels_of(made.document)}
+        assert len(numbers) == len(panels_of(made.document))
+        assert all(numbers[made.board.find_number(panel.title)] == panel.title for panel in made.board.panels)
+    assert folded
+
+
+@UIDS
+def test_a_table_without_an_answer_says_so(uid: str) -> None:
+    """Of several queries Grafana would show headings without rows."""
+    for panel in panels(uid):
+        if panel["type"] != "table" or len(panel["targets"]) == 1:
+            continue
+        (grouped,) = (one["options"]["fields"] for one in panel["transformations"] if one["id"] == "groupBy")
+        values = {f"Value #{target['refId']}" for target in panel["targets"]}
+        assert {name for name, how in grouped.items() if how["operation"] == "aggregate"} == values
+        (kept,) = (one for one in panel["transformations"] if one["id"] == "filterFieldsByName")
+        shown = {name.removesuffix(" (lastNotNull)") for name in kept["options"]["include"]["names"]}
+        assert shown <= grouped.keys()
+        assert panel["fieldConfig"]["defaults"]["noValue"], panel["title"]
+
+
+def test_peers_and_cards_of_a_replica_are_read_by_hidden_variables() -> None:
+    document = default_documents()["llm-serving-replica"]
+    hidden = {one["name"]: one for one in document["templating"]["list"] if one["name"].startswith("its_")}
+    assert {name: one["hide"] for name, one in hidden.items()} == {"its_model": 2, "its_gpus": 2}
+    for name, label in (("its_model", "model_name"), ("its_gpus", "gpu")):
+        assert hidden[name]["definition"].endswith(f", {label})")
+        assert 'target=~"$target"' in hidden[name]["definition"]
+        asking = [target["expr"] for target in targets("llm-serving-replica") if f"${name}" in target["expr"]]
+        assert len(asking) >= 5
+        assert all(f'{label}=~"${name}"' in one for one in asking)
 
 
 def test_every_alert_leads_to_the_panel_that_shows_it() -> None:
