@@ -98,7 +98,10 @@ def test_where_no_node_is_lost_one_sentence_says_so(tmp_path: Path) -> None:
 def test_models_that_would_not_survive_come_first_and_the_lost_node_before_all(tmp_path: Path) -> None:
     timeline = panel("node-loss", "Loss of the largest node")
     words = {mapping.text: mapping.value for mapping in node_loss.SURVIVAL}
-    series = [*lose(CHAT, "n1", 3, 0.4)]
+    series = [
+        *lose(CHAT, "n1", 3, 0.4),
+        write_series("model_node:llm_serving_lost_replicas:ratio", "0.4x20", **CHAT, node="n1"),
+    ]
     largest, sufficient = "model:llm_serving_largest_node_replicas:max", "model:llm_serving_n1_sufficient:bool"
     for model, ready, of_node, survives in (
         (CHAT, None, 1, 1),
