@@ -276,12 +276,18 @@ def _make_spare_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_table(
             "Source of the busy time",
-            "Source of each target's busy time, the best first: engine_time (the engine counts the time that its device works), gpm, nvml_samples (100 % may also be "
+            "How many of a model's targets have their busy time from which source. The sources, the best first: engine_time (the engine counts the time that its device works), gpm, nvml_samples (100 % may also be "
             "waiting for other GPUs), estimate (latencies over the batch, or the time that the work takes at the ceiling), requests (a tick in which a request ran is busy as a whole).",
-            (Column("model_name", "model"), Column("target", "target"), Column("source", "source")),
-            queries.name_models(queries.select_one("gpu_busy_source", "target", "source")),
+            (Column("model_name", "model"), Column("source", "source"), Column(0, "targets", Unit.COUNT)),
+            queries.aggregate(
+                "count",
+                queries.name_models(queries.select_one("gpu_busy_source", "target", "source")),
+                "model_name",
+                "source",
+            ),
             width=12,
             height=6,
+            sorted_by=0,
             may_be_empty="no target was busy since its exporter's start",
         ),
     )

@@ -191,11 +191,12 @@ def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_table(
             "Suspect signals",
-            "Signals with impossible values, and the likely cause.",
-            (Column("target", "target"), Column("signal", "signal"), Column("cause", "likely cause")),
-            suspect,
+            "How many of a model's targets have impossible values of a signal, and the likely cause, the most first. A target's own dashboard has its own.",
+            (Column("model_name", "model"), Column("signal", "signal"), Column("cause", "likely cause"), Column(0, "targets", Unit.COUNT)),
+            queries.aggregate("count", queries.name_models(suspect), "model_name", "signal", "cause"),
             width=6,
             height=10,
+            sorted_by=0,
             may_be_empty="no signal is suspect",
         ),
         make_table(

@@ -104,7 +104,7 @@ def name_parts(expression: str) -> str:
     """Alerts with what they are about beside their model as `part`, their node as `place`, and their name without the prefix as `alert`."""
     for label, words, pattern in _PARTS:
         expression = f'label_replace({expression}, "part", "{words}", "{label}", "{pattern}")'
-    expression = f'label_replace({expression}, "place", "on node $1", "node", "(.+)")'
+    expression = f'label_replace({expression}, "place", " on node $1", "node", "(.+)")'
     return f'label_replace({expression}, "alert", "$1", "alertname", "{ALERT_PREFIX}(.+)")'
 
 
@@ -172,7 +172,7 @@ def make_firing(queries: QueryBuilder, uid: str) -> Panel:
         "Alerts that fire about what is chosen above, pages first, and since when. The name of an alert leads to its runbook. What Alertmanager silences "
         "or inhibits is shown too.",
         Visualization.TABLE,
-        (Query(f'label_join(topk({_SHOWN}, 1000 * {name_parts(begun)}), "part", " ", "part", "place")', instant=True, table=True),),
+        (Query(f'label_join(topk({_SHOWN}, 1000 * {name_parts(begun)}), "part", "", "part", "place")', instant=True, table=True),),
         Unit.NONE,
         24,
         _HEIGHT,

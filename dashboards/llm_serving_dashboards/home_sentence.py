@@ -114,8 +114,7 @@ class _Alerts:
         told = f'label_replace({told}, "others", " and $1 more", "others", "(.+)")'
         # of no model the node is the subject
         told = f'label_replace({told}, "place", "", "model_name", "")'
-        for label in ("part", "place"):
-            told = f'label_replace({told}, "{label}", " $1", "{label}", "(.+)")'
+        told = f'label_replace({told}, "part", " $1", "part", "(.+)")'
         told = f'label_join({told}, "what", "", "subject", "alert", "part", "place", "others")'
         for label, text in (
             ("order", str(number)),

@@ -6,7 +6,7 @@ from llm_serving_alerts.alerting.verdicts import GOOD, REST, VERDICT
 from llm_serving_alerts.promql import MODEL as BY_MODEL
 from llm_serving_alerts.records.history import NODE_SERVED
 from llm_serving_alerts.records.node_loss import LARGEST, LOAD, N1_LOAD, SUFFICIENT
-from llm_serving_alerts.records.presence import LOST_REPLICAS
+from llm_serving_alerts.records.presence import LOST_REPLICAS, LOST_SHARE
 from llm_serving_alerts.records.stated import KNOWN
 from llm_serving_alerts.records.targets import DESIRED
 from llm_serving_alerts.rules import Check
@@ -103,14 +103,14 @@ def _make_lost_panel(queries: QueryBuilder) -> Panel:
 def _make_n1_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     on = queries.match_on(*BY_MODEL)
     alone = _find_without_redundancy(queries)
-    lost = queries.aggregate("max", f"{queries.select(LOST_REPLICAS)} > 0", *BY_MODEL)
+    lost = queries.aggregate("max", queries.select(LOST_SHARE), *BY_MODEL)
     states = f"{lost} * 0 + {_NODE_LOST} or ({alone}) * 0 + {_NO_REDUNDANCY} or (1 - {queries.select(SUFFICIENT)}) * {_OVERLOADED} or {queries.select(KNOWN)} * 0 + {_UNKNOWN}"
     scarcest = queries.select(_N1_MOST)
     return (
-        _make_verdict(queries, lost, alone),
+        _make_verdict(queries, alone),
         Panel(
             "Loss of the largest node",
-            "Whether each model survives it, over time; those that would not come first. Node lost: one is gone now, and the table above has its name. No redundancy: no replica would "
+            "Whether each model survives it, over time; those that would not come first. Node lost: one is gone and nothing has taken its place, and the table above has its name. No redundancy: no replica would "
             "be left, because all of them stand on it. Unknown: a replica has no node, or its capacity is unknown because it never had a queue and has no roofline.",
             Visualization.STATE_TIMELINE,
             list_worst_first(states, on, MODEL, _NODE_LOST, _OVERLOADED, _NO_REDUNDANCY),
@@ -134,14 +134,13 @@ def _make_n1_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     )  # fmt: skip
 
 
-def _make_verdict(queries: QueryBuilder, lost: str, alone: str) -> Panel:
-    """The worst verdict of the selection as the rules record it; else what is known instead. `lost`, `alone`: PromQL of the models that have
-    lost a node, and of those without redundancy."""
-    check = Check.NODE_LOSS.value
+def _make_verdict(queries: QueryBuilder, alone: str) -> Panel:
+    """The worst verdict of the selection as the rules record it; else what is known instead. `alone`: PromQL of the models without redundancy."""
+    check, lost = Check.NODE_LOSS.value, f"{queries.select(LOST_REPLICAS)} > 0"
     said = queries.select(VERDICT, check=check)
     worst = (
         # a lost node is of no model: it counts where one of the selection was on it
-        f"max({said} or {queries.select(REST, check=check)} > {GOOD} and on () count({lost}))",
+        f"max({said} or {queries.select(REST, check=check)} > {GOOD} and on () (count({lost}) > 0))",
         f"max({alone}) * 0 + {_ALONE:g}",
         f"max({UNKNOWN:g} * {queries.select('exporter_build_info')})",
         # without any series Grafana would show no field at all

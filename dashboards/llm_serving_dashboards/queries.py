@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from llm_serving_alerts.promql import GPUS, OWNERS, Dialect, buckets, series
 from llm_serving_alerts.promql_tree import Call, Leaf, Node, add_matcher, change_selectors, parse, write_flat
+from llm_serving_alerts.records.history import ALIVE
 from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.reference import record_labels
 from llm_serving_alerts.render import RECORDS, rule_groups
@@ -165,6 +166,9 @@ class QueryBuilder:
     def count_chosen(self, label: str, *more: str) -> str:
         """How many values of a label, and of more beside it, there are in what the viewer chose."""
         record = GPUS if label in GPU_LABELS else _ENGINES if label == "engine" else DOWN
+        if label == "model_name" and "target" not in self.variables:
+            # a series a model, where no replica is chosen
+            record = ALIVE
         return f"count(count by ({', '.join((*more, label))}) ({self.select(record)}))"
 
     def hide_above(self, most: int, label: str, expression: str) -> str:

@@ -36,7 +36,6 @@ from llm_serving_dashboards.panels import (
     Panel,
     Query,
     Row,
-    ThresholdStep,
     Unit,
     ValueMapping,
     Visualization,
@@ -129,7 +128,6 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Unit.MILLISECONDS_SINCE,
             Query(f"max(1000 * {started})", "started", instant=True),
             width=4,
-            thresholds=(ThresholdStep(Colour.FINE_TEXT),),
             may_be_empty="the engine does not say",
         ),
         make_table(

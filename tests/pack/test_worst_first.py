@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from llm_serving_alerts.shown import FIRING_PANEL
 from llm_serving_dashboards import exporter, limiter, node_loss
 from llm_serving_dashboards.panels import Colour, Panel
 from llm_serving_dashboards.shared_panels import DEAD, UNKNOWN
 from tests.support.builders.askedpanels import ask_promtool, write_series
 from tests.support.builders.default_boards import default_boards
-from tests.support.builders.panelqueries import filled
+from tests.support.builders.panelqueries import answered, filled
 
 pytestmark = pytest.mark.process
 
@@ -35,7 +36,8 @@ def text(**labels: str) -> str:
 
 def asked(made: Panel, number: int) -> str:
     """A query of a panel with everything chosen, without its metric's name."""
-    return f"({filled(made.queries[number].expr)}) * 1"
+    (hidden,) = (one.queries.hidden for one in default_boards().values() if made in one.board.panels)
+    return f"({answered(made.queries[number].expr, hidden)}) * 1"
 
 
 def column(made: Panel, title: str) -> str:
@@ -98,7 +100,10 @@ def test_where_no_node_is_lost_one_sentence_says_so(tmp_path: Path) -> None:
 def test_models_that_would_not_survive_come_first_and_the_lost_node_before_all(tmp_path: Path) -> None:
     timeline = panel("node-loss", "Loss of the largest node")
     words = {mapping.text: mapping.value for mapping in node_loss.SURVIVAL}
-    series = [*lose(CHAT, "n1", 3, 0.4)]
+    series = [
+        *lose(CHAT, "n1", 3, 0.4),
+        write_series("model_node:llm_serving_lost_replicas:ratio", "0.4x20", **CHAT, node="n1"),
+    ]
     largest, sufficient = "model:llm_serving_largest_node_replicas:max", "model:llm_serving_n1_sufficient:bool"
     for model, ready, of_node, survives in (
         (CHAT, None, 1, 1),
@@ -160,6 +165,7 @@ def replica(target: str, *unlike: str, state: str = "ready") -> Series:
     """A replica of chat; `unlike`: what it is slow or odd in."""
     yield write_series(STATE, "1x20", target=target, state=state)
     yield write_series("target:llm_serving_down:min", f"{int(state == 'down')}x20", target=target, **CHAT)
+    yield write_series("llm_serving_target_info", "1x20", target=target, **CHAT)
     for of in unlike:
         yield write_series("target:llm_serving_outlier:own", "0.2x20", target=target, of=of, **CHAT)
 
@@ -208,7 +214,7 @@ def test_the_replica_that_is_shown_at_first_is_the_worst(tmp_path: Path) -> None
 
 
 def test_what_fires_for_a_replica_is_its_own_or_of_its_card_or_node(tmp_path: Path) -> None:
-    fires = panel("replica", "What fires for it")
+    fires = panel("replica", FIRING_PANEL)
     card = {"gpu": "GPU-1", "gpu_name": "H100", "node": "n1"}
     series = [
         *replica("a"),
@@ -222,14 +228,16 @@ def test_what_fires_for_a_replica_is_its_own_or_of_its_card_or_node(tmp_path: Pa
         write_series("llm_serving_gpu_target_info", "1x20", gpu="GPU-1", target="a"),
         write_series("target:llm_serving_node:info", "1x20", node="n1", target="a", **CHAT),
     ]
+    (query,) = fires.queries
+    (hidden,) = (one.queries.hidden for one in default_boards().values() if fires in one.board.panels)
+    told = f"max by (alertname, severity, part) ({answered(query.expr.replace('$target', 'a'), hidden)})"
     rows = {
-        text(alertname="LLMServingReplicaOutlier", severity="warning", about="the replica"): 1.0,
-        text(alertname="LLMServingGPUFailed", severity="critical", about="GPU-1"): 2.0,
-        text(alertname="LLMServingNodeLost", severity="critical", about="node n1"): 2.0,
+        # its condition has to hold for five minutes, as that of a lost node
+        text(alertname="LLMServingReplicaOutlier", severity="warning", part="a"): 600_000.0,
+        text(alertname="LLMServingGPUFailed", severity="critical", part="card GPU-1 on node n1"): 300_000.0,
+        text(alertname="LLMServingNodeLost", severity="critical", part=" on node n1"): 600_000.0,
     }
-    first, since = (f"({filled(query.expr.replace('$target', 'a'))}) * 1" for query in fires.queries)
-    ask_promtool(tmp_path, series, {first: rows, since: dict.fromkeys(rows, 300_000.0)})
-    assert fires.sorted_by == 0
+    ask_promtool(tmp_path, series, {told: rows})
 
 
 def test_the_pace_of_a_replica_stands_beside_its_peers(tmp_path: Path) -> None:
@@ -344,6 +352,7 @@ def test_errors_of_memory_are_listed_where_there_are_new_ones(tmp_path: Path) ->
 def test_targets_that_are_not_ready_have_rows_and_those_that_are_down_the_first(tmp_path: Path) -> None:
     ready, timeline = panel("exporter", "Ready targets"), panel("exporter", "Target states")
     series = [
+        *(write_series("llm_serving_target_info", "1x20", target=name, **CHAT) for name in ("fine", "down", "back")),
         write_series(STATE, "1x20", target="fine", state="ready"),
         write_series(STATE, "1x20", target="down", state="down"),
         write_series(STATE, "1x5", target="back", state="loading"),

@@ -139,6 +139,6 @@ def _unreachable_text(dialect: Dialect, settings: Settings, own: AlertSettings) 
 
 
 EXPORTERS_ALERTS = (
-    Alert("FleetUnreachable", Check.EXPORTER, (), {Severity.CRITICAL: ""}, _unreachable, _unreachable_text, Shown("exporter", "Target states"), {"above": EXCEEDED_RATIO}),
+    Alert("FleetUnreachable", Check.EXPORTER, (), {Severity.CRITICAL: ""}, _unreachable, _unreachable_text, Shown("exporter"), {"above": EXCEEDED_RATIO}),
     Alert("ExporterAbsent", Check.EXPORTER, ("job", "shard"), {Severity.WARNING: _SOME, Severity.CRITICAL: _NONE}, _absent, _absent_text, Shown("exporter"), {"warning_for": FOR}, separate=True),
 )  # fmt: skip

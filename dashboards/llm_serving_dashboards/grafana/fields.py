@@ -23,8 +23,9 @@ Json = dict[str, Any]
 
 
 def choose_colour_mode(panel: Panel) -> str:
-    """Colours come from the thresholds unless these are only drawn as lines."""
-    return "thresholds" if panel.thresholds and not panel.draw_thresholds else "palette-classic"
+    """Colours come from the thresholds unless these are only drawn as lines; a number without any has the colour of text."""
+    by_value = panel.thresholds or panel.visualization is Visualization.STAT
+    return "thresholds" if by_value and not panel.draw_thresholds else "palette-classic"
 
 
 def write_threshold_steps(steps: tuple[ThresholdStep, ...]) -> list[Json]:
