@@ -207,6 +207,7 @@ def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=12,
             minimum=0,
             maximum=1,
+            may_be_empty="no GPU reports it",
         ),
         make_gpu_band(
             queries,
@@ -218,6 +219,7 @@ def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=12,
             minimum=0,
             maximum=1,
+            may_be_empty="no GPU reports it",
         ),
     )
 
@@ -235,6 +237,7 @@ def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Query(limit, "limit {{gpu_name}}"),
             width=8,
             minimum=0,
+            may_be_empty="no GPU reports it",
         ),
         make_gpu_band(
             queries,
@@ -244,6 +247,7 @@ def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             HEAT,
             Worst.HIGHEST,
             width=8,
+            may_be_empty="no GPU reports it",
         ),
         make_gpu_band(
             queries,
@@ -255,6 +259,7 @@ def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=8,
             minimum=0,
             maximum=1,
+            may_be_empty="no GPU reports it",
         ),
     )
 
