@@ -210,6 +210,7 @@ def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=12,
             minimum=0,
             maximum=1,
+            may_be_empty="no GPU reports it",
         ),
         make_gpu_band(
             queries,
@@ -221,6 +222,7 @@ def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=12,
             minimum=0,
             maximum=1,
+            may_be_empty="no GPU reports it",
         ),
     )
 
@@ -237,6 +239,7 @@ def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Query(queries.select(POWER_LIMIT), "limit {{gpu_name}}"),
             width=8,
             minimum=0,
+            may_be_empty="no GPU reports it",
         ),
         make_gpu_band(
             queries,
@@ -246,6 +249,7 @@ def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             HEAT,
             Worst.HIGHEST,
             width=8,
+            may_be_empty="no GPU reports it",
         ),
         make_gpu_band(
             queries,
@@ -257,6 +261,7 @@ def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=8,
             minimum=0,
             maximum=1,
+            may_be_empty="no GPU reports it",
         ),
     )
 

@@ -53,4 +53,5 @@ def make_limiter(queries: QueryBuilder, width: int, height: int = 6) -> Panel:
         width,
         height,
         mappings=LIMITER_WORDS,
+        may_be_empty="no exporter tells of a limiter",
     )

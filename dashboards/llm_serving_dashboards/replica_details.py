@@ -97,6 +97,7 @@ def make_engine_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=6,
             minimum=0,
             stacked=True,
+            may_be_empty="no exporter reads its page",
         ),
     )
 
@@ -205,6 +206,7 @@ def make_trust_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=8,
             minimum=0,
             decimals=0,
+            may_be_empty="no exporter reads its page",
         ),
         make_time_series(
             "Age of the last good page",
@@ -213,6 +215,7 @@ def make_trust_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Query(queries.select_one("target_sample_age_seconds", "target"), TARGET),
             width=8,
             minimum=0,
+            may_be_empty="no exporter reads its page",
         ),
         make_table(
             "Signals that it lacks, and why",

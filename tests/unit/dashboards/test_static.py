@@ -330,6 +330,13 @@ def test_a_table_without_an_answer_says_so(uid: str) -> None:
         assert panel["fieldConfig"]["defaults"]["noValue"], panel["title"]
 
 
+@check_rows("uid", [f"llm-serving-{name}" for name in ("node-loss", "replica", "gpu", "cost", "embedding")])
+def test_no_panel_says_no_data(uid: str) -> None:
+    """A model of one replica, a replica that is gone, a fleet without prices or such servers: each says why there is nothing."""
+    for panel in default_boards()[uid].board.panels:
+        assert panel.may_be_empty or any(" or vector(" in query.expr for query in panel.queries), panel.title
+
+
 def test_peers_and_cards_of_a_replica_are_read_by_hidden_variables() -> None:
     document = default_documents()["llm-serving-replica"]
     hidden = {one["name"]: one for one in document["templating"]["list"] if one["name"].startswith("its_")}
