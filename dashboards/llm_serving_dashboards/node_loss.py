@@ -140,7 +140,7 @@ def _make_verdict(queries: QueryBuilder, alone: str) -> Panel:
     said = queries.select(VERDICT, check=check)
     worst = (
         # a lost node is of no model: it counts where one of the selection was on it
-        f"max({said} or {queries.select(REST, check=check)} > {GOOD} and on () (count({lost}) > 0))",
+        f"max({said} or {queries.select(REST, check=check)} > {GOOD} and on () count({lost}))",
         f"max({alone}) * 0 + {_ALONE:g}",
         f"max({UNKNOWN:g} * {queries.select('exporter_build_info')})",
         # without any series Grafana would show no field at all
