@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TextIO, cast
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
 from llm_serving_exporter.sim.fleet.scenario import Event, Scenario
 from llm_serving_exporter.sim.fleet.scenario_file import load
