@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.render.numbers import NOTHING, amount, hours, percent, signed_percent, usd
 from llm_serving_exporter.report.bills.words import write_difference, write_left_out
@@ -29,8 +29,7 @@ _LEAST_COLOURED_CHANGE = 0.005
 _LEAST_SAID = 0.001
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Struct, frozen=True):
     """A headline figure."""
 
     # what it is
@@ -45,8 +44,7 @@ class Figure:
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class MonthLine:
+class MonthLine(Struct, frozen=True):
     """The month on page one."""
 
     # as in "November to date"
@@ -57,8 +55,7 @@ class MonthLine:
     sentences: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelBar:
+class ModelBar(Struct, frozen=True):
     """One of the largest models."""
 
     # the model
@@ -73,8 +70,7 @@ class ModelBar:
     link: str
 
 
-@dataclass(frozen=True, slots=True)
-class ActionLine:
+class ActionLine(Struct, frozen=True):
     """Something to do."""
 
     # an imperative
@@ -85,8 +81,7 @@ class ActionLine:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class FirstPage:
+class FirstPage(Struct, frozen=True):
     """Everything on page one, below the title."""
 
     # the first note; "" for none
