@@ -12,7 +12,7 @@ from itertools import compress
 from threading import Lock
 from weakref import WeakValueDictionary
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.samples import Layout
 from llm_serving_exporter.parse.exposition import ParsedPage
 from llm_serving_exporter.parse.grammar import NUMBER
@@ -24,8 +24,7 @@ _USUAL_DIGITS = 24
 _NUMBERS = re.compile(rf"{NUMBER}(?:\n{NUMBER})*".encode())
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class KnownPage:
+class KnownPage(Struct, frozen=True, eq=False, weakref=True):
     """A page without its values."""
 
     openmetrics: bool  # the format
