@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from llm_serving_exporter.model.record import Struct, as_dict, field, is_record, name_fields, replace
+from llm_serving_exporter.model.window import EngineWindow
+from tests.support.builders.windows import engine
 
 
 class Pair(NamedTuple):
@@ -57,3 +59,10 @@ def test_what_is_within_a_record_is_written_too() -> None:
     written = as_dict(nest(Part))
     assert written == as_dict(nest(LibraryPart)) == dataclasses.asdict(nest(LibraryPart))
     assert written["by_name"]["in"][0]["pair"].most == 2.0
+
+
+def test_what_was_asked_of_a_window_is_no_part_of_it() -> None:
+    asked, fresh = (EngineWindow((engine(requests_running=3.0),), 0.0) for _ in range(2))
+    assert asked.mean("requests_running") == 3.0
+    assert asked == fresh
+    assert name_fields(asked) == ("readings", "elapsed_seconds", "unborn")
