@@ -39,7 +39,8 @@ class EngineWindow(Struct, frozen=True, dict=True):
 
     @cached_property
     def _grown(self) -> dict[str, Grown | None]:
-        # what was asked for, by field, as in the three below; no part of what is compared
+        # what was asked for, by field, as in the three below; no part of what is compared. From Python 3.12 on two threads that ask at once
+        # may get one each, so that a question holds on to what it got
         return {}
 
     @cached_property
@@ -72,7 +73,8 @@ class EngineWindow(Struct, frozen=True, dict=True):
         """How many events a histogram gained, and their total. None as for `events`."""
         if self.elapsed_seconds <= 0:
             return None
-        if name not in self._grown:
+        by_field = self._grown
+        if name not in by_field:
             before, after = getattr(self.first, name), getattr(self.last, name)
             if after is None:
                 found = None
@@ -80,34 +82,37 @@ class EngineWindow(Struct, frozen=True, dict=True):
                 found = Grown(after.count, after.sum) if name in self.unborn else None
             else:
                 found = after.grown_since(before)
-            self._grown[name] = found
-        return self._grown[name]
+            by_field[name] = found
+        return by_field[name]
 
     def gained(self, name: str) -> Histogram | None:
         """The events that a histogram gained; one that has just been born counts from 0. None as for `events`."""
         if self.elapsed_seconds <= 0:
             return None
-        if name not in self._gained:
+        by_field = self._gained
+        if name not in by_field:
             before, after = getattr(self.first, name), getattr(self.last, name)
             if before is None and name in self.unborn:
-                self._gained[name] = after
+                by_field[name] = after
             else:
-                self._gained[name] = None if after is None or before is None else after.since(before)
-        return self._gained[name]
+                by_field[name] = None if after is None or before is None else after.since(before)
+        return by_field[name]
 
     def values(self, name: str) -> list[float]:
         """A field's values at the readings that have it, oldest first. Not to be changed."""
-        if name not in self._values:
+        by_field = self._values
+        if name not in by_field:
             read = attrgetter(name)
-            self._values[name] = [value for value in map(read, self.readings) if value is not None]
-        return self._values[name]
+            by_field[name] = [value for value in map(read, self.readings) if value is not None]
+        return by_field[name]
 
     def mean(self, name: str) -> float | None:
         """Mean of a gauge over the readings that have it; None where none has."""
-        if name not in self._means:
+        by_field = self._means
+        if name not in by_field:
             values = self.values(name)
-            self._means[name] = add_up(values) / len(values) if values else None
-        return self._means[name]
+            by_field[name] = add_up(values) / len(values) if values else None
+        return by_field[name]
 
 
 class Spans(Struct, frozen=True):
