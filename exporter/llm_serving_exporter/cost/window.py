@@ -25,7 +25,7 @@ _SAID = (Absence.IDLE, Absence.NO_METRICS)
 class WindowFigures(Struct, frozen=True):
     """Figures over the window, and why those that are absent are absent."""
 
-    cost: WindowCost = field(default_factory=WindowCost)  # the figures
+    cost: WindowCost = field(default_factory=WindowCost)
     tokens: Absence = Absence.WARMING_UP  # why USD per million tokens is absent
     requests: Absence = Absence.WARMING_UP  # why USD per request is absent
     joules: Absence = Absence.WARMING_UP  # why joules per token is absent

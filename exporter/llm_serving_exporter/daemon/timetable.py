@@ -33,7 +33,6 @@ class Job(Struct):
     name: str
     # between two runs
     seconds: float
-    # what is done
     run: Run
     # whether that gives a coroutine
     waits: bool

@@ -51,7 +51,6 @@ class History(Struct, frozen=True):
     carried: Lengths | None
     # what this life has counted; None: a new one, without a page yet
     last: Lengths | None
-    # the figures
     tail: Tail
     # when they were computed (monotonic)
     worked_out_seconds: float

@@ -33,7 +33,6 @@ class Work(Struct, frozen=True):
 
     # the window's length
     elapsed_seconds: float
-    # engine steps
     steps: Steps
     # steps of single sequences in decode
     sequence_steps: float

@@ -23,7 +23,7 @@ MOST_NOTES = 20
 class Listed(Struct, frozen=True):
     """What a list said when it was last good."""
 
-    targets: tuple[Target, ...]  # that it lists
+    targets: tuple[Target, ...]
     warnings: tuple[str, ...] = ()  # what has no effect in it
     problems: tuple[Problem, ...] = ()  # why some of its targets are left out
 

@@ -250,7 +250,6 @@ class CommandRun(Struct, frozen=True):
     command: str
     # when it was started
     began_unix_seconds: float
-    # how long it ran
     took_seconds: float
     # exit status, negative for a signal; None where it could not start, ran too long or was stopped
     status: int | None
@@ -302,7 +301,6 @@ class Course(Struct, frozen=True):
 
     # whose drill
     scope: Scope
-    # how it runs
     settings: Settings
     # how far it went
     phase: Phase
@@ -326,7 +324,6 @@ class Course(Struct, frozen=True):
     start_unix_seconds: float | None = None
     # the first reading with fewer replicas; None where none was lost
     lost_unix_seconds: float | None = None
-    # when it ended
     end_unix_seconds: float = 0.0
     # why it ended early, "" where it did not
     broken_off: str = ""

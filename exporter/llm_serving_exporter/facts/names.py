@@ -101,7 +101,7 @@ Row = TypeVar("Row", bound=Named)
 class Match(Struct, Generic[Row], frozen=True):
     """A row of the catalogue, and what the asked name says of the weights."""
 
-    entry: Row  # the row
+    entry: Row
     weight_format: str | None = None  # the format that the name states, for `formats.named`; None: it states none
     unclear: str | None = None  # a word of the name that states a quantisation but not its bits
 

@@ -42,7 +42,7 @@ _NEVER = frozenset({Part.EMBEDDING, Part.ENCODER_ONLY, Part.ROUTER, Part.NORM})
 class Share(Struct, frozen=True):
     """Some places of a module, which one format keeps."""
 
-    module: Module  # the module
+    module: Module
     format: WeightFormat  # of the weights at these places
     places: int  # how many of `module.places`
 

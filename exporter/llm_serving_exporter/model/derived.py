@@ -15,7 +15,6 @@ from llm_serving_exporter.model.snapshot import Absence, LeftOut, Quality
 class Latency(Struct, frozen=True):
     """Events of one latency inside the window."""
 
-    # how many
     events: float
     # None where the engine's sum is no use
     mean_seconds: float | None
@@ -110,7 +109,6 @@ class EngineDerived(Struct, frozen=True):
     The fields are what pages, the limiter and the cost meter read by name; `figures` has all of it. Phases are "prefill" and "decode".
     """
 
-    # the served model
     model_name: str
     # the engine's label, its data-parallel rank
     engine: str
@@ -132,7 +130,6 @@ class EngineDerived(Struct, frozen=True):
     context_tokens_mean: float | None = None
     # tokens of the KV cache held for each of them, a shared prefix once
     kv_cache_tokens_per_request: float | None = None
-    # preemption events
     preemptions_per_second: float | None = None
     # by name, as in derive/latency.py
     latency: Mapping[str, Latency] = field(default_factory=dict)
@@ -150,7 +147,6 @@ class EngineDerived(Struct, frozen=True):
     phase_reference_seconds_per_token: Mapping[str, float] = field(default_factory=dict)
     # bytes by part: weights, kv, other
     gpu_memory_bytes: Mapping[str, float] = field(default_factory=dict)
-    # the long-context tail
     tail: Tail | None = None
     # every figure that the role has, by its row of the signal table
     figures: Mapping[Any, Any] = field(default_factory=dict)

@@ -113,7 +113,7 @@ class GpuReading(Struct, frozen=True):
     Counters (`energy_joules_total`, `ecc_errors_total`, `*_bytes_total`) only grow while the driver is loaded.
     """
 
-    identity: GpuIdentity  # what the GPU is
+    identity: GpuIdentity
     lost: bool = False  # whether the GPU no longer answers: then only its identity and its XID counts are here
     memory_used_bytes: int | None = None  # by applications, without the driver's own where that is known
     memory_reserved_bytes: int | None = None  # kept by the driver and firmware

@@ -82,7 +82,7 @@ class AttentionLayers(Struct, frozen=True):
     FLOPs are per token computed, entry looked at, and layer. An entry stands for one token of context, or for `compress_ratio` of them.
     """
 
-    layers: int  # how many
+    layers: int
     # stored per entry and layer, and read for each that is looked at: KV heads x (key + value size); MLA: latent and
     # rotary part, once
     kv_elements: int
@@ -126,7 +126,7 @@ class AttentionLayers(Struct, frozen=True):
 class RecurrentLayers(Struct, frozen=True):
     """Recurrent layers that are alike. Every step reads and writes the whole state of each of its sequences."""
 
-    layers: int  # how many
+    layers: int
     ssm_elements: int  # per sequence and layer, kept in the engine's state dtype (float32 unless it says otherwise)
     conv_elements: int  # of the convolution, per sequence and layer, kept in the model's dtype
     # whether "auto" is float32 for them too, whatever the model's dtype (Kimi Delta Attention; vLLM's mamba_utils.py, kda_state_dtype)

@@ -111,7 +111,6 @@ class GpuPart(Struct, frozen=True):
 class TargetGpus(Struct, frozen=True):
     """GPUs (or MIG instances) that all engines of a target use together."""
 
-    # how many
     count: int
     # their kind, several joined by " + "; "" where not known
     name: str = ""

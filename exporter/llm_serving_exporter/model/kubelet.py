@@ -44,7 +44,7 @@ class KubeletReadings(Struct, frozen=True):
 class Worker(Struct, frozen=True):
     """A pod that works for a target whose server is in another pod: a worker of a LeaderWorkerSet or of a Ray cluster."""
 
-    namespace: str  # of the worker
+    namespace: str
     pod: str  # its name
     target: str  # name of the leader's target
     model_name: str = ""  # as served by the leader; "": not known here
@@ -56,7 +56,7 @@ class Worker(Struct, frozen=True):
 class WorkerGpus(Struct, frozen=True):
     """GPUs of this node that work for a target which another exporter may read."""
 
-    worker: Worker  # whose they are
+    worker: Worker
     uuids: tuple[str, ...]  # of the GPUs; () where they are not known
     why: str = ""  # the reason where they are not known; "": they are
     # how much of each is the worker's, where that is not all of it; None: not known

@@ -19,7 +19,7 @@ class ModelSettings(Struct, frozen=True):
 class ServedModel(Struct, frozen=True):
     """What the runtime says about a model: text from outside, not to be trusted as a path. None: it does not say."""
 
-    name: str  # as served
+    name: str
     root: str | None = None  # what was loaded, a path or a hub id
     # of activations and of weights that are not quantised, as the engine writes it ("auto": the checkpoint's)
     dtype: str | None = None

@@ -44,7 +44,7 @@ class PodState(Struct, frozen=True):
 class WaitingPod(Struct, frozen=True):
     """A pod that is wanted, and is not ready to be a target: it has no address yet."""
 
-    namespace: str  # of the pod
+    namespace: str
     pod: str  # its name
     workload: str  # as in `Identity`
     workload_kind: str  # as in `Identity`

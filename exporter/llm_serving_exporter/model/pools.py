@@ -49,7 +49,7 @@ class PoolUse(Struct, frozen=True):
 class SpendRate(Struct, frozen=True):
     """What a GPU-hour takes from a spend commitment."""
 
-    use: PoolUse  # what it is for
+    use: PoolUse
     usd_per_gpu_hour: float  # at the committed price
 
 

@@ -69,7 +69,7 @@ class Price(Struct, frozen=True):
     """What one GPU of a target costs now."""
 
     usd_per_gpu_hour: float  # at the rate
-    rate: Rate  # how it is paid for
+    rate: Rate
 
     @property
     def before_commitments(self) -> bool:

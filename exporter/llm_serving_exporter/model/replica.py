@@ -21,7 +21,6 @@ class ReplicaPart(Struct, frozen=True):
 class Siblings(Struct, frozen=True):
     """The ranks of a target's replica that are on other targets' pages, as this exporter last read them."""
 
-    # how many
     ranks: int = 0
     # that run on all of them together
     requests: float = 0.0

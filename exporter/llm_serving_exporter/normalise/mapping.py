@@ -226,7 +226,7 @@ class Runtime(record.Struct, frozen=True):
     paths: tuple[str, ...] = ("/metrics",)  # where its metrics page may be, likeliest first
     # answers 200 while the server serves, also where its page fails; without side effects
     health: str = USUAL_HEALTH
-    kind: PageKind = PageKind.METRICS  # what the page is
+    kind: PageKind = PageKind.METRICS
     # only its rows can be known of it; a page with any sample is its page, also with nothing loaded
     without_metrics: bool = False
     # JSON into samples: () for its own JSON that says nothing, None for JSON of something else

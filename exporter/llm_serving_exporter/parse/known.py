@@ -27,7 +27,7 @@ _NUMBERS = re.compile(rf"{NUMBER}(?:\n{NUMBER})*".encode())
 class KnownPage(Struct, frozen=True, eq=False, weakref=True):
     """A page without its values."""
 
-    openmetrics: bool  # the format
+    openmetrics: bool
     layout: Layout  # the object that every such page gets
     has_value: bytes  # for each line 1 where it ends in a value, else 0
     is_bare: bytes  # the opposite

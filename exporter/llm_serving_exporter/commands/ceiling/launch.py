@@ -46,7 +46,6 @@ _LARGEST = 10**12
 class Launch(Struct, frozen=True):
     """What a start command says."""
 
-    # name of the engine
     engine: str
     # how one replica is spread; experts of a model that has some
     layout: Parallel

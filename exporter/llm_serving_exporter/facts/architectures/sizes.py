@@ -9,7 +9,7 @@ from llm_serving_exporter.model.record import Struct
 class Heads(Struct, frozen=True):
     """Attention heads of a layer."""
 
-    queries: int  # query heads
+    queries: int
     kv: int  # key and value heads
     size: int  # elements of one head
 

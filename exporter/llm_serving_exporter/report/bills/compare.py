@@ -53,7 +53,6 @@ class MachineRow(Struct, frozen=True):
     instance_type: str
     # "" where it is unknown
     account: str
-    # GPU-hours
     metered_gpu_hours: float
     # of instances; None where the bill does not say
     billed_hours: float | None

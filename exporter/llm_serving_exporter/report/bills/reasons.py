@@ -64,7 +64,6 @@ class Compared(Struct, frozen=True):
 
     # the machines and what was metered on them
     unit: Unit
-    # GPU-hours that were metered
     metered_gpu_hours: float
     # USD that was metered, after commitments
     metered_usd: float

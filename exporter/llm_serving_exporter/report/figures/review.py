@@ -76,7 +76,6 @@ class Hourly(Struct, frozen=True):
     usd_by_hour_before: Hours = ()
     # prompt tokens as sent
     prompt_tokens: Hours = ()
-    # generated tokens
     generated_tokens: Hours = ()
     # USD that pools add to GPU time, mostly less than nothing; () without pools
     pools_usd: Hours = ()

@@ -71,7 +71,6 @@ def build_model_rows(usage: Usage, earlier: Usage, fleet: Fleet, identity: Seque
 class LabelRow(Struct, frozen=True):
     """A value of a label that the bill is split by."""
 
-    # the label
     label: str
     # "" for series without the label
     value: str
@@ -241,7 +240,6 @@ class AlertRow(Struct, frozen=True):
 
     # its name
     alert: str
-    # its severity
     severity: str
     # times that it fired
     episodes: int

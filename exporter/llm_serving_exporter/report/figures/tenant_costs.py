@@ -35,9 +35,7 @@ class TenantCost(Struct, frozen=True):
     decode_tokens: float
     # finished requests; None where no gateway counts them
     requests: float | None
-    # of prefill
     prefill_usd: float = 0.0
-    # of decode
     decode_usd: float = 0.0
     # of idle, down and unattributed time, as much of it as goes with prefill
     prefill_rest_usd: float = 0.0

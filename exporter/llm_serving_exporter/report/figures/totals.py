@@ -50,7 +50,6 @@ class Totals(Struct, frozen=True):
     unpriced_gpu_hours: float = 0.0
     # prompt tokens that were computed
     prefill_tokens: float | None = None
-    # tokens that were generated
     decode_tokens: float | None = None
     # prompt tokens as clients sent them, cached ones included
     prompt_tokens: float | None = None

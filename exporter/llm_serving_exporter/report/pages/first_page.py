@@ -34,7 +34,6 @@ class Figure(Struct, frozen=True):
 
     # what it is
     name: str
-    # the figure
     value: str
     # the line below it
     below: str
@@ -88,7 +87,6 @@ class FirstPage(Struct, frozen=True):
     note: str
     # how many more there are, further down
     more_notes: int
-    # what is paid
     paid: Figure
     # what that consists of, a name with its amount each
     parts: Sequence[tuple[str, str]]

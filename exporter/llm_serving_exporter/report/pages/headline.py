@@ -20,7 +20,6 @@ class Link(Struct, frozen=True):
 
     # what it leads to
     words: str
-    # the address
     address: str
 
 

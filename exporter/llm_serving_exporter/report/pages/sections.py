@@ -40,7 +40,6 @@ class Section(Struct, frozen=True):
 class ShownSection(Struct, frozen=True):
     """A section of one review."""
 
-    # of the section
     name: str
     # what its template sees
     shown: Any

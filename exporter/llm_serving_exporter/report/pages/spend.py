@@ -88,7 +88,6 @@ class Change(Struct, frozen=True):
 class LabelTable(Struct, frozen=True):
     """The bill by one label."""
 
-    # the label
     name: str
     # a row for each of its values
     table: Table

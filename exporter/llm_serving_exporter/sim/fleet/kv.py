@@ -35,7 +35,7 @@ class Holding(Struct):
     """KV blocks of one running request."""
 
     shared: Cached | None  # the shared prefix that it reads; None: none
-    own_blocks: int  # of its own
+    own_blocks: int
     hit_tokens: int  # that it found in the cache at its admission
 
 

@@ -27,7 +27,7 @@ class Daily(Struct, frozen=True):
     """A sine over the day around 1, and another level at the weekend."""
 
     amplitude: float = 0.0  # 0-1
-    peak_hour: float = 14.0  # hour of the peak
+    peak_hour: float = 14.0
     weekend: float = 1.0  # factor on Saturday and Sunday
     begins_seconds: float = 0.0  # from Monday 0:00 to the beginning of simulated time
 
