@@ -9,9 +9,10 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Burst, Profile
 from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
 from llm_serving_exporter.sim.fleet.scenario import Event, History, Scenario

@@ -14,13 +14,13 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from bench.outlier_blocks import BLOCK_SECONDS, Block
 from bench.outlier_rule import HISTORY, MEASURES, Fleet, Replica, watch
 from llm_serving_alerts.settings_file import default_settings
+from llm_serving_exporter.model.record import replace
 
 DAY_BLOCKS = int(86_400 / BLOCK_SECONDS)
 # replicas -> weeks that are played: none in thirty weeks is less than one in ten, with a confidence of 95 %

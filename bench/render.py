@@ -15,7 +15,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
@@ -27,6 +27,7 @@ from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import write_page
 from llm_serving_exporter.expose.spool import LEVEL, Spool
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.targets.host import TargetHost
 from tests.support.servers.replica import Replica
 

@@ -11,7 +11,6 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from bench.cycle import say
@@ -20,6 +19,7 @@ from bench.rule_fleet import simulate
 from llm_serving_alerts.render import rule_groups
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
+from llm_serving_exporter.model.record import replace
 from tests.simweek.build import week_settings
 
 # targets and hours of history

@@ -17,7 +17,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.errors import FactsError
@@ -27,6 +26,7 @@ from llm_serving_exporter.facts.model_files import ModelEntry, ModelFiles
 from llm_serving_exporter.facts.quant_names import plain
 from llm_serving_exporter.facts.resolve import resolve
 from llm_serving_exporter.model.model_settings import ModelSettings
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.weights import ModelFacts
 
 QUANTISATION = "quantization_config"

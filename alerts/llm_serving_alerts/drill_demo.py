@@ -20,7 +20,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
@@ -32,6 +32,7 @@ from llm_serving_exporter import logs
 from llm_serving_exporter.daemon.service import Service
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.schema.duration import format_duration
 from llm_serving_exporter.schema.flags import CommandParser
 from llm_serving_exporter.sim import alertmanager

@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from llm_serving_alerts.render import rule_files
@@ -26,6 +26,7 @@ from llm_serving_exporter.daemon.service import Service
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.schema.duration import format_duration
 from llm_serving_exporter.schema.flags import CommandParser
 from llm_serving_exporter.sim import alertmanager, grafana

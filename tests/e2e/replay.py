@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -14,6 +14,7 @@ from llm_serving_alerts.render import groups_text, rule_groups
 from llm_serving_alerts.rules import AlertRule, Group, Record
 from llm_serving_alerts.settings import Settings
 from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.history import Form, write_history
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Step

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from pathlib import Path
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS
 from llm_serving_exporter.sim.fleet.scenario import History, Scenario
 from llm_serving_exporter.sim.fleet.scenario_file import load

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -15,6 +15,7 @@ from llm_serving_alerts.routes import alertmanager_files
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.daemon.service import Service
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.paced import ServedGpuSource, paced_config
 from llm_serving_exporter.sim.fleet.scenario import Scenario

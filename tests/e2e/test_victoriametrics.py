@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from llm_serving_alerts.render import rule_files
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS
 from llm_serving_exporter.sim.fleet.scenario import History
 from llm_serving_exporter.sim.fleet.scenario_file import load

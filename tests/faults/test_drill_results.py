@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from llm_serving_exporter.model.drill import DrillResult, Verdict
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.state.drill_results import record_result
 from tests.support.servers.exporter_process import Exporter, Scraped

@@ -24,6 +24,7 @@ from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.peaks import peaks_of_identity
 from llm_serving_exporter.gpu.nvml import NvmlSource
 from llm_serving_exporter.model.device import GpuIdentity, GpuReadings
+from llm_serving_exporter.model.record import as_dict
 from tests.hardware.cuda import CudaError
 from tests.hardware.loads import COPY, MATMUL, Load
 from tests.hardware.measure import SETTLE_SECONDS, Measured, measure
@@ -54,7 +55,7 @@ class Mask:
         return value
 
     def passes(self, passes: Sequence[GpuReadings]) -> list[Any]:
-        written: list[Any] = [self(dataclasses.asdict(one)) for one in passes]
+        written: list[Any] = [self(as_dict(one)) for one in passes]
         for one in written:
             for gpu in one["gpus"]:
                 for place, process in enumerate(gpu["processes"] or (), start=1):
@@ -69,7 +70,7 @@ def recording(passes: Sequence[GpuReadings], loads: Sequence[Loaded] = ()) -> di
     catalogue = loader.gpu_catalogue()
     identities = [gpu.identity for gpu in passes[-1].gpus]
     document["peaks"] = [
-        {"uuid": mask(one.uuid), **mask(dataclasses.asdict(peaks_of_identity(one, catalogue)))} for one in identities
+        {"uuid": mask(one.uuid), **mask(as_dict(peaks_of_identity(one, catalogue)))} for one in identities
     ]
     document["loads"] = [_load(one, mask) for one in loads]
     return document

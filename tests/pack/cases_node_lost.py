@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from llm_serving_exporter.model.record import replace
 from tests.pack.builders import Grows, counter, engine, firing, held, target
 from tests.pack.cases_exporters import _exporter as exporter
 from tests.pack.cases_ttft import _burn, slo_events

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from llm_serving_alerts.records.autoscaling import HEADROOM
+from llm_serving_exporter.model.record import replace
 from tests.pack.builders_kv import firing, flat, selector
 from tests.pack.cases_redundancy import lost
 from tests.pack.fleets_node_loss import LARGEST, READY

@@ -7,8 +7,8 @@ A replica of the builders' kind could do 1,000 tokens/s of prefill or 500 of dec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from llm_serving_exporter.model.record import replace
 from tests.pack.builders_kv import Replica, flat, fleet, selector
 from tests.pack.samples import Expected, Fleet, document, is_
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from llm_serving_exporter.model.record import replace
 from tests.pack.builders_kv import (
     Replica,
     flat,

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from llm_serving_exporter.model.record import replace
 from tests.pack.rulesets import RULESETS, group_order
 from tests.support.paths import ROOT
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 from unittest.mock import patch
@@ -18,6 +17,7 @@ from llm_serving_exporter.daemon import jobs
 from llm_serving_exporter.daemon.service import Service
 from llm_serving_exporter.docgen import generate as docs
 from llm_serving_exporter.expose.encode import encode
+from llm_serving_exporter.model.record import replace
 from tests.same.surroundings import CLOCK
 from tests.support.builders.golden_cases import CASES
 from tests.support.builders.golden_pages import golden_registry

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Profile
 from llm_serving_exporter.sim.fleet.usual import MINUTE, Usual, past_samples
 

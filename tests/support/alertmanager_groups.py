@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.schema.duration import parse_duration
 
 # an alert's labels, sorted

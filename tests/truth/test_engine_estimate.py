@@ -7,7 +7,6 @@ in cache for decode-sized batches: ours leaves them out, and the difference is w
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from llm_serving_exporter.facts.quantisation import assign
 from llm_serving_exporter.facts.weighing import estimate_sound, weigh
 from llm_serving_exporter.model.geometry import Span
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import Range
 from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.model.weights import ModelFacts, WeightFormat

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from llm_serving_exporter.derive.roof import Roof
 from llm_serving_exporter.model.hardware import Parallel
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.target import Role
 from tests.support.builders.served_pages import Server, judge

@@ -6,8 +6,6 @@ contradicts itself or the arithmetic, the right value stands here with its numbe
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from llm_serving_exporter.derive import planning
@@ -24,6 +22,7 @@ from llm_serving_exporter.derive.roof import (
 )
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry
 from llm_serving_exporter.model.hardware import GpuPeaks
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.weights import Precision
 from tests.support.models.roofs import (
     A100,

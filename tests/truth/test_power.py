@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from llm_serving_exporter.facts import loader
 from llm_serving_exporter.model.devices import Clocks, DeviceSample
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import Limiter, Roofline, Verdict
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.weights import ModelFacts

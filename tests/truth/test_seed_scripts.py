@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
 from llm_serving_exporter.derive import planning
 from llm_serving_exporter.derive.roof import Ceiling, Roof, decode_ceiling
 from llm_serving_exporter.model.hardware import GpuPeaks
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.weights import ModelFacts
 from tests.support.models.roofs import A100_ROUNDED, H100, L40S, LLAMA_70B, flat, roof
 from tests.support.rows import check_rows

@@ -1,15 +1,12 @@
-"""The house rules that a reader relies on: what stands where, how things are called, and that each field says what it is."""
+"""The house rules that a reader relies on: what stands where, how things are called, and which kind a record is."""
 
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from textwrap import dedent
 
 from tests.support.paths import ROOT
 
@@ -64,21 +61,18 @@ def test_one_product_file_makes_the_pipeline_of_a_target() -> None:
     assert makers == ["exporter/llm_serving_exporter/targets/host.py"]
 
 
-def test_frozen_dataclasses_of_the_exporter_share_their_methods() -> None:
-    """`model.frozen` says what they cost else. Errors stand below it; of a simulation's defaults ruff asks for the library's."""
-    librarys = re.compile(r"^from dataclasses import .*\bdataclass\b", re.MULTILINE)
-    found = {
-        path
-        for path in PACKAGE.rglob("*.py")
-        if "@dataclass(frozen=True, slots=True" in read(path) and librarys.search(read(path))
-    }
-    assert {name_of(path) for path in found} == {
-        f"exporter/llm_serving_exporter/{name}" for name in ("errors.py", "sim/prometheus.py")
-    }
-
-
-def test_each_field_of_a_dataclass_has_a_comment_of_its_own() -> None:
-    assert [f"{name_of(path)}: {field}" for path in MODULES for field in fields_without_comment(read(path))] == []
+def test_only_what_needs_it_is_a_dataclass() -> None:
+    """`model.record` says what the other records are, and why. A file of the configuration holds settings, Problem stands below `model`."""
+    found = [
+        f"{name_of(path)}: {owner.name}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if PACKAGE / "config" not in path.parents
+        for owner in needless_dataclasses(read(path))
+    ]
+    assert found == [
+        "exporter/llm_serving_exporter/errors.py: Problem",
+        "exporter/llm_serving_exporter/schema/keys.py: Key",
+    ]
 
 
 def test_docstrings_describe_only_fields_that_exist() -> None:
@@ -121,33 +115,15 @@ def test_the_words_are_plain() -> None:
     assert found == []
 
 
-def fields_without_comment(source: str) -> Iterator[str]:
-    """Class and field, for each field of a dataclass without a comment on its lines or on the line above."""
-    # most modules have none, and taking them apart into tokens is most of this
-    owners = list(dataclasses(source))
-    if not owners:
-        return
-    lines = source.splitlines()
-    for owner in owners:
-        text = dedent("\n".join(lines[owner.lineno - 1 : owner.end_lineno]))
-        commented = {
-            owner.lineno - 1 + token.start[0]
-            for token in tokenize.generate_tokens(io.StringIO(text).readline)
-            if token.type == tokenize.COMMENT
-        }
-        for field in fields(owner):
-            above = field.lineno - 1
-            if describes_itself(field):
-                continue
-            own = any(line in commented for line in range(field.lineno, (field.end_lineno or field.lineno) + 1))
-            if not own and not (above in commented and lines[above - 1].lstrip().startswith("#")):
-                yield f"{owner.name}.{ast.unparse(field.target)}"
-
-
-def describes_itself(field: ast.AnnAssign) -> bool:
-    """Whether it is declared as a key of a settings file with a help text, which users read too."""
-    texts = [node.value for node in ast.walk(field) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    return isinstance(field.value, ast.Call) and any(len(text.split()) > 3 for text in texts)
+def needless_dataclasses(source: str) -> Iterator[ast.ClassDef]:
+    """Those without a field that only a dataclass can have: a declared key, one that is computed, or left out of equality."""
+    for owner in records(source):
+        made = [field.value for field in fields(owner) if isinstance(field.value, ast.Call)]
+        plain = all(
+            {one.arg for one in call.keywords} <= {"default", "default_factory"} and not call.args for call in made
+        )
+        if owner.decorator_list and plain:
+            yield owner
 
 
 def sums_of_the_library(source: str) -> Iterator[int]:
@@ -176,8 +152,8 @@ def is_count(item: ast.expr) -> bool:
 
 
 def described_in_vain(source: str) -> Iterator[str]:
-    """`name`: in the docstring of a dataclass that has no such field, property or method."""
-    for owner in dataclasses(source):
+    """`name`: in the docstring of a record that has no such field, property or method."""
+    for owner in records(source):
         known = {ast.unparse(field.target) for field in fields(owner)}
         known |= {node.name for node in owner.body if isinstance(node, ast.FunctionDef)}
         for name in re.findall(r"`([a-z_]+)`:", ast.get_docstring(owner) or ""):
@@ -185,11 +161,12 @@ def described_in_vain(source: str) -> Iterator[str]:
                 yield f"{owner.name}: {name}"
 
 
-def dataclasses(source: str) -> Iterator[ast.ClassDef]:
+def records(source: str) -> Iterator[ast.ClassDef]:
+    """Classes with fields: dataclasses, Structs, named tuples."""
     for node in nodes(source):
-        if isinstance(node, ast.ClassDef) and (node.decorator_list or node.bases):
-            made = " ".join(ast.unparse(one) for one in node.decorator_list)
-            if re.search(r"\b(dataclass|define|frozen)\b", made) or "NamedTuple" in map(ast.unparse, node.bases):
+        if isinstance(node, ast.ClassDef):
+            made = {ast.unparse(one).split("(")[0].split(".")[-1] for one in (*node.decorator_list, *node.bases)}
+            if made & {"dataclass", "Struct", "NamedTuple"}:
                 yield node
 
 
@@ -207,13 +184,24 @@ def test_these_checks_see_what_they_look_for() -> None:
 class Reading:
     """`gone`: a field of last year's."""
 
-    up: bool  # whether it answered
-    # seconds
+    up: bool
+    labels: dict = field(default_factory=dict)
+
+class Sped(Struct, frozen=True):
+    """`age`: seconds. `gone`: nothing."""
+
     age: float
-    silent: int
+
+@dataclass(frozen=True)
+class Settings:
+    host: str = key(HOST, "The mail server.")
+
+@dataclass(frozen=True)
+class Line:
+    total: float = field(init=False)
 '''
-    assert list(fields_without_comment(source)) == ["Reading.silent"]
-    assert list(described_in_vain(source)) == ["Reading: gone"]
+    assert [owner.name for owner in needless_dataclasses(source)] == ["Reading"]
+    assert list(described_in_vain(source)) == ["Reading: gone", "Sped: gone"]
     counts = (
         "sum(1 for _ in a)",
         "sum(one > 2 for one in a)",

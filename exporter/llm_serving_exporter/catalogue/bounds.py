@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import isfinite
 from operator import le
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.record import Struct
 
 # events of a kind that one engine can have counted: a million a second for thirty years
 MOST_EVENTS = 1e15
@@ -14,8 +14,7 @@ MOST_EVENTS = 1e15
 MOST_RATIO = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """The range of a value, in its base unit; of a histogram, that of one event. Raises ValueError for a range that is none."""
 
     least: float  # the least that can be

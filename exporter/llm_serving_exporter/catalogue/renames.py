@@ -8,13 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 _MINOR = re.compile(r"(\d+)\.(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Formerly:
+class Formerly(Struct, frozen=True):
     """The name before a rename. Raises ValueError where `since` is no minor version."""
 
     name: str  # as the declaration had it: of a metric without the prefix, of a record whole

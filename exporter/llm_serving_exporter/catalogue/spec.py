@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from llm_serving_exporter.catalogue.bounds import MOST_EVENTS, Bounds
 from llm_serving_exporter.catalogue.renames import Formerly
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import replace
 
 PREFIX = "llm_serving_"
 

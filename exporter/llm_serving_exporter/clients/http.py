@@ -14,7 +14,7 @@ import requests
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.errors import LLMServingExporterError
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.schema.duration import format_duration
 
@@ -33,8 +33,7 @@ class HttpError(LLMServingExporterError):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """How long an exchange may take and how large its answer may be."""
 
     # until a connection stands
@@ -49,8 +48,7 @@ class Limits:
     total_seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What a server answered."""
 
     # where it was asked, without the query

@@ -10,7 +10,7 @@ from typing import Any
 
 from llm_serving_exporter.clients.http import HttpError, HttpSession, Limits
 from llm_serving_exporter.errors import LLMServingExporterError
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.secret_text import Masker
 from llm_serving_exporter.model.text import on_one_line
 
@@ -36,8 +36,7 @@ class ApiError(LLMServingExporterError):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """Where an API is, and how to get in."""
 
     # its name in messages: "Prometheus"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.histogram import Quantile
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.record import is_record, name_fields, replace
 from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.model.target import Target
@@ -145,8 +145,8 @@ def fit_target(target: Target, wait_seconds: float) -> Target:
 
 
 def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value) if field.name != "figures"}
+    if is_record(value):
+        return {name: _plain(getattr(value, name)) for name in name_fields(value) if name != "figures"}
     if isinstance(value, Mapping):
         return {str(key.value if isinstance(key, Enum) else key): _plain(item) for key, item in value.items()}
     if isinstance(value, Quantile):

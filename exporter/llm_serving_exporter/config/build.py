@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from llm_serving_exporter.config.http import Auth, Tls
 from llm_serving_exporter.config.identity import build_identity, choose_name, place_locally
 from llm_serving_exporter.config.target_keys import TargetSettings
 from llm_serving_exporter.config.target_kinds import AUTO
+from llm_serving_exporter.model.record import name_fields
 from llm_serving_exporter.model.target import HttpSettings, Target
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.schema.context import Host
@@ -19,7 +19,7 @@ from llm_serving_exporter.schema.url import Address
 TIMEOUT_SHARE = 0.8
 LONGEST_DEFAULT_TIMEOUT_SECONDS = 10.0
 # a target takes these over as they are; its name and its nodes depend on its address too
-CARRIED = {item.name for item in fields(TargetSettings)} & {item.name for item in fields(Target)} - {"name", "nodes"}
+CARRIED = {*name_fields(TargetSettings)} & {*name_fields(Target)} - {"name", "nodes"}
 
 
 def build_target(settings: TargetSettings, place: Place, host: Host) -> Target:
@@ -62,7 +62,7 @@ def carried(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_name(settings: TargetSettings | Auth | Tls) -> dict[str, Any]:
-    return {item.name: getattr(settings, item.name) for item in fields(settings)}
+    return {name: getattr(settings, name) for name in name_fields(settings)}
 
 
 def choose_nodes(configured: tuple[str, ...] | None, address: Address | None, host: Host) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from llm_serving_exporter.config.options import Settings
 from llm_serving_exporter.model.claims import claim_of, shared
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.own_host import is_own_host
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.schema.duration import format_duration
@@ -19,8 +19,7 @@ MOST_TARGETS = 2000
 SHARE_THEM = "Share them among several exporters: --shard 1/2 for the first, --shard 2/2 for the second."
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """A target, or the defaults of discovered ones, and where it was written."""
 
     target: Target  # the target, or what discovered ones begin with

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from llm_serving_exporter.config.target_keys import TargetSettings
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import HttpSettings, Secret
 from llm_serving_exporter.schema.problems import Place
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar, TypeAlias
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.target import HttpSettings, Target
 
 
-@dataclass(frozen=True, slots=True)
-class FileDiscovery:
+class FileDiscovery(Struct, frozen=True):
     """Prometheus file_sd, read again when a file changes."""
 
     key: ClassVar[str] = "file_sd"  # of the configuration file
@@ -20,8 +19,7 @@ class FileDiscovery:
     defaults: Target
 
 
-@dataclass(frozen=True, slots=True)
-class HttpDiscovery:
+class HttpDiscovery(Struct, frozen=True):
     """Prometheus http_sd: a server that lists targets, asked again and again; config/http_sd.py declares its keys."""
 
     key: ClassVar[str] = "http_sd"  # of the configuration file
@@ -45,8 +43,7 @@ class HttpDiscovery:
         return self.url + self.path.partition("?")[0]
 
 
-@dataclass(frozen=True, slots=True)
-class KubernetesDiscovery:
+class KubernetesDiscovery(Struct, frozen=True):
     """The pods of a Kubernetes cluster, as its API server lists them; config/kubernetes.py declares its keys."""
 
     key: ClassVar[str] = "kubernetes"  # of the configuration file

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
 from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.model.record import is_record, name_fields, replace
 from llm_serving_exporter.model.secret_text import MASK
 from llm_serving_exporter.model.target import HttpSettings, Secret
 
@@ -32,7 +32,7 @@ def hash_of(config: Config) -> str:
 
 
 def _all_of(config: Config, *, masked: bool) -> dict[str, Any]:
-    return {item.name: _plain(getattr(config, item.name), masked) for item in fields(config)}
+    return {name: _plain(getattr(config, name), masked) for name in name_fields(config)}
 
 
 def _plain(value: Any, masked: bool) -> Any:
@@ -41,8 +41,8 @@ def _plain(value: Any, masked: bool) -> Any:
         value = replace(value, headers=hidden)
     if isinstance(value, Secret):
         return {"file": value.file} if value.file is not None else {"env": value.env}
-    if is_dataclass(value) and not isinstance(value, type):
-        return {item.name: _plain(getattr(value, item.name), masked) for item in fields(value)}
+    if is_record(value):
+        return {name: _plain(getattr(value, name), masked) for name in name_fields(value)}
     if callable(value):
         # the code of a built-in table that one of the file is based on
         return getattr(value, "__qualname__", type(value).__name__)

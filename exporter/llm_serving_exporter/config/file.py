@@ -8,7 +8,7 @@ from pathlib import Path
 
 from llm_serving_exporter.config.options import file_keys
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.schema.document import read_document
 from llm_serving_exporter.schema.problems import Place
 from llm_serving_exporter.schema.reading import mapping
@@ -37,8 +37,7 @@ _HINTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigFile:
+class ConfigFile(Struct, frozen=True):
     """The configuration file."""
 
     # its known top-level keys; {} where there is no file or it is not usable

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from llm_serving_exporter.facts.gpu_names import LONGEST, split_words
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.hardware import GpuSpec
 from llm_serving_exporter.model.weights import Precision
 from llm_serving_exporter.schema import kinds

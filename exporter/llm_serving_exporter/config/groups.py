@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.config.build import carried, choose_nodes
 from llm_serving_exporter.config.identity import build_identity, choose_name, keep_own_labels, place_locally
 from llm_serving_exporter.config.target_keys import TARGET_KEYS
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context, Host

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context
@@ -38,8 +39,7 @@ _AUTH_HINTS = {
 _BASIC_HINTS = {"password": "The file must not hold secrets: write password_file or password_env."}
 
 
-@dataclass(frozen=True, slots=True)
-class Auth:
+class Auth(Struct, frozen=True):
     """Credentials of a target: a bearer token, or a user name with a password, or neither."""
 
     bearer_token: Secret | None = None  # excludes the other two

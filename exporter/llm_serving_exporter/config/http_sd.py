@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from llm_serving_exporter.config.build import build_target
 from llm_serving_exporter.config.checks import Placed, refuse_timeout
@@ -13,7 +14,6 @@ from llm_serving_exporter.config.http import Auth, Tls, read_auth, read_headers,
 from llm_serving_exporter.config.target import read_defaults
 from llm_serving_exporter.config.target_keys import TargetSettings
 from llm_serving_exporter.config.warnings import target_warnings
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.target import Secret, Target
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context

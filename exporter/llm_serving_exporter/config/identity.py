@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, replace
 from typing import Any
 
 from llm_serving_exporter.catalogue.own_labels import KEYS, MOST_LABELS, refuse_label_name
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, LABELS
 from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context, Host
 from llm_serving_exporter.schema.kinds import Kind
@@ -33,7 +33,7 @@ LABEL_VALUE = kinds.text("label value")
 # of those that say which replicas of a model are meant: nothing that comes and goes with one of them
 FLEET_KEYS = {"namespace": NAMESPACE, "workload": WORKLOAD, "workload_kind": WORKLOAD_KIND, "region": REGION}
 
-_SETTABLE = tuple(item.name for item in fields(Identity) if item.name not in ("pod_uid", "labels"))
+_SETTABLE = tuple(name for name in name_fields(Identity) if name not in ("pod_uid", "labels"))
 
 
 def read_own_labels(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from llm_serving_exporter.catalogue.own_labels import refuse_label_name
@@ -15,7 +15,7 @@ from llm_serving_exporter.config.discovery_types import DiscoverySection, Kubern
 from llm_serving_exporter.config.target import read_defaults
 from llm_serving_exporter.config.target_keys import TargetSettings
 from llm_serving_exporter.config.target_kinds import NODE
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.context import Context, read_path
 from llm_serving_exporter.schema.keys import key, keys_of, list_reader, names_of, read_keys

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS
 from llm_serving_exporter.config.option import option
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.duration import format_duration
 

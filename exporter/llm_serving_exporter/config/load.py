@@ -6,7 +6,6 @@ import argparse
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from llm_serving_exporter.config import options
@@ -57,6 +56,7 @@ from llm_serving_exporter.config.types import (
 )
 from llm_serving_exporter.config.warnings import slo_warnings, target_warnings, unused_runtimes
 from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.schema.keys import Key, declare
 from llm_serving_exporter.schema.kinds import Kind
 

@@ -22,7 +22,7 @@ from llm_serving_exporter.config.types import (
     WebConfig,
 )
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.keys import Keys, keys_of
 from llm_serving_exporter.schema.kinds import Kind
@@ -152,8 +152,7 @@ def add_flags(parser: argparse._ActionsContainer) -> None:
             parser.add_argument(option.flag, dest=option.attribute, metavar="VALUE", help=description)
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """What an option is set to."""
 
     # of the option's kind; a tuple where it is repeatable

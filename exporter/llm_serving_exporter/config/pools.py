@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from llm_serving_exporter.config.identity import INSTANCE_TYPE, PROVIDER_ID, REGION, ZONE
 from llm_serving_exporter.config.target_kinds import NODE
 from llm_serving_exporter.model.pools import NodePlace, Pool, PoolKind, PoolUse, SpendRate
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.keys import Key, Keys, names_of, read_complete, read_keys, table
 from llm_serving_exporter.schema.kinds import Kind

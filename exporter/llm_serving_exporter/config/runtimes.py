@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.config import columns
 from llm_serving_exporter.config.columns import CONDITION, LABEL, LABEL_VALUE, NUMBER, PROSE, SAMPLE, texts
 from llm_serving_exporter.config.file import ConfigFile
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.snapshot import SHOWS_AN_ENGINE
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.normalise.check import MOST_DIGITS, faults
@@ -122,8 +121,7 @@ _NAMES = {one.field: one.name for keys in (ROW_COLUMNS, RUNTIME_COLUMNS) for one
 _JOINED = ("prefixes", "ignored", "respelt")
 
 
-@dataclass(frozen=True, slots=True)
-class Configured:
+class Configured(Struct, frozen=True):
     """What `runtimes:` of the file holds."""
 
     tables: tuple[Runtime, ...]  # those without problems

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shard import MOST_SHARDS, Shard
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, shown

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from llm_serving_exporter.config.checks import Placed
 from llm_serving_exporter.config.gpu_name import check_gpu_model
 from llm_serving_exporter.config.options import TARGET, TARGET_GPU_COUNT, TARGET_GPU_MODEL, TARGET_GPU_PRICE, Settings
 from llm_serving_exporter.config.target_keys import TargetSettings
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.schema.context import Context
 
 # of a price that a flag states: that of a price file which names none

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from llm_serving_exporter.config.target_keys import TARGET_KEYS, TargetKey, TargetSettings
 from llm_serving_exporter.config.target_kinds import read_url
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.schema.context import Context
 from llm_serving_exporter.schema.keys import names_of, read_keys
 from llm_serving_exporter.schema.problems import Place

@@ -6,7 +6,7 @@ set it, and what docs/configuration.md says. A value ends up in the field of `mo
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from llm_serving_exporter.config.gpu_name import read_gpu_model
@@ -41,7 +41,6 @@ from llm_serving_exporter.config.target_kinds import (
     read_nodes,
     read_runtime,
 )
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.target import Role, Secret
 from llm_serving_exporter.schema import kinds

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from llm_serving_exporter.config.option import option
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.tenants import TenantKind, TenantSettings
 from llm_serving_exporter.schema import kinds
 

@@ -6,7 +6,7 @@ type, bounds and default, and what `--help` and docs/configuration.md say about 
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from llm_serving_exporter.config.identity import TARGET_LABEL
@@ -16,7 +16,6 @@ from llm_serving_exporter.config.shard import SHARD
 from llm_serving_exporter.config.tenants import TenantsConfig
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.cost import Attribution, Efficiency, Method
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import ExpectedReplicas, HttpSettings, Target
 from llm_serving_exporter.schema import kinds

@@ -8,7 +8,6 @@ Down and loading engines still cost. They keep the names that their last good pa
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from types import MappingProxyType
 
@@ -44,13 +43,13 @@ from llm_serving_exporter.model.cost import (
     WindowCost,
 )
 from llm_serving_exporter.model.device import BusySource, GpuReadings
-from llm_serving_exporter.model.frozen import replace_fields
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kept_cost import KeptCost, KeptEngine
 from llm_serving_exporter.model.later import Later
 from llm_serving_exporter.model.prices import Price
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.window import GAP_INTERVALS
@@ -69,8 +68,7 @@ def _take_cost(figures: Later[WindowFigures]) -> Later[WindowCost]:
     return Later(lambda: figures.value.cost)
 
 
-@dataclass(slots=True)
-class _Engine:
+class _Engine(Struct):
     totals: EngineTotals = field(default_factory=EngineTotals)  # since the exporter's start
     window: CostWindow = field(default_factory=CostWindow)  # the last minute or so, for figures per token and request
 
@@ -122,7 +120,7 @@ class CostMeter:
         joules = self._joules.count(reading, gpus)
         target_gpus = self._keep_known_gpus(reading)
         if target_gpus is not reading.target_gpus:
-            reading = replace_fields(reading, target_gpus=target_gpus)
+            reading = replace(reading, target_gpus=target_gpus)
         lack = explain_uncounted(reading, terms)
         price = lack or find_price_of(reading, terms, unix)
         signals: dict[str, Absence] = {SECONDS: lack or Absence.AVAILABLE}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import count
 
@@ -16,12 +15,12 @@ from llm_serving_exporter.cost.terms import Terms
 from llm_serving_exporter.derive.gpus import YIELDED, Assignment, share_cards
 from llm_serving_exporter.model.claims import claim_of
 from llm_serving_exporter.model.device import GpuIdentity, GpuReadings
-from llm_serving_exporter.model.frozen import replace_fields
 from llm_serving_exporter.model.identity import Identity, is_same_pod
 from llm_serving_exporter.model.kept_cost import KeptCost
 from llm_serving_exporter.model.later import Unchanged
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role, Target
 
@@ -130,9 +129,9 @@ class Costs:
         with self._lock:
             meter = self._meters.get(name)
             if meter is None or not is_same_pod(self._owners[name], reading.target.identity):
-                return reading if reading.cost is None else replace_fields(reading, cost=None)
+                return reading if reading.cost is None else replace(reading, cost=None)
             terms = self._make_terms[name in self._claimed_twice](config)
-            return replace_fields(reading, cost=meter.advance(reading, gpus, terms, monotonic=monotonic, unix=unix))
+            return replace(reading, cost=meter.advance(reading, gpus, terms, monotonic=monotonic, unix=unix))
 
 
 def _make_terms(claimed_twice: bool, config: Config) -> Terms:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from enum import Enum
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.kept_cost import KeptCost
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.target import Target
 
 
@@ -31,8 +31,7 @@ def _digest(words: tuple[object, ...]) -> str:
     return hashlib.sha256(repr(words).encode(errors="backslashreplace")).hexdigest()[:32]
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(Struct, frozen=True):
     """What a target was when an earlier process counted it last."""
 
     kept: KeptCost  # what that process left

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from llm_serving_exporter.cost.window import WindowFigures
 from llm_serving_exporter.derive.price import find_price
 from llm_serving_exporter.model.cost import Attribution, EngineTotals, GpuState, TickWork
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.later import Later
 from llm_serving_exporter.model.prices import Price, PriceBook
 from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.target import Role
 
@@ -31,8 +31,7 @@ SIGNALS = (COST, SECONDS, PER_MILLION, PER_REQUEST, SAVINGS, ENERGY, PER_TOKEN)
 Key = tuple[str, str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Struct, frozen=True):
     """What a tick is priced and split by."""
 
     book: PriceBook | None  # None: no price file, or none that could be used so far

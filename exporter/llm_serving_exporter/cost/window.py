@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
 from functools import partial
 
 from llm_serving_exporter.derive import cost
 from llm_serving_exporter.model.cost import EngineTotals, WindowCost
-from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.later import Later
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 
 PREFILL, DECODE, PROMPT = "prefill_tokens_total", "decode_tokens_total", "prompt_tokens_total"
@@ -23,11 +22,10 @@ FINISHED = "requests_finished_total"
 _SAID = (Absence.IDLE, Absence.NO_METRICS)
 
 
-@dataclass(frozen=True, slots=True)
-class WindowFigures:
+class WindowFigures(Struct, frozen=True):
     """Figures over the window, and why those that are absent are absent."""
 
-    cost: WindowCost = field(default_factory=WindowCost)  # the figures
+    cost: WindowCost = field(default_factory=WindowCost)
     tokens: Absence = Absence.WARMING_UP  # why USD per million tokens is absent
     requests: Absence = Absence.WARMING_UP  # why USD per request is absent
     joules: Absence = Absence.WARMING_UP  # why joules per token is absent
@@ -37,9 +35,7 @@ class WindowFigures:
 _COUNTERS = (PREFILL, DECODE, PROMPT, FINISHED)
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class _Point:
+class _Point(Struct, frozen=True):
     at: float  # monotonic seconds
     totals: EngineTotals  # so far
     counters: tuple[float | None, ...]  # of the engine, one for each of `_COUNTERS`; None: not on its page

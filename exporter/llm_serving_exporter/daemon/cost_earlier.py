@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import field
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.cost.resume import Resume
 from llm_serving_exporter.errors import CostSnapshotError
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.kept_cost import CostSnapshot
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.state.boot import read_boot_id
 from llm_serving_exporter.state.cost_folder import CostFolder
 from llm_serving_exporter.state.json_values import describe_cause
@@ -26,8 +25,7 @@ log = logging.getLogger("llm_serving_exporter.cost")
 BELIEVED_SECONDS = 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Clocks:
+class Clocks(Struct, frozen=True):
     """What a process tells the time by."""
 
     monotonic: Callable[[], float] = elapsed_seconds  # what ticks are counted by

@@ -15,7 +15,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from math import inf
 
 from llm_serving_exporter.config.types import Config
@@ -23,9 +22,9 @@ from llm_serving_exporter.cost.held import hold_back
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.cost_earlier import BELIEVED_SECONDS, Clocks, list_resumes, read_believed
 from llm_serving_exporter.errors import CostSnapshotError
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.kept_cost import CostSnapshot, KeptCost, Storage, StorageReport
 from llm_serving_exporter.model.reading import View
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.state.cost_folder import CostFolder, FolderTakenError
 from llm_serving_exporter.state.json_values import describe_cause
 
@@ -40,8 +39,7 @@ MOST_FAILURES = 3
 PATIENCE_SECONDS, LAST_PATIENCE_SECONDS = 5.0, 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Hold:
+class _Hold(Struct, frozen=True):
     """What /metrics may show."""
 
     kept: Mapping[str, KeptCost] | None  # no more than this, by target; None: nothing at all

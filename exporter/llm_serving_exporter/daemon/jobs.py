@@ -7,7 +7,6 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from llm_serving_exporter.clock import elapsed_seconds
@@ -24,6 +23,7 @@ from llm_serving_exporter.devices.kubelet import open_kubelet
 from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.gpu.source import GpuSource
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target, is_relabelled
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.normalise.registry import reads_otherwise, together

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 
 from llm_serving_exporter.model.attempt import Attempt, FailureReason
 from llm_serving_exporter.model.device import GpuReadings
@@ -16,6 +15,7 @@ from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.kubelet import WorkerGpus
 from llm_serving_exporter.model.pod import WaitingPod
 from llm_serving_exporter.model.reading import TargetReading, View
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.model.target import Target
 

@@ -7,9 +7,9 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from inspect import iscoroutinefunction
 
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.scrape.waits import Wait
 
 # jobs run up to this share of their interval, and at most so many seconds, earlier or later: it keeps many exporters from asking one
@@ -26,15 +26,13 @@ BEAT_SHARE, LONGEST_BEAT_SECONDS = 0.03, 0.5
 Run = Callable[[], Coroutine[Wait, bool, None] | None]
 
 
-@dataclass(slots=True)
-class Job:
+class Job(Struct):
     """Something that is done at intervals."""
 
     # what it is called; a job replaces another of its name
     name: str
     # between two runs
     seconds: float
-    # what is done
     run: Run
     # whether that gives a coroutine
     waits: bool

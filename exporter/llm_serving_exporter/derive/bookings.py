@@ -6,20 +6,16 @@ would have its tokens with the time of the last tick only.
 
 from __future__ import annotations
 
-from dataclasses import field
-
 from llm_serving_exporter.derive.busy import LONGEST_PENDING_SECONDS, was_busy
 from llm_serving_exporter.derive.steps import find_decode_field
-from llm_serving_exporter.model.frozen import dataclass, speed_up
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.snapshot import HISTOGRAM_FIELDS, EngineSnapshot, Quality
 from llm_serving_exporter.model.window import EngineWindow, Window
 
 PREFILL = "prefill_tokens_total"
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Bookings:
+class Bookings(Struct, frozen=True):
     """What has been booked at a tick, and what the next one counts from."""
 
     # the readings whose work the busy time is split by; None while what is booked late is still to come

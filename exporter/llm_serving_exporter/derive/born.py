@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     LABELLED_COUNTER_FIELDS,

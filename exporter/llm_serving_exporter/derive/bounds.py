@@ -9,16 +9,15 @@ sequences share and read once (cascade attention): each sequence has a context o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from llm_serving_exporter.derive.flops import attention_flops
 from llm_serving_exporter.derive.planning import speculated_tokens
 from llm_serving_exporter.derive.reads import experts_touched, group_token_bytes, kv_read_bytes
 from llm_serving_exporter.derive.roof import Ceiling, Roof, decode_ceiling, decode_ceiling_at
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import AttentionLayers, Span
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.weights import Precision
 
 # stored bits, scales included, up to which a weight can be an operand of a rate: 8-bit formats have up to 8.5, 4-bit ones up to 5
@@ -30,8 +29,7 @@ _MOST_BITS: Mapping[Precision, float] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Speculation:
+class Speculation(Struct, frozen=True):
     """Drafted tokens of each sequence and step."""
 
     # tokens that each step checks besides its own
@@ -53,8 +51,7 @@ class Speculation:
 NO_SPECULATION = Speculation()
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """Decode of one replica, all ranks together. Rates count tokens, those of accepted drafts included."""
 
     # its arms and its step; `tokens_per_second` is what plans rest on

@@ -7,7 +7,7 @@ from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.roof import Ceiling, Roof
 from llm_serving_exporter.derive.traffic import Work, prefill_flops
 from llm_serving_exporter.model.cost import Efficiency
-from llm_serving_exporter.model.frozen import dataclass, replace_fields, speed_up
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.roofline import BusySeconds
 from llm_serving_exporter.model.window import EngineWindow
 
@@ -20,9 +20,7 @@ REFERENCE_BATCH, REFERENCE_CONTEXT_TOKENS, REFERENCE_PROMPT_TOKENS = 32, 1024, 1
 COUNTERS = ("prefill_tokens_total", "decode_tokens_total", "engine_steps_total")
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(Struct, frozen=True):
     """Seconds that the prefill and the decode of some work need at the ceilings."""
 
     # of its prompts
@@ -79,15 +77,15 @@ def advance_busy_seconds(before: BusySeconds | None, tick: EngineWindow, shares:
     pending = totals.pending_seconds + tick.elapsed_seconds
     ratio = split_busy_time(shares)
     if ratio:
-        return replace_fields(
+        return replace(
             totals,
             prefill=totals.prefill + pending * ratio["prefill"],
             decode=totals.decode + pending * ratio["decode"],
             pending_seconds=0.0,
         )
     if pending > LONGEST_PENDING_SECONDS:
-        return replace_fields(totals, unattributed=totals.unattributed + pending, pending_seconds=0.0)
-    return replace_fields(totals, pending_seconds=pending)
+        return replace(totals, unattributed=totals.unattributed + pending, pending_seconds=0.0)
+    return replace(totals, pending_seconds=pending)
 
 
 def compute_reference_seconds(roof: Roof) -> dict[str, float]:

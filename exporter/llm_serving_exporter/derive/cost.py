@@ -14,9 +14,9 @@ from llm_serving_exporter.model.cost import (
     TickWork,
     WindowCost,
 )
-from llm_serving_exporter.model.frozen import replace_fields
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.prices import Power, Price
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Role
 
 JOULES_PER_KWH = 3.6e6
@@ -129,7 +129,7 @@ def advance_totals(
             settle(shares)
         elif waited > LONGEST_PENDING_SECONDS:
             settle({CostPhase.UNATTRIBUTED.value: 1.0})
-    return replace_fields(before, gpu_seconds=gpu_seconds, usd=usd, pending_usd=pending, pending_seconds=waited)
+    return replace(before, gpu_seconds=gpu_seconds, usd=usd, pending_usd=pending, pending_seconds=waited)
 
 
 def settle_pending(before: EngineTotals, method: Method) -> EngineTotals:
@@ -140,7 +140,7 @@ def settle_pending(before: EngineTotals, method: Method) -> EngineTotals:
     for rate, amount in before.pending_usd.items():
         key = CostPhase.UNATTRIBUTED.value, rate, method.value
         usd[key] = usd.get(key, 0.0) + amount
-    return replace_fields(before, usd=usd, pending_usd={}, pending_seconds=0.0)
+    return replace(before, usd=usd, pending_usd={}, pending_seconds=0.0)
 
 
 def add_savings(
@@ -150,7 +150,7 @@ def add_savings(
     if cached_seconds is None or price is None:
         return before
     worth = cached_seconds * gpus * price.usd_per_gpu_hour / 3600.0
-    return replace_fields(before, savings_usd=(before.savings_usd or 0.0) + worth)
+    return replace(before, savings_usd=(before.savings_usd or 0.0) + worth)
 
 
 def add_energy(before: EngineTotals, *, joules: float | None, price: Price | None, power: Power | None) -> EngineTotals:
@@ -165,7 +165,7 @@ def add_energy(before: EngineTotals, *, joules: float | None, price: Price | Non
         if price is not None and not price.rate.includes_power and power.usd_per_kwh is not None:
             usd = (usd or 0.0) + kwh * power.usd_per_kwh
     used = (before.energy_joules or 0.0) + joules
-    return replace_fields(before, energy_joules=used, energy_usd=usd, carbon_grams=grams)
+    return replace(before, energy_joules=used, energy_usd=usd, carbon_grams=grams)
 
 
 def usd_by_phase(usd: Usd) -> dict[str, float]:

@@ -31,7 +31,7 @@ from llm_serving_exporter.derive.roofline import REST, gather_limits, gather_res
 from llm_serving_exporter.derive.signals import Row, Shown
 from llm_serving_exporter.derive.table import ENGINE_ROWS
 from llm_serving_exporter.model.derived import Derivation, Derived, EngineDerived
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.roofline import Cause, Roofline, Verdict
 from llm_serving_exporter.model.snapshot import Absence, LeftOut, Quality
 from llm_serving_exporter.model.target import Role
@@ -45,8 +45,7 @@ def derive(window: Window, settings: Settings, previous: Derivation | None) -> D
     return Tick(window, settings, previous).whole()
 
 
-@dataclass(frozen=True, slots=True)
-class _Engine:
+class _Engine(Struct, frozen=True):
     """One engine at one tick."""
 
     # its figures, as far as they have been asked for

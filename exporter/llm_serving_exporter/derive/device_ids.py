@@ -20,8 +20,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 from llm_serving_exporter.model.device import GPU_UUID, GpuIdentity
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.kubelet import DeviceGrant
+from llm_serving_exporter.model.record import Struct
 
 _BY_UUID = re.compile(rf"({GPU_UUID.pattern})(?P<part>::\d+)?")
 _BY_MINOR = re.compile(r"(nvidia(?P<minor>\d+)(?:/gi(?P<instance>\d+))?)(?P<part>/vgpu\d+)?")
@@ -42,8 +42,7 @@ _NO_ACCELERATORS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Struct, frozen=True):
     """A device that is a GPU, or may be one."""
 
     # of the GPU or MIG instance, as NVML writes it where NVML shows it; None: not known

@@ -7,13 +7,13 @@ subtracted from it, so that its figures warm up again while those of the others 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from operator import lt
 from typing import Any
 
 from llm_serving_exporter.derive.lengths import Histories
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     HIDDEN_COUNTER_FIELDS,

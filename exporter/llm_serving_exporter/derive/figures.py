@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from graphlib import TopologicalSorter
 from typing import Any, Generic, TypeVar, overload
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -21,8 +21,7 @@ D = TypeVar("D")
 E = TypeVar("E")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Figure(Generic[T_co]):
+class Figure(Struct, Generic[T_co], frozen=True, eq=False):
     """One value of one engine at one tick. `figure` makes one that is computed, `given` one that is handed in."""
 
     # for messages: the function's name, or the argument of `given`

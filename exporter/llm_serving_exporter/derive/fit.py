@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 from llm_serving_exporter.derive.reads import Roof, kv_stored_bytes, weight_held_bytes
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """Bytes over all GPUs of one replica."""
 
     # whether the weights and one sequence of the context asked for do

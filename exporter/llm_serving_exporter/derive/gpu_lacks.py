@@ -13,7 +13,7 @@ from types import MappingProxyType
 from llm_serving_exporter.catalogue import cost
 from llm_serving_exporter.catalogue.roofline import BANDWIDTH_RATIO
 from llm_serving_exporter.model.device import DRIVER_SOURCES, GpuAbsence, GpuReading, GpuReadings
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.roofline import Source
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -35,8 +35,7 @@ _GPM_DRIVER = 525
 _NO_SETTING = "no setting helps"
 
 
-@dataclass(frozen=True, slots=True)
-class _Card:
+class _Card(Struct, frozen=True):
     gpu: GpuReading  # what it shows, and what it does not
     source: str  # of its readings
     driver: int | None  # the first number of the driver's version; None: not known
@@ -57,8 +56,7 @@ class _Card:
         return self.capability is not None and least <= self.capability < below
 
 
-@dataclass(frozen=True, slots=True)
-class _Cause:
+class _Cause(Struct, frozen=True):
     is_it: Callable[[_Card], bool]  # whether it is true of a card
     sentences: Mapping[str, str]  # by signal; {name} is the card's
 

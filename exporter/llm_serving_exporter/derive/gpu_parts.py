@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
 from llm_serving_exporter.derive.gpus import Assignment
 from llm_serving_exporter.model.device import GpuProcess, GpuReading
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.hardware import GpuPart, ShareSource
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import Role, Target
 
 
-@dataclass(frozen=True, slots=True)
-class _Memory:
+class _Memory(Struct, frozen=True):
     """GPU memory that the processes of one GPU hold."""
 
     # by target; None: its processes are not among those that the driver lists, or are not its own alone, or without their memory

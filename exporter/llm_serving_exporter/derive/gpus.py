@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from enum import StrEnum
 
 from llm_serving_exporter.derive.grants import Grants, NodeGrants
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.hardware import GpuPart, ShareSource
 from llm_serving_exporter.model.kubelet import Worker, WorkerGpus
+from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.text import count_nouns
 
@@ -33,8 +32,7 @@ class Origin(StrEnum):
 _OF_PROCESSES = (Origin.PROCESS, Origin.ENVIRONMENT)
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     """Which GPUs a target has, and how that is known."""
 
     # () where they are not known
@@ -52,8 +50,7 @@ class Assignment:
         return part is not None and part.share is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """What is known on this node, beside NVML, of who uses its GPUs."""
 
     # by target whose processes are looked for here: the processes of its server, empty where they cannot be seen

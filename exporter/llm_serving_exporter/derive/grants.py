@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import field
 
 from llm_serving_exporter.derive.device_ids import Device, count_parts, find_device
 from llm_serving_exporter.model.device import GpuIdentity
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.kubelet import ContainerGrants, KubeletReadings
+from llm_serving_exporter.model.record import Struct, field
 
 MOST_NAMED = 3  # devices that a reason names
 
 
-@dataclass(frozen=True, slots=True)
-class Grants:
+class Grants(Struct, frozen=True):
     """The GPUs of a container, or of a pod."""
 
     # how much of each GPU or MIG instance, by UUID: 1 is all of it, None is not known

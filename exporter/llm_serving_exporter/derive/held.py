@@ -7,8 +7,8 @@ exporter during one, would read as a counter reset and add the whole lifetime to
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Snapshot
 
 # (model_name, engine, field) -> the value when it was first seen, the highest since

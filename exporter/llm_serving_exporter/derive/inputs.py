@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any
 
 from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS
@@ -11,8 +10,8 @@ from llm_serving_exporter.derive.figures import Figure, figure, given
 from llm_serving_exporter.derive.lengths import Histories
 from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.devices import DeviceSample
-from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.hardware import Hardware
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.replica import Siblings
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
@@ -20,9 +19,7 @@ from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import EngineWindow, EngineWindows, Window
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """What derive needs beside the window."""
 
     # thresholds in seconds by name of the latency SLO: ttft, itl, e2e; one that is not there is not configured

@@ -6,14 +6,13 @@ Engines count since their start. What a window of one's own needs beside the new
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
 from llm_serving_exporter.derive.tail import FEWEST, measure_tail
 from llm_serving_exporter.model.derived import Tail
-from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 
 SPAN_SECONDS, SPAN_REQUESTS = 3600.0, 1000.0
@@ -43,9 +42,7 @@ class Point(NamedTuple):
     lengths: Lengths
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """The lengths of one engine's requests over time."""
 
     # oldest first, at least one; the window begins with the first
@@ -54,7 +51,6 @@ class History:
     carried: Lengths | None
     # what this life has counted; None: a new one, without a page yet
     last: Lengths | None
-    # the figures
     tail: Tail
     # when they were computed (monotonic)
     worked_out_seconds: float

@@ -33,8 +33,8 @@ from llm_serving_exporter.derive.inputs import DEVICES, SETTINGS, Settings
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
 from llm_serving_exporter.derive.standstill import Standstill, measure_standstill
 from llm_serving_exporter.derive.steps import ITL, busy_ratio
-from llm_serving_exporter.model.frozen import dataclass, replace_fields, speed_up
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.roofline import Cap, Limiter, Range, Roofline, Source, Verdict
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
@@ -81,9 +81,7 @@ _GIVEN_BY = {
 }
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """One engine, as far as the limiter looks at it."""
 
     live: EngineWindow  # of what is averaged over readings
@@ -374,7 +372,7 @@ def _judge(found: Evidence, previous: Verdict | None, now: float, judged: Sequen
 def _tell_all(verdict: Verdict, judged: Sequence[Judged]) -> Verdict:
     if verdict.state is not verdict.candidate:
         return verdict  # what was found now speaks for another state
-    return replace_fields(verdict, evidence={**verdict.evidence, **gather_rest(judged)})
+    return replace(verdict, evidence={**verdict.evidence, **gather_rest(judged)})
 
 
 _CAP = figure(find_cap, DEVICES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from llm_serving_exporter.derive.context import estimate_context
 from llm_serving_exporter.derive.figures import figure
@@ -13,9 +12,9 @@ from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
 from llm_serving_exporter.derive.steps import list_step_fields
 from llm_serving_exporter.derive.traffic import Work, measure_work
 from llm_serving_exporter.model.derived import EngineDerived
-from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.replica import Siblings
 from llm_serving_exporter.model.roofline import Range
 from llm_serving_exporter.model.snapshot import Absence
@@ -29,8 +28,7 @@ _SAME_RANKS = 0.05
 _NO_CONTEXT = Range(0.0, 0.0, 0.0)  # prefill alone needs no context length
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """Work with the roof that it was done under."""
 
     # the ceilings of the engine's GPUs for its model
@@ -39,9 +37,7 @@ class Task:
     done: Work
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True):
     """A task with the context that its decode read."""
 
     # the ceilings of the engine's GPUs for its model

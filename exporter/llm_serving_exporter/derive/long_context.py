@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from llm_serving_exporter.catalogue import derived as names
 from llm_serving_exporter.catalogue.spec import Metric
@@ -12,6 +11,7 @@ from llm_serving_exporter.derive.inputs import SETTINGS, WINDOW, Settings
 from llm_serving_exporter.derive.signals import NEVER_SILENT, NOT_ON_A_FRONT_END, Row, gauge
 from llm_serving_exporter.derive.tail import FEWEST
 from llm_serving_exporter.model.derived import Tail
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import EngineWindow

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 
 from llm_serving_exporter.derive.signals import NEVER_SILENT, NO_SENTENCES, NOT_ON_A_FRONT_END
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     GAUGE_FIELDS,
@@ -27,8 +26,7 @@ SET_THE_BATCH_LIMIT = (
 _SPECULATION = {Absence.NOT_EXPORTED: "Engines show it only with speculative decoding on."}
 
 
-@dataclass(frozen=True, slots=True)
-class PageField:
+class PageField(Struct, frozen=True):
     """What is to know about a field of the page beside its value."""
 
     # whether a setting gives the field where the page lacks it: then it is absent as NOT_CONFIGURED

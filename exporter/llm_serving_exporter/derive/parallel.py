@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.hardware import Parallel
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.target import Target
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """How a target's GPUs are shared among its engines. None: nothing says it."""
 
     # how the work of one engine is spread

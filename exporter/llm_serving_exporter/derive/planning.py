@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 
 _MILLION = 1_000_000
 _SECONDS_PER_HOUR = 3600
@@ -13,8 +13,7 @@ _SECONDS_PER_HOUR = 3600
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class Replicas:
+class Replicas(Struct, frozen=True):
     """Replicas that a load needs."""
 
     # as the formula gives it

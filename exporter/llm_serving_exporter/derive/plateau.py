@@ -7,10 +7,9 @@ adapters on their way. A level beside one of them says nothing, nor does one at 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from llm_serving_exporter.derive.steps import TTFT, count_sequence_steps
-from llm_serving_exporter.model.frozen import dataclass, replace_fields, speed_up
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, LimitSource, Quality, Snapshot
 from llm_serving_exporter.model.window import GAP_INTERVALS, EngineWindow
 
@@ -31,9 +30,7 @@ FEWEST_STEPS = 10.0
 MOST_ENGINES = 64
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Plateau:
+class Plateau(Struct, frozen=True):
     """What is known of one engine's level."""
 
     last: EngineSnapshot  # reading
@@ -72,13 +69,13 @@ def add_observed_limits(snapshot: Snapshot, plateaus: Plateaus) -> Snapshot:
     if not limits:
         return snapshot
     engines = tuple(
-        replace_fields(engine, batch_limit_requests=limit, batch_limit_source=LimitSource.OBSERVED)
+        replace(engine, batch_limit_requests=limit, batch_limit_source=LimitSource.OBSERVED)
         if (limit := limits.get((engine.model_name, engine.engine))) is not None
         else engine
         for engine in snapshot.engines
     )
     absent = {name: why for name, why in snapshot.absent.items() if name != "batch_limit_requests"}
-    return replace_fields(snapshot, engines=engines, absent=absent)
+    return replace(snapshot, engines=engines, absent=absent)
 
 
 def _follow(before: Plateau | None, now: EngineSnapshot, seconds: float, interval_seconds: float) -> Plateau:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from llm_serving_exporter.derive import devices
 from llm_serving_exporter.derive.falls import (
     Counts,
@@ -15,6 +13,7 @@ from llm_serving_exporter.derive.falls import (
     reads_field_otherwise,
 )
 from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     HISTOGRAM_FIELDS,

@@ -8,7 +8,6 @@ live derivation, command line, cost and simulator ask this one module.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from enum import StrEnum
 from typing import cast
 
@@ -24,8 +23,8 @@ from llm_serving_exporter.derive.reads import (
     weight_held_bytes,
     weight_read_bytes,
 )
-from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
 
@@ -67,9 +66,7 @@ class Bound(StrEnum):
     COMPUTE = "compute"
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Ceiling:
+class Ceiling(Struct, frozen=True):
     """Decode's ceiling at one batch and context. A token is a sequence-step: speculation gets more than one out of it."""
 
     # the lower of the two arms, less what attention reads again on the chip
@@ -90,8 +87,7 @@ class Ceiling:
     ridge_flops_per_byte: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Lack:
+class Lack(Struct, frozen=True):
     """Why something cannot be computed."""
 
     # the label's value

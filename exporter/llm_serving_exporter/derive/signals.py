@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from llm_serving_exporter.catalogue.bounds import Bounds
 from llm_serving_exporter.catalogue.spec import Metric
 from llm_serving_exporter.derive.figures import Figure
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.roofline import Cause, Range
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
@@ -28,8 +28,7 @@ NOT_ON_A_FRONT_END = frozenset({Role.FRONTEND})
 SeriesValue = float | dict[str, float] | dict[tuple[str, ...], float] | Range | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Series:
+class Series(Struct, frozen=True, eq=False):
     """How a row's value becomes the series of one metric."""
 
     # the catalogue's declaration; its labels beyond those of every serving series are filled from `labels` and the value's keys

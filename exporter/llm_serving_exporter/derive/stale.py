@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     HISTOGRAM_FIELDS,

@@ -19,16 +19,14 @@ from llm_serving_exporter.derive.figures import figure
 from llm_serving_exporter.derive.inputs import EARLIER, TARGET_WINDOW, TICK, WINDOW
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
 from llm_serving_exporter.model.derived import EngineDerived
-from llm_serving_exporter.model.frozen import dataclass, speed_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Quality
 from llm_serving_exporter.model.window import EngineWindow, Window
 
 FINISHED, GIVEN_UP = "requests_finished_total", "abort"
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Standstill:
+class Standstill(Struct, frozen=True):
     """What is known of an engine since something of its work last moved. Seconds are monotonic."""
 
     # when something last moved; the first page of a life, or after a gap, starts it again

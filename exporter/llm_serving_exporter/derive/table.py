@@ -27,6 +27,7 @@ from llm_serving_exporter.derive.memory import MEMORY
 from llm_serving_exporter.derive.page_fields import PAGE_FIELDS
 from llm_serving_exporter.derive.signals import Row
 from llm_serving_exporter.derive.tenant_sentences import TENANT_SENTENCES
+from llm_serving_exporter.model.record import name_fields
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 
 # computed for each engine
@@ -79,7 +80,7 @@ def list_faults(rows: Iterable[Row[Any]] = ROWS) -> list[str]:
     names = [row.name for row in rows if row.name]
     faults = [f"{name} stands in two rows" for name in dict.fromkeys(names) if names.count(name) > 1]
     faults += [f"{name} is a field of the page, and passed through already" for name in names if name in PAGE_FIELDS]
-    read = {*EngineSnapshot.__dataclass_fields__, *names}
+    read = {*name_fields(EngineSnapshot), *names}
     for row in rows:
         of = row.name or row.figure.name
         faults += [

@@ -17,8 +17,8 @@ from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series,
 from llm_serving_exporter.derive.traffic import measure_work
 from llm_serving_exporter.model.cost import TickWork
 from llm_serving_exporter.model.derived import EngineDerived
-from llm_serving_exporter.model.frozen import replace_fields
 from llm_serving_exporter.model.hardware import Hardware
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import BusySeconds, Range
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow, Window
@@ -127,7 +127,7 @@ def _add_shares(
     # weights of what was booked for several ticks say nothing of this one
     own = weights if bookings is not None and bookings.window is tick else None
     device, estimated = busy_share.measure_device_share(tick), busy_share.estimate_busy_share(tick, window, own)
-    return replace_fields(work, device_share=device, estimated_share=estimated)
+    return replace(work, device_share=device, estimated_share=estimated)
 
 
 def _by_phase(seconds: BusySeconds) -> dict[str, float]:

@@ -15,8 +15,8 @@ from llm_serving_exporter.derive.steps import (
     count_steps,
     drafts_per_sequence_step,
 )
-from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.roofline import Range, Steps
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
@@ -28,14 +28,11 @@ CHIP_CACHE_BYTES = 50e6
 FEWEST_STEPS = 0.01
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """What an engine did in a window: counts only."""
 
     # the window's length
     elapsed_seconds: float
-    # engine steps
     steps: Steps
     # steps of single sequences in decode
     sequence_steps: float
@@ -79,9 +76,7 @@ class Work:
         return self.prefill_tokens + self.sequence_steps * (1 + self.drafts)
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(Struct, frozen=True):
     """Bytes that a window moved between HBM and the GPUs, all GPUs of the engine together."""
 
     # weights read

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 from types import MappingProxyType
 
 from llm_serving_exporter.config.types import Config
@@ -17,11 +16,11 @@ from llm_serving_exporter.model.dcgm import DcgmReadings
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.hardware import GpuPart, GpuPeaks, Hardware, TargetGpus
 from llm_serving_exporter.model.later import Unchanged
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.normalise.version import parse_version
@@ -30,8 +29,7 @@ from llm_serving_exporter.normalise.version import parse_version
 DCGM_STALE_INTERVALS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Gpus:
+class Gpus(Struct, frozen=True):
     """The GPUs of this node as last read; replaced whole."""
 
     # the last pass, failed ones included; None before the first

@@ -7,16 +7,15 @@ from collections.abc import Callable, Collection
 from llm_serving_exporter.config.types import DcgmConfig
 from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.samples import Samples
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.scrape.http import HttpClient
 from llm_serving_exporter.scrape.waits import drive
 
 
-@dataclass(frozen=True, slots=True)
-class Scraped:
+class Scraped(Struct, frozen=True):
     """A page that was read."""
 
     page: Page  # as it came

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.types import DcgmConfig
@@ -16,6 +15,7 @@ from llm_serving_exporter.gpu.dcgm import is_dcgm_page
 from llm_serving_exporter.gpu.device_page import TABLES, is_wanted_name, read_devices, recognise
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.device import GpuReading, GpuReadings
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.schema.problems import listed
 

@@ -7,12 +7,11 @@ A kubelet that has just started lists no pod at all, then those of its own files
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 
 from llm_serving_exporter.derive.grants import NodeGrants, keep_parts
 from llm_serving_exporter.model.device import GpuIdentity
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.kubelet import ContainerGrants, KubeletReadings, Worker
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import Target
 
 # a kubelet starts again within a minute: what it said before holds that long, and a while
@@ -23,8 +22,7 @@ NO_KUBELET = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(Struct, frozen=True):
     """Devices that a container had when the kubelet last said so. It has them as long as its pod is."""
 
     pod_uid: str  # of the pod that had them; another pod may get its name

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +25,7 @@ from llm_serving_exporter.gpu.visibility import are_pids_of_here, count_driver_g
 from llm_serving_exporter.model.dcgm import DcgmReadings
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.kubelet import KubeletReadings, Worker, WorkerGpus
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
 
 log = logging.getLogger("llm_serving_exporter.gpus")

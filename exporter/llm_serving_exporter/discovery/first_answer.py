@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import replace
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.discovery.sections import Discovered, Discovery
 from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
 
 # a request for a list has 10 s by default

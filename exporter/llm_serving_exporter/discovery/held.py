@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from llm_serving_exporter.config.checks import MOST_TARGETS, SHARE_THEM, holds_target
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import Target
 
@@ -15,8 +15,7 @@ from llm_serving_exporter.model.target import Target
 HANDOVER_SECONDS = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True):
     """The targets that this exporter reads, and how many others there are."""
 
     targets: tuple[Target, ...]  # in the order in which they were given

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from urllib.parse import urlsplit
 
 from llm_serving_exporter.clock import LONGEST_WAIT_SECONDS, elapsed_seconds
@@ -19,8 +18,8 @@ from llm_serving_exporter.config.places import FoundBy
 from llm_serving_exporter.discovery.listed import Listed, read_list
 from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.errors import ConfigError, Problem
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.page import Refusal
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.schema.context import Host
@@ -44,8 +43,7 @@ def start_thread(name: str, job: Callable[[], None]) -> None:
     threading.Thread(target=job, name=name, daemon=True).start()
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
+class _State(Struct, frozen=True):
     """What is known of the server; replaced whole by the thread that asks it."""
 
     body: bytes = b""  # of the last good answer; b"": there has been none

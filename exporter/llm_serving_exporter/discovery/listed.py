@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 
 from llm_serving_exporter.config.groups import read_group
 from llm_serving_exporter.config.places import FoundBy, list_places
 from llm_serving_exporter.errors import ConfigError, Problem
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.schema.context import Host
@@ -21,11 +20,10 @@ MOST_KNOWN_TARGETS = 100_000
 MOST_NOTES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """What a list said when it was last good."""
 
-    targets: tuple[Target, ...]  # that it lists
+    targets: tuple[Target, ...]
     warnings: tuple[str, ...] = ()  # what has no effect in it
     problems: tuple[Problem, ...] = ()  # why some of its targets are left out
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import field
 from typing import Protocol
 
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import PodState, WaitingPod
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.target import Target
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """What one file, URL or cluster says, and what of it is in use."""
 
     name: str  # path, URL, or another name by which users know it; its problems begin with it
@@ -26,8 +24,7 @@ class Source:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SectionReading:
+class SectionReading(Struct, frozen=True):
     """One reading of a section."""
 
     sources: tuple[Source, ...]  # in an order that stays

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
 from llm_serving_exporter.clock import elapsed_seconds
@@ -21,9 +20,9 @@ from llm_serving_exporter.discovery.http_sd import SectionHttp
 from llm_serving_exporter.discovery.merging import merge_targets
 from llm_serving_exporter.discovery.section import Section, SectionReading
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import PodState, WaitingPod
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.schema.context import Host
@@ -52,8 +51,7 @@ def _make_pods(section: KubernetesDiscovery, host: Host, earlier: Sequence[Secti
 MAKERS: Mapping[type, Maker] = {FileDiscovery: _make_files, HttpDiscovery: _make_http, KubernetesDiscovery: _make_pods}
 
 
-@dataclass(frozen=True, slots=True)
-class Discovered:
+class Discovered(Struct, frozen=True):
     """What the configuration and discovery come to together."""
 
     targets: tuple[Target, ...]  # all targets to read, configured ones first

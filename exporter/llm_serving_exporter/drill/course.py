@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import StrEnum
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.text import escape_label_value
 
 # a p99 of which more than this share lies above the top finite edge of the histogram is only known to be "at least" that edge
@@ -28,8 +27,7 @@ class Phase(StrEnum):
     DONE = "done"
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """The replicas that are drilled."""
 
     # as the label model_name has it
@@ -59,8 +57,7 @@ def _matchers(labels: Mapping[str, str]) -> str:
     return ",".join(f'{name}="{escape_label_value(value)}"' for name, value in labels.items())
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """Where a drill is aborted."""
 
     # share of failed requests in 5 minutes; None = no bound
@@ -75,8 +72,7 @@ class Bounds:
     blind_seconds: float = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """How the drill runs."""
 
     # where it is aborted
@@ -109,8 +105,7 @@ class Settings:
     rate_window_seconds: float = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """All recorded series of the model at one moment. None and missing keys mean that the series is absent."""
 
     # when, by the clock of Prometheus
@@ -160,8 +155,7 @@ class Reading:
         return self.above_top_edge_ratio is not None and self.above_top_edge_ratio > CLIPPED_ABOVE
 
 
-@dataclass(frozen=True, slots=True)
-class AlertRule:
+class AlertRule(Struct, frozen=True):
     """An alerting rule as Prometheus has loaded it."""
 
     # the label alertname
@@ -170,8 +164,7 @@ class AlertRule:
     for_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class ActiveAlert:
+class ActiveAlert(Struct, frozen=True):
     """An alert of the model as Prometheus has it now: pending or firing."""
 
     # the label alertname
@@ -184,8 +177,7 @@ class ActiveAlert:
     active_since_unix_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(Struct, frozen=True):
     """What is known before anything is lost."""
 
     # the series at that time
@@ -202,8 +194,7 @@ class Forecast:
     others: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """What will be done, and why not."""
 
     # the node that is to go, None where it is not known
@@ -225,8 +216,7 @@ class Plan:
         return (*self.required, *self.by_rule)
 
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
+class Baseline(Struct, frozen=True):
     """The time before the loss. None where the series was absent."""
 
     # how long it is
@@ -251,8 +241,7 @@ class Baseline:
     rejected: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CommandRun:
+class CommandRun(Struct, frozen=True):
     """A command that was run."""
 
     # TRIGGER or RESTORE
@@ -261,7 +250,6 @@ class CommandRun:
     command: str
     # when it was started
     began_unix_seconds: float
-    # how long it ran
     took_seconds: float
     # exit status, negative for a signal; None where it could not start, ran too long or was stopped
     status: int | None
@@ -276,8 +264,7 @@ class CommandRun:
         return self.status == 0 and not self.problem
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(Struct, frozen=True):
     """What was seen of an alert."""
 
     # the label alertname
@@ -298,8 +285,7 @@ class Sighting:
     inhibited: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """Exact counts between the start and the end of the drill. None where the series are absent."""
 
     # times to first token within the objective
@@ -310,13 +296,11 @@ class Counts:
     rejected: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
+class Course(Struct, frozen=True):
     """Everything that happened, as far as it went. The verdict and the report are made of it."""
 
     # whose drill
     scope: Scope
-    # how it runs
     settings: Settings
     # how far it went
     phase: Phase
@@ -340,7 +324,6 @@ class Course:
     start_unix_seconds: float | None = None
     # the first reading with fewer replicas; None where none was lost
     lost_unix_seconds: float | None = None
-    # when it ended
     end_unix_seconds: float = 0.0
     # why it ended early, "" where it did not
     broken_off: str = ""

@@ -8,7 +8,7 @@ from statistics import fmean, median
 from llm_serving_exporter.clients.prometheus import Series
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.drill.course import CLIPPED_ABOVE, Baseline, Course, Reading
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 
 def make_reading(
@@ -97,8 +97,7 @@ def make_baseline(seconds: float, series: Iterable[Series], rejected: float | No
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(Struct, frozen=True):
     """Since when replicas and queue are back, without a break until the last reading. Unix seconds; None where they are not back."""
 
     # as many are ready as before
@@ -161,8 +160,7 @@ def readings_since_loss(course: Course) -> tuple[Reading, ...]:
     return () if since is None else tuple(one for one in course.readings if one.unix_seconds >= since)
 
 
-@dataclass(frozen=True, slots=True)
-class Extremes:
+class Extremes(Struct, frozen=True):
     """The worst from the loss to the end. None where the series was absent."""
 
     # fewest ready replicas
@@ -198,8 +196,7 @@ def _max_known(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """One resource: what was forecast for the survivors, and the most that they then did."""
 
     # "kv", "decode" and the like, as the label resource has it

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from llm_serving_exporter.clients.json_api import ApiError
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.drill.api import Alertmanager, Prometheus
 from llm_serving_exporter.drill.course import Baseline, Counts, Forecast, Reading, Scope, Settings, Sighting
 from llm_serving_exporter.drill.measures import make_baseline, make_reading
+from llm_serving_exporter.model.record import replace
 
 # of a range query: what a median of the baseline rests on
 _MOST_POINTS = 250

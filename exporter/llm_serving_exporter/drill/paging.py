@@ -8,7 +8,7 @@ from enum import StrEnum
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.drill.course import Course, Reading, Sighting
 from llm_serving_exporter.drill.measures import find_longest_span, readings_since_loss
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 
 class Arrival(StrEnum):
@@ -21,8 +21,7 @@ class Arrival(StrEnum):
     NOT_DUE = "not due"
 
 
-@dataclass(frozen=True, slots=True)
-class Paged:
+class Paged(Struct, frozen=True):
     """An alert after the drill."""
 
     # the label alertname

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +11,7 @@ from llm_serving_exporter.drill.measures import compare_forecast, find_extremes,
 from llm_serving_exporter.drill.paging import Paged, judge_alerts
 from llm_serving_exporter.drill.progress import format_ttft
 from llm_serving_exporter.drill.verdict import Judged, count_rejections, judge, share_of_bad_ttft
+from llm_serving_exporter.model.record import as_dict
 from llm_serving_exporter.model.text import blank_unprintable, on_one_line
 from llm_serving_exporter.render.numbers import NOTHING, count, number, share, span
 
@@ -41,7 +41,7 @@ def as_document(course: Course) -> dict[str, Any]:
         "replicas_back_seconds": _seconds_after(back.replicas_unix_seconds, lost),
         "queue_back_seconds": _seconds_after(back.queue_unix_seconds, lost),
         "recovered_seconds": _seconds_after(back.recovered_unix_seconds, lost),
-        "settings": asdict(course.settings),
+        "settings": as_dict(course.settings),
         "plan": None
         if made is None
         else {
@@ -57,10 +57,10 @@ def as_document(course: Course) -> dict[str, Any]:
             "replicas_by_node": dict(course.forecast.replicas_by_node),
             "largest_node": course.forecast.largest_node,
         },
-        "compared": [asdict(row) for row in compare_forecast(course)],
-        "baseline": None if baseline is None else asdict(baseline),
+        "compared": [as_dict(row) for row in compare_forecast(course)],
+        "baseline": None if baseline is None else as_dict(baseline),
         "before": None if course.before is None else _reading(course.before),
-        "worst": asdict(worst),
+        "worst": as_dict(worst),
         "slo": {
             "objective": course.settings.objective,
             "ttft_good": course.counts.ttft_good,
@@ -70,7 +70,7 @@ def as_document(course: Course) -> dict[str, Any]:
             "rejected_explained": None if rejected is None else rejected[1],
         },
         "alerts": [_alert(one) for one in judge_alerts(course)],
-        "commands": [asdict(run) for run in course.commands],
+        "commands": [as_dict(run) for run in course.commands],
         "readings": [_reading(one) for one in _thinned(course.readings)],
     }
 
@@ -80,11 +80,11 @@ def _seconds_after(moment: float | None, lost: float | None) -> float | None:
 
 
 def _alert(one: Paged) -> dict[str, Any]:
-    return {**asdict(one.sighting), "arrival": one.arrival.value, "due_unix_seconds": one.due_unix_seconds}
+    return {**as_dict(one.sighting), "arrival": one.arrival.value, "due_unix_seconds": one.due_unix_seconds}
 
 
 def _reading(one: Reading) -> dict[str, Any]:
-    return {name: value for name, value in asdict(one).items() if value is not None and value != {}}
+    return {name: value for name, value in as_dict(one).items() if value is not None and value != {}}
 
 
 def _thinned(readings: Sequence[Reading]) -> Sequence[Reading]:

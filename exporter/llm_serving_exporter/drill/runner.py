@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Protocol
 
 from llm_serving_exporter.clients.json_api import ApiError
@@ -25,7 +24,7 @@ from llm_serving_exporter.drill.paging import hold_is_over
 from llm_serving_exporter.drill.plan import make_plan
 from llm_serving_exporter.drill.progress import find_bound_reached, find_excess_loss, format_progress
 from llm_serving_exporter.drill.verdict import judge
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.render.numbers import span
 
 _PROGRESS_SECONDS = 5.0
@@ -48,8 +47,7 @@ class Started(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Rim:
+class Rim(Struct, frozen=True):
     """What a drill touches the world with."""
 
     # answers queries

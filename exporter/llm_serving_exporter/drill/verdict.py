@@ -9,7 +9,7 @@ from llm_serving_exporter.drill.course import RESTORE, TRIGGER, Course, Phase
 from llm_serving_exporter.drill.measures import find_recovery
 from llm_serving_exporter.drill.paging import Arrival, Paged, judge_alerts
 from llm_serving_exporter.model.drill import Verdict
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import count, share, span
 
@@ -17,8 +17,7 @@ from llm_serving_exporter.render.numbers import count, share, span
 FEW_EVENTS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True):
     """The verdict and why."""
 
     # passed, failed or aborted

@@ -7,7 +7,6 @@ import platform
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
 from typing import Concatenate, ParamSpec
 
 from prometheus_client.metrics_core import Metric as Family
@@ -21,7 +20,6 @@ from llm_serving_exporter.expose.identity import NO_PLACES, LabelBook, list_own_
 from llm_serving_exporter.expose.labels import NO_LABELS
 from llm_serving_exporter.model.cost import Attribution
 from llm_serving_exporter.model.drill import Verdict
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kept_cost import StorageReport
 from llm_serving_exporter.model.mode import Mode
@@ -29,6 +27,7 @@ from llm_serving_exporter.model.otlp import OtlpReport
 from llm_serving_exporter.model.pools import NOWHERE, NodePlace
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.reading import TargetReading, View
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import ExpectedReplicas, Role
 
@@ -38,8 +37,7 @@ log = logging.getLogger("llm_serving_exporter.expose")
 _SPOOLED_EVERY = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Struct, frozen=True):
     """What the collector needs of the configuration and the host; replaced whole when the configuration is reloaded."""
 
     stale_after_seconds: float  # age from which a target's last good page is no longer shown

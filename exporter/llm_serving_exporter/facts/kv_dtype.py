@@ -10,13 +10,12 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.architectures.registry import family, language
 from llm_serving_exporter.facts.quantisation import settings
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import WeightFormat
 
 
-@dataclass(frozen=True, slots=True)
-class KvFormat:
+class KvFormat(Struct, frozen=True):
     """The format of the KV cache's elements."""
 
     name: str  # in one spelling, whatever the engine calls it

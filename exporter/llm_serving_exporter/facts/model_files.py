@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 BUILT_IN = "built-in catalogue"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelEntry:
+class ModelEntry(Struct, frozen=True):
     """A row of a catalogue of models."""
 
     name: str  # on the Hugging Face hub; with the organisation where only that one's checkpoint is meant
@@ -22,8 +21,7 @@ class ModelEntry:
     catalogue: str = BUILT_IN  # which one the row stands in, in words
 
 
-@dataclass(frozen=True, slots=True)
-class ListedModel:
+class ListedModel(Struct, frozen=True):
     """A row of the built-in catalogue that is known by name only: its text is parsed when it is asked for."""
 
     name: str  # as in the row
@@ -31,8 +29,7 @@ class ListedModel:
     text: str  # the row's own TOML
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFiles:
+class ModelFiles(Struct, frozen=True):
     """The files of one model, parsed."""
 
     path: str  # of config.json, for messages

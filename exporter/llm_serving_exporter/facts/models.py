@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import names
 from llm_serving_exporter.facts.model_files import BUILT_IN, ListedModel, ModelEntry
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")

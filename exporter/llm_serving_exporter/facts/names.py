@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.near_names import nearest
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.snapshot import Absence
 
 LONGEST = 4096  # as a path; a name alone is far shorter
@@ -98,11 +98,10 @@ class Named(Protocol):
 Row = TypeVar("Row", bound=Named)
 
 
-@dataclass(frozen=True, slots=True)
-class Match(Generic[Row]):
+class Match(Struct, Generic[Row], frozen=True):
     """A row of the catalogue, and what the asked name says of the weights."""
 
-    entry: Row  # the row
+    entry: Row
     weight_format: str | None = None  # the format that the name states, for `formats.named`; None: it states none
     unclear: str | None = None  # a word of the name that states a quantisation but not its bits
 

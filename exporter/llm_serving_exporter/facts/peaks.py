@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.gpus import match
 from llm_serving_exporter.model.device import GpuIdentity, MigInstance
 from llm_serving_exporter.model.hardware import GpuPeaks, GpuSpec
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
 

@@ -10,13 +10,12 @@ import re
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.quant_names import Patterns, compiled, matches
 from llm_serving_exporter.facts.quant_settings import Scheme, Settings
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import Module
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.weights import Precision, WeightFormat
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(Struct, frozen=True):
     weight_format: WeightFormat  # of the matrices of this group
     every_linear: bool  # whether the group targets every linear module
     named: Patterns  # module names that it targets

@@ -7,8 +7,8 @@ from typing import Any
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.fields import LARGEST
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import Module
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import WeightFormat
 
@@ -20,8 +20,7 @@ LONGEST_NAME = 1024
 Choice = Callable[[Module, tuple[str, ...]], WeightFormat | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Scheme:
+class Scheme(Struct, frozen=True):
     """What one quantisation does."""
 
     method: str  # its name in the config

@@ -21,8 +21,8 @@ from llm_serving_exporter.facts.quant_integer import auto_round, awq, gptq
 from llm_serving_exporter.facts.quant_names import names
 from llm_serving_exporter.facts.quant_quark import quark
 from llm_serving_exporter.facts.quant_settings import Scheme, Settings
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import Geometry, Module, Part
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import WeightFormat
 
@@ -39,17 +39,15 @@ _READERS: Mapping[str, Callable[[Settings], Scheme | None]] = MappingProxyType(
 _NEVER = frozenset({Part.EMBEDDING, Part.ENCODER_ONLY, Part.ROUTER, Part.NORM})
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True):
     """Some places of a module, which one format keeps."""
 
-    module: Module  # the module
+    module: Module
     format: WeightFormat  # of the weights at these places
     places: int  # how many of `module.places`
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     """The format of every matrix of a model."""
 
     shares: tuple[Share, ...]  # all modules; one that mixes formats stands once for each

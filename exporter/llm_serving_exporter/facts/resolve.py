@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Protocol
 
 from llm_serving_exporter.errors import FactsError
@@ -23,9 +22,9 @@ from llm_serving_exporter.facts.architectures.registry import family, geometry, 
 from llm_serving_exporter.facts.fields import LARGEST
 from llm_serving_exporter.facts.model_files import ModelEntry, ModelFiles
 from llm_serving_exporter.facts.quant_settings import Settings
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts, Precision, WeightFormat
 
@@ -55,8 +54,7 @@ class Finder(Protocol):
         """The row that a name or path means. Raises FactsError (model_unknown)."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
+class _Source(Struct, frozen=True):
     """Where the geometry comes from."""
 
     name: str  # model name or path, for messages
@@ -69,8 +67,7 @@ class _Source:
     unclear: str | None = None  # word of the name that states a quantisation but not its bits
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
+class _Chosen(Struct, frozen=True):
     """A format, and where it comes from."""
 
     override: WeightFormat | None  # the format; None: as the source's config states it

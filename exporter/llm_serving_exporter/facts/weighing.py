@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.architectures import embedder
 from llm_serving_exporter.facts.quantisation import Assignment
 from llm_serving_exporter.model.geometry import Geometry, Module, Part
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.weights import ModelFacts, Precision, WeightFormat, WeightGroup
 
 _KEPT_ONLY = frozenset({Part.EMBEDDING, Part.ENCODER_ONLY})

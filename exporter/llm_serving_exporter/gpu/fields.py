@@ -13,8 +13,8 @@ from typing import Any
 
 from llm_serving_exporter.gpu.calls import INVALID_ARGUMENT, NOT_SUPPORTED, Device, classify_refusal
 from llm_serving_exporter.gpu.counters import Totals
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 
 MEMORY_TEMPERATURE = (82, 0)  # degrees Celsius, unsigned
 PCIE_BYTES = {"tx": (197, 0), "rx": (198, 0)}  # bytes since the driver loaded, protocol overhead included; may wrap
@@ -58,8 +58,7 @@ _FIRST_QUERY: tuple[_FieldKey, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FieldReadings:
+class FieldReadings(Struct, frozen=True):
     """What the fields gave. The reasons for what is missing are in the device's `absent`."""
 
     memory_celsius: float | None  # None where the card has no such sensor

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.catalogue.gpu import GPU
 from llm_serving_exporter.model.device import GpuAbsence, GpuReading, GpuReadings
+from llm_serving_exporter.model.record import name_fields, replace
 
 # a reading's field is published under its own name behind this
 _PREFIX = "gpu_"
 _BOUNDS = {
     metric.name.removeprefix(_PREFIX): metric.bounds
     for metric in GPU
-    if metric.name.removeprefix(_PREFIX) in GpuReading.__dataclass_fields__
+    if metric.name.removeprefix(_PREFIX) in name_fields(GpuReading)
 }
 
 

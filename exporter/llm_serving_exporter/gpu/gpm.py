@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any
 
 from llm_serving_exporter.gpu.calls import NO_DATA, NO_WINDOW, NOT_SUPPORTED, Nvml, NvmlCallError, classify_refusal
 from llm_serving_exporter.model.device import BusySource, BusyTime
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, field
 
 METRICS = {"sm_activity_ratio": 2, "tensor_activity_ratio": 5, "dram_bandwidth_ratio": 10}  # percent
 # share of time in which anything ran, percent
@@ -27,8 +26,7 @@ _PERCENT = 100.0
 _MOST_PERCENT = 101.0
 
 
-@dataclass(frozen=True, slots=True)
-class GpmReading:
+class GpmReading(Struct, frozen=True):
     """Averages over the window between two samples."""
 
     ratios: Mapping[str, float] = field(default_factory=dict)  # name of the field in `GpuReading` -> 0 to 1

@@ -6,7 +6,7 @@ import re
 
 from llm_serving_exporter.gpu.calls import Device
 from llm_serving_exporter.model.device import GpuIdentity
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 HERTZ_PER_MEGAHERTZ = 1e6
 CLOCK_SM, CLOCK_MEMORY = 1, 2  # nvmlClockType_t
@@ -32,8 +32,7 @@ _GUEST = 2  # nvmlGpuVirtualizationMode_t: NVML_GPU_VIRTUALIZATION_MODE_VGPU; pa
 _GUEST_NAME = re.compile(r"-\d+[ABCQ](?:ME(?:ALL|NOGFX)?|NOME|GFX)?$")
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """Memory of a GPU or MIG instance, in bytes."""
 
     total: int  # what the driver shows, reserved memory included

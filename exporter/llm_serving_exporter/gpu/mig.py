@@ -7,13 +7,12 @@ holes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.gpu.calls import Device, Nvml, NvmlCallError
 from llm_serving_exporter.gpu.inventory import read_memory
 from llm_serving_exporter.model.device import GpuIdentity, MigInstance
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, replace
 
 # NVIDIA MIG user guide, supported profiles: a GPU of at most 7 instances (A100, H100, H200, B200) has 8 memory slices,
 # one of at most 4 (A30) has 4. Others are not known here: no share is computed.
@@ -22,8 +21,7 @@ SLOTS_MAX = 64
 BYTES_PER_MEBIBYTE = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class MigSlot:
+class MigSlot(Struct, frozen=True):
     """A slot that holds a MIG instance."""
 
     handle: Any  # valid for this pass

@@ -7,12 +7,11 @@ no reading looks like. What is said here of a field holds for all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
 from enum import StrEnum
 from math import inf, isfinite, isnan
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.samples import Samples, SeriesKey
 from llm_serving_exporter.model.snapshot import Absence
 
@@ -31,8 +30,7 @@ class Join(StrEnum):
     SUM = "sum"
 
 
-@dataclass(frozen=True, slots=True)
-class PageField:
+class PageField(Struct, frozen=True):
     """How a field of a reading stands on a page."""
 
     # the metric's names in the exporter's releases
@@ -53,8 +51,7 @@ class PageField:
     zero_is_unset: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceTable:
+class DeviceTable(Struct, frozen=True):
     """A device exporter: how its page is known, whose GPUs its series are of, and what they say."""
 
     # as the label `source` of gpu_info has it

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from typing import Any
 
 from llm_serving_exporter.errors import GpuError
@@ -27,22 +26,20 @@ from llm_serving_exporter.gpu.fields import FieldReader
 from llm_serving_exporter.gpu.inventory import read_identity
 from llm_serving_exporter.gpu.reading import Processes, complete_reading, read_gpu, read_instance
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, field
 
 # more than any node has; a count beyond is a broken answer
 GPUS_MAX = 64
 
 
-@dataclass(slots=True)
-class Kept:
+class Kept(Struct):
     """What outlives a session: counts that must not fall because NVML was initialised again."""
 
     xids: XidCounts = field(default_factory=XidCounts)  # events by GPU and XID
     totals: dict[str, Totals] = field(default_factory=dict)  # UUID of the GPU -> its PCIe and NVLink totals
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(Struct, frozen=True):
     """One pass over every GPU."""
 
     readings: tuple[GpuReading, ...]  # of the GPUs that answered, each before its MIG instances
@@ -50,8 +47,7 @@ class Pass:
     refused: Mapping[int, NvmlCallError]  # index of a GPU that NVML does not let this process use -> the error
 
 
-@dataclass(slots=True)
-class _Entity:
+class _Entity(Struct):
     """A GPU or a MIG instance as the session knows it."""
 
     device: Device  # its handle, and what it does not support
@@ -60,7 +56,6 @@ class _Entity:
     settled: bool = False  # whether the identity is final; else it is read again at the next pass
 
 
-@dataclass(slots=True)
 class _Gpu(_Entity):
     fields: FieldReader = field(default_factory=lambda: FieldReader(Totals()))  # with the totals of `Kept`
     samples: UtilizationSamples = field(default_factory=UtilizationSamples)  # for a card without GPM

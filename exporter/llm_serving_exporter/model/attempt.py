@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from llm_serving_exporter.model.frozen import dataclass, speed_up
+from llm_serving_exporter.model.record import Struct
 
 
 class Stage(StrEnum):
@@ -64,9 +64,7 @@ class FailureReason(StrEnum):
     INTERNAL = "internal_error"
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """Outcome of one attempt to read a target, the GPUs, dcgm-exporter or the kubelet."""
 
     stage: Stage  # where it ended, well or not

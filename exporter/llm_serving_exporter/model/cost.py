@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.later import Later
+from llm_serving_exporter.model.record import Struct, field
 
 if TYPE_CHECKING:
     from llm_serving_exporter.model.device import BusySource
@@ -45,16 +45,14 @@ class Method(StrEnum):
     POOLS = "pools"  # by the role of a disaggregated replica; a unified one is unattributed
 
 
-@dataclass(frozen=True, slots=True)
-class Efficiency:
+class Efficiency(Struct, frozen=True):
     """Shares of the peaks that work is assumed to reach, above 0, up to 1."""
 
     compute: float = 1.0  # of the dense tensor peak
     bandwidth: float = 1.0  # of the peak memory bandwidth
 
 
-@dataclass(frozen=True, slots=True)
-class Attribution:
+class Attribution(Struct, frozen=True):
     """How busy time is split into prefill and decode."""
 
     method: Method = Method.ROOFLINE  # what the split rests on
@@ -63,9 +61,7 @@ class Attribution:
     efficiency: Efficiency = field(default_factory=Efficiency)  # only for Method.ROOFLINE
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class TickWork:
+class TickWork(Struct, frozen=True):
     """What one engine did between its last two pages."""
 
     busy: bool  # whether a request ran or a token counter moved
@@ -81,9 +77,7 @@ class TickWork:
     estimated_share: float | None = None
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class EngineTotals:
+class EngineTotals(Struct, frozen=True):
     """Counters of one engine since the exporter's first start. None: never known so far."""
 
     # by state and name of the rate in force ("" without a price)
@@ -99,9 +93,7 @@ class EngineTotals:
     carbon_grams: float | None = None  # CO2 equivalent of that energy
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class WindowCost:
+class WindowCost(Struct, frozen=True):
     """Figures over the exporter's window. None, or an absent key: not known, or nothing happened."""
 
     # by phase (prefill, decode, blended) and basis (busy, allocated)
@@ -111,8 +103,7 @@ class WindowCost:
     joules_per_token: float | None = None  # mean over prompt tokens as sent and generated tokens, idle draw included
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class EngineCost:
     """One engine of a target, under the labels that it had when it was last seen."""
 
@@ -121,7 +112,7 @@ class EngineCost:
     role: str  # a value of Role
     totals: EngineTotals  # since the exporter's start
     # the figures of `window`; nobody reads them at a tick
-    of_window: Later[WindowCost] = field(default=Later(WindowCost), compare=False)
+    of_window: Later[WindowCost] = dataclasses.field(default=Later(WindowCost), compare=False)
 
     @property
     def window(self) -> WindowCost:
@@ -129,8 +120,7 @@ class EngineCost:
         return self.of_window.value
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class TargetCost:
     """A target's cost after a tick."""
 
@@ -141,7 +131,7 @@ class TargetCost:
     # what the method splits busy time by, for cost_attribution_info
     inputs: str
     # what `signals` says
-    reasons: Later[Mapping[str, Absence]] = field(compare=False)
+    reasons: Later[Mapping[str, Absence]] = dataclasses.field(compare=False)
     life: int = 0  # which counting of this process it is: another number where the target's cost began at 0 again
     busy_source: BusySource | None = None  # what says how long the GPUs were busy; None: no tick needed it yet
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 
 from llm_serving_exporter.model.attempt import Attempt
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.snapshot import Absence, Quality
 
 
-@dataclass(frozen=True, slots=True)
-class DcgmReading:
+class DcgmReading(Struct, frozen=True):
     """One GPU, or one MIG instance of it. None: not on the page, with the reason in `absent`.
 
     Ratios are 0-1, averages over dcgm-exporter's collect interval: of the whole GPU, or of what the instance owns (NVIDIA's example of
@@ -36,8 +34,7 @@ class DcgmReading:
     absent: Mapping[str, Absence] = field(default_factory=dict)  # field that is None -> why
 
 
-@dataclass(frozen=True, slots=True)
-class DcgmReadings:
+class DcgmReadings(Struct, frozen=True):
     """One reading of dcgm-exporter's page."""
 
     attempt: Attempt  # its health; where it failed `gpus` is empty
@@ -47,8 +44,7 @@ class DcgmReadings:
     quality: Quality = Quality.SLOW  # slow: values repeat until dcgm-exporter collects again
 
 
-@dataclass(frozen=True, slots=True)
-class DcgmRatios:
+class DcgmRatios(Struct, frozen=True):
     """One ratio of each GPU of a target."""
 
     by_uuid: Mapping[str, float] | None  # 0-1; None: one of the GPUs lacks it, or none is known

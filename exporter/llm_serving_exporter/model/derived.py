@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
 from typing import Any, Protocol
 
 from llm_serving_exporter.model.cost import TickWork
-from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.histogram import Quantile
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.roofline import BusySeconds, Cause, Range, Roofline, Verdict
 from llm_serving_exporter.model.snapshot import Absence, LeftOut, Quality
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Latency:
+class Latency(Struct, frozen=True):
     """Events of one latency inside the window."""
 
-    # how many
     events: float
     # None where the engine's sum is no use
     mean_seconds: float | None
@@ -28,9 +24,7 @@ class Latency:
     bucket: tuple[float, float] | None = None
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class SloCount:
+class SloCount(Struct, frozen=True):
     """Good and bad events of one objective since the engine started."""
 
     # events that kept it
@@ -43,9 +37,7 @@ class SloCount:
     counted_seconds: float | None = None
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class ServerErrors:
+class ServerErrors(Struct, frozen=True):
     """HTTP 5xx answers that nothing else accounts for, counted by the exporter from 0 since it first saw the engine's life."""
 
     # answers that neither a rejection nor a finish by error covers
@@ -58,8 +50,7 @@ class ServerErrors:
     covered: float
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(Struct, frozen=True):
     """The long-context tail of the last finished requests, from the histograms of their lengths. None, or {}: not known."""
 
     # how many requests
@@ -112,15 +103,12 @@ class Publishes(Protocol):
         """The row's series: a metric's name without prefix, and values by those of its labels beyond every serving series'."""
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class EngineDerived:
+class EngineDerived(Struct, frozen=True):
     """Derived figures of one engine over the window. None, or {}: absent, for the reason in `Derived.signals`.
 
     The fields are what pages, the limiter and the cost meter read by name; `figures` has all of it. Phases are "prefill" and "decode".
     """
 
-    # the served model
     model_name: str
     # the engine's label, its data-parallel rank
     engine: str
@@ -142,7 +130,6 @@ class EngineDerived:
     context_tokens_mean: float | None = None
     # tokens of the KV cache held for each of them, a shared prefix once
     kv_cache_tokens_per_request: float | None = None
-    # preemption events
     preemptions_per_second: float | None = None
     # by name, as in derive/latency.py
     latency: Mapping[str, Latency] = field(default_factory=dict)
@@ -160,7 +147,6 @@ class EngineDerived:
     phase_reference_seconds_per_token: Mapping[str, float] = field(default_factory=dict)
     # bytes by part: weights, kv, other
     gpu_memory_bytes: Mapping[str, float] = field(default_factory=dict)
-    # the long-context tail
     tail: Tail | None = None
     # every figure that the role has, by its row of the signal table
     figures: Mapping[Any, Any] = field(default_factory=dict)
@@ -181,8 +167,7 @@ class EngineDerived:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Derived:
+class Derived(Struct, frozen=True):
     """Everything derived for one target at one instant."""
 
     # in the order of the snapshot

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from enum import StrEnum
 
 from llm_serving_exporter.model.attempt import Attempt
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, field
 
 # NVIDIA MIG user guide, supported profiles: cards with 8 memory slices have 7 compute slices (A100, H100, H200, B200), those with 4 have 4
 _COMPUTE_SLICES = {8: 7, 4: 4}
@@ -50,8 +49,7 @@ class BusySource(StrEnum):
     REQUESTS = "requests"  # a tick in which a request ran is busy as a whole
 
 
-@dataclass(frozen=True, slots=True)
-class BusyTime:
+class BusyTime(Struct, frozen=True):
     """How long a GPU was busy, as far as it was watched, since the watch began; both only grow while the source stays."""
 
     source: BusySource  # who watched it: GPM or NVML
@@ -59,8 +57,7 @@ class BusyTime:
     covered_seconds: float  # that were watched
 
 
-@dataclass(frozen=True, slots=True)
-class MigInstance:
+class MigInstance(Struct, frozen=True):
     """A MIG instance: a part of a GPU that applications see as a GPU of its own."""
 
     gpu_instance_id: int  # on its parent
@@ -79,8 +76,7 @@ class MigInstance:
         return slices / total if total is not None and 0 < slices <= total else None
 
 
-@dataclass(frozen=True, slots=True)
-class GpuIdentity:
+class GpuIdentity(Struct, frozen=True):
     """What does not change while the driver is loaded. None: the card or driver does not say."""
 
     uuid: str  # the key of a GPU everywhere: indices move across reboots
@@ -104,22 +100,20 @@ class GpuIdentity:
     partitions: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
+class GpuProcess(Struct, frozen=True):
     """A compute process on a GPU."""
 
     pid: int  # on the host, as the driver reports it, not that of a container
     memory_bytes: int | None  # GPU memory that it holds; None: the driver does not say
 
 
-@dataclass(frozen=True, slots=True)
-class GpuReading:
+class GpuReading(Struct, frozen=True):
     """One GPU, or one MIG instance, at one instant. Ratios are 0-1. None, or an absent key: see `absent`.
 
     Counters (`energy_joules_total`, `ecc_errors_total`, `*_bytes_total`) only grow while the driver is loaded.
     """
 
-    identity: GpuIdentity  # what the GPU is
+    identity: GpuIdentity
     lost: bool = False  # whether the GPU no longer answers: then only its identity and its XID counts are here
     memory_used_bytes: int | None = None  # by applications, without the driver's own where that is known
     memory_reserved_bytes: int | None = None  # kept by the driver and firmware
@@ -152,8 +146,7 @@ class GpuReading:
     absent: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class GpuReadings:
+class GpuReadings(Struct, frozen=True):
     """One pass over every GPU that is visible."""
 
     attempt: Attempt  # its health; where it failed `gpus` is empty

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.snapshot import Absence
 
 
-@dataclass(frozen=True, slots=True)
-class Clocks:
+class Clocks(Struct, frozen=True):
     """How fast the multiprocessors of one target's GPUs run, and what holds them down: means over the GPUs."""
 
     sm_hertz: float  # now
@@ -22,8 +20,7 @@ class Clocks:
     held_seconds_total: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSample:
+class DeviceSample(Struct, frozen=True):
     """Means over the GPUs of one target. None: at least one of them lacks the reading, with the reason in `absent`."""
 
     monotonic_seconds: float  # when the pass over the GPUs ended

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import StrEnum
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.target import Role
 
 
@@ -18,8 +17,7 @@ class Verdict(StrEnum):
     ABORTED = "aborted"
 
 
-@dataclass(frozen=True, slots=True)
-class DrillResult:
+class DrillResult(Struct, frozen=True):
     """The last drill of a model's replicas in a role."""
 
     model_name: str  # as served

@@ -6,11 +6,11 @@ Counts only; bytes come with the weight formats (model/weights.py). Formulas: ea
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 
 
 class Part(StrEnum):
@@ -27,8 +27,7 @@ class Part(StrEnum):
     ENCODER_ONLY = "encoder_only"  # poolers, position tables: there, but not passed by every token
 
 
-@dataclass(frozen=True, slots=True)
-class Module:
+class Module(Struct, frozen=True):
     """One kind of module, at every layer that has it."""
 
     path: str  # its Hugging Face name, with `{}` for the layer's index and `*` for an expert's
@@ -69,8 +68,7 @@ class Span(StrEnum):
     CROSS = "cross"  # an encoder's tokens, of which decode adds none
 
 
-@dataclass(frozen=True, slots=True)
-class Indexer:
+class Indexer(Struct, frozen=True):
     """What picks the entries that sparse attention reads. It reads a key of its own for every entry, however few are picked."""
 
     layers: int  # that have one; the others of the group take what the one before them picked
@@ -78,14 +76,13 @@ class Indexer:
     flops: int  # per token computed, entry scored, and layer
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionLayers:
+class AttentionLayers(Struct, frozen=True):
     """Attention layers that are alike. One that keeps two kinds of entries (DeepSeek-V4) counts in two of these.
 
     FLOPs are per token computed, entry looked at, and layer. An entry stands for one token of context, or for `compress_ratio` of them.
     """
 
-    layers: int  # how many
+    layers: int
     # stored per entry and layer, and read for each that is looked at: KV heads x (key + value size); MLA: latent and
     # rotary part, once
     kv_elements: int
@@ -126,11 +123,10 @@ class AttentionLayers:
         return 0.0 if self.indexer is None else self.indexer.layers * self.indexer.flops / self.compress_ratio
 
 
-@dataclass(frozen=True, slots=True)
-class RecurrentLayers:
+class RecurrentLayers(Struct, frozen=True):
     """Recurrent layers that are alike. Every step reads and writes the whole state of each of its sequences."""
 
-    layers: int  # how many
+    layers: int
     ssm_elements: int  # per sequence and layer, kept in the engine's state dtype (float32 unless it says otherwise)
     conv_elements: int  # of the convolution, per sequence and layer, kept in the model's dtype
     # whether "auto" is float32 for them too, whatever the model's dtype (Kimi Delta Attention; vLLM's mamba_utils.py, kda_state_dtype)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import StrEnum
 
 from llm_serving_exporter.model.cost import Efficiency
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
 
 
-@dataclass(frozen=True, slots=True)
-class GpuSpec:
+class GpuSpec(Struct, frozen=True):
     """A catalogue row: one GPU product."""
 
     # the catalogue's spelling
@@ -61,8 +59,7 @@ class GpuSpec:
     own: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GpuPeaks:
+class GpuPeaks(Struct, frozen=True):
     """Peaks of one GPU (or MIG instance: its memory slices' share of bandwidth, its compute slices' share of FLOP/s)."""
 
     # the GPU's kind, "" where not known
@@ -98,8 +95,7 @@ class ShareSource(StrEnum):
     MEMORY = "process_memory"  # GPU memory of the engine's processes over that of all targets', by the driver's list
 
 
-@dataclass(frozen=True, slots=True)
-class GpuPart:
+class GpuPart(Struct, frozen=True):
     """How much of a GPU or instance is a target's."""
 
     # above 0, up to 1; None: not known
@@ -112,11 +108,9 @@ class GpuPart:
     memory_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TargetGpus:
+class TargetGpus(Struct, frozen=True):
     """GPUs (or MIG instances) that all engines of a target use together."""
 
-    # how many
     count: int
     # their kind, several joined by " + "; "" where not known
     name: str = ""
@@ -124,8 +118,7 @@ class TargetGpus:
     share: float | None = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Parallel:
+class Parallel(Struct, frozen=True):
     """How one replica's work is spread over GPUs (docs/internals-ceiling.md). What engines call these: derive/parallel.py."""
 
     # GPUs that share each layer within one attention data-parallel rank
@@ -168,8 +161,7 @@ class Parallel:
         return max(1.0, self.tensor / (max(1, kv_heads) * self.context))
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
+class Hardware(Struct, frozen=True):
     """The GPUs of one engine, as far as they are known."""
 
     # peaks of one of them, or why they are not known

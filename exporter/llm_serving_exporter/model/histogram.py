@@ -6,7 +6,7 @@ from bisect import bisect_left
 from operator import add, sub
 from typing import NamedTuple
 
-from llm_serving_exporter.model.frozen import dataclass, speed_up
+from llm_serving_exporter.model.record import Struct
 
 
 class Quantile(NamedTuple):
@@ -38,9 +38,7 @@ def has_enough_events(events: float, q: float) -> bool:
     return events >= max(FEWEST_EVENTS, round(1 / (1 - q)))
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Histogram:
+class Histogram(Struct, frozen=True):
     """A cumulative histogram with the engine's own counts: nothing is known of how events lie between two edges.
 
     Without edges only `count` and `sum` are known.

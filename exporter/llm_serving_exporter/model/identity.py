@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """What is known of a target's place. "" where it is not known, or does not exist.
 
     It is part of the target's settings: a target with another pod UID is another target, never a continuation of the one before it.

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import StrEnum
 
 from llm_serving_exporter.model.cost import EngineTotals
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.record import Struct, field
 
 
-@dataclass(frozen=True, slots=True)
-class KeptEngine:
+class KeptEngine(Struct, frozen=True):
     """One engine's counters, under the labels that it was last seen with."""
 
     model_name: str  # as served
@@ -22,8 +20,7 @@ class KeptEngine:
     totals: EngineTotals  # counted so far
 
 
-@dataclass(frozen=True, slots=True)
-class KeptCost:
+class KeptCost(Struct, frozen=True):
     """What one target has cost so far."""
 
     name: str  # of the target
@@ -43,8 +40,7 @@ class KeptCost:
     life: int = 0  # which counting of this process it is: another number where it began at 0 again; never written
 
 
-@dataclass(frozen=True, slots=True)
-class CostSnapshot:
+class CostSnapshot(Struct, frozen=True):
     """What all targets of one exporter had cost at one moment."""
 
     boot: str  # of the host that it was taken on; "": not known
@@ -63,8 +59,7 @@ class Storage(StrEnum):
     ELSEWHERE = "elsewhere"  # another exporter has the folder: as memory
 
 
-@dataclass(frozen=True, slots=True)
-class StorageReport:
+class StorageReport(Struct, frozen=True):
     """How keeping the counters of cost goes."""
 
     storage: Storage = Storage.NONE  # where they are safe now

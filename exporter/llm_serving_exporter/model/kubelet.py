@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 
 from llm_serving_exporter.model.attempt import Attempt
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.pools import NOWHERE, NodePlace
+from llm_serving_exporter.model.record import Struct, field
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceGrant:
+class DeviceGrant(Struct, frozen=True):
     """A device that a container has, by the names that the kubelet knows it by."""
 
     resource: (
@@ -22,8 +20,7 @@ class DeviceGrant:
     cdi: tuple[str, ...] = ()  # names of the claim's CDI devices, such as "nvidia.com/gpu=GPU-…"
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerGrants:
+class ContainerGrants(Struct, frozen=True):
     """A container of a pod on this node, and its devices of any kind."""
 
     namespace: str  # of the pod
@@ -32,8 +29,7 @@ class ContainerGrants:
     grants: tuple[DeviceGrant, ...]  # its devices; (): it has none
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletReadings:
+class KubeletReadings(Struct, frozen=True):
     """One answer of the kubelet."""
 
     attempt: Attempt  # its health; where it failed `containers` is empty
@@ -45,11 +41,10 @@ class KubeletReadings:
     allocatable: tuple[DeviceGrant, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
+class Worker(Struct, frozen=True):
     """A pod that works for a target whose server is in another pod: a worker of a LeaderWorkerSet or of a Ray cluster."""
 
-    namespace: str  # of the worker
+    namespace: str
     pod: str  # its name
     target: str  # name of the leader's target
     model_name: str = ""  # as served by the leader; "": not known here
@@ -58,11 +53,10 @@ class Worker:
     place: NodePlace = NOWHERE  # where its node stands
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerGpus:
+class WorkerGpus(Struct, frozen=True):
     """GPUs of this node that work for a target which another exporter may read."""
 
-    worker: Worker  # whose they are
+    worker: Worker
     uuids: tuple[str, ...]  # of the GPUs; () where they are not known
     why: str = ""  # the reason where they are not known; "": they are
     # how much of each is the worker's, where that is not all of it; None: not known

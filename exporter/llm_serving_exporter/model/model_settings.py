@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSettings:
+class ModelSettings(Struct, frozen=True):
     """What the configuration says about the model that a target serves. None: nothing."""
 
     # path of a config.json, of a folder that holds one, or of a model's folder in a Hugging Face cache
@@ -17,11 +16,10 @@ class ModelSettings:
     state_dtype: str | None = None  # of recurrent state (Mamba, gated DeltaNet)
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModel:
+class ServedModel(Struct, frozen=True):
     """What the runtime says about a model: text from outside, not to be trusted as a path. None: it does not say."""
 
-    name: str  # as served
+    name: str
     root: str | None = None  # what was loaded, a path or a hub id
     # of activations and of weights that are not quantised, as the engine writes it ("auto": the checkpoint's)
     dtype: str | None = None

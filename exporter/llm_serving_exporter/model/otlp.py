@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class OtlpReport:
+class OtlpReport(Struct, frozen=True):
     """What became of it since the exporter's start."""
 
     exports_total: Mapping[str, int]  # by outcome: sent, failed

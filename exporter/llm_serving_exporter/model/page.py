@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.frozen import dataclass, speed_up
+from llm_serving_exporter.model.record import Struct
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """An answer with status 200 to a request for a metrics page."""
 
     body: bytes  # decompressed
@@ -20,8 +18,7 @@ class Page:
     status: int = 200  # HTTP status
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """Why there is no page."""
 
     reason: FailureReason  # one of the closed set, for a metric's label

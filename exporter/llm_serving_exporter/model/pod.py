@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 
 class PodFault(StrEnum):
@@ -15,8 +15,7 @@ class PodFault(StrEnum):
     WORKER_LOST = "worker_lost"  # another pod of its replica is gone, crashes, or is on such a node
 
 
-@dataclass(frozen=True, slots=True)
-class PodState:
+class PodState(Struct, frozen=True):
     """The pod of one target as last seen."""
 
     # whether the engine's container has been Ready since its last start: from then on, only the page decides what loads
@@ -42,11 +41,10 @@ class PodState:
         return since is None or now_seconds - since <= self.loading_limit_seconds
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingPod:
+class WaitingPod(Struct, frozen=True):
     """A pod that is wanted, and is not ready to be a target: it has no address yet."""
 
-    namespace: str  # of the pod
+    namespace: str
     pod: str  # its name
     workload: str  # as in `Identity`
     workload_kind: str  # as in `Identity`

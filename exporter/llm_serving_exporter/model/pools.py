@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 
 class PoolKind(StrEnum):
@@ -15,8 +15,7 @@ class PoolKind(StrEnum):
     SPEND = "spend"
 
 
-@dataclass(frozen=True, slots=True)
-class NodePlace:
+class NodePlace(Struct, frozen=True):
     """Where a node stands and what it is. "" where that is not known."""
 
     region: str = ""  # of the cloud, as in us-east-1
@@ -38,8 +37,7 @@ class NodePlace:
 NOWHERE = NodePlace()
 
 
-@dataclass(frozen=True, slots=True)
-class PoolUse:
+class PoolUse(Struct, frozen=True):
     """Which GPUs a commitment is for. "" for all; exactly one of the kind of GPU and the instance type is given."""
 
     gpu_name: str = ""  # a product's name as the metric target_gpus has it
@@ -48,16 +46,14 @@ class PoolUse:
     zone: str = ""  # GPUs elsewhere are not covered
 
 
-@dataclass(frozen=True, slots=True)
-class SpendRate:
+class SpendRate(Struct, frozen=True):
     """What a GPU-hour takes from a spend commitment."""
 
-    use: PoolUse  # what it is for
+    use: PoolUse
     usd_per_gpu_hour: float  # at the committed price
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(Struct, frozen=True):
     """A commitment. A quantity or a window is of GPUs of one kind; a spend is of USD, with a price for each kind."""
 
     name: str  # unique in the price file
@@ -72,8 +68,7 @@ class Pool:
     size_flexible: bool = False  # whether other sizes of the instance type's family are covered too
 
 
-@dataclass(frozen=True, slots=True)
-class PoolBook:
+class PoolBook(Struct, frozen=True):
     """Everything of price files that the review applies."""
 
     pools: tuple[Pool, ...] = ()  # in the order of the files

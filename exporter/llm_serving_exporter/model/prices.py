@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import StrEnum
 
-from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.pools import NodePlace, Pool
+from llm_serving_exporter.model.record import Struct, field
 
 
 class RateKind(StrEnum):
@@ -28,8 +27,7 @@ class Scope(StrEnum):
     GPU_MODEL = "gpu_model"
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(Struct, frozen=True):
     """A named way to pay for GPUs."""
 
     name: str  # the user's own, unique in the price file
@@ -38,8 +36,7 @@ class Rate:
     committed_gpus: int | None = None  # that are paid for, used or not; None: none
 
 
-@dataclass(frozen=True, slots=True)
-class PriceStatement:
+class PriceStatement(Struct, frozen=True):
     """What a GPU costs in an hour, for everything that the scope and its value name."""
 
     scope: Scope  # what `value` names
@@ -49,8 +46,7 @@ class PriceStatement:
     from_unix_seconds: float | None = None  # when it comes into force; None: it always was
 
 
-@dataclass(frozen=True, slots=True)
-class Power:
+class Power(Struct, frozen=True):
     """Electricity."""
 
     usd_per_kwh: float | None = None  # None: not stated
@@ -58,8 +54,7 @@ class Power:
     carbon_grams_per_kwh: float | None = None  # of CO2 equivalent; None: not stated
 
 
-@dataclass(frozen=True, slots=True)
-class PriceBook:
+class PriceBook(Struct, frozen=True):
     """The price file."""
 
     statements: tuple[PriceStatement, ...]  # no two of the same scope, value and moment
@@ -70,13 +65,11 @@ class PriceBook:
     nodes: tuple[tuple[str, NodePlace], ...] = ()  # where nodes stand, by name; no name twice
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(Struct, frozen=True):
     """What one GPU of a target costs now."""
 
     usd_per_gpu_hour: float  # at the rate
-    rate: Rate  # how it is paid for
+    rate: Rate
 
     @property
     def before_commitments(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import StrEnum
 
 from llm_serving_exporter.errors import FactsError
@@ -13,11 +12,11 @@ from llm_serving_exporter.model.derived import Derivation, Derived
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.drill import DrillResult
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.hardware import GpuPart, GpuPeaks, ShareSource, TargetGpus
 from llm_serving_exporter.model.kubelet import WorkerGpus
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.pod import PodState, WaitingPod
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.replica import ReplicaPart
 from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.model.snapshot import Snapshot
@@ -42,9 +41,7 @@ def _part_of(part: GpuPart | None) -> float:
     return 1.0 if part is None else part.share or 0.0
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class TargetReading:
+class TargetReading(Struct, frozen=True):
     """Everything known about one target at one instant."""
 
     target: Target  # as configured or discovered
@@ -125,8 +122,7 @@ class TargetReading:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """One instant of everything."""
 
     targets: tuple[TargetReading, ...]  # in order of their names

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaPart:
+class ReplicaPart(Struct, frozen=True):
     """A target whose engines are some of the ranks of a replica."""
 
     # what its targets have in common: their group, else their namespace and workload; "": nothing that is known
@@ -19,11 +18,9 @@ class ReplicaPart:
     read: int
 
 
-@dataclass(frozen=True, slots=True)
-class Siblings:
+class Siblings(Struct, frozen=True):
     """The ranks of a target's replica that are on other targets' pages, as this exporter last read them."""
 
-    # how many
     ranks: int = 0
     # that run on all of them together
     requests: float = 0.0

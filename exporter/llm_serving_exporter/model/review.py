@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewRuns:
+class ReviewRuns(Struct, frozen=True):
     """Times of the scheduled cost review in Unix seconds. None: that has not happened yet."""
 
     due: float | None = None  # when the first of the missed runs was due; where none was missed, when it was last due

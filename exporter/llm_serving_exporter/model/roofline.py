@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import StrEnum
 
-from llm_serving_exporter.model.frozen import dataclass, speed_up
+from llm_serving_exporter.model.record import Struct, field
 
 
 class Source(StrEnum):
@@ -29,9 +28,7 @@ class Cause(StrEnum):
     SEVERAL_SERVERS = "several_servers"  # counters fall and return: servers or workers answer in turn
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Struct, frozen=True):
     """A figure with what it may lie between."""
 
     lower: float  # in the figure's unit
@@ -39,17 +36,14 @@ class Range:
     upper: float  # in the figure's unit
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """Engine steps of a window."""
 
     count: float  # a lower bound where it is not counted
     counted: bool  # whether the engine counts them; else they are worked out from the mean inter-token latency
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Roofline:
+class Roofline(Struct, frozen=True):
     """One engine over the window. Bytes and FLOPs are of all its GPUs together. None or an absent key: an input is not known."""
 
     achieved: Mapping[str, float] = field(default_factory=dict)  # bytes/s that were moved, by source (Source)
@@ -93,9 +87,7 @@ class Roofline:
     causes: Mapping[str, Cause] = field(default_factory=dict)  # signal's name -> why it is wrong
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class BusySeconds:
+class BusySeconds(Struct, frozen=True):
     """Busy time of one engine since the exporter first saw its life."""
 
     prefill: float = 0.0  # seconds
@@ -123,8 +115,7 @@ class Limiter(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Cap:
+class Cap(Struct, frozen=True):
     """What has held the clock of a target's GPUs down over the window; means over passes and GPUs."""
 
     reason: str  # power or thermal
@@ -135,9 +126,7 @@ class Cap:
     power_limit_watts: float | None = None  # in force for a board
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The limiter in force. It changes only when the evidence has said otherwise for a while."""
 
     state: Limiter  # the limiter in force

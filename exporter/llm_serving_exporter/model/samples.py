@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesKey:
+class SeriesKey(Struct, frozen=True):
     """What identifies a sample on a page."""
 
     name: str  # as on the wire (`:` kept)
@@ -26,8 +25,7 @@ class SeriesKey:
         return None
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Layout:
+class Layout(Struct, frozen=True, eq=False, weakref=True):
     """What a page consists of, without values. Compared by identity: the same object means the same layout.
 
     Targets whose pages are alike share one.
@@ -39,8 +37,7 @@ class Layout:
     series_count: int  # samples on the page, asked for or not
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Samples:
+class Samples(Struct, frozen=True, eq=False):
     """The values of one page."""
 
     layout: Layout  # shared with other pages of the same layout

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 MOST_SHARDS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(Struct, frozen=True):
     """One part of a fleet that is divided among exporters by the targets' names."""
 
     number: int  # from 1 to `count`

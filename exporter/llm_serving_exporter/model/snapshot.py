@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import StrEnum
 from typing import NamedTuple
 
-from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.record import Struct, field
 
 
 class Absence(StrEnum):
@@ -72,9 +71,7 @@ class LimitSource(StrEnum):
 SHOWS_AN_ENGINE = ("requests_running", "decode_tokens_total", "prefill_tokens_total", "requests_waiting")
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class EngineSnapshot:
+class EngineSnapshot(Struct, frozen=True):
     """Readings of one engine (data-parallel rank) of one model. None: not on the page, `Snapshot.absent` has the reason.
 
     Names equal the exported series without prefix; METRICS.md says what each means. Counters never reset here: they are
@@ -236,9 +233,7 @@ class LeftOut(NamedTuple):
     what: str
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """One page, normalised."""
 
     engines: tuple[EngineSnapshot, ...]  # ordered by (model_name, engine)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import field, replace
 from enum import StrEnum
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.identity import Identity, is_same_pod
 from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.pools import NodePlace
+from llm_serving_exporter.model.record import Struct, field, replace
 
 
 class Role(StrEnum):
@@ -21,16 +21,14 @@ class Role(StrEnum):
     FRONTEND = "frontend"
 
 
-@dataclass(frozen=True, slots=True)
-class Secret:
+class Secret(Struct, frozen=True):
     """Where a secret is read from, at each use, so that a rotated file takes effect. Exactly one of the two is set."""
 
     file: str | None = None  # path; None: `env` is set
     env: str | None = None  # name of an environment variable; None: `file` is set
 
 
-@dataclass(frozen=True, slots=True)
-class HttpSettings:
+class HttpSettings(Struct, frozen=True):
     """How to ask one server."""
 
     timeout_seconds: float = 4.0  # total deadline of one exchange: connect, TLS, send, wait, read
@@ -50,7 +48,7 @@ class HttpSettings:
 Arguments = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Target:
     """One server to read, as configured or discovered.
 
@@ -65,7 +63,7 @@ class Target:
     role: Role | None = None  # None: as the page says, else unified
     replica: str = ""  # what it has in common with the other targets of one replica, as discovery says; "": nothing
     group: str = ""  # the label `group`, for users to group targets by; "": none
-    identity: Identity = field(default_factory=Identity)  # its place, and labels of its own
+    identity: Identity = dataclasses.field(default_factory=Identity)  # its place, and labels of its own
     nodes: tuple[str, ...] = ()  # that it spans; (): this node for a local target, unknown for a remote one
     node_places: tuple[
         tuple[str, NodePlace], ...
@@ -82,7 +80,7 @@ class Target:
     batch_limit_requests: int | None = None  # most requests that the engine runs at once (vLLM's max_num_seqs)
     arguments: Arguments = ()  # of its container's command line, as discovery knows it
     context_limit_tokens: int | None = None  # longest context that the server accepts
-    model: ModelSettings = field(default_factory=ModelSettings)  # what is configured about its model
+    model: ModelSettings = dataclasses.field(default_factory=ModelSettings)  # what is configured about its model
     # name of its GPUs in the catalogue, where NVML does not show them; None: as NVML or the server says
     gpu_model: str | None = None
     tensor_parallel_size: int | None = None  # GPUs that share each layer
@@ -92,10 +90,12 @@ class Target:
     experts_shared: bool | None = None  # whether its data-parallel ranks share one set of routed experts
     interval_seconds: float = 5.0  # from one attempt to the next
     max_series: int = 50_000  # cap on the series of a page
-    http: HttpSettings = field(default_factory=HttpSettings)  # deadline, credentials and TLS of its requests
+    http: HttpSettings = dataclasses.field(
+        default_factory=HttpSettings
+    )  # deadline, credentials and TLS of its requests
     # where each of its keys can be set, as the end of a sentence that begins with the key; {}: in `targets` of the configuration. A server
     # that is named elsewhere is no other one
-    places: Mapping[str, str] = field(default_factory=dict, compare=False)
+    places: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
 
 def is_relabelled(before: Target, now: Target) -> bool:
@@ -118,8 +118,7 @@ def is_relabelled(before: Target, now: Target) -> bool:
     return alike == now and is_same_pod(before.identity, now.identity)
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedReplicas:
+class ExpectedReplicas(Struct, frozen=True):
     """How many replicas of a model in a role the user means to run."""
 
     model_name: str  # as served

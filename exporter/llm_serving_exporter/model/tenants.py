@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, field
 
 if TYPE_CHECKING:  # --help knows the kinds of tenants, and needs no snapshot
     from llm_serving_exporter.model.snapshot import Absence
@@ -43,8 +42,7 @@ TENANT_FIELDS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TenantSettings:
+class TenantSettings(Struct, frozen=True):
     """What a tenant is, and how tenants are named."""
 
     by: TenantKind = TenantKind.OFF  # what a tenant is
@@ -55,8 +53,7 @@ class TenantSettings:
     aliases: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class TenantRow:
+class TenantRow(Struct, frozen=True):
     """What was counted of one tenant and model since the exporter began to read the front door."""
 
     model_name: str  # as the engine serves it, where the map of aliases knows the name that was asked for
@@ -65,8 +62,7 @@ class TenantRow:
     counts: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class TenantReading:
+class TenantReading(Struct, frozen=True):
     """What one front door counts by tenant."""
 
     kind: TenantKind  # what a tenant is, as configured

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import Geometry, RecurrentLayers
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 
 
 class Precision(StrEnum):
@@ -19,8 +19,7 @@ class Precision(StrEnum):
     FP4 = "fp4"
 
 
-@dataclass(frozen=True, slots=True)
-class WeightFormat:
+class WeightFormat(Struct, frozen=True):
     """How matrices are stored, and in what precision they are multiplied at best."""
 
     name: str  # such as "fp8" or "int4_g128"
@@ -35,8 +34,7 @@ class WeightFormat:
         return self.bits / 8
 
 
-@dataclass(frozen=True, slots=True)
-class WeightGroup:
+class WeightGroup(Struct, frozen=True):
     """The weights that one format keeps, sorted by how a step touches them. Bytes are floats because of fractional bits.
 
     The `_parameters` are those of matrices, for FLOPs: 2 for each that a token passes.
@@ -54,8 +52,7 @@ class WeightGroup:
     embedding_bytes: float = 0.0  # kept in memory; a step reads as good as nothing of them
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
+class ModelFacts(Struct, frozen=True):
     """Everything that is known about the model a target serves."""
 
     name: str  # as served, else as in the catalogue

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from functools import cached_property
 from operator import attrgetter
 
 from llm_serving_exporter.model.devices import DeviceSample
-from llm_serving_exporter.model.frozen import dataclass, speed_up
 from llm_serving_exporter.model.histogram import Grown, Histogram
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 
 # two readings that are further apart have a gap between them, over which nobody knows what went on: three intervals, and what the jitter of
@@ -17,9 +17,7 @@ from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 GAP_INTERVALS = 3.1
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class EngineWindow:
+class EngineWindow(Struct, frozen=True, dict=True):
     """One engine's readings with no gap and no counter falling inside."""
 
     # oldest first, at least one
@@ -28,14 +26,6 @@ class EngineWindow:
     elapsed_seconds: float
     # fields that the first reading lacks because they stood at 0
     unborn: frozenset[str] = frozenset()
-    # histograms' gains that were asked for
-    _gained: dict[str, Histogram | None] = field(default_factory=dict, init=False, repr=False, compare=False)
-    # these without buckets
-    _grown: dict[str, Grown | None] = field(default_factory=dict, init=False, repr=False, compare=False)
-    # fields' values that were asked for
-    _values: dict[str, list[float]] = field(default_factory=dict, init=False, repr=False, compare=False)
-    # gauges' means that were asked for
-    _means: dict[str, float | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def first(self) -> EngineSnapshot:
@@ -46,6 +36,24 @@ class EngineWindow:
     def last(self) -> EngineSnapshot:
         """The newest reading."""
         return self.readings[-1]
+
+    @cached_property
+    def _grown(self) -> dict[str, Grown | None]:
+        # what was asked for, by field, as in the three below; no part of what is compared. From Python 3.12 on two threads that ask at once
+        # may get one each, so that a question holds on to what it got
+        return {}
+
+    @cached_property
+    def _gained(self) -> dict[str, Histogram | None]:
+        return {}
+
+    @cached_property
+    def _values(self) -> dict[str, list[float]]:
+        return {}
+
+    @cached_property
+    def _means(self) -> dict[str, float | None]:
+        return {}
 
     def increase(self, name: str) -> float | None:
         """How much a counter grew. None with one reading, where an end lacks it, or where it fell, which no engine life has."""
@@ -65,7 +73,8 @@ class EngineWindow:
         """How many events a histogram gained, and their total. None as for `events`."""
         if self.elapsed_seconds <= 0:
             return None
-        if name not in self._grown:
+        by_field = self._grown
+        if name not in by_field:
             before, after = getattr(self.first, name), getattr(self.last, name)
             if after is None:
                 found = None
@@ -73,38 +82,40 @@ class EngineWindow:
                 found = Grown(after.count, after.sum) if name in self.unborn else None
             else:
                 found = after.grown_since(before)
-            self._grown[name] = found
-        return self._grown[name]
+            by_field[name] = found
+        return by_field[name]
 
     def gained(self, name: str) -> Histogram | None:
         """The events that a histogram gained; one that has just been born counts from 0. None as for `events`."""
         if self.elapsed_seconds <= 0:
             return None
-        if name not in self._gained:
+        by_field = self._gained
+        if name not in by_field:
             before, after = getattr(self.first, name), getattr(self.last, name)
             if before is None and name in self.unborn:
-                self._gained[name] = after
+                by_field[name] = after
             else:
-                self._gained[name] = None if after is None or before is None else after.since(before)
-        return self._gained[name]
+                by_field[name] = None if after is None or before is None else after.since(before)
+        return by_field[name]
 
     def values(self, name: str) -> list[float]:
         """A field's values at the readings that have it, oldest first. Not to be changed."""
-        if name not in self._values:
+        by_field = self._values
+        if name not in by_field:
             read = attrgetter(name)
-            self._values[name] = [value for value in map(read, self.readings) if value is not None]
-        return self._values[name]
+            by_field[name] = [value for value in map(read, self.readings) if value is not None]
+        return by_field[name]
 
     def mean(self, name: str) -> float | None:
         """Mean of a gauge over the readings that have it; None where none has."""
-        if name not in self._means:
+        by_field = self._means
+        if name not in by_field:
             values = self.values(name)
-            self._means[name] = add_up(values) / len(values) if values else None
-        return self._means[name]
+            by_field[name] = add_up(values) / len(values) if values else None
+        return by_field[name]
 
 
-@dataclass(frozen=True, slots=True)
-class Spans:
+class Spans(Struct, frozen=True):
     """How long the windows of one target have to be."""
 
     # of all signals but those below
@@ -125,8 +136,7 @@ class Spans:
         return max(self.configured_seconds, *(longer.get(name, 0.0) for name in fields))
 
 
-@dataclass(frozen=True, slots=True)
-class EngineWindows:
+class EngineWindows(Struct, frozen=True):
     """One engine's windows that end at the same reading: each figure takes the one that its own fields need."""
 
     # what each field needs
@@ -146,9 +156,7 @@ class EngineWindows:
         return self.by_span[self.spans.cover(fields)]
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """Snapshots of one engine life; no counter falls inside."""
 
     # oldest first, at least one

@@ -12,8 +12,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.page import Page
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.samples import Layout, Samples
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
@@ -44,8 +44,7 @@ EARLIEST_START = 1e9
 CLOCK_SKEW_SECONDS = 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
-class Overrides:
+class Overrides(Struct, frozen=True):
     """What the configuration says about a target; None: it says nothing."""
 
     model_name: str | None = None  # names a model where the page does not

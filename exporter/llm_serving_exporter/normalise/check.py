@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Iterable, Iterator
 from math import isfinite
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.normalise.check_row import (
     FIELDS,
     SAMPLE,
@@ -199,4 +199,4 @@ def _rest(runtime: Runtime) -> Iterator[Fault]:
 def _same_reading(one: Row, other: Row) -> bool:
     """Whether the texts are all that two rows differ in."""
     silent = {"caveat": "", "source": ""}
-    return dataclasses.replace(one, **silent) == dataclasses.replace(other, **silent)  # type: ignore[arg-type]  # both are texts
+    return replace(one, **silent) == replace(other, **silent)  # type: ignore[arg-type]  # both are texts

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from math import isfinite
 
+from llm_serving_exporter.model.record import Struct, name_fields
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     GAUGE_FIELDS,
@@ -24,8 +24,8 @@ EXPORTED_FIELDS = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS,
 # what a row may fill: the exported fields, and those that only the exporter itself uses
 # what follows from labels, and from where another field was found
 _NOT_READ = ("model_name", "engine", "batch_limit_source")
-FIELDS = tuple(item.name for item in dataclasses.fields(EngineSnapshot) if item.name not in _NOT_READ)
-_TEXT_FIELDS = frozenset(item.name for item in dataclasses.fields(EngineSnapshot) if item.type == "str | None")
+FIELDS = tuple(name for name in name_fields(EngineSnapshot) if name not in _NOT_READ)
+_TEXT_FIELDS = frozenset(name for name, kind in EngineSnapshot.__annotations__.items() if kind == "str | None")
 _COUNTERS = frozenset((*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS))
 _MAY_FALL = frozenset((*COUNTER_FIELDS, "decode_tokens_live"))
 # the other qualities are found by the exporter, not stated by a table
@@ -36,8 +36,7 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 Path = tuple[str | int, ...]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """One thing that is wrong with a row."""
 
     path: Path  # to the column

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.samples import Layout, SeriesKey
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.normalise.index import spellings
@@ -18,8 +18,7 @@ FAMILIES_SHOWN = 12
 _SUFFIXES = ("_total", "_bucket", "_count", "_sum")
 
 
-@dataclass(frozen=True, slots=True)
-class Detection:
+class Detection(Struct, frozen=True):
     """What a page can be."""
 
     runtimes: tuple[Runtime, ...]  # those that the page can be of; exactly one is an answer

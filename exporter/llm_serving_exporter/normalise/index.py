@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from math import isfinite
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.samples import Layout, SeriesKey
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.text import clean
@@ -17,8 +17,7 @@ from llm_serving_exporter.normalise.mapping import NOT_ADDITIVE, Row, Runtime
 from llm_serving_exporter.normalise.selector import Selector, selector
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Identity:
+class Identity(Struct, frozen=True, order=True):
     """One engine of one model. A label that a family lacks is the page's sole value of it, else ""."""
 
     model_name: str  # as the page spells it

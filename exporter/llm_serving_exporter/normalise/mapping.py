@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from enum import Enum
 
+from llm_serving_exporter.model import record
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.samples import SeriesKey
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.target import Role
@@ -65,8 +64,7 @@ class FirstToken(Enum):
         return self is not FirstToken.UPSTREAM_OF_STREAMS
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(record.Struct, frozen=True):
     """One way to read one field.
 
     Rows for the same field are tried in table order. The first one is used whose samples are on the page and whose version condition
@@ -80,12 +78,12 @@ class Row:
     samples: tuple[str, ...]  # added up; where there are several, only the first has to be on the page
     reads: Reads = Reads.VALUE  # which part of the samples is the value
     # label -> values; samples with another value are left out
-    where: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
+    where: Mapping[str, frozenset[str]] = record.field(default_factory=dict)
     by: str | None = None  # makes a mapping whose keys are this label's values
     # keys for samples that lack the label of `by`; any of the samples then suffices
-    named: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    named: Mapping[str, str] = record.field(default_factory=dict)
     # of the values of `by`; a value that it lacks keeps its name, one renamed to "" is left out
-    rename: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    rename: Mapping[str, str] = record.field(default_factory=dict)
     minus: tuple[str, ...] = ()  # samples that are subtracted
     times: tuple[str, ...] = ()  # samples that multiply; all have to be there
     over: tuple[str, ...] = ()  # samples that divide; all have to be there
@@ -126,8 +124,7 @@ class Row:
     source: str = ""  # where the facts come from
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(record.Struct, frozen=True):
     """A side endpoint, read at start and when the target restarts."""
 
     path: str  # of the URL
@@ -143,8 +140,7 @@ class Endpoint:
 Readings = tuple[tuple[SeriesKey, float], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Poll:
+class Poll(record.Struct, frozen=True):
     """A JSON endpoint that is read at each tick."""
 
     path: str  # of the URL
@@ -166,24 +162,21 @@ class PageKind(Enum):
     NONE = "none"  # any 200 answer: the server is there, and says nothing
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(record.Struct, frozen=True):
     """Something on a page that identifies its runtime."""
 
     name: str  # a sample or family; ending in `*`, a prefix
     label: str | None = None  # counts only with this label; None: with any
 
 
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
+class Fingerprint(record.Struct, frozen=True):
     """All of some marks, and none of others."""
 
     all_of: tuple[Mark, ...]  # every one has to be on the page
     none_of: tuple[Mark, ...] = ()  # none may be there
 
 
-@dataclass(frozen=True, slots=True)
-class Flags:
+class Flags(record.Struct, frozen=True):
     """Flags of an engine's command line, with `-` for `_`."""
 
     batch_limit: tuple[str, ...]  # spellings of the one that says the most requests that run at once
@@ -199,8 +192,7 @@ class Flags:
         return (*self.batch_limit, *self.unless)
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
+class Runtime(record.Struct, frozen=True):
     """Everything that is known about one runtime's page."""
 
     name: str  # as the setting `runtime` and the label spell it
@@ -215,9 +207,9 @@ class Runtime:
     # the largest, of histograms that of the lowest rank
     rank_labels: tuple[str, ...] = ()
     # label -> values of the series that are read at all ("": without the label)
-    only: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
+    only: Mapping[str, frozenset[str]] = record.field(default_factory=dict)
     # label -> values of the series that are not read
-    never: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
+    never: Mapping[str, frozenset[str]] = record.field(default_factory=dict)
     # label -> regular expression of its whole value, "" of a label that is not there: a series of which all labels of one of these fit is
     # of a question that no user asked, such as this exporter's own, and is not read
     not_users: tuple[Mapping[str, str], ...] = ()
@@ -234,7 +226,7 @@ class Runtime:
     paths: tuple[str, ...] = ("/metrics",)  # where its metrics page may be, likeliest first
     # answers 200 while the server serves, also where its page fails; without side effects
     health: str = USUAL_HEALTH
-    kind: PageKind = PageKind.METRICS  # what the page is
+    kind: PageKind = PageKind.METRICS
     # only its rows can be known of it; a page with any sample is its page, also with nothing loaded
     without_metrics: bool = False
     # JSON into samples: () for its own JSON that says nothing, None for JSON of something else
@@ -253,15 +245,15 @@ class Runtime:
     # how to make several workers of one server count together, which else answer in turn, each with counters of its own; a sentence
     several_workers: str = ""
     # kind of tenant -> the labels that name one, of which the first that says anything is taken
-    tenants: Mapping[TenantKind, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    tenants: Mapping[TenantKind, tuple[str, ...]] = record.field(default_factory=dict)
     # values of those labels that name nobody
     no_tenant: frozenset[str] = frozenset({""})
     # method of a quantised checkpoint, or family of models -> versions that keep the KV cache as it wants, and go on saying "auto"; of a
     # family they may go on saying "fp8" too. "modelopt/fp8_e4m3": of such a checkpoint this format alone
-    kv_as_calibrated: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    kv_as_calibrated: Mapping[str, str] = record.field(default_factory=dict)
     # bucket edges of an unconfigured server by SLO name; only for warnings about the configuration
-    default_edges: Mapping[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    default_edges: Mapping[str, tuple[float, ...]] = record.field(default_factory=dict)
     # why a field, or ERRORS, has no row; for people
-    missing: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    missing: Mapping[str, str] = record.field(default_factory=dict)
     versions: str = ""  # that the table is made for
     covered: str = ""  # versions that recorded pages show; "": none, the table is made from the facts

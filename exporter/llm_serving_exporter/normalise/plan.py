@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.samples import Layout
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
@@ -35,8 +35,7 @@ from llm_serving_exporter.normalise.version import Version, parse_version, satis
 MAX_ENGINES = 1024  # identities (model_name, engine) of one page; the largest data-parallel layouts known have hundreds
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """How a page of one layout is read."""
 
     # identity -> field -> function of the page's values, None for an invalid value

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.normalise.mapping import Fingerprint, Mark
 
 
-@dataclass(frozen=True, slots=True)
-class Router:
+class Router(Struct, frozen=True):
     """A page that is no engine's but a router's or gateway's."""
 
     title: str  # with its article

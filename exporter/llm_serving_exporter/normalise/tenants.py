@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.samples import Layout, SeriesKey
 from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.model.tenants import TENANT_FIELDS, TenantKind
@@ -17,8 +17,7 @@ RawTenant = tuple[str, str]
 Key = tuple[str, SeriesKey]
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """A sample of a page that is a part of what is counted of a tenant."""
 
     key: Key  # which count it is
@@ -26,8 +25,7 @@ class Source:
     place: int  # among the layout's samples
 
 
-@dataclass(frozen=True, slots=True)
-class TenantPlan:
+class TenantPlan(Struct, frozen=True):
     """How a page of one layout is read by tenant."""
 
     layout: Layout  # that it was made for

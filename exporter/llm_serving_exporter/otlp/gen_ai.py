@@ -8,13 +8,12 @@ written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import field
 from urllib.parse import urlsplit
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.otlp.reading import Buckets, Form, Labels, Reading, Value
@@ -46,8 +45,7 @@ _METRICS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ServerMetrics:
+class ServerMetrics(Struct, frozen=True):
     """What can be said of some targets in the words of the conventions, and what cannot."""
 
     readings: tuple[Reading, ...]  # one of each metric that some engine has

@@ -7,12 +7,11 @@ import zlib
 from array import array
 from collections.abc import Mapping
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.otlp.reading import Buckets, Labels, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """One metric as it was received. While its series stay the same, only `counts` is new."""
 
     layout: int  # hash of its series in their order, and of their bounds

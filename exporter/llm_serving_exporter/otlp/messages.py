@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_CUMULATIVE
 
 from llm_serving_exporter import __version__
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.otlp import gen_ai
 from llm_serving_exporter.otlp.reading import Buckets, Form, Labels, Reading, Value
 from llm_serving_exporter.otlp.units import find_unit
@@ -21,8 +21,7 @@ SCOPE = "llm-serving-exporter"
 MOST_POINTS = 5000
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Struct, frozen=True):
     """One series of a metric at one moment."""
 
     labels: Labels  # its attributes
@@ -31,8 +30,7 @@ class Point:
     ended: bool = False  # whether it is no longer there: said once
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """One message, and what is known to have been received once it was taken."""
 
     body: bytes  # serialised

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import field
 from enum import Enum
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 from prometheus_client.metrics_core import Metric as Family
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, field
 
 _PAIR = r'\w+="(?:[^"\\]|\\.)*"'
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -31,8 +30,7 @@ class Form(Enum):
     HISTOGRAM = "histogram"  # cumulative, with explicit bounds
 
 
-@dataclass(slots=True)
-class Buckets:
+class Buckets(Struct):
     """One histogram."""
 
     cumulative: dict[float, float] = field(default_factory=dict)  # events at or below each finite bound
@@ -43,8 +41,7 @@ class Buckets:
 Value = float | Buckets
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """One family at one moment."""
 
     name: str  # as on the page, a counter's with `_total`, an info's with `_info`

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 
 from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.samples import SeriesKey
 from llm_serving_exporter.parse.fault import explain_comment, explain_sample
 from llm_serving_exporter.parse.grammar import METRIC_TYPES, OPENMETRICS, TEXT, LabelBody, read_body, unquote_name
@@ -30,8 +30,7 @@ _SAMPLE_START = re.compile(r"^[ \t]*+[^ \t\n#]", re.MULTILINE)
 _NO_LABELS = LabelBody((), None)
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedSample:
+class ParsedSample(Struct, frozen=True):
     """One sample of a page."""
 
     name: str  # as on the wire
@@ -40,8 +39,7 @@ class ParsedSample:
     timestamp_seconds: float | None  # Unix time; None where the line has none
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedPage:
+class ParsedPage(Struct, frozen=True):
     """One page. Samples are those that were wanted, in page order, duplicates included; lines are those of
     `text.split("\\n")`."""
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import has_address
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*+"
@@ -36,8 +36,7 @@ METRIC_TYPES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Grammar:
+class Grammar(Struct, frozen=True):
     """Patterns of one format, each for a whole line without its newline."""
 
     sample: re.Pattern[str]  # groups: name, label body, value, timestamp; None where absent

@@ -12,7 +12,7 @@ from itertools import compress
 from threading import Lock
 from weakref import WeakValueDictionary
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.samples import Layout
 from llm_serving_exporter.parse.exposition import ParsedPage
 from llm_serving_exporter.parse.grammar import NUMBER
@@ -24,11 +24,10 @@ _USUAL_DIGITS = 24
 _NUMBERS = re.compile(rf"{NUMBER}(?:\n{NUMBER})*".encode())
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class KnownPage:
+class KnownPage(Struct, frozen=True, eq=False, weakref=True):
     """A page without its values."""
 
-    openmetrics: bool  # the format
+    openmetrics: bool
     layout: Layout  # the object that every such page gets
     has_value: bytes  # for each line 1 where it ends in a value, else 0
     is_bare: bytes  # the opposite

@@ -8,7 +8,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -18,6 +17,7 @@ from llm_serving_exporter.clients.secrets import SecretError, read_secret
 from llm_serving_exporter.errors import ConfigError, DeliveryError, Problem, ReviewRunsError
 from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.pools import PoolBook
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.bills.review import add_bills
 from llm_serving_exporter.report.evidence.evidence import NoDataError, gather

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import field
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.problems import Place
 from llm_serving_exporter.schema.reading import value
 from llm_serving_exporter.schema.tree import Node
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     """The host of the exporter."""
 
     # its own name
@@ -28,8 +26,7 @@ class Host:
     container: str = ""  # of the engine in that pod
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     """The surroundings of a settings file, and what its readers note."""
 
     host: Host  # that the exporter runs on

@@ -13,11 +13,11 @@ Two forms lead to the same table. A dataclass declares a key with the field that
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, TypeAlias
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.schema.kinds import Kind
 from llm_serving_exporter.schema.problems import Place, listed
 from llm_serving_exporter.schema.reading import NO_HINTS, elements, is_empty, mapping, value

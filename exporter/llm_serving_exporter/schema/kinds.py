@@ -8,7 +8,7 @@ from enum import Enum
 from math import nan
 from typing import Generic, TypeVar
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import has_control_characters
 from llm_serving_exporter.schema.duration import format_duration, parse_duration
 from llm_serving_exporter.schema.problems import InvalidValueError, did_you_mean, listed, shown
@@ -27,8 +27,7 @@ _SIZE_UNITS = {
 SHORTEST_INTERVAL_SECONDS = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class Kind(Struct, Generic[T], frozen=True):
     """A kind of value, with its bounds."""
 
     # completes "must be …"

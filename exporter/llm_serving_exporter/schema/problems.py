@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from llm_serving_exporter.errors import LLMServingExporterError, Problem
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.secret_text import hide_credentials
 
 SHOWN_CHARACTERS = 60
@@ -24,8 +24,7 @@ class InvalidValueError(LLMServingExporterError, ValueError):
         self.fix = fix
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """A place in a source of settings, where problems are reported. Places of one load share one list of problems."""
 
     # the file's path as the user gave it, or "flag --x", "environment variable Y"

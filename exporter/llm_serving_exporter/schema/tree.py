@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 # Our deepest setting is 6 levels down. The bound keeps hostile nesting from exhausting the stack.
 DEEPEST_LEVEL = 32
@@ -12,8 +12,7 @@ DEEPEST_LEVEL = 32
 MOST_NODES = 400_000
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(Struct, frozen=True):
     """A single value."""
 
     # as it was written

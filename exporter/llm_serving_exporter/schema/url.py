@@ -6,8 +6,8 @@ import ipaddress
 import re
 from urllib.parse import SplitResult, urlsplit
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.own_host import is_own_host
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.schema.kinds import URL_PATH, Kind
 from llm_serving_exporter.schema.problems import InvalidValueError, shown
 
@@ -17,8 +17,7 @@ _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?")
 _EXAMPLE = "Write one such as http://localhost:8000."
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """Where a server listens."""
 
     # http or https

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
 
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.schema.problems import InvalidValueError, Place
 from llm_serving_exporter.schema.tree import DEEPEST_LEVEL, MOST_NODES, Node, Scalar
 
@@ -29,8 +29,7 @@ _KINDS = {
 _TAG = "tag:yaml.org,2002:"
 
 
-@dataclass(slots=True)
-class _Frame:
+class _Frame(Struct):
     """A mapping or list whose end has not been read yet."""
 
     # what has been read of it so far

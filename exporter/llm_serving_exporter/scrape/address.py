@@ -7,7 +7,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.scrape.failure import ScrapeError, quote_first_line
 
 _PORTS = {"http": 80, "https": 443}
@@ -16,8 +16,7 @@ _HOST = re.compile(r"[^\s\x00-\x20\x7f/?#@]+")
 _SAFE = "/%?&=:@!$'()*+,;[]~-._"
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """Where a server listens."""
 
     scheme: str  # "http" or "https"

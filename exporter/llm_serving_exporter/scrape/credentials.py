@@ -11,7 +11,7 @@ from stat import S_ISREG
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.files.watched import Stamp, Watched, stamp_file
 from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.secret_text import Masker
 from llm_serving_exporter.model.target import HttpSettings, Secret
 from llm_serving_exporter.scrape.failure import ScrapeError
@@ -119,8 +119,7 @@ def _config_error(path: str, what: str, fix: str) -> ConfigError:
     return ConfigError(Problem("target", path, what, fix))
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(Struct, frozen=True):
     """A header that the user configured."""
 
     name: str  # as it is sent

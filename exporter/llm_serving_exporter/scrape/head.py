@@ -13,7 +13,7 @@ import socket
 from collections.abc import Mapping
 from typing import cast
 
-from llm_serving_exporter.model.frozen import dataclass, speed_up
+from llm_serving_exporter.model.record import Struct
 
 # 200, and lines of visible ASCII, none of which goes on with the next one
 _USUAL = re.compile(rb"HTTP/1\.1 200(?: [\x20-\x7e]*)?\r\n((?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e]*\r\n)*)\r\n")
@@ -25,9 +25,7 @@ _LONGEST_USUAL = 8192
 _LONGEST_LENGTH = 15
 
 
-@speed_up
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True):
     """An answer's status and headers, and what they say of its body."""
 
     # of HTTP

@@ -7,14 +7,13 @@ import re
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Protocol
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import HttpSettings
 from llm_serving_exporter.scrape.address import encode_request_target, parse_base_url, resolve_redirect
 from llm_serving_exporter.scrape.body import Body, read_body, read_excerpt
@@ -52,8 +51,7 @@ _NOT_READY = re.compile(r"\b(loading|scaling|starting|initiali[sz]ing|warming)\b
 _WHICH_MODEL = re.compile(r"\bmodel name is missing\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class JsonAnswer:
+class JsonAnswer(Struct, frozen=True):
     """A side endpoint's answer."""
 
     value: object  # as json.loads() returns it

@@ -11,7 +11,7 @@ from decimal import Context, Decimal
 
 from prometheus_client.utils import floatToGoString
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 _COUNTED_TYPES = frozenset({"counter", "histogram", "summary"})
 
@@ -21,8 +21,7 @@ _COUNTED_TYPES = frozenset({"counter", "histogram", "summary"})
 _EXACT = Context(prec=60, traps=[])
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """One sample as text."""
 
     series: str  # name and labels as written

@@ -14,7 +14,7 @@ from itertools import pairwise
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.sim.recording import Recording
 from llm_serving_exporter.sim.timeline import Position, Timeline
 
@@ -44,8 +44,7 @@ _SAMPLE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
+class _Load(Struct, frozen=True):
     """What a page says of the load."""
 
     running: bool  # whether anything runs

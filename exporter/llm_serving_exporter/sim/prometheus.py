@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
 import yaml
 
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.sim.child import Child, ChildError
 
 # a week of the past, and the days that a demo may run
@@ -19,8 +19,7 @@ _RETENTION = "15d"
 _PAST_SECONDS = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Struct, frozen=True):
     """How fast a Prometheus works, in seconds of real time."""
 
     scrape_seconds: float = 5.0  # between two scrapes
@@ -29,20 +28,21 @@ class Pace:
     resend_seconds: float = 60.0  # after which an alert that still fires is sent again
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """Rule files, and who gets their alerts."""
 
     files: Mapping[str, str] = field(default_factory=dict)  # name -> text
     alertmanager: str | None = None  # host:port; None: nobody
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(Struct, frozen=True):
     """What was recorded before it starts."""
 
     promtool: str  # the program that makes blocks of it
     openmetrics: str  # series with timestamps in seconds; "# EOF" at the end
+
+
+_PACE, _NO_RULES = Pace(), Rules()
 
 
 class Prometheus(Child):
@@ -56,8 +56,8 @@ class Prometheus(Child):
         program: str,
         target: str,
         port: int = 9090,
-        pace: Pace = Pace(),
-        rules: Rules = Rules(),
+        pace: Pace = _PACE,
+        rules: Rules = _NO_RULES,
         cancelled: threading.Event | None = None,
         past: Past | None = None,
     ) -> None:

@@ -7,10 +7,11 @@ import re
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from llm_serving_exporter.model.record import Struct
 
 _PAGE_NAME = re.compile(r"(\d{4,})\.prom")
 
@@ -55,8 +56,7 @@ class _Pages(Mapping[int, bytes]):
         return len(self._names)
 
 
-@dataclass(frozen=True)
-class Recording:
+class Recording(Struct, frozen=True, dict=True):
     """One run in a .tar.xz. The archive is opened at the first access of its content and read once, as a stream.
 
     Errors are those of the file: `FileNotFoundError`, `tarfile.TarError`, `lzma.LZMAError`; a missing page or member is a `KeyError`.

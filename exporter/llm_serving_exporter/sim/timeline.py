@@ -8,13 +8,12 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Protocol
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.sim.carry import Carry
 from llm_serving_exporter.sim.recording import Recording
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Struct, frozen=True):
     """Where a replay is."""
 
     round_number: int  # 0, 1, 2 …

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 # As vLLM 0.32 answers GET /metrics whatever the Accept header says (recorded in tests/captures).
 METRICS_CONTENT_TYPE = "text/plain; version=1.0.0; charset=utf-8"
@@ -20,8 +20,7 @@ JSON_CONTENT_TYPE = "application/json"
 KEEP_ALIVE_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """One HTTP answer."""
 
     status: int  # code

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
 from math import isfinite
 from typing import Any
 
@@ -14,6 +13,7 @@ from llm_serving_exporter.model.cost import EngineTotals
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kept_cost import CostSnapshot, KeptCost, KeptEngine
+from llm_serving_exporter.model.record import name_fields, replace
 
 # of 500 targets with 32 names each, 20 MB
 LARGEST_SNAPSHOT_BYTES = 32 * 2**20
@@ -81,11 +81,11 @@ def _describe_target(kept: KeptCost) -> dict[str, Any]:
 def _describe_totals(totals: EngineTotals) -> dict[str, Any]:
     """Every counter by its name; labels and value in a list where there are labels."""
     found: dict[str, Any] = {}
-    for one in fields(totals):
-        value = getattr(totals, one.name)
+    for name in name_fields(totals):
+        value = getattr(totals, name)
         if isinstance(value, Mapping):
             value = [[list(key) if isinstance(key, tuple) else [key], amount] for key, amount in value.items()]
-        found[one.name] = value
+        found[name] = value
     return found
 
 

@@ -12,7 +12,6 @@ import errno
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from llm_serving_exporter.errors import DrillResultsError
 from llm_serving_exporter.files.written import take_turn, write_atomically
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.text import LABEL_LENGTH, clean, has_control_characters
 from llm_serving_exporter.state.json_values import LARGEST_FILE_BYTES, describe_cause, parse_unix_seconds

@@ -12,14 +12,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from llm_serving_exporter.errors import ReviewRunsError
 from llm_serving_exporter.files.leftovers import sweep_leftovers
 from llm_serving_exporter.files.written import write_atomically
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.state.json_values import LARGEST_FILE_BYTES, describe_cause, parse_unix_seconds
 
 log = logging.getLogger("llm_serving_exporter.review")
@@ -33,8 +32,7 @@ AHEAD_SECONDS = 60.0
 MOST_EARLIER = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Runs:
+class Runs(Struct, frozen=True):
     """When cost reviews were made. Times are Unix seconds, None where it has not happened."""
 
     since: float  # when the schedule was first known

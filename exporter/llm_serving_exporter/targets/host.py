@@ -25,10 +25,10 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.frozen import replace_fields
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.pod import PodState
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.normalise.mapping import Runtime
@@ -238,7 +238,7 @@ class TargetHost:
         uuids, parts = (assignment.uuids, assignment.parts) if assignment is not None else ((), {})
         settings = builder.build(self.config, target, uuids, gpus.latest, gpus.facts, facts, engines, parts)
         siblings = self._replicas.find_siblings(target.name)
-        return settings if siblings is None else replace_fields(settings, siblings=siblings)
+        return settings if siblings is None else replace(settings, siblings=siblings)
 
     def _find_model(self, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
         return self._models.find(settings, served)
@@ -254,7 +254,7 @@ class TargetHost:
         }
         found |= _describe_assignment(assignment, reading)
         if any(getattr(reading, name) != value for name, value in found.items()):
-            reading = replace_fields(reading, **found)
+            reading = replace(reading, **found)
         now = {"monotonic": self._monotonic(), "unix": self._wall()}
         return self.costs.advance_target(reading, latest.readings, self.config, **now)
 

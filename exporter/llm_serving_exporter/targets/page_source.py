@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.retry import Retry
 from llm_serving_exporter.model.samples import Layout, Samples
 from llm_serving_exporter.model.target import Target

@@ -41,11 +41,11 @@ from llm_serving_exporter.derive.stale import FROZEN_AFTER_SECONDS, drop_frozen,
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.derived import Derivation
 from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.frozen import replace_fields
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.pod import PodState
 from llm_serving_exporter.model.reading import RECENT_FAILURES, TargetReading
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.samples import Layout, Samples
 from llm_serving_exporter.model.snapshot import CounterKey, LeftOut, Snapshot
 from llm_serving_exporter.model.target import Role, Target
@@ -180,7 +180,7 @@ class TargetPipeline:
             detail = f"internal error ({type(error).__name__}); the log has the traceback"
             reading = self._record_failure(FailedTickError(Stage.SCRAPE, FailureReason.INTERNAL, detail), started)
         if reading.target is not self.target:  # it was relabelled meanwhile
-            reading = replace_fields(reading, target=self.target)
+            reading = replace(reading, target=self.target)
         self.reading = reading
         if self._closed:
             self._source.close()
@@ -313,7 +313,7 @@ class TargetPipeline:
                 f"{runtime.title} {self._side.facts.version or ''}".rstrip(),
                 self._source.url,
             )
-        return replace_fields(
+        return replace(
             before,
             state=choose_good_state(snapshot, pod),
             pod=pod,
@@ -410,7 +410,7 @@ class TargetPipeline:
             self.target.name, failure.stage.value, failure.reason.value, detail,
         )  # fmt: skip
         key = (failure.stage, failure.reason)
-        return replace_fields(
+        return replace(
             before,
             state=choose_failed_state(failure.reason, failure.status, pod, self._monotonic()),
             pod=pod,

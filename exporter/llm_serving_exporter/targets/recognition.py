@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.page import Refusal
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.retry import Retry
 from llm_serving_exporter.model.samples import Layout
 from llm_serving_exporter.normalise.mapping import Runtime
@@ -19,8 +19,7 @@ FIRST_ASKING_SECONDS, LONGEST_ASKING_SECONDS = 60.0, 600.0
 MOST_FRESH_ROUNDS = 6
 
 
-@dataclass(slots=True)
-class _Asked:
+class _Asked(Struct):
     """What was found out about the page of one path."""
 
     families: frozenset[str]  # that the page had then

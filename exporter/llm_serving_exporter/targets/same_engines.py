@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from llm_serving_exporter.derive.falls import read_counts
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.snapshot import Snapshot
 from llm_serving_exporter.model.target import Target
 
 _Counts = Mapping[tuple[str, ...], float]
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
+class _Page(Struct, frozen=True):
     """What a page said of its engine."""
 
     start_unix_seconds: float  # of the server's process

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 PLAIN = "text/plain; charset=utf-8"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A request without its body, which no page reads."""
 
     # GET, HEAD or another
@@ -41,8 +40,7 @@ class LargeBody(Protocol):
         """All of it with gzip, piece by piece."""
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(Struct, frozen=True):
     """An answer, as its page makes it."""
 
     # HTTP status

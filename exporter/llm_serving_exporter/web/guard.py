@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.files.watched import Watched
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.web.auth import PasswordCheck, credentials
 from llm_serving_exporter.web.exchange import Request, plain
 from llm_serving_exporter.web.expiry import read_expiry
@@ -38,8 +38,7 @@ _CHALLENGE = ("WWW-Authenticate", 'Basic realm="llm-serving-exporter", charset="
 DENIED = plain(401, "Unauthorized: send a name and password by basic authentication.", _CHALLENGE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
+class _Loaded(Struct, frozen=True):
     settings: WebSettings  # as the file stands in use
     context: ssl.SSLContext | None  # None = plain HTTP
     expiry: float | None  # of the certificate, in Unix seconds; None: none, or not known

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 # of the descriptors that the process may open, the web server takes this share at most: targets, files and discovery need the rest
 DESCRIPTOR_SHARE = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Bounds of the web server, for all clients together unless a line says otherwise."""
 
     # connections at the same time; beyond them the slowest one of the peer that has the most makes room

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass
 from pathlib import Path
 
 from llm_serving_exporter.errors import ConfigError
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.document import read_document
 from llm_serving_exporter.schema.keys import key, keys_of, list_reader, names_of, read_keys
@@ -96,8 +96,7 @@ class TlsSettings:
     max_version: str = key(_VERSION, default="TLS13")  # highest TLS version
 
 
-@dataclass(frozen=True, slots=True)
-class WebSettings:
+class WebSettings(Struct, frozen=True):
     """What the web server takes from its web config file."""
 
     # None = plain HTTP

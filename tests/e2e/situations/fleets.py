@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.sim.fleet.rate import Profile, Step
 from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
 from llm_serving_exporter.sim.fleet.scenario import Event, Scenario, Slo

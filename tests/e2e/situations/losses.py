@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.sim.fleet.rate import Step
 from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
 from llm_serving_exporter.sim.fleet.scenario import Event, Scenario

@@ -11,7 +11,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from llm_serving_alerts.render import groups_text
 from llm_serving_alerts.routes import alertmanager_files
 from llm_serving_alerts.settings import Settings, Workload
 from llm_serving_alerts.settings_file import default_settings, read_settings
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.sim.fleet.exposition import labels_text
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS

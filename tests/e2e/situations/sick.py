@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.scenario import Event
 from llm_serving_exporter.sim.fleet.workload import Lengths, Mix

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from zoneinfo import ZoneInfo
 
+from llm_serving_exporter.model.record import name_fields
 from llm_serving_exporter.report.evidence.usage import (
     Book,
     Episode,
@@ -62,7 +63,7 @@ def usage(
 
 def joined(*parts: Usage) -> Usage:
     """Several targets."""
-    names = Usage.__slots__
+    names = name_fields(Usage)
     return Usage(**{name: tuple(line for part in parts for line in getattr(part, name)) for name in names})
 
 

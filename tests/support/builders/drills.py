@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.drill import names
@@ -20,6 +19,7 @@ from llm_serving_exporter.drill.course import (
     Settings,
     Sighting,
 )
+from llm_serving_exporter.model.record import replace
 
 START = 1_795_000_000.0
 MINUTE = 60.0

@@ -5,7 +5,6 @@ Ticks are ten seconds apart; `golden_registry` holds what the last one publishes
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 from prometheus_client import CollectorRegistry
@@ -31,6 +30,7 @@ from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.otlp import OtlpReport
 from llm_serving_exporter.model.pod import WaitingPod
 from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import ExpectedReplicas, Role, Target

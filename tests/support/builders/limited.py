@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import Window

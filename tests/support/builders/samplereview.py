@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import pi, sin
 
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import name_fields
 from llm_serving_exporter.report.evidence.kept_files import KeptHour, KeptWeek
 from llm_serving_exporter.report.evidence.past import Past, list_weeks_before
 from llm_serving_exporter.report.evidence.usage import (
@@ -179,7 +180,7 @@ def _is_known(of: Replica, hour: int) -> bool:
 
 
 def _make_usage(first: int) -> Usage:
-    found: dict[str, list[Line]] = {name: [] for name in Usage.__slots__ if name not in ("unread",)}
+    found: dict[str, list[Line]] = {name: [] for name in name_fields(Usage) if name not in ("unread",)}
 
     def put(name: str, of: Replica, labels: tuple[str, ...], value: Callable[[int], float]) -> None:
         owner = Owner(_extra(of), of.name, of.model, "unified")

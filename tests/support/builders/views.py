@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.derived import Derived, EngineDerived, Latency, SloCount, Tail
@@ -11,6 +10,7 @@ from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadin
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.histogram import Quantile
 from llm_serving_exporter.model.reading import State, TargetReading, View
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import Range
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
 from typing import Any
 
 from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.model.window import EngineWindow, EngineWindows, Spans, Window
 
@@ -40,7 +40,7 @@ def engine(
 
 def window(seconds: float = MINUTE, **done: Any) -> EngineWindow:
     """Nothing at its start, and `done` at its end."""
-    names = {one.name for one in fields(EngineSnapshot)} - {"decoded"}
+    names = {*name_fields(EngineSnapshot)} - {"decoded"}
     gauges = {key: value for key, value in done.items() if key in names and not isinstance(value, Histogram)}
     quiet = {key: value for key, value in gauges.items() if not key.endswith("_total") and "estimated" not in key}
     zeros = {key: 0.0 if value is not None else None for key, value in gauges.items() if key not in quiet}

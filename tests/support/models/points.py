@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cache, cached_property
 from typing import Any
@@ -23,6 +23,7 @@ from llm_serving_exporter.facts.quantisation import Assignment, assign, uniform
 from llm_serving_exporter.facts.weighing import weigh
 from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.hardware import Parallel
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.weights import ModelFacts, WeightFormat
 from tests.support.models.rooflines import ROWS, Published, catalogued
 from tests.support.paths import TESTS

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
@@ -14,6 +13,7 @@ from llm_serving_exporter.derive.roof import Roof
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Module, Part, RecurrentLayers, Span
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.weights import ModelFacts, Precision, WeightFormat, WeightGroup
 
 BF16 = WeightFormat("bf16", 16.0, Precision.BF16)

@@ -6,7 +6,6 @@ import atexit
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +19,7 @@ from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.targets.host import TargetHost
 from llm_serving_exporter.web.pages.landing import render_landing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from llm_serving_alerts.evaluation_delay import delay_expression
 from llm_serving_alerts.render import rule_files
 from llm_serving_alerts.rulers import BY_NAME, PORTABLE, RULERS
 from llm_serving_alerts.settings_file import default_settings
+from llm_serving_exporter.model.record import replace
 from tests.pack import cases_gpu
 from tests.pack.promtool import attach_rules, document
 from tests.pack.rulesets import as_yaml, keep_groups

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from llm_serving_alerts.drill_demo import Stage, drill_command, post_command, run, scenario_at, settings_of
 from llm_serving_exporter.drill.arguments import parser
 from llm_serving_exporter.drill.arguments import settings_of as drill_settings_of
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.sim.fleet.rate import Profile
 from llm_serving_exporter.sim.fleet.server import FleetServer
 from llm_serving_exporter.sim.web import JSON_CONTENT_TYPE, Answer, SimServer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from llm_serving_alerts.rules import AlertRule, Record
 from llm_serving_alerts.runbook_expressions import complete_runbook
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings, read_settings
+from llm_serving_exporter.model.record import replace
 from tests.pack.rulesets import LOADER
 from tests.support.rows import check_rows
 from tests.support.servers.prometheus_server import PrometheusServer

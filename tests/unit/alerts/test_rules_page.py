@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from llm_serving_alerts.rules import Record
 from llm_serving_alerts.settings import Workload
 from llm_serving_alerts.settings_file import default_settings, defaults_text, read_settings
 from llm_serving_exporter.cli import main
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.paths import ROOT

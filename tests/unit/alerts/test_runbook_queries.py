@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, quote, quote_plus, urlsplit
 
@@ -14,6 +13,7 @@ from llm_serving_alerts.alerting.rules_of import alert_rules
 from llm_serving_alerts.promql import Dialect
 from llm_serving_alerts.runbook_queries import link_queries, read_queries
 from llm_serving_alerts.settings_file import default_settings, read_settings
+from llm_serving_exporter.model.record import replace
 from tests.pack.rulesets import as_yaml
 from tests.support.rows import check_rows
 from tests.support.servers.server_process import program

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import redirect_stdout
-from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -31,6 +30,7 @@ from llm_serving_exporter import cli
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import Kind
 from llm_serving_exporter.config.options import OPTIONS
+from llm_serving_exporter.model.record import replace
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
 

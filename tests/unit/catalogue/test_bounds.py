@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from math import inf, nan
 
 import pytest
@@ -12,6 +11,7 @@ from llm_serving_exporter.catalogue.bounds import MOST_EVENTS, Bounds
 from llm_serving_exporter.catalogue.serving import FIELD_BOUNDS
 from llm_serving_exporter.catalogue.spec import Kind, Unit
 from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.record import name_fields
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from tests.support.rows import check_rows
 
@@ -74,7 +74,7 @@ def test_what_is_no_range_is_refused(range_: tuple[float, float, float | None]) 
 
 def test_every_number_of_a_page_has_a_range() -> None:
     texts = {"model_name", "engine", "batch_limit_source", "kv_cache_dtype", "state_dtype", "role"}
-    assert {field.name for field in fields(EngineSnapshot)} - texts == FIELD_BOUNDS.keys()
+    assert {*name_fields(EngineSnapshot)} - texts == FIELD_BOUNDS.keys()
 
 
 def test_a_field_that_is_published_has_the_range_of_its_series() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import uuid
-from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -22,6 +21,7 @@ from llm_serving_exporter.expose.encode import write_openmetrics, write_text
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.otlp.reading import read_family
 from llm_serving_exporter.otlp.units import find_unit
 from tests.support.paths import ROOT

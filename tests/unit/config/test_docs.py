@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from llm_serving_exporter.config.options import OPTIONS
 from llm_serving_exporter.config.target_keys import TARGET_KEYS, TargetSettings
 from llm_serving_exporter.docgen.configuration import configuration_md
 from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.record import name_fields
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.schema.keys import Key
 from tests.support.builders.configuration import load_flags, load_text
@@ -51,8 +51,8 @@ def test_every_key_says_what_it_means(key: Key) -> None:
 def test_every_setting_of_a_target_ends_up_in_it() -> None:
     """What is not carried over as it is, `build_target`, the target's identity and the reader of targets take by name."""
     taken = {"address", "name", "node", "nodes", "timeout_seconds", "max_body_bytes", "auth", "headers", "tls"}
-    identity = {item.name for item in fields(Identity)} - {"pod_uid"}
-    assert {item.name for item in fields(TargetSettings)} == CARRIED | taken | identity
+    identity = {*name_fields(Identity)} - {"pod_uid"}
+    assert {*name_fields(TargetSettings)} == CARRIED | taken | identity
 
 
 def test_the_yaml_of_the_page_loads(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.facts.peaks import peaks_of_identity, peaks_of_spec
 from llm_serving_exporter.model.hardware import GpuPeaks
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.weights import Precision

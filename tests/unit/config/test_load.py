@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import trustme
 from llm_serving_exporter.config.effective import effective
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.errors import ConfigError
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import ExpectedReplicas, Role, Secret, Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.configuration import load_flags, load_text, problems_of, problems_of_flags

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from llm_serving_exporter.config.runtimes import ROW_COLUMNS, ROW_KEYS, RUNTIME_
 from llm_serving_exporter.discovery.file_sd import SectionFiles
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.record import name_fields
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.tenants import TenantKind
@@ -197,7 +197,7 @@ runtimes:
 
 def test_every_column_of_the_built_in_tables_is_a_key_or_takes_code() -> None:
     row = set(ROW_COLUMNS) | {"field"}
-    assert row == {item.name for item in dataclasses.fields(Row)}
+    assert row == {*name_fields(Row)}
     # functions, and what only they give; what is known of tables that recordings and the support matrix are about
     code = {
         "kind",
@@ -213,7 +213,7 @@ def test_every_column_of_the_built_in_tables_is_a_key_or_takes_code() -> None:
         "not_users",
     }
     own = set(RUNTIME_COLUMNS) | {"name", "rows"}
-    assert own | code | {"missing", "covered"} == {item.name for item in dataclasses.fields(Runtime)}
+    assert own | code | {"missing", "covered"} == {*name_fields(Runtime)}
 
 
 def test_a_name_is_its_own_title_and_a_list_of_one_needs_no_list(tmp_path: Path) -> None:

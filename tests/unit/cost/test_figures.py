@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from llm_serving_exporter.model.cost import TargetCost, TickWork
 from llm_serving_exporter.model.device import GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import GpuPart, ShareSource, TargetGpus
 from llm_serving_exporter.model.reading import State
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.builders.costmeter import TERMS, WORKED, Bench, page, usd
 from tests.support.builders.golden_pages import GPU

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
@@ -17,6 +17,7 @@ from llm_serving_exporter.model.device import BusySource, BusyTime, GpuIdentity,
 from llm_serving_exporter.model.hardware import GpuPart, ShareSource, TargetGpus
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.costmeter import TARGET, TERMS, WORKED, Bench, page, seconds, usd

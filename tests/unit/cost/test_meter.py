@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from llm_serving_exporter.cost.terms import COST, PER_MILLION, SAVINGS, SECONDS,
 from llm_serving_exporter.model.cost import TickWork
 from llm_serving_exporter.model.hardware import GpuPart, ShareSource, TargetGpus
 from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import GAP_INTERVALS

@@ -6,7 +6,6 @@ import errno
 import logging
 import random
 import threading
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kept_cost import CostSnapshot, Storage
 from llm_serving_exporter.model.reading import TargetReading, View
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.state.cost_folder import NAME, CostFolder
 from tests.support.builders.costmeter import BOOK, TARGET, WORKED, page

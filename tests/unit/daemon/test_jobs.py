@@ -9,7 +9,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReadin
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import HttpSettings, Target
 from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Row, Runtime

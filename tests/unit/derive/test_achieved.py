@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from llm_serving_exporter.derive.achieved import (
@@ -16,6 +14,7 @@ from llm_serving_exporter.derive.achieved import (
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.geometry import AttentionLayers, RecurrentLayers, Span
 from llm_serving_exporter.model.hardware import GpuPeaks
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import Cause, Source
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from llm_serving_exporter.derive.fit import check_fit
@@ -23,6 +21,7 @@ from llm_serving_exporter.derive.roof import (
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.geometry import AttentionLayers, Indexer, Span
 from llm_serving_exporter.model.hardware import Hardware, Parallel
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
 from tests.support.models.flagship_models import (

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from llm_serving_exporter.derive.clocks import find_cap
 from llm_serving_exporter.derive.devices import make_sample
 from llm_serving_exporter.model.device import GpuReading
 from llm_serving_exporter.model.devices import Clocks, DeviceSample
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import Cap
 from tests.support.builders import views
 from tests.support.rows import check_rows

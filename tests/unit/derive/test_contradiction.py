@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from llm_serving_exporter.derive.contradiction import CERTAIN_SHARE, SURE, weigh_zero
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import Cause
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
 from llm_serving_exporter.model.window import EngineWindow

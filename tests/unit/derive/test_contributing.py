@@ -21,7 +21,7 @@ PLACE = 'container="",namespace="",node="",pod=""'
 # a target's page, landing page and `once`, after two pages of one engine; run with the copy, whose words it prints
 SCRIPT = """
 import json, sys
-from dataclasses import replace
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.commands.once import as_document_of, as_table
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.expose import serving

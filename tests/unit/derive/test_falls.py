@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from llm_serving_exporter.derive.falls import (
     are_of_a_restart,
     find_falls,
@@ -12,6 +10,7 @@ from llm_serving_exporter.derive.falls import (
     read_counts,
 )
 from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Snapshot
 from llm_serving_exporter.model.window import Spans, Window
 from tests.support.rows import check_rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from llm_serving_exporter.derive.gpu_parts import divide_gpus
 from llm_serving_exporter.derive.gpus import Assignment, share_cards
 from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, MigInstance
 from llm_serving_exporter.model.hardware import GpuPart, ShareSource
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Role, Target
 from tests.support.rows import check_rows
 

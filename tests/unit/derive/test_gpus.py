@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.derive.gpus import YIELDED, Assignment, Evidence, share_cards
@@ -11,6 +10,7 @@ from llm_serving_exporter.derive.gpus import assign_gpus as assign_after
 from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, MigInstance
 from llm_serving_exporter.model.hardware import GpuPart, ShareSource
 from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
 
@@ -11,6 +10,7 @@ from llm_serving_exporter.derive import lengths
 from llm_serving_exporter.derive.lengths import Histories, follow_lengths
 from llm_serving_exporter.model.derived import Tail
 from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 
 SHORT, LONG = 50.0, 5000.0

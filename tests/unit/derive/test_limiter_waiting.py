@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from llm_serving_exporter.derive.limiter import Judged, decide_limiter, gather_evidence
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import Limiter, Roofline
 from llm_serving_exporter.model.window import EngineWindow
 from llm_serving_exporter.normalise.runtimes.llamacpp import RUNTIME as LLAMACPP

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import BusySeconds, Cause, Limiter
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
 from llm_serving_exporter.model.window import Spans, Window

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from llm_serving_exporter.derive.plateau import Plateaus, add_observed_limits, follow_plateaus
-from llm_serving_exporter.model.frozen import replace_fields
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, LimitSource, Quality, Snapshot
 from tests.support.builders.windows import engine
 from tests.support.rows import check_rows
@@ -89,7 +89,7 @@ def test_what_does_not(changed: Mapping[str, Any]) -> None:
 def test_more_tokens_of_a_step_are_no_bound_where_a_step_had_more() -> None:
     """Long prompts in a queue: 2,800 of the 8,192 tokens that steps before the queue had."""
     many = {"prefill": 100 * 2768.0}
-    before = replace_fields(at(0), prefill_tokens_total=-100 * 8160.0, requests_waiting=0.0, engine_steps_total=-100.0)
+    before = replace(at(0), prefill_tokens_total=-100 * 8160.0, requests_waiting=0.0, engine_steps_total=-100.0)
     assert limit(*(at(tick, **many) for tick in range(5))) is None
     assert limit(before, *(at(tick, **many) for tick in range(5))) == 32.0
 
@@ -113,7 +113,7 @@ def test_a_gap_begins_it_anew_and_keeps_what_is_known() -> None:
     late = Snapshot((at(5),), "vllm", 0.0, 100.0 + 15.0 + 60.0)
     assert follow_plateaus(known, late, 5.0)["m", "0"].limit is None
     known = follow(*(at(tick) for tick in range(5)))
-    assert follow_plateaus(known, replace_fields(late, monotonic_seconds=200.0), 5.0)["m", "0"].limit == 32.0
+    assert follow_plateaus(known, replace(late, monotonic_seconds=200.0), 5.0)["m", "0"].limit == 32.0
 
 
 def test_each_rank_for_itself() -> None:
@@ -132,4 +132,4 @@ def test_each_rank_for_itself() -> None:
 def test_a_gauge_that_is_not_of_the_moment_and_a_limit_that_is_said_leave_nothing_to_observe() -> None:
     readings = [at(tick) for tick in range(5)]
     assert follow(*readings, quality={"requests_running": Quality.LAGGING}) == {}
-    assert follow(*(replace_fields(one, batch_limit_requests=64.0) for one in readings)) == {}
+    assert follow(*(replace(one, batch_limit_requests=64.0) for one in readings)) == {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from llm_serving_exporter.derive.roof import (
@@ -14,6 +12,7 @@ from llm_serving_exporter.derive.roof import (
     weight_read_bytes,
 )
 from llm_serving_exporter.model.geometry import AttentionLayers, RecurrentLayers, Span
+from llm_serving_exporter.model.record import replace
 from tests.support.models.roofs import (
     A100,
     DEEPSEEK_V3,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from llm_serving_exporter.derive.falls import Counts, read_counts
@@ -15,6 +13,7 @@ from llm_serving_exporter.derive.ring import (
     reads_otherwise,
 )
 from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.model.window import Spans, Window
 

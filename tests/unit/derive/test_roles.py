@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.lengths import follow_lengths
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.hardware import Hardware, Parallel
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import Window

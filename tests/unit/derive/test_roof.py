@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 
@@ -19,6 +18,7 @@ from llm_serving_exporter.derive.roof import (
     token_flops,
 )
 from llm_serving_exporter.model.geometry import AttentionLayers, Part
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision, WeightFormat
 from tests.support.models.roofs import (

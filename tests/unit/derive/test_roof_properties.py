@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -21,6 +20,7 @@ from llm_serving_exporter.derive.roof import (
     weight_read_bytes,
 )
 from llm_serving_exporter.model.geometry import AttentionLayers, RecurrentLayers, Span
+from llm_serving_exporter.model.record import replace
 from tests.support.models.roofs import (
     A100,
     B200,

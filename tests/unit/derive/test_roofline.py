@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel
+from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.model.roofline import Cause, Range
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
@@ -327,7 +327,7 @@ def test_whatever_is_counted_figures_are_finite_and_not_negative(
     done: EngineWindow, model: ModelFacts, tensor: int, pipeline: int
 ) -> None:
     found = of(done, model, Hardware(H100, Parallel(tensor, pipeline)), GPM).roofline
-    figures = [value for value in (getattr(found, name) for name in found.__slots__) if isinstance(value, float)]
+    figures = [value for value in (getattr(found, name) for name in name_fields(found)) if isinstance(value, float)]
     for mapping in (found.achieved, found.ratio, found.step_bytes, found.phase_busy_ratio):
         figures += list(mapping.values())
     for band in (found.context, found.experts, found.model_ratio_range):

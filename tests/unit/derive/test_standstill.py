@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import yaml
 
@@ -13,6 +11,7 @@ from llm_serving_exporter.config.limiter import LimiterConfig
 from llm_serving_exporter.derive.derive import derive
 from llm_serving_exporter.derive.inputs import Settings
 from llm_serving_exporter.derive.standstill import Standstill, advance_standstill, measure_standstill, says_it_at_once
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Quality, Snapshot
 from llm_serving_exporter.model.window import EngineWindow, Window

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from llm_serving_exporter.derive.steps import (
@@ -15,6 +13,7 @@ from llm_serving_exporter.derive.steps import (
     drafts_per_sequence_step,
     tokens_per_sequence_step,
 )
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import Steps
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow

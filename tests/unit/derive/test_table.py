@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from graphlib import CycleError
 from itertools import permutations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from llm_serving_exporter.catalogue import derived as names
 from llm_serving_exporter.catalogue.health import TARGET_UP
@@ -22,6 +22,7 @@ from llm_serving_exporter.derive.signals import Row, Series, gauge
 from llm_serving_exporter.derive.table import ENGINE_ROWS, ROWS, list_faults
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.hardware import Hardware, Parallel
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import Range
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
@@ -170,7 +171,7 @@ def test_a_circle_is_refused() -> None:
     first: Figure[float] = figure(abs, given("base"))
     second = figure(abs, first)
     # it cannot be written down; by force it is found
-    object.__setattr__(first, "inputs", (second,))
+    structs.force_setattr(first, "inputs", (second,))
     with pytest.raises(CycleError):
         order_figures([second])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import accumulate, cycle, islice
 
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from llm_serving_exporter.derive.tail import bound_longest, measure_tail
 from llm_serving_exporter.model.derived import Tail
 from llm_serving_exporter.model.histogram import Histogram, Quantile
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import Range
 
 # docs/internals-tail.md works this example by hand

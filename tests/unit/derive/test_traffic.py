@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +19,7 @@ from llm_serving_exporter.derive.traffic import (
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.geometry import AttentionLayers, RecurrentLayers, Span
 from llm_serving_exporter.model.hardware import Parallel
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import Range, Steps
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision

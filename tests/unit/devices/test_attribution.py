@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from llm_serving_exporter.config.types import Config, DcgmConfig, SloConfig
@@ -22,6 +20,7 @@ from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadin
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.hardware import GpuPart, GpuPeaks, Parallel, ShareSource, TargetGpus
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Snapshot
 from llm_serving_exporter.model.target import Role, Target
 

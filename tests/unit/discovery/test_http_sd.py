@@ -7,7 +7,6 @@ import ssl
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from llm_serving_exporter.discovery.http_sd import SectionHttp
 from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
 from llm_serving_exporter.discovery.section import Source
 from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import HttpSettings, Role, Secret, Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.schema.context import Host

@@ -6,7 +6,6 @@ import json
 import random
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from llm_serving_exporter.discovery.sections import MAKERS, Discovered, Discover
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.pod import PodFault, PodState, WaitingPod
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import HttpSettings, Secret, Target
 from llm_serving_exporter.normalise.registry import RUNTIMES

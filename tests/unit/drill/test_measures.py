@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from llm_serving_exporter.drill import names
@@ -15,6 +13,7 @@ from llm_serving_exporter.drill.measures import (
     make_baseline,
     make_reading,
 )
+from llm_serving_exporter.model.record import replace
 from tests.support.builders.drills import MINUTE, START, course, reading
 
 

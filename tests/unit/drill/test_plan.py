@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.drill.course import ActiveAlert, AlertRule, Bounds, Forecast, Settings
 from llm_serving_exporter.drill.plan import make_plan
+from llm_serving_exporter.model.record import replace
 from tests.support.builders.drills import BOUNDS, RULES, SETTINGS, START, reading
 
 

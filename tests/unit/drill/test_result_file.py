@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from llm_serving_exporter.drill import command
 from llm_serving_exporter.drill.course import Course
+from llm_serving_exporter.model.record import replace
 from tests.support.builders.drills import course, reading, seen
 
 pytest.importorskip(

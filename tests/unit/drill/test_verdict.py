@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from llm_serving_exporter.drill import names
@@ -12,6 +10,7 @@ from llm_serving_exporter.drill.measures import find_recovery
 from llm_serving_exporter.drill.paging import Arrival, hold_is_over, judge_alerts
 from llm_serving_exporter.drill.verdict import count_rejections, judge
 from llm_serving_exporter.model.drill import Verdict
+from llm_serving_exporter.model.record import replace
 from tests.support.builders.drills import MINUTE, SETTINGS, START, course, reading, seen
 
 # one replica is away from minute 1 to minute 15, then all is as it was

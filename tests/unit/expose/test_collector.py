@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -19,6 +18,7 @@ from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.later import Later
 from llm_serving_exporter.model.pod import WaitingPod
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
 from tests.support.builders.snapshots import snapshot_of

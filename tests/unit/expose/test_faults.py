@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from llm_serving_exporter.config.mode import choose_mode
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.expose import serving
@@ -12,6 +10,7 @@ from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.mode import Mode
 from llm_serving_exporter.model.pod import PodFault, PodState
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
 from tests.support.rows import check_rows
 

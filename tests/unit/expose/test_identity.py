@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +27,7 @@ from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.pools import NodePlace
 from llm_serving_exporter.model.prices import PriceBook
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import ExpectedReplicas, Role, Target
 from tests.support.builders.snapshots import snapshot_of
 

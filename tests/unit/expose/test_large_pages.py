@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import tracemalloc
 import zlib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from llm_serving_exporter.expose import serving
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import LARGEST_WHOLE, encode, write_page
 from llm_serving_exporter.expose.spool import PART_BYTES, Spool, combine_crc, join_text
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.web.server import Request, Response, WebServer
 from tests.support.builders.recordings import page

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from math import inf, nan
 
 import pytest
@@ -13,6 +12,7 @@ from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.record import replace
 from tests.support.builders.lying_pages import KNOWN, PRICES, Server
 from tests.support.builders.recordings import page
 from tests.support.rows import check_rows

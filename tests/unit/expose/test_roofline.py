@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from prometheus_client.samples import Sample
 
@@ -13,6 +11,7 @@ from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.facts.architectures.registry import geometry
 from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import Limiter
 from tests.support.builders.limited import DECODING, LLAMA, reading
 from tests.support.models.moe_models import TABLE

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +16,7 @@ from llm_serving_exporter.facts.peaks import (
     share_of_peaks,
 )
 from llm_serving_exporter.model.hardware import GpuPeaks
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.weights import Precision
 from tests.support.models.gpucatalogue import CATALOGUE, MEBIBYTE, device, instance, row
 from tests.support.rows import check_rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,6 +14,7 @@ from llm_serving_exporter.gpu.dcgm import FIELDS, is_dcgm_page, read_gpus, selec
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.dcgm import DcgmRatios, DcgmReading, DcgmReadings
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, MigInstance
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from tests.support.builders.dcgmpages import A30, A100, ADA, MIG, MIXED, OLD_NAMESPACE, PLAIN, T4, samples_of
 from tests.support.rows import check_rows

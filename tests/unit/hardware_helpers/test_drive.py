@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing, contextmanager
-from dataclasses import replace
 
 import pytest
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.sim.recording import Recording
 from scripts.pack_recordings import DEFAULT_MEMBERS, pack
 from tests.hardware.drive import PLAN, Engine, PhasePlan, count_truth, main, record, run_phase

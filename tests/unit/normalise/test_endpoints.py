@@ -5,7 +5,6 @@ ANSWERS has for each what a server answers; fields as the tables' facts have the
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import time
@@ -18,6 +17,7 @@ import pytest
 
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.record import name_fields
 from llm_serving_exporter.normalise.apply import FIELDS
 from llm_serving_exporter.normalise.json_values import MOST_WHOLE
 from llm_serving_exporter.normalise.mapping import PageKind
@@ -183,7 +183,7 @@ def test_every_endpoint_of_every_table_has_an_answer_here() -> None:
 
 @EACH
 def test_an_endpoint_says_what_its_table_says_that_it_says(name: str) -> None:
-    fields = {item.name for item in dataclasses.fields(ServerFacts)}
+    fields = {*name_fields(ServerFacts)}
     for endpoint in RUNTIMES[name].endpoints:
         assert set(endpoint.says) <= {*fields, *FIELDS}
         found = set()
@@ -256,7 +256,7 @@ def test_any_value_anywhere_is_borne_and_no_fact_is_beyond_its_bounds(name: str)
 
 def vars_of(facts: ServerFacts) -> list[int | None]:
     """The figures among the facts."""
-    found = (getattr(facts, item.name) for item in dataclasses.fields(facts))
+    found = (getattr(facts, name) for name in name_fields(facts))
     return [one for one in found if isinstance(one, int | None)]
 
 

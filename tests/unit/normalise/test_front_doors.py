@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.reading import State
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.normalise.detect import detect, labels_needed
@@ -381,7 +380,7 @@ def test_no_table_publishes_a_status_that_is_none(name: str) -> None:
             RUNTIMES[name],
             PageParser(lambda _name: True).parse(page_of(f"{selector(row.samples[0]).name}{{{labels}}} 1\n")).layout,
         )
-        found = read_row(dataclasses.replace(row, named={}, samples=row.samples[:1]), index)
+        found = read_row(replace(row, named={}, samples=row.samples[:1]), index)
         assert isinstance(found, Absence) or all(not reader((1.0,)) for reader in found.values()), row
 
 

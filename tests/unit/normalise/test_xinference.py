@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llm_serving_exporter.model.record import name_fields
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
 from llm_serving_exporter.normalise.detect import detect
 from llm_serving_exporter.normalise.runtimes.xinference import RUNTIME as XINFERENCE
@@ -73,7 +74,7 @@ def test_no_limit_is_absent_and_not_minus_one() -> None:
 
 def _exported(text: str, model: str) -> set[str]:
     one = _engines(text)[model, "0"]
-    return {name for name in one.__slots__ if getattr(one, name) is not None}
+    return {name for name in name_fields(one) if getattr(one, name) is not None}
 
 
 def test_refusals_are_those_of_which_nobody_knows_whether_they_stream() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 
 import pytest
 
 from llm_serving_exporter.config.types import OtlpConfig
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.otlp.gen_ai import SCHEMA_URL, read_server_metrics

@@ -6,7 +6,6 @@ import logging
 import time
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import HttpSettings, Secret, Target
 from llm_serving_exporter.otlp import messages
 from llm_serving_exporter.otlp.sender import Sender

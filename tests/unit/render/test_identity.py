@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 from llm_serving_exporter.commands.once import as_document_of, as_table
 from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.render.identity import describe_identity
 from llm_serving_exporter.web.pages.debug import answer_debug_targets

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from llm_serving_exporter.derive.table import SIGNALS
 from llm_serving_exporter.discovery.file_sd import SectionFiles
 from llm_serving_exporter.discovery.kubernetes.annotations import ANNOTATIONS
 from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import Cause
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import log
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.evidence.usage import Book, Evidence, Gap, RateFacts, Usage
 from llm_serving_exporter.report.figures.causes import write_causes
 from llm_serving_exporter.report.figures.movements import Kind

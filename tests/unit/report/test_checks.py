@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.names import Asking
 from llm_serving_exporter.report.evidence.usage import Fleet, Gauge, Usage

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.evidence.usage import Line, Usage
 from llm_serving_exporter.report.figures.counted_once import count_once, find_counting
 from llm_serving_exporter.report.figures.past_weeks import describe_read_week

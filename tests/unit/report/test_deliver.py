@@ -6,13 +6,13 @@ import json
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trustme
 
 from llm_serving_exporter.errors import ConfigError, DeliveryError, Problem
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.deliver import LONGEST_TEXT, deliver, write_slack_text
 from llm_serving_exporter.report.settings.settings import Settings, Smtp

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from llm_serving_exporter.model.pools import Pool, PoolKind, PoolUse
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.evidence.usage import Gap
 from llm_serving_exporter.report.figures.actions import choose_actions
 from llm_serving_exporter.report.figures.change import Change

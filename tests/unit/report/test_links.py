@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.boards import build_dashboards
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.figures.review import build_review
 from llm_serving_exporter.report.pages import links
 from llm_serving_exporter.report.pages.links import link_board

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.evidence.week import Week, parse_week, span_of, week_before
 from llm_serving_exporter.report.figures.month import sum_month
 from llm_serving_exporter.report.figures.past_weeks import Known, Source

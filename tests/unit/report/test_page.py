@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -13,6 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from jinja2 import UndefinedError
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.evidence.usage import Usage
 from llm_serving_exporter.report.evidence.week import parse_week, week_before
 from llm_serving_exporter.report.figures.review import Review, build_review

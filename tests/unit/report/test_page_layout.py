@@ -9,13 +9,13 @@ from __future__ import annotations
 import html
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from llm_serving_exporter.model.pools import Pool, PoolBook, PoolKind, PoolUse, SpendRate
+from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.render.numbers import usd
 from llm_serving_exporter.report.bills.review import add_bills
 from llm_serving_exporter.report.evidence.tenants import TenantUsage
@@ -221,7 +221,7 @@ def span() -> Review:
     made = fleet_of(4, 2, 0)
     cut = {
         name: tuple(replace(line, hours=line.hours[:24]) for line in getattr(made.usage, name))
-        for name in Usage.__slots__
+        for name in name_fields(Usage)
         if name != "unread"
     }
     empty = replace(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import time
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.clients.json_api import Access, JsonApi
 from llm_serving_exporter.clients.prometheus import Prometheus
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.command import write
 from llm_serving_exporter.report.evidence.fetch import Reader
 from llm_serving_exporter.report.evidence.kept_files import MOST_BYTES, KeptFileError, KeptWeek, read_kept_week

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -10,6 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from llm_serving_exporter.model.pools import Pool, PoolBook, PoolKind, PoolUse
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.command import write
 from llm_serving_exporter.report.evidence.kept_files import read_kept_week
 from llm_serving_exporter.report.evidence.past import Past, RecordedWeek

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.model.pools import NodePlace, Pool, PoolBook, PoolKind, PoolUse, SpendRate
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.evidence.usage import Book, Fleet, Gap
 from llm_serving_exporter.report.figures.actions import Kind
 from llm_serving_exporter.report.figures.review import Review, build_review

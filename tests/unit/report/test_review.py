@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.evidence.context import runs
 from llm_serving_exporter.report.evidence.usage import Book, Episode, Fleet, Gap, Line, RateFacts, Usage
 from llm_serving_exporter.report.figures.rates import find_steady_load, measure_commitments, sum_unused_usd_seen

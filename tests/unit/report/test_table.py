@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 from collections import defaultdict
-from dataclasses import replace
 
 import pytest
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.render.numbers import usd, usd_plain
 from llm_serving_exporter.report.figures.review import Review, build_review

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import replace
 
 import pytest
 
 from llm_serving_exporter.config.tenants import TenantsConfig
+from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.model.tenants import UNLABELLED, TenantKind
 from llm_serving_exporter.report.evidence.tenants import QUANTITIES, TenantUsage
 from llm_serving_exporter.report.evidence.usage import Line, Usage
@@ -158,7 +158,7 @@ def counted(tenant: str, prompt: float, decode: float, cached: float | None = No
 
 
 def together(*parts: TenantUsage) -> TenantUsage:
-    names = TenantUsage.__slots__
+    names = name_fields(TenantUsage)
     return TenantUsage(**{name: tuple(line for part in parts for line in getattr(part, name)) for name in names})
 
 

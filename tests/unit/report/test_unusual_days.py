@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from random import Random
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.evidence.usage import Gap, Line, Usage
 from llm_serving_exporter.report.evidence.week import Week, parse_week, week_before
 from llm_serving_exporter.report.figures.past_weeks import Known, Source, describe_read_week

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 import pytest
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.parse.grammar import TEXT, read_body
 from llm_serving_exporter.sim.fleet.scenario import Event, Scenario
 from llm_serving_exporter.sim.fleet.scenario_file import load

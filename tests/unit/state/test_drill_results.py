@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from llm_serving_exporter.errors import DrillResultsError, LLMServingExporterError
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.state.drill_results import (
     LONGEST_MODEL_NAME,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from llm_serving_exporter.devices.kubelet import ALLOCATABLE_EVERY_SECONDS
 from llm_serving_exporter.devices.kubelet_memory import KUBELET_KEPT_SECONDS
 from llm_serving_exporter.model.kubelet import Worker
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import is_relabelled
 from tests.support.servers.exporter_process import Scraped
 from tests.support.servers.gpu_node import CARDS, Exporter, Node, connect_to, pod

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.replica import ReplicaPart
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.targets.host import HostedTarget

@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.tenants import add_tenants
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.reading import TargetReading, View
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.samples import Layout, Samples, SeriesKey
 from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.model.target import Target

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +13,7 @@ from llm_serving_exporter.cost.resume import Resume
 from llm_serving_exporter.gpu.nvml import NvmlSource
 from llm_serving_exporter.model.cost import Method
 from llm_serving_exporter.model.model_settings import ModelSettings
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.render.prices import describe_price
 from tests.support.builders.procfolders import OWN_PID_NAMESPACE, Process, write_proc_folder

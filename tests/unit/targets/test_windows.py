@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 
 from llm_serving_exporter.derive.ring import MOST_OLDER
 from llm_serving_exporter.derive.span import LAGGING_SECONDS, LONGEST_SECONDS, REFRESHES_IN_A_WINDOW
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Row, Runtime
 from tests.support.rows import check_rows

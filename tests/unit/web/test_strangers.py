@@ -10,11 +10,11 @@ import time
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.web.exchange import Response
 from llm_serving_exporter.web.passwords import PasswordLane, Waiting
 from llm_serving_exporter.web.refusals import TOLD_EVERY_SECONDS, Reason, Refusals

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
 
 from llm_serving_exporter.commands.ceiling.limits import Limits, list_limit_refusals, note_defaults
 from llm_serving_exporter.derive import planning
@@ -14,8 +13,8 @@ from llm_serving_exporter.derive.memory import CHECKPOINT_BELIEVED_WITHIN_RATIO
 from llm_serving_exporter.derive.reads import choose_rate
 from llm_serving_exporter.derive.refusals import list_refusals
 from llm_serving_exporter.derive.roof import Ceiling, Roof
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.weights import ModelFacts, Precision
 from llm_serving_exporter.render.numbers import size
 
@@ -24,8 +23,7 @@ _ROUNDING = 1.02
 DEFAULT_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(Struct, frozen=True):
     """A load to serve, and how."""
 
     # at its peak
@@ -42,8 +40,7 @@ class Load:
     efficiency: float
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """Everything that was asked."""
 
     # its geometry and weights
@@ -81,8 +78,7 @@ class Question:
         return None if self.usd_per_gpu_hour is None else self.usd_per_gpu_hour * self.parallel.gpus
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """One batch."""
 
     # sequences that decode together
@@ -101,8 +97,7 @@ class Line:
     usd_per_million_tokens: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Embedding:
+class Embedding(Struct, frozen=True):
     """What an encoder does instead of decoding."""
 
     # at the dense peak; None where that is not known
@@ -113,8 +108,7 @@ class Embedding:
     usd_per_million_tokens: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What follows. Rates are of one replica of `parallel.gpus` GPUs."""
 
     # what was asked

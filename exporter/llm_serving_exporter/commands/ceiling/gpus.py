@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from llm_serving_exporter.commands.ceiling import arguments as kinds
 from llm_serving_exporter.config.gpu_models import (
@@ -22,6 +21,7 @@ from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.peaks import peaks_of_identity, peaks_of_many, peaks_of_spec
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.hardware import GpuPeaks, GpuSpec
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.weights import Precision
 from llm_serving_exporter.schema.document import read_bounded, read_document
 from llm_serving_exporter.schema.flags import FlagReader

@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 
 from llm_serving_exporter.commands.ceiling.launch_flags import (
     CONTEXT_LIMIT,
@@ -25,8 +24,8 @@ from llm_serving_exporter.commands.ceiling.launch_flags import (
     is_size_of_layout,
 )
 from llm_serving_exporter.commands.ceiling.limits import Limit, Limits
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.hardware import Parallel
+from llm_serving_exporter.model.record import Struct, field
 
 _OFF = ("false", "0", "no", "off")
 # of a format or an algorithm: none is stated
@@ -44,11 +43,9 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G"
 _LARGEST = 10**12
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """What a start command says."""
 
-    # name of the engine
     engine: str
     # how one replica is spread; experts of a model that has some
     layout: Parallel
@@ -76,8 +73,7 @@ class Launch:
     caveats: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _Said:
+class _Said(Struct):
     """What the flags read so far say."""
 
     # by meaning

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field
 
 from llm_serving_exporter.commands.ceiling.limits import States
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.hardware import Parallel
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.normalise.registry import RUNTIMES
 
 # what flags say that stand alone
@@ -67,8 +66,7 @@ def _limits(runtime: str) -> dict[str, str]:
     return {} if flags is None else dict.fromkeys((*flags.batch_limit, *flags.bounds), SEQUENCES)
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(Struct, frozen=True):
     """How one engine is started."""
 
     # of the engine

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from llm_serving_exporter.commands.ceiling import arguments as kinds
 from llm_serving_exporter.commands.ceiling.launch import Launch, read_launch
 from llm_serving_exporter.derive.bounds import Speculation
 from llm_serving_exporter.model.hardware import Parallel
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.schema.flags import FlagReader

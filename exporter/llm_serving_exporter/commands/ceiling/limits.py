@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from llm_serving_exporter.derive.fit import Fit
 from llm_serving_exporter.derive.reads import Roof, kv_stored_bytes
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.render.numbers import size
 
@@ -29,8 +29,7 @@ class States(StrEnum):
     POOLED = "pooled"
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """A number that a flag says."""
 
     # what it says, in what the field of Limits counts
@@ -39,8 +38,7 @@ class Limit:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What of an engine's start, or of the question, ends its batch. Sequences are of all ranks of the replica together."""
 
     # name of the engine; "": none was named

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 
 from llm_serving_exporter.commands.ceiling import arguments as kinds
 from llm_serving_exporter.commands.ceiling.answer import DEFAULT_BATCHES, Load, Question
@@ -18,6 +17,7 @@ from llm_serving_exporter.errors import ConfigError, FactsError
 from llm_serving_exporter.facts import loader, resolve
 from llm_serving_exporter.facts.weighing import as_embedder
 from llm_serving_exporter.model.model_settings import ServedModel
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.schema.flags import FlagReader
 from llm_serving_exporter.schema.problems import shown

@@ -9,7 +9,7 @@ from typing import TypeVar
 from llm_serving_exporter.config.target_kinds import MODEL_NAME, ROLE, runtime_kind
 from llm_serving_exporter.discovery.kubernetes.records import PodRecord
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.kinds import Kind
@@ -53,8 +53,7 @@ _SCHEME_WORD = kinds.choice("scheme", ("http", "https"))
 _SCHEME = Kind("scheme", lambda text: _SCHEME_WORD.parse(text.lower()))
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
+class Wishes(Struct, frozen=True):
     """What a pod's annotations say. None: nothing."""
 
     scrape: bool | None = None  # whether the pod is a target at all
@@ -94,8 +93,7 @@ def read_annotations(pod: PodRecord, source: str, problems: list[Problem], runti
     return Wishes(scrape, ports or (), path, scheme, runtime, role, model)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
+class _Reader(Struct, frozen=True):
     pod: PodRecord  # whose annotations are read
     source: str  # that the pod is from
     problems: list[Problem]  # where faults are reported

@@ -17,7 +17,7 @@ from lightkube.core.exceptions import ConfigError as ClientConfigError
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.errors import LLMServingExporterError
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.secret_text import Masker
 from llm_serving_exporter.model.text import on_one_line
 
@@ -57,8 +57,7 @@ class SilentError(ApiError):
     """A watch was silent for too long, which says nothing about the server."""
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True):
     """Which API server is asked, and as whom."""
 
     kubeconfig: str | None = None  # path; None: the service account of the exporter's own pod

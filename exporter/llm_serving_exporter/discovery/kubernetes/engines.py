@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from llm_serving_exporter.discovery.kubernetes.annotations import Wishes
 from llm_serving_exporter.discovery.kubernetes.records import ContainerRecord, PodRecord
 from llm_serving_exporter.discovery.kubernetes.stacks import NO_PAGE_NAME, PAGE_NAME, PORT_NAMES, SIDECARS, Stack
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 # https://kubernetes.io/docs/reference/labels-annotations-taints/#kubectl-kubernetes-io-default-container
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
@@ -20,8 +20,7 @@ SCRAPERS_SCHEMES = {
 _SCHEMES = ("http", "https")
 
 
-@dataclass(frozen=True, slots=True)
-class EnginePort:
+class EnginePort(Struct, frozen=True):
     """Where the page of one engine is."""
 
     container: ContainerRecord  # that runs it

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from llm_serving_exporter.discovery.kubernetes.annotations import read_scrape
 from llm_serving_exporter.discovery.kubernetes.records import PodRecord
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, replace
 
 # https://github.com/kubernetes-sigs/lws/blob/060ab4d/api/leaderworkerset/v1/leaderworkerset_types.go
 LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
@@ -55,8 +54,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
+class Membership(Struct, frozen=True):
     """The place of a pod in a group."""
 
     group: tuple[str, ...]  # equal for all of its pods: namespace, label, names
@@ -102,8 +100,7 @@ def _read_whole(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else None
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """The pods of one replica."""
 
     leader: PodRecord | None  # None: there is none that is known

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 
 from llm_serving_exporter.discovery.kubernetes.api import ApiError, describe_error
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, field
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """What is copied."""
 
     name: str  # by which users know it; its problems begin with it

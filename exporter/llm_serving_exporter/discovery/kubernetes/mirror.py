@@ -18,7 +18,7 @@ from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.discovery.kubernetes.api import Api, ApiError, SilentError, describe_error
 from llm_serving_exporter.discovery.kubernetes.listing import Listing
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 log = logging.getLogger("llm_serving_exporter.discovery")
 
@@ -46,8 +46,7 @@ BAD_REQUEST, GONE = 400, 410
 _ABOUT_US = frozenset({401, 403, 429})
 
 
-@dataclass(frozen=True, slots=True)
-class Copy(Generic[K, V]):
+class Copy(Struct, Generic[K, V], frozen=True):
     """A copy at an instant."""
 
     records: Mapping[K, V] | None  # None: the list has not been read once

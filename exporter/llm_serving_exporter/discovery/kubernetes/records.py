@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.target import Arguments
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerRecord:
+class ContainerRecord(Struct, frozen=True):
     """A container of a pod, as far as discovery needs it. Init containers are here only where they go on running."""
 
     name: str  # in its pod
@@ -35,8 +33,7 @@ class ContainerRecord:
         return self.gpus != 0
 
 
-@dataclass(frozen=True, slots=True)
-class PodRecord:
+class PodRecord(Struct, frozen=True):
     """A pod, as far as discovery needs it."""
 
     namespace: str  # that it is in
@@ -74,8 +71,7 @@ class PodRecord:
         return None if None in known else add_up(count for count in known if count is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRecord:
+class NodeRecord(Struct, frozen=True):
     """A node, as the cloud that it is from calls it. "": not known."""
 
     provider_id: str = ""  # of the machine

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -37,10 +36,10 @@ from llm_serving_exporter.discovery.kubernetes.targets import (
 )
 from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import PodState
 from llm_serving_exporter.model.pools import NodePlace
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.normalise.registry import RUNTIMES
@@ -53,8 +52,7 @@ MOST_GROUPS = 32
 _NODE_RIGHTS = "Give its service account list and watch on nodes by a ClusterRole, or leave out node_data."
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(Struct, frozen=True):
     """What came of a pod, and of what."""
 
     pod: PodRecord  # as it was

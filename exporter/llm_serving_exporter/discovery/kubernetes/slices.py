@@ -12,7 +12,7 @@ import msgspec
 
 from llm_serving_exporter.discovery.kubernetes.listing import Listing
 from llm_serving_exporter.discovery.kubernetes.mirror import Connect, Mirror
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 DRIVER = "gpu.nvidia.com"
 UUID = "uuid"
@@ -55,8 +55,7 @@ class _Slice(msgspec.Struct):
 _SLICE = msgspec.json.Decoder(_Slice)
 
 
-@dataclass(frozen=True, slots=True)
-class SliceRecord:
+class SliceRecord(Struct, frozen=True):
     """Some devices of a pool."""
 
     pool: str  # its name, mostly that of the node

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.target import Role
 
 # the value of a label may be anything
@@ -20,8 +19,7 @@ def _one(*values: str) -> frozenset[str]:
     return frozenset(values)
 
 
-@dataclass(frozen=True, slots=True)
-class Stack:
+class Stack(Struct, frozen=True):
     """How pods of one kind are recognised and read."""
 
     title: str  # for people

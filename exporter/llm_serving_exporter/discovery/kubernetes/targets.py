@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 
 from llm_serving_exporter.config.discovery_types import KubernetesDiscovery
@@ -28,12 +27,12 @@ from llm_serving_exporter.discovery.kubernetes.records import ContainerRecord, N
 from llm_serving_exporter.discovery.kubernetes.stacks import STACK_ANNOTATIONS, STACK_LABELS, Stack, find_stack
 from llm_serving_exporter.discovery.kubernetes.workloads import WORKLOAD_LABELS, find_workload
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.pod import WaitingPod
 from llm_serving_exporter.model.pools import NodePlace
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import Arguments, Role, Target
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.schema.problems import Place
@@ -81,8 +80,7 @@ def is_kept(pod: PodRecord, section: KubernetesDiscovery) -> bool:
     return works or is_selected(pod, section) or is_unclear(pod, section)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundPod:
+class FoundPod(Struct, frozen=True):
     """What comes of one pod that is selected."""
 
     targets: tuple[tuple[Target, ContainerRecord], ...] = ()  # with the containers that run them
@@ -90,8 +88,7 @@ class FoundPod:
     problems: tuple[Problem, ...] = ()  # with its annotations
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True):
     """What else decides on the targets of a pod."""
 
     section: KubernetesDiscovery  # that finds it

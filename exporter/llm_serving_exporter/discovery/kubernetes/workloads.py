@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from llm_serving_exporter.discovery.kubernetes.records import PodRecord
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(Struct, frozen=True):
     """What owns a pod. Both "" for a pod that nobody owns, or whose owner does not say what owns it."""
 
     name: str  # in the pod's namespace

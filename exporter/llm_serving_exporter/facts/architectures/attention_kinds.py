@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from llm_serving_exporter.facts import parts
 from llm_serving_exporter.facts.parts import Layers
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import AttentionLayers, Module, Part, Span
+from llm_serving_exporter.model.record import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """Attention of one kind of layer."""
 
     heads: int  # query heads

@@ -8,7 +8,6 @@ bailing_moe_linear.py, layers/mamba/linear/bailing_linear_attn.py) and SGLang 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.facts import parts
@@ -28,6 +27,7 @@ from llm_serving_exporter.facts.architectures.moe_shared import after_dense
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.parts import Layers
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Module, Part, RecurrentLayers
+from llm_serving_exporter.model.record import replace
 
 # the config class's defaults (Ling 3)
 _HYBRID: Mapping[str, Any] = {

@@ -7,7 +7,6 @@ Families with names of their own for sizes and modules: dense_classic; more rows
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 
 from llm_serving_exporter.facts.architectures import dense_classic, dense_later
@@ -15,6 +14,7 @@ from llm_serving_exporter.facts.architectures import dense_windows as windows
 from llm_serving_exporter.facts.architectures.dense_decoder import Layout, QkNorm, decoder
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.model.geometry import Geometry
+from llm_serving_exporter.model.record import replace
 
 _UNTIED = {"tie_word_embeddings": False}
 _TIED = {"tie_word_embeddings": True}

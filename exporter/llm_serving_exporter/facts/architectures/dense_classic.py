@@ -7,12 +7,12 @@ on the meta device; the ones that bring their own code with the parameter counts
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from llm_serving_exporter.facts import parts
 from llm_serving_exporter.facts.architectures.dense_decoder import Layout, Sizes, assemble, shared_heads, split_heads
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.model.geometry import Geometry, Module, Part
+from llm_serving_exporter.model.record import replace
 
 _GPT = Layout(
     {"tie_word_embeddings": True}, qkv_bias=True, mlp_bias=True, gated=False, norms=("ln_1", "ln_2"), norm_vectors=2,

@@ -6,15 +6,14 @@ What tells the families apart is a Layout; sizes come from the config (facts mod
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import Enum
 from typing import Any
 
 from llm_serving_exporter.facts import parts
 from llm_serving_exporter.facts.architectures import dense_windows as windows
 from llm_serving_exporter.facts.fields import Fields
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import Geometry, Module, Part
+from llm_serving_exporter.model.record import Struct, field
 
 Switch = bool | str  # held by every model of the family or by none, or as the config's key of that name says
 
@@ -40,8 +39,7 @@ class QkNorm(Enum):
     WHOLE = "whole"  # the size of all heads together
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """What the layers of a family hold, and what its modules are called."""
 
     # of the config class, for keys that are absent (transformers 5.23.0)
@@ -83,8 +81,7 @@ class Layout:
         return always | frozenset(switch for switch in switches if isinstance(switch, str))
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Struct, frozen=True):
     """The sizes of a decoder, as read and checked."""
 
     hidden: int  # width of the residual stream

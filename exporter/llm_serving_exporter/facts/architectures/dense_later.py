@@ -7,7 +7,6 @@ Layouts and defaults compared with transformers 5.23.0 on the meta device, but f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +17,7 @@ from llm_serving_exporter.facts.architectures.mla import mla_attention
 from llm_serving_exporter.facts.architectures.moe_decoder import frame, prepared
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.model.geometry import Geometry
+from llm_serving_exporter.model.record import replace
 
 _UNTIED = {"tie_word_embeddings": False}
 _TIED = {"tie_word_embeddings": True}

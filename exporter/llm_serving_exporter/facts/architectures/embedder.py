@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from llm_serving_exporter.model.geometry import Geometry, Part
+from llm_serving_exporter.model.record import replace
 
 # classes that end in "Model" and do decode: GPT-2's and multimodal chat models'
 _DECODING = ("LMHeadModel", "ChatModel", "_Model")

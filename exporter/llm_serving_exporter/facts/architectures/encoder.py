@@ -15,12 +15,11 @@ from llm_serving_exporter.facts import parts
 from llm_serving_exporter.facts.architectures import encoder_parts, modern_encoder, nv_embed
 from llm_serving_exporter.facts.architectures.encoder_parts import layer_norm, side_linear, table
 from llm_serving_exporter.facts.fields import Fields
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import Geometry, Module, Part
+from llm_serving_exporter.model.record import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class _Names:
+class _Names(Struct, frozen=True):
     """What a family's checkpoint calls its modules."""
 
     layer: str = "encoder.layer.{}."  # prefix of a layer; {} is its number
@@ -45,8 +44,7 @@ _DISTILBERT = _Names(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Sizes:
+class _Sizes(Struct, frozen=True):
     """Sizes of a classic encoder."""
 
     hidden: int  # width of the residual stream

@@ -19,14 +19,13 @@ from llm_serving_exporter.facts.architectures import (
 from llm_serving_exporter.facts.architectures.mamba import Mamba1, Mamba2
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.parts import Layers
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Module, Part, RecurrentLayers
+from llm_serving_exporter.model.record import Struct
 
 _LAYER = "model.layers.{}."
 
 
-@dataclass(frozen=True, slots=True)
-class _Frame:
+class _Frame(Struct, frozen=True):
     """What these families share: embeddings, two norms a layer, some layers of attention and some of Mamba."""
 
     fields: Fields  # the config, read key by key

@@ -8,7 +8,6 @@ narrower space (`routed_expert_hidden_size`), and residual streams that are mixe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.facts import parts
@@ -29,6 +28,7 @@ from llm_serving_exporter.facts.architectures.moe_shared import after_dense
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.parts import Layers
 from llm_serving_exporter.model.geometry import Geometry, Module, Part, RecurrentLayers
+from llm_serving_exporter.model.record import replace
 
 # the config class's defaults
 _KIMI_LINEAR: Mapping[str, Any] = {

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from llm_serving_exporter.facts import parts
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.parts import Layers
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import Geometry, Module, Part, RecurrentLayers
+from llm_serving_exporter.model.record import Struct
 
 
 def convolution(path: str, channels: int, kernel: int, layers: Layers, *, bias: bool) -> Module:
@@ -30,8 +30,7 @@ def time_step_rank(hidden: int) -> int:
     return -(-hidden // 16)
 
 
-@dataclass(frozen=True, slots=True)
-class Mamba1:
+class Mamba1(Struct, frozen=True):
     """Sizes of a Mamba-1 block."""
 
     hidden: int  # width of the residual stream
@@ -62,8 +61,7 @@ class Mamba1:
         return RecurrentLayers(layers, self.inner * self.state, self.inner * (self.kernel - 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Mamba2:
+class Mamba2(Struct, frozen=True):
     """Sizes of a Mamba-2 block."""
 
     hidden: int  # width of the residual stream

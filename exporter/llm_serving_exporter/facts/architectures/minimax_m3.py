@@ -7,7 +7,6 @@ blocks of its own. Verified against transformers 5.23.0 on the meta device; name
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.facts import parts
@@ -26,6 +25,7 @@ from llm_serving_exporter.facts.architectures.moe_shared import after_dense
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.parts import Layers
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Indexer, Module, Part, Span
+from llm_serving_exporter.model.record import replace
 
 # the config class's defaults
 _MINIMAX_M3: Mapping[str, Any] = {

@@ -8,7 +8,6 @@ transformers 5.23.0 on the meta device; what is stored by vLLM 0.33 (models/deep
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.facts import parts
@@ -19,6 +18,7 @@ from llm_serving_exporter.facts.architectures.moe_shared import after_dense, sha
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.parts import Layers
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Indexer, Module, Part, Span
+from llm_serving_exporter.model.record import replace
 
 # config classes' defaults
 _DEEPSEEK_V32: Mapping[str, Any] = {

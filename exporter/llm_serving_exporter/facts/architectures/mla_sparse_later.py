@@ -6,7 +6,6 @@ Verified against transformers 5.23.0 on the meta device.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.facts import parts
@@ -18,6 +17,7 @@ from llm_serving_exporter.facts.architectures.moe_shared import after_dense, sha
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.parts import Layers
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Module, Part, Span
+from llm_serving_exporter.model.record import replace
 
 # config classes' defaults
 _HY_V4: Mapping[str, Any] = {

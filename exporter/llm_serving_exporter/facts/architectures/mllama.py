@@ -7,7 +7,6 @@ without one passes these layers by. Verified against transformers 5.23.0 on the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.facts import parts
@@ -15,6 +14,7 @@ from llm_serving_exporter.facts.architectures import layering
 from llm_serving_exporter.facts.architectures.attention_kinds import Kind
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.model.geometry import Geometry, Module, Part, Span
+from llm_serving_exporter.model.record import replace
 
 # the config class's defaults
 _MLLAMA: Mapping[str, Any] = {

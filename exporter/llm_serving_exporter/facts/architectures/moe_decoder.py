@@ -13,8 +13,8 @@ from llm_serving_exporter.facts import parts
 from llm_serving_exporter.facts.architectures import dense_windows as windows
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.parts import Layers
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Module, Part, RecurrentLayers
+from llm_serving_exporter.model.record import Struct
 
 # sizes that a config of its own states; one nested in a larger config leaves out what equals its class default
 _SIZES = frozenset({"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"})
@@ -36,8 +36,7 @@ def prepared(fields: Fields, defaults: Mapping[str, Any], *known: str) -> Fields
     return fields
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """Sizes of a decoder and the names of its modules."""
 
     hidden: int  # width of the residual stream
@@ -89,8 +88,7 @@ def frame(
     return Frame(hidden, layers, vocabulary, *((nested_root, nested_head) if fields.nested else ()))
 
 
-@dataclass(frozen=True, slots=True)
-class GroupedQuery:
+class GroupedQuery(Struct, frozen=True):
     """Grouped-query attention, alike in every layer except for how far it looks back."""
 
     heads: int  # query heads
@@ -129,8 +127,7 @@ def grouped_query(fields: Fields, hidden: int) -> GroupedQuery:
     return GroupedQuery(heads, kv_heads, head_size)
 
 
-@dataclass(frozen=True, slots=True)
-class Mixture:
+class Mixture(Struct, frozen=True):
     """The MLPs of a model: some layers route each token to a few experts, the others have one dense MLP."""
 
     sparse: Layers  # layers with experts
@@ -168,8 +165,7 @@ def _stated(fields: Fields, keys: Sequence[str]) -> Sequence[str]:
     return [key for key in keys if fields.values.get(key) is not None] or keys
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(Struct, frozen=True):
     """What a family's checkpoints call the modules of an MLP."""
 
     block: str = "mlp."  # prefix of a sparse layer's MLP, below the layer

@@ -6,7 +6,6 @@ Verified against transformers 5.23.0 on the meta device; facts model-math B.2, B
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.facts import parts
@@ -27,6 +26,7 @@ from llm_serving_exporter.facts.architectures.moe_decoder import (
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.parts import Layers
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Module, Part, Span
+from llm_serving_exporter.model.record import replace
 
 _EXPERTS = ("num_local_experts", "num_experts")
 _FUSED = ("experts.gate_up_proj", "experts.down_proj")

@@ -6,7 +6,6 @@ Verified against transformers 5.23.0 on the meta device.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.facts import parts
@@ -24,6 +23,7 @@ from llm_serving_exporter.facts.architectures.moe_decoder import (
 from llm_serving_exporter.facts.architectures.moe_shared import after_dense, shared_size
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.model.geometry import Geometry
+from llm_serving_exporter.model.record import replace
 
 _EXPERTS = ("num_experts", "num_local_experts")
 _QK_NORMS = ("q_norm", "k_norm")

@@ -7,7 +7,6 @@ ERNIE is verified against transformers 5.23.0 on the meta device; Grok as in SGL
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.facts import parts
@@ -24,6 +23,7 @@ from llm_serving_exporter.facts.architectures.moe_decoder import (
 from llm_serving_exporter.facts.architectures.moe_shared import after_dense
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.model.geometry import Geometry, Module, Part
+from llm_serving_exporter.model.record import replace
 
 # config classes' defaults
 _STEP3: Mapping[str, Any] = {

@@ -6,13 +6,13 @@ Verified against transformers 5.23.0 on the meta device.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from llm_serving_exporter.facts import parts
 from llm_serving_exporter.facts.architectures.moe_decoder import Frame, Names, frame, grouped_query, mixture, mlps
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.model.geometry import Geometry, Module, Part
+from llm_serving_exporter.model.record import replace
 
 # config classes' defaults
 _GLIMMER: Mapping[str, Any] = {

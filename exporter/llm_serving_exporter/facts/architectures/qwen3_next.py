@@ -9,8 +9,8 @@ from llm_serving_exporter.facts.architectures import layering, sizes
 from llm_serving_exporter.facts.architectures.mamba import convolution
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.parts import Layers
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Module, Part, RecurrentLayers
+from llm_serving_exporter.model.record import Struct
 
 # of the classes in transformers 5.23.0: the text part of a multimodal config leaves out what equals them
 _QWEN3_5 = {
@@ -26,8 +26,7 @@ _QWEN3_5_MOE = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _DeltaNet:
+class _DeltaNet(Struct, frozen=True):
     """Sizes of a gated DeltaNet block."""
 
     hidden: int  # width of the residual stream

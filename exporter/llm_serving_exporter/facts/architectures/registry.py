@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +12,7 @@ from llm_serving_exporter.facts.architectures import embedder
 from llm_serving_exporter.facts.architectures.layer_overrides import restore_keys
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.model.geometry import Geometry
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
 
 Builder = Callable[[Fields], Geometry]

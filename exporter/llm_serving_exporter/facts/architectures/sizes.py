@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from llm_serving_exporter.facts.fields import Fields
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Heads:
+class Heads(Struct, frozen=True):
     """Attention heads of a layer."""
 
-    queries: int  # query heads
+    queries: int
     kv: int  # key and value heads
     size: int  # elements of one head
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.normalise.json_values import listed, mapping, text, whole
 from llm_serving_exporter.normalise.mapping import Endpoint
 

@@ -5,8 +5,7 @@ One table for vLLM, SGLang and TensorRT-LLM: a page has the families of one of t
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, Flags, Mark, Reads, Row, Runtime
 from llm_serving_exporter.normalise.runtimes.sglang import RUNTIME as SGLANG
 from llm_serving_exporter.normalise.runtimes.trtllm import RUNTIME as TRTLLM

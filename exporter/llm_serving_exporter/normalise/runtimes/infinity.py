@@ -4,9 +4,9 @@ from its model list, which is how it is recognised too. Facts: infinity-emb 0.0.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.json_values import listed, mapping, number, text
 from llm_serving_exporter.normalise.mapping import Endpoint, Poll, Readings, Reads, Row, Runtime

@@ -6,10 +6,9 @@ their 0 is no measurement.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.normalise.json_values import listed, mapping, number

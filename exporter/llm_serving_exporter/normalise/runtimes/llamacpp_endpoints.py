@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.normalise.json_values import listed, mapping, number, text, whole
 from llm_serving_exporter.normalise.mapping import Endpoint, Poll, Readings

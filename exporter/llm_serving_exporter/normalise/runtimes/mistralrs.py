@@ -6,9 +6,8 @@ identity, everything on a page is one engine's. With several models loaded each 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.normalise.json_values import is_owned_by, listed, mapping

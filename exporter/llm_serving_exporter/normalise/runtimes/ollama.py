@@ -4,9 +4,9 @@ has; throughput stands only in the answers that clients get. Facts: server/route
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.normalise.json_values import listed, mapping, number, text
 from llm_serving_exporter.normalise.mapping import Endpoint, PageKind, Readings, Row, Runtime
 from llm_serving_exporter.normalise.polled import reading

@@ -7,8 +7,7 @@ idle ones (Ray's `open_telemetry_metric_recorder.py`, vLLM's `ray_wrappers.py`).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, Mark, Reads, Row
 from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM

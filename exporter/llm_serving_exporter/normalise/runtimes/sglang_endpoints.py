@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.normalise.json_values import is_owned_by, listed, mapping, text, whole
 from llm_serving_exporter.normalise.mapping import Endpoint, Flags
 

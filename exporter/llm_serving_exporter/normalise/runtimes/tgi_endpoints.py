@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.normalise.json_values import mapping, text, whole
 from llm_serving_exporter.normalise.mapping import Endpoint
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.normalise.json_values import find_unread_sizes, is_owned_by, listed, mapping, text, whole
 from llm_serving_exporter.normalise.mapping import Endpoint
 

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from llm_serving_exporter.errors import LLMServingExporterError
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 
 class Kind(Enum):
@@ -45,8 +45,7 @@ class Charge(NamedTuple):
     cloud: str = ""  # whose bill it is, as `find_cloud_of_provider` names it
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """What is wrong with a file or a line of it."""
 
     # the file's path

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.report.bills.charge import Fault
 from llm_serving_exporter.report.bills.instances import count_gpus_of_type
 from llm_serving_exporter.report.bills.join import Unit, join_units
@@ -23,8 +23,7 @@ NOT_METERED, UNUSED = "(billed, not metered)", "(unused commitments)"
 _LEAST_USD, _LEAST_SHARE = 1.0, 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """Both sides of a comparison, USD in whole cents."""
 
     # after commitments
@@ -43,8 +42,7 @@ class Pair:
         return self.difference_usd / self.metered_usd if self.metered_usd else None
 
 
-@dataclass(frozen=True, slots=True)
-class MachineRow:
+class MachineRow(Struct, frozen=True):
     """A unit: machines and what was metered on them."""
 
     # of the bill; the nodes' names where nothing is billed
@@ -55,7 +53,6 @@ class MachineRow:
     instance_type: str
     # "" where it is unknown
     account: str
-    # GPU-hours
     metered_gpu_hours: float
     # of instances; None where the bill does not say
     billed_hours: float | None
@@ -65,8 +62,7 @@ class MachineRow:
     reasons: Reasons
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """A bill against what was metered."""
 
     # both sides, with unused commitments
@@ -255,8 +251,7 @@ def _sum_by_model(rows: Iterable[Compared], period: Period, total: Pair, unused:
     return tuple(sorted(found, key=lambda item: (-item[1].billed_usd, item[0])))
 
 
-@dataclass(frozen=True, slots=True)
-class BillReview:
+class BillReview(Struct, frozen=True):
     """What the review shows of bills."""
 
     # None where nothing could be compared

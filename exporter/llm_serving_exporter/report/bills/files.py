@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.report.bills.charge import BillError, Fault
 
 MOST_FILES = 10_000
@@ -29,8 +29,7 @@ _PERIOD = re.compile(r"(?:billing_period=\d{4}-\d{2}|\d{8}-\d{8})", re.IGNORECAS
 _TIMED = re.compile(r"\d{8}")
 
 
-@dataclass(frozen=True, slots=True)
-class BillFiles:
+class BillFiles(Struct, frozen=True):
     """What is read."""
 
     # in the order of their names

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.report.bills.ledger import REST, Ledger, Machine
 from llm_serving_exporter.report.bills.mapping import LABELS, Found
 from llm_serving_exporter.report.bills.resources import find_cloud, normalise_resource
@@ -20,8 +20,7 @@ _Key = tuple[str, str]
 _MACHINE = "machine"
 
 
-@dataclass(slots=True)
-class Metered:
+class Metered(Struct):
     """GPU time of one model, by slot."""
 
     # GPU-hours
@@ -30,8 +29,7 @@ class Metered:
     usd: array[float]
 
 
-@dataclass(slots=True)
-class Unit:
+class Unit(Struct):
     """Machines and metered GPU time that belong together; either may be missing."""
 
     # of the bill

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from math import ceil, floor
 
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.report.bills.charge import Charge, Kind
 from llm_serving_exporter.report.bills.coverage import Coverage, Span
 from llm_serving_exporter.report.bills.resources import is_one_machine, normalise_resource
@@ -28,8 +28,7 @@ _MOST_TYPES = 100
 _LONGEST_DAY = 25 * HOUR_SECONDS
 
 
-@dataclass(slots=True)
-class Sum:
+class Sum(Struct):
     """Lines that are counted and not compared."""
 
     # how many
@@ -46,8 +45,7 @@ class Sum:
         self.billed_usd += billed_usd
 
 
-@dataclass(slots=True)
-class Machine:
+class Machine(Struct):
     """What is billed for a machine, by hour."""
 
     # as the bill names it
@@ -85,8 +83,7 @@ class Machine:
         return array("d", map(max, self.hours, self.covered))
 
 
-@dataclass(slots=True)
-class Commitment:
+class Commitment(Struct):
     """A reservation or savings plan."""
 
     # USD by hour that nothing used

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from math import ceil, floor
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.report.bills.coverage import Span
 from llm_serving_exporter.report.bills.ledger import Ledger
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
@@ -17,8 +16,7 @@ _DAY_HOURS = 24
 PRELIMINARY_SECONDS = 72 * HOUR_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
+class Period(Struct, frozen=True):
     """What is compared."""
 
     # Unix seconds

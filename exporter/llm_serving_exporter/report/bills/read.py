@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.report.bills.charge import BillError, CurrencyError, Fault, LineError
 from llm_serving_exporter.report.bills.columns import Columns
 from llm_serving_exporter.report.bills.csv_rows import CsvRows
@@ -29,8 +29,7 @@ _FORMAT_NAMES = {"focus": "FOCUS", "cur": "AWS CUR"}
 _SHORT = "Export the file again: it seems to be cut."
 
 
-@dataclass(slots=True)
-class Bill:
+class Bill(Struct):
     """What was read."""
 
     # its charges

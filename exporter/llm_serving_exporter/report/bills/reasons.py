@@ -15,10 +15,9 @@ A unit with one side alone is billed and not metered, or metered and not billed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, name_fields
 from llm_serving_exporter.report.bills.join import Unit
 
 Fold = Callable[[Sequence[float]], list[float]]
@@ -27,8 +26,7 @@ _WHOLE = 0.999
 _LEAST_HOURS = 1e-6
 
 
-@dataclass(slots=True)
-class Reasons:
+class Reasons(Struct):
     """USD by reason: what the bill has more than what was metered."""
 
     # machines on which nothing was metered
@@ -48,7 +46,7 @@ class Reasons:
 
     def parts(self) -> dict[str, float]:
         """By name, in this order."""
-        return {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: getattr(self, name) for name in name_fields(self)}
 
     @property
     def total(self) -> float:
@@ -61,13 +59,11 @@ class Reasons:
             setattr(self, name, getattr(self, name) + value)
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """A unit within the period that is compared."""
 
     # the machines and what was metered on them
     unit: Unit
-    # GPU-hours that were metered
     metered_gpu_hours: float
     # USD that was metered, after commitments
     metered_usd: float

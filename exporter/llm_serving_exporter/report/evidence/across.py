@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, Reader
 from llm_serving_exporter.report.evidence.gaps import LOOKBACK_SECONDS, Growth, Silence, crosses_hour, measure_growth
 from llm_serving_exporter.report.evidence.presence import Part
@@ -13,8 +11,7 @@ from llm_serving_exporter.report.evidence.usage import Usage
 from llm_serving_exporter.report.evidence.week import Week
 
 
-@dataclass(frozen=True, slots=True)
-class Across:
+class Across(Struct, frozen=True):
     """A silence with its exact edges, and what the counters show across it."""
 
     # with the moments of the last sample before it and the first after it

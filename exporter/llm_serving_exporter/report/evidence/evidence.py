@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.text import count_nouns, on_one_line
 from llm_serving_exporter.report.evidence import context, names
 from llm_serving_exporter.report.evidence.across import Across, is_booked, measure_across

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 from llm_serving_exporter.clients.prometheus import Labels, Sample
 from llm_serving_exporter.clients.stored_labels import read_label
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, add_hours, owner_of
 from llm_serving_exporter.report.evidence.names import Quantity
@@ -25,8 +24,7 @@ Who = tuple[Extra, str]
 Presence = Mapping[Who, Sequence[float]]
 
 
-@dataclass(frozen=True, slots=True)
-class Silence:
+class Silence(Struct, frozen=True):
     """A time without data of a target, to the minute: it may begin five minutes late and end one minute late. Unix seconds."""
 
     # identity labels and name of the target
@@ -69,8 +67,7 @@ def crosses_hour(silence: Silence, week: Week) -> bool:
     return (silence.begin - offset) // HOUR_SECONDS != (silence.end - offset) // HOUR_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(Struct, frozen=True):
     """What the counters of a target show across a silence."""
 
     # growth by quantity, then by owner and labels

@@ -8,13 +8,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from math import isfinite
 from pathlib import Path
 
 from llm_serving_exporter.errors import LLMServingExporterError
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, field
 
 # the largest that was seen had 3 MB: 400 models and as many teams
 MOST_BYTES = 32 * 2**20
@@ -33,8 +32,7 @@ class KeptFileError(LLMServingExporterError):
     """A file of an earlier review that cannot be used. The message names it and says what is wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeptHour:
+class KeptHour(Struct, frozen=True):
     """One hour of an earlier review."""
 
     # GPU time; None where nothing was known
@@ -45,8 +43,7 @@ class KeptHour:
     pools_usd: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class KeptWeek:
+class KeptWeek(Struct, frozen=True):
     """What an earlier review found. None: it did not know, or did not say."""
 
     # the name of its file

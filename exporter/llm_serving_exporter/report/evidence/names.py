@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from llm_serving_exporter.catalogue import BY_NAME, cost
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, NODE_LABELS, PLACE_LABELS
 from llm_serving_exporter.clients.stored_labels import escape_regex, loose_matchers, take_exported
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import escape_label_value
 
 TARGET = ("target", "model_name", "role")
@@ -43,8 +43,7 @@ _SCRAPE_LABELS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(Struct, frozen=True):
     """A counter whose growth the review adds up by hour."""
 
     # the field of `Usage` that holds it
@@ -118,8 +117,7 @@ def exported(name: str) -> str:
     return BY_NAME[name].full_name
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(Struct, frozen=True):
     """Writes the queries."""
 
     # labels that tell fleets apart

@@ -6,11 +6,10 @@ Counters are never asked for them: beyond the store's retention they have nothin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.fetch import Reader
 from llm_serving_exporter.report.evidence.kept_files import KeptFileError, KeptWeek, read_kept_week
@@ -21,8 +20,7 @@ from llm_serving_exporter.report.evidence.week import Week, week_before, week_of
 WEEKS = 12
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedWeek:
+class RecordedWeek(Struct, frozen=True):
     """A week as the hourly records have it: without prices, commitments and gaps."""
 
     # its hours
@@ -31,8 +29,7 @@ class RecordedWeek:
     usage: Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(Struct, frozen=True):
     """What is known of the weeks before the one under review. A week is in one of the two, or in neither."""
 
     # by the week's name, out of files

@@ -8,13 +8,12 @@ scraped at all, are gaps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from enum import Enum
 from itertools import groupby
 
 from llm_serving_exporter.clients.prometheus import Labels
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, Reader
 from llm_serving_exporter.report.evidence.gaps import LOOKBACK_SECONDS, Silence, Who
 
@@ -50,8 +49,7 @@ class Reason(Enum):
         return self in (Reason.REMOVED, Reason.GONE)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """A part of a silence, of one kind."""
 
     # its moments; an `end` of None goes on to the end of the week
@@ -62,8 +60,7 @@ class Part:
     whole: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Watching:
+class Watching(Struct, frozen=True):
     """What Prometheus saw of exporters, minute by minute from `begin` on; bytes by minute are 1 where something was so."""
 
     # Unix seconds of the first minute

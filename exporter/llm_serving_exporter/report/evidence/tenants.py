@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.catalogue import tenants as series
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.report.evidence.fetch import Reader
 from llm_serving_exporter.report.evidence.names import Quantity
 from llm_serving_exporter.report.evidence.usage import Line
@@ -21,8 +21,7 @@ QUANTITIES = {
 _KINDS_OF_TOKENS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class TenantUsage:
+class TenantUsage(Struct, frozen=True):
     """Growth of gateways' counters by hour of a week; labels tenant, kind. The owners' models are named as engines serve them."""
 
     # generated tokens

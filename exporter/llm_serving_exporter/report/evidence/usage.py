@@ -5,13 +5,13 @@ Hours run as in `Week.hours`; None: nothing is known.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
 from typing import TYPE_CHECKING
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.pools import NodePlace, PoolBook
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.report.evidence.week import Week
 
 if TYPE_CHECKING:
@@ -21,8 +21,7 @@ Hours = tuple[float | None, ...]
 Extra = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True):
     """Which target, model and role a series belongs to."""
 
     # identity labels and labels that the bill is split by, with their values; "" where a series has none
@@ -44,7 +43,7 @@ class Owner:
         return dict(self.extra).get(name, "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Line:
     """One quantity of one owner, by hour."""
 
@@ -55,14 +54,13 @@ class Line:
     # growth in each hour of the week; None where nothing is known
     hours: Hours
     # sum of the known hours; computed once because every row of every table needs it
-    total: float = field(init=False, compare=False)
+    total: float = dataclasses.field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "total", add_up(value for value in self.hours if value is not None))
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Growth of counters by hour of a week, one `Line` for each owner and set of labels."""
 
     # USD; labels phase, rate, method
@@ -98,8 +96,7 @@ class Usage:
         return not any(line.total for line in (*self.cost, *self.gpu_seconds))
 
 
-@dataclass(frozen=True, slots=True)
-class Gauge:
+class Gauge(Struct, frozen=True):
     """A gauge by hour."""
 
     # its labels, identity labels first
@@ -108,8 +105,7 @@ class Gauge:
     hours: Hours
 
 
-@dataclass(frozen=True, slots=True)
-class RateFacts:
+class RateFacts(Struct, frozen=True):
     """What the price file says of a rate."""
 
     # the rate's name
@@ -120,8 +116,7 @@ class RateFacts:
     includes_power: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Book:
+class Book(Struct, frozen=True):
     """Prices and commitments, as they were in force."""
 
     # USD per GPU and hour; labels target, gpu_name, rate
@@ -144,8 +139,7 @@ class Book:
     cluster_places: Mapping[tuple[Extra, str], NodePlace] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Fleet:
+class Fleet(Struct, frozen=True):
     """Replicas and ratios by model and role."""
 
     # replicas that ran, mean of the hour
@@ -160,8 +154,7 @@ class Fleet:
     verdicts: tuple[Gauge, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Episode:
+class Episode(Struct, frozen=True):
     """A time in which an alert fired, to the minute. Times are Unix seconds."""
 
     # the alert's name
@@ -176,8 +169,7 @@ class Episode:
     end: float
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Struct, frozen=True):
     """A time within the week without data of a target. Times are Unix seconds."""
 
     # identity labels of the target
@@ -213,8 +205,7 @@ class Gap:
         return missing / 3600 * self.usd_per_gpu_hour
 
 
-@dataclass(frozen=True, slots=True)
-class Absence:
+class Absence(Struct, frozen=True):
     """A time in which a target was not there: free, and no gap. Times are Unix seconds."""
 
     # identity labels of the target
@@ -231,8 +222,7 @@ class Absence:
     sure: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """All that the review is computed from."""
 
     # the week that is reviewed

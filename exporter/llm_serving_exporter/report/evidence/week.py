@@ -6,7 +6,7 @@ import re
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import count_nouns
 
 HOUR_SECONDS = 3600.0
@@ -14,8 +14,7 @@ WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _WEEK = re.compile(r"([0-9]{4})-?W([0-9]{2})")
 
 
-@dataclass(frozen=True, slots=True)
-class Hour:
+class Hour(Struct, frozen=True):
     """An hour of a week. The last one may be shorter where clocks change by half an hour."""
 
     # Unix seconds
@@ -33,8 +32,7 @@ class Hour:
         return self.end - self.begin
 
 
-@dataclass(frozen=True, slots=True)
-class Week:
+class Week(Struct, frozen=True):
     """What is reviewed: an ISO week in a time zone, or a span of hours."""
 
     # as in "2026-W46"; of a span "24 hours to 2026-11-25 14:00"

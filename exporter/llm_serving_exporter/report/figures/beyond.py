@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.report.evidence.past import Past
 from llm_serving_exporter.report.evidence.usage import Evidence, Hours, Usage
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS
@@ -14,8 +14,7 @@ from llm_serving_exporter.report.figures.trend import TrendWeek, build_trend
 from llm_serving_exporter.report.figures.unusual_days import UnusualDay, find_unusual_days
 
 
-@dataclass(frozen=True, slots=True)
-class Beyond:
+class Beyond(Struct, frozen=True):
     """Beyond the week."""
 
     # the last weeks, the earliest first; () where nothing is known of any before
@@ -33,8 +32,7 @@ class Beyond:
 NOT_BEYOND = Beyond()
 
 
-@dataclass(frozen=True, slots=True)
-class ReadWeek:
+class ReadWeek(Struct, frozen=True):
     """One of the two weeks whose counters were read."""
 
     # as it counts, after `count_once`

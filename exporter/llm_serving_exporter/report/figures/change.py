@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.report.evidence.usage import Evidence, Owner, Usage
 from llm_serving_exporter.report.figures.gpu_prices import (
     Bill,
@@ -25,8 +24,7 @@ from llm_serving_exporter.report.figures.totals import TOKEN_PHASES
 Service = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """Why the spend is another than the week before."""
 
     # over all models, in whole cents
@@ -41,8 +39,7 @@ class Change:
     left_out_before_usd: float = 0.0
 
 
-@dataclass(slots=True)
-class _Hours:
+class _Hours(Struct):
     """GPU-hours of one cell, and its tokens."""
 
     # computed or generated

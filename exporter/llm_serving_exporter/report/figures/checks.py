@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.report.evidence.usage import Fleet
 from llm_serving_exporter.report.evidence.week import Week
 
 
-@dataclass(frozen=True, slots=True)
-class CheckRow:
+class CheckRow(Struct, frozen=True):
     """One check of one model and role. Hours of the week."""
 
     # the fleet's identity labels, the model and its role, as they tell it from others

@@ -8,9 +8,8 @@ of the same engines.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.report.evidence.usage import Extra, Line, Owner, Usage
 
@@ -33,8 +32,7 @@ Place = tuple[Extra, str]
 Shares = list[float]
 
 
-@dataclass(frozen=True, slots=True)
-class _Priced:
+class _Priced(Struct, frozen=True):
     """The share of GPU time that has a price, by hour."""
 
     # by target
@@ -63,8 +61,7 @@ def count_once(usage: Usage, identity: Sequence[str] = ()) -> Usage:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Counting:
+class Counting(Struct, frozen=True):
     """Owners whose GPU time stands over a sum, because what is summed is counted there."""
 
     # over prompt tokens as sent and generated ones

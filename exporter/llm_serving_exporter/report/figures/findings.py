@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import amount, hours, percent, usd
 from llm_serving_exporter.report.evidence.usage import Gap
@@ -22,8 +22,7 @@ from llm_serving_exporter.report.figures.totals import Totals, say_counted
 _SHOWN_MODELS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """What the rules look at."""
 
     # totals of the week
@@ -54,8 +53,7 @@ class Facts:
     one_before: str = "the week before"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A sentence that stands out."""
 
     # the rule of `RULES` that wrote it

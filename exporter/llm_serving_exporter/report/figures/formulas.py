@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.report.settings.settings import ApiPrice
 
 MILLION = 1e6
@@ -62,8 +62,7 @@ def break_even_tokens(own_usd_per_month: float, api_usd_per_million: float | Non
     return own_usd_per_month / api_usd_per_million * MILLION if api_usd_per_million else None
 
 
-@dataclass(frozen=True, slots=True)
-class Payback:
+class Payback(Struct, frozen=True):
     """When a purchase is paid back."""
 
     # until then; None for never, or where that is not known

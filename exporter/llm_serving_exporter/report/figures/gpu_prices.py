@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import field
 from typing import TypeVar
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.report.evidence.usage import Book, Gauge, Owner, Usage
 from llm_serving_exporter.report.figures.rates import Where, fleet_of_gauge, fleet_of_owner
 from llm_serving_exporter.report.figures.split import Split
@@ -17,8 +16,7 @@ K = TypeVar("K", bound=Hashable)
 Priced = tuple[str, str]
 
 
-@dataclass(slots=True)
-class Bill:
+class Bill(Struct):
     """GPU-hours that have a price, and their cost, by kind of GPU and rate."""
 
     # by kind and rate
@@ -120,8 +118,7 @@ def sum_bills(usage: Usage, kinds: GpuKinds, key: Callable[[Owner], K]) -> dict[
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class LastPrices:
+class LastPrices(Struct, frozen=True):
     """Last week's USD per GPU-hour by kind and rate."""
 
     # over everything that ran last week

@@ -6,11 +6,10 @@ An hour of one week stands beside the same hour of the same day in the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
 from typing import NamedTuple
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.report.evidence.usage import Book, Evidence, Gap, Line, Owner, Usage
 from llm_serving_exporter.report.evidence.week import Week
 from llm_serving_exporter.report.figures.rates import fleet_of_gauge
@@ -38,8 +37,7 @@ class Unit(NamedTuple):
     role: str
 
 
-@dataclass(frozen=True, slots=True)
-class Matched:
+class Matched(Struct, frozen=True):
     """One week of the two, divided into what is compared and what is not."""
 
     # only what is compared
@@ -54,8 +52,7 @@ class Matched:
     replaced: Mapping[Unit, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Units:
+class Units(Struct, frozen=True):
     """What a target counts as in both weeks: its workload, where that is known, else the target itself."""
 
     # by target: the workloads that it belonged to in either week

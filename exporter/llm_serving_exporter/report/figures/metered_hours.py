@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.report.evidence.places import NodePlaces
 from llm_serving_exporter.report.evidence.usage import Book, Gauge, Line, Owner, Usage, drop_unknown
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
@@ -26,8 +26,7 @@ from llm_serving_exporter.report.figures.gpu_prices import GpuKinds
 from llm_serving_exporter.report.figures.rates import Where, fleet_of_gauge, fleet_of_owner
 
 
-@dataclass(frozen=True, slots=True)
-class MeteredHour:
+class MeteredHour(Struct, frozen=True):
     """GPU time within one UTC hour, of one model of a target on one node at one rate."""
 
     # Unix seconds of the full UTC hour in which it lies
@@ -72,8 +71,7 @@ class MachineHour(NamedTuple):
     target: str  # the target's name
 
 
-@dataclass(slots=True)
-class MachineCost:
+class MachineCost(Struct):
     """What a target used of a machine within a UTC hour, over models and rates."""
 
     # of the node; "" where it is unknown

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week, find_midnight
 from llm_serving_exporter.report.figures.past_weeks import Known, Source, zone_of
 
@@ -20,8 +20,7 @@ _RATE_SECONDS = 7 * 24 * HOUR_SECONDS
 _ORDER = {Source.RECORDS: 0, Source.COUNTERS: 1, Source.FILE: 2}
 
 
-@dataclass(frozen=True, slots=True)
-class MonthDay:
+class MonthDay(Struct, frozen=True):
     """A day of the month that has passed."""
 
     # which
@@ -30,8 +29,7 @@ class MonthDay:
     usd: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class MonthToDate:
+class MonthToDate(Struct, frozen=True):
     """The calendar month in which what is reviewed ends."""
 
     # its first day

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.render.numbers import hours as hours_text
 from llm_serving_exporter.report.evidence.usage import Evidence, Gauge, Usage
 from llm_serving_exporter.report.evidence.week import Week
@@ -31,8 +31,7 @@ class Kind(StrEnum):
     MOVED = "moved"
 
 
-@dataclass(frozen=True, slots=True)
-class Movement:
+class Movement(Struct, frozen=True):
     """What happened to one target or workload."""
 
     # came, went, was scaled or moved
@@ -49,8 +48,7 @@ class Movement:
     replicas: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """What movements are found in; of pairs the week before is first."""
 
     # weeks and books

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.render.numbers import hours
 from llm_serving_exporter.report.figures.coverage import Seen
 from llm_serving_exporter.report.figures.formulas import (
@@ -21,8 +21,7 @@ from llm_serving_exporter.report.settings.settings import Settings
 _LEAST_SAID = 0.002
 
 
-@dataclass(frozen=True, slots=True)
-class ApiComparison:
+class ApiComparison(Struct, frozen=True):
     """The week's tokens at the price of an API. Both sides cover the hours that are seen, and the engines whose tokens are counted."""
 
     # the API
@@ -45,8 +44,7 @@ class ApiComparison:
     counted_share: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Outlook:
+class Outlook(Struct, frozen=True):
     """The month at this week's rate."""
 
     # GPU time, unused commitments and electricity, a month of 730 hours

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.prices import RateKind
+from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.report.evidence.kept_files import KeptWeek
 from llm_serving_exporter.report.evidence.past import Past, RecordedWeek, list_weeks_before
@@ -38,8 +37,7 @@ class Source(StrEnum):
     RECORDS = "hourly records"
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """A week, or a span, of which something is known."""
 
     # which

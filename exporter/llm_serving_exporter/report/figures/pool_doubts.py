@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from llm_serving_exporter.model.pools import Pool, PoolKind
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.evidence.usage import Gap
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS
 from llm_serving_exporter.report.figures.metered_hours import MeteredHour

@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.pools import Pool, PoolKind, PoolUse
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS
 from llm_serving_exporter.report.figures.metered_hours import MeteredHour
 
@@ -28,8 +28,7 @@ _COUNT_AT_END = re.compile(r"-[0-9]+g?$")
 _FIRST_NUMBER = re.compile(r"[0-9]+")
 
 
-@dataclass(slots=True)
-class OpenUse:
+class OpenUse(Struct):
     """GPU-hours of a pool's rate, and what is not covered of them yet."""
 
     # as it was metered
@@ -56,8 +55,7 @@ class OpenUse:
         return self.committed_usd + self.left * self.usd_per_gpu_hour
 
 
-@dataclass(frozen=True, slots=True)
-class PoolHour:
+class PoolHour(Struct, frozen=True):
     """A pool within a UTC hour."""
 
     # Unix seconds of the full hour

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.pools import Pool
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.report.figures.metered_hours import MeteredHour
 from llm_serving_exporter.report.figures.pool_hours import OpenUse, find_card
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(Struct, frozen=True):
     """What one commitment could take over."""
 
     # the pool's name
@@ -33,8 +32,7 @@ def sum_moves(moves: Iterable[Move]) -> dict[str, float]:
     return found
 
 
-@dataclass(slots=True)
-class _Load:
+class _Load(Struct):
     """GPU time that is paid on demand."""
 
     # GPU-hours that no commitment has been promised yet

@@ -6,12 +6,11 @@ Use it or lose it, by UTC hour. `pool_hours` says in which order pools apply and
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.pools import Pool, PoolBook, PoolKind
 from llm_serving_exporter.model.prices import RateKind
+from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.render.numbers import hours as write_hours
 from llm_serving_exporter.render.numbers import usd
 from llm_serving_exporter.report.evidence.places import NodePlaces
@@ -29,8 +28,7 @@ RATE = RateKind.POOL.value
 _LEAST_HOURS = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class PoolRow:
+class PoolRow(Struct, frozen=True):
     """A pool over the week. Its committed USD are used, unused or unknown."""
 
     # as the price file states it
@@ -63,8 +61,7 @@ class PoolRow:
         return self.benefit_usd - self.unused_usd
 
 
-@dataclass(frozen=True, slots=True)
-class PoolModel:
+class PoolModel(Struct, frozen=True):
     """A model whose GPUs are metered at the rate of pools."""
 
     # "" where it is unknown
@@ -79,8 +76,7 @@ class PoolModel:
     paid_usd: float
 
 
-@dataclass(frozen=True, slots=True)
-class Pools:
+class Pools(Struct, frozen=True):
     """What pools came to in a week."""
 
     # those in force in the week, in the order in which they apply
@@ -232,8 +228,7 @@ def _meter(
     return measure_metered_hours(usage, book, week, identity, places)
 
 
-@dataclass(slots=True)
-class _Sums:
+class _Sums(Struct):
     """A pool's hours, added up."""
 
     # those in which it is in force

@@ -6,13 +6,12 @@ Targets, rates and commitments belong together only within a fleet, so identity 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
 from math import ceil
 from types import MappingProxyType
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.prices import RateKind
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.report.evidence.usage import Book, Gap, Line, Owner, Usage, sum_by_hour
 from llm_serving_exporter.report.evidence.week import Week
 
@@ -98,8 +97,7 @@ def _find_last_price(book: Book, rate: str, gpu_name: str) -> float | None:
     return min(found)[1] if found else None
 
 
-@dataclass(frozen=True, slots=True)
-class Commitment:
+class Commitment(Struct, frozen=True):
     """GPU-hours of a rate that are paid for whether they are used or not."""
 
     # the rate's name
@@ -235,8 +233,7 @@ def measure_commitments(
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Steady:
+class Steady(Struct, frozen=True):
     """GPUs that ran on demand in every known hour, and the cheapest reserved rate for their kind."""
 
     # the kind of GPU

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.prices import RateKind
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.report.bills.compare import BillReview
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.past import Past
@@ -60,8 +59,7 @@ from llm_serving_exporter.report.settings.settings import Settings
 NO_PAST = Past()
 
 
-@dataclass(frozen=True, slots=True)
-class Hourly:
+class Hourly(Struct, frozen=True):
     """The week by hour; None in hours of which nothing is known."""
 
     # USD by phase
@@ -78,14 +76,12 @@ class Hourly:
     usd_by_hour_before: Hours = ()
     # prompt tokens as sent
     prompt_tokens: Hours = ()
-    # generated tokens
     generated_tokens: Hours = ()
     # USD that pools add to GPU time, mostly less than nothing; () without pools
     pools_usd: Hours = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
+class Review(Struct, frozen=True):
     """Every figure that the page, the CSV files and the summary show."""
 
     # the heading of the page

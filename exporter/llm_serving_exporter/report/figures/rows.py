@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.report.evidence.names import PAGE, TICKET
 from llm_serving_exporter.report.evidence.usage import Book, Episode, Fleet, Gauge, Usage, drop_unknown
 from llm_serving_exporter.report.evidence.week import Week
@@ -28,8 +28,7 @@ UNKNOWN_NODE = ""
 _MOST_PENDING = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRow:
+class ModelRow(Struct, frozen=True):
     """A model in both weeks."""
 
     # "" where it is unknown
@@ -69,11 +68,9 @@ def build_model_rows(usage: Usage, earlier: Usage, fleet: Fleet, identity: Seque
     return tuple(sorted(rows, key=lambda row: (-(row.now.usd or 0.0), row.model_name)))
 
 
-@dataclass(frozen=True, slots=True)
-class LabelRow:
+class LabelRow(Struct, frozen=True):
     """A value of a label that the bill is split by."""
 
-    # the label
     label: str
     # "" for series without the label
     value: str
@@ -101,8 +98,7 @@ def build_label_rows(
     return tuple(rows)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRow:
+class NodeRow(Struct, frozen=True):
     """A node. The cost of a target on several nodes is split evenly."""
 
     # "" where it is unknown
@@ -139,8 +135,7 @@ def build_node_rows(usage: Usage, book: Book, hours: int) -> tuple[NodeRow, ...]
     return tuple(sorted(rows, key=lambda row: (-row.usd, row.node)))
 
 
-@dataclass(frozen=True, slots=True)
-class InvoiceRow:
+class InvoiceRow(Struct, frozen=True):
     """GPU-hours of a rate and a kind of GPU."""
 
     # "" for GPU time without a price
@@ -211,8 +206,7 @@ def sum_invoice(rows: Iterable[InvoiceRow], unused: Iterable[Commitment], energy
     return add_up(row.usd for row in rows) + sum_unused_usd(unused) + (energy_usd or 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Attainment:
+class Attainment(Struct, frozen=True):
     """How far an objective was attained."""
 
     # the objective's name
@@ -241,13 +235,11 @@ def measure_attainments(usage: Usage, objectives: Mapping[str, float]) -> tuple[
     return tuple(Attainment(slo, good, total, objectives.get(slo)) for slo, (good, total) in sorted(sums.items()))
 
 
-@dataclass(frozen=True, slots=True)
-class AlertRow:
+class AlertRow(Struct, frozen=True):
     """How often one alert fired."""
 
     # its name
     alert: str
-    # its severity
     severity: str
     # times that it fired
     episodes: int
@@ -255,8 +247,7 @@ class AlertRow:
     minutes: float
 
 
-@dataclass(frozen=True, slots=True)
-class AlertSums:
+class AlertSums(Struct, frozen=True):
     """Pages (critical) and tickets (warning) of the week."""
 
     # episodes that paged

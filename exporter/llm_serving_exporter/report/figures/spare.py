@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.report.evidence.usage import Fleet, Gauge, Hours, Line, Usage, sum_by_hour
 from llm_serving_exporter.report.figures.pool_cash import PoolCash, Slot
 
 _DOWN = "down"
 
 
-@dataclass(frozen=True, slots=True)
-class Spare:
+class Spare(Struct, frozen=True):
     """Replicas beyond need, and what they cost."""
 
     # replica-hours beyond the demand and its reserve

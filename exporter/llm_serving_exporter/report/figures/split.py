@@ -9,17 +9,15 @@ add up to the change.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from math import floor, log, log1p
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, name_fields
 
 Key = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(Struct, frozen=True):
     """USD by cause; they add up to the change."""
 
     # targets, workloads and models that only one of the weeks had
@@ -56,7 +54,7 @@ class Split:
         return {name: getattr(self, name) for name in CAUSES}
 
 
-CAUSES = tuple(field.name for field in fields(Split))
+CAUSES = name_fields(Split)
 
 
 def add_splits(splits: Iterable[Split]) -> Split:
@@ -70,8 +68,7 @@ def add_cents(splits: Iterable[Split]) -> Split:
     return Split(**{name: round(value, 2) for name, value in add_splits(splits).parts().items()})
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """A week of one model, role and phase at last week's prices. Idle and down time is included: what the target did bears it."""
 
     # computed or generated

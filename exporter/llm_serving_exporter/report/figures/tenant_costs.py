@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.report.figures.formulas import usd_per_million
 
 # beyond these a reader should know why
@@ -12,8 +12,7 @@ LEAST_SCALE, MOST_SCALE = 0.9, 1.1
 Fleet = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TenantCost:
+class TenantCost(Struct, frozen=True):
     """One tenant's tokens of one model as the gateway counted them, and its part of what the engines cost. Nothing is below 0."""
 
     # the tenant's name as it is published; "" for what no tenant explains
@@ -36,9 +35,7 @@ class TenantCost:
     decode_tokens: float
     # finished requests; None where no gateway counts them
     requests: float | None
-    # of prefill
     prefill_usd: float = 0.0
-    # of decode
     decode_usd: float = 0.0
     # of idle, down and unattributed time, as much of it as goes with prefill
     prefill_rest_usd: float = 0.0
@@ -77,8 +74,7 @@ class TenantCost:
         return usd_per_million(self.decode_usd + self.decode_rest_usd, self.decode_tokens) if self.served else None
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(Struct, frozen=True):
     """How much more or less the engines counted than the gateway, of one model in the hours in which both counted."""
 
     # values of the identity labels of the fleet
@@ -96,8 +92,7 @@ class Scale:
         return any(value is not None and not LEAST_SCALE <= value <= MOST_SCALE for value in (self.prompt, self.decode))
 
 
-@dataclass(frozen=True, slots=True)
-class TenantSplit:
+class TenantSplit(Struct, frozen=True):
     """The whole spend by tenant: the rows and what no tenant explains add up to it."""
 
     # the most expensive first, external ones last

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.report.evidence.tenants import TenantUsage
 from llm_serving_exporter.report.evidence.usage import Hours, Line, Owner, Usage, sum_by_hour
@@ -24,8 +24,7 @@ Place = tuple[Fleet, str]
 Who = tuple[str, str]
 
 
-@dataclass(slots=True)
-class _Sums:
+class _Sums(Struct):
     """What a row adds up hour by hour, in USD but for the last."""
 
     # of prefill
@@ -40,8 +39,7 @@ class _Sums:
     cached: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Counted:
+class _Counted(Struct, frozen=True):
     """One tenant's counts of one model."""
 
     # prompt tokens as sent, by hour

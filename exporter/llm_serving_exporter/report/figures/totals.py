@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import field
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.render.numbers import percent
 from llm_serving_exporter.report.evidence.usage import Line, Owner, Usage
 from llm_serving_exporter.report.figures.counted_once import Counting, find_counting
@@ -23,8 +22,7 @@ _LEAST_UNCOUNTED = 0.005
 Chosen = Callable[[Owner], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Struct, frozen=True):
     """Both sides of a unit cost: GPU time and tokens of the same engines. None: nothing was counted, which is not 0."""
 
     # GPU time
@@ -37,8 +35,7 @@ class Counted:
     decode_tokens: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(Struct, frozen=True):
     """Sums over a week. None: nothing was counted, which is not 0."""
 
     # GPU time
@@ -53,7 +50,6 @@ class Totals:
     unpriced_gpu_hours: float = 0.0
     # prompt tokens that were computed
     prefill_tokens: float | None = None
-    # tokens that were generated
     decode_tokens: float | None = None
     # prompt tokens as clients sent them, cached ones included
     prompt_tokens: float | None = None

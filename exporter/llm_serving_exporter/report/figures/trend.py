@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.report.evidence.past import WEEKS, list_weeks_before
 from llm_serving_exporter.report.evidence.week import Week
 from llm_serving_exporter.report.figures.past_weeks import Known
 
 
-@dataclass(frozen=True, slots=True)
-class TrendWeek:
+class TrendWeek(Struct, frozen=True):
     """A week of the trend."""
 
     # as in "2026-W46"

@@ -10,12 +10,11 @@ of those a day must be further off.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from statistics import median
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.report.evidence.usage import Line, Usage
 from llm_serving_exporter.report.evidence.week import Week
 from llm_serving_exporter.report.figures.past_weeks import Known
@@ -47,8 +46,7 @@ class Measure(StrEnum):
     TOKENS = "tokens"
 
 
-@dataclass(frozen=True, slots=True)
-class UnusualDay:
+class UnusualDay(Struct, frozen=True):
     """A day that is unlike others."""
 
     # number of the day in the week, 0 for Monday

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.render.numbers import (
@@ -31,8 +31,7 @@ _BILLED_COLUMNS = (_MACHINE, _TYPE, Column("Account", number=False), _HOURS, _PA
 _METERED_COLUMNS = (_MACHINE, _RUNS, _TYPE, _GPU_HOURS, _PAIR_COLUMNS[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Bills:
+class Bills(Struct, frozen=True):
     """What the section shows."""
 
     # what was read, or why nothing is compared
@@ -180,8 +179,7 @@ def _pair_cells(pair: Pair) -> tuple[Cell, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
+class _Side(Struct, frozen=True):
     """Machines that belong into one table."""
 
     # the table's heading

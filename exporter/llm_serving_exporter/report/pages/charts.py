@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.render.numbers import amount, signed_usd_to_the_cent, usd
 from llm_serving_exporter.render.numbers import hours as hours_text
 from llm_serving_exporter.report.evidence.usage import Hours
@@ -25,8 +25,7 @@ _HALF_LETTER, _LETTER_HEIGHT = 3.5, 11.0
 _NARROWEST = 48.0
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(Struct, frozen=True):
     """A filled rectangle."""
 
     # class of the style sheet that colours it
@@ -41,8 +40,7 @@ class Box:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A straight line."""
 
     # class of the style sheet: axis or mark
@@ -55,8 +53,7 @@ class Rule:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(Struct, frozen=True):
     """A short text in a chart."""
 
     # what it says
@@ -71,8 +68,7 @@ class Label:
     soft: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(Struct, frozen=True):
     """Shapes in the order in which they are drawn: boxes, then lines, then labels."""
 
     # what the chart shows, with its numbers, for screen readers

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.render.numbers import NOTHING, amount, hours, percent, signed_percent, usd
 from llm_serving_exporter.report.bills.words import write_difference, write_left_out
@@ -29,13 +29,11 @@ _LEAST_COLOURED_CHANGE = 0.005
 _LEAST_SAID = 0.001
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Struct, frozen=True):
     """A headline figure."""
 
     # what it is
     name: str
-    # the figure
     value: str
     # the line below it
     below: str
@@ -45,8 +43,7 @@ class Figure:
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class MonthLine:
+class MonthLine(Struct, frozen=True):
     """The month on page one."""
 
     # as in "November to date"
@@ -57,8 +54,7 @@ class MonthLine:
     sentences: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelBar:
+class ModelBar(Struct, frozen=True):
     """One of the largest models."""
 
     # the model
@@ -73,8 +69,7 @@ class ModelBar:
     link: str
 
 
-@dataclass(frozen=True, slots=True)
-class ActionLine:
+class ActionLine(Struct, frozen=True):
     """Something to do."""
 
     # an imperative
@@ -85,15 +80,13 @@ class ActionLine:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class FirstPage:
+class FirstPage(Struct, frozen=True):
     """Everything on page one, below the title."""
 
     # the first note; "" for none
     note: str
     # how many more there are, further down
     more_notes: int
-    # what is paid
     paid: Figure
     # what that consists of, a name with its amount each
     parts: Sequence[tuple[str, str]]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.render.numbers import hours
 from llm_serving_exporter.report.figures.findings import CAUSE_RULE
 from llm_serving_exporter.report.figures.review import Review
@@ -15,18 +15,15 @@ from llm_serving_exporter.report.pages.links import COST, HOME, LATENCY, link_we
 _SHOWN_NOTES = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Struct, frozen=True):
     """A link to a dashboard."""
 
     # what it leads to
     words: str
-    # the address
     address: str
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(Struct, frozen=True):
     """What stands above the figures."""
 
     # the review's title and week
@@ -37,8 +34,7 @@ class Heading:
     links: Sequence[Link]
 
 
-@dataclass(frozen=True, slots=True)
-class Notes:
+class Notes(Struct, frozen=True):
     """What a reader must know."""
 
     # a sentence each

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import (
     NOTHING,
@@ -38,8 +38,7 @@ _FROM = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Trend:
+class Trend(Struct, frozen=True):
     """The last weeks."""
 
     # how many, and how many of them are not known
@@ -50,8 +49,7 @@ class Trend:
     table: Table
 
 
-@dataclass(frozen=True, slots=True)
-class MonthSoFar:
+class MonthSoFar(Struct, frozen=True):
     """The calendar month."""
 
     # as in "November 2026 to date"
@@ -64,8 +62,7 @@ class MonthSoFar:
     facts: Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class DayLine:
+class DayLine(Struct, frozen=True):
     """A day that is unlike others."""
 
     # what was unlike
@@ -74,8 +71,7 @@ class DayLine:
     link: str
 
 
-@dataclass(frozen=True, slots=True)
-class UnusualDays:
+class UnusualDays(Struct, frozen=True):
     """Days that are unlike others."""
 
     # in order; () for none

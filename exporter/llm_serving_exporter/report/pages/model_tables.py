@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.render.numbers import (
     amount,
     percent,
@@ -37,8 +37,7 @@ _REASON_COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTables:
+class ModelTables(Struct, frozen=True):
     """Both tables have the same models in the same order."""
 
     # unit costs by model

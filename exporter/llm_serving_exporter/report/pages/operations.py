@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import amount, hours, percent, usd, usd_plain
 from llm_serving_exporter.report.figures.review import Review
@@ -32,8 +32,7 @@ _GAP_COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class HourMap:
+class HourMap(Struct, frozen=True):
     """A heatmap with its heading."""
 
     # what it shows
@@ -42,8 +41,7 @@ class HourMap:
     chart: Chart
 
 
-@dataclass(frozen=True, slots=True)
-class HourMaps:
+class HourMaps(Struct, frozen=True):
     """When GPUs were idle and replicas spare."""
 
     # the time zone, and what the replicas cost or why they are not shown
@@ -52,8 +50,7 @@ class HourMaps:
     maps: Sequence[HourMap]
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Struct, frozen=True):
     """What the money bought."""
 
     # how far objectives were attained; None where no event was counted
@@ -68,8 +65,7 @@ class Service:
     evaluated: str
 
 
-@dataclass(frozen=True, slots=True)
-class Gaps:
+class Gaps(Struct, frozen=True):
     """Times without data."""
 
     # what the columns mean; "" without a table

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.pools import PoolKind
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.render.numbers import NOTHING, hours, percent, usd, usd_plain
 from llm_serving_exporter.report.figures.formulas import ratio
@@ -25,8 +25,7 @@ _MODEL_COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class PoolTables:
+class PoolTables(Struct, frozen=True):
     """The section about pools."""
 
     # one sentence: metered, taken off, unused, paid

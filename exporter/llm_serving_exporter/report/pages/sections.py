@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.pages.bills import build_bills
 from llm_serving_exporter.report.pages.headline import build_notes, list_findings
@@ -28,8 +28,7 @@ from llm_serving_exporter.report.pages.spend import (
 from llm_serving_exporter.report.pages.tenants import build_tenants
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Struct, frozen=True):
     """A part of the page."""
 
     # its template is templates/sections/NAME.html, which sees the values as `shown`; it is the link's anchor, too
@@ -38,11 +37,9 @@ class Section:
     build: Callable[[Review], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownSection:
+class ShownSection(Struct, frozen=True):
     """A section of one review."""
 
-    # of the section
     name: str
     # what its template sees
     shown: Any

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.render.numbers import (
     NOTHING,
@@ -59,8 +59,7 @@ _INVOICE_COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class SpendByPhase:
+class SpendByPhase(Struct, frozen=True):
     """Where the week's GPU time went."""
 
     # one bar, a part for each phase
@@ -71,8 +70,7 @@ class SpendByPhase:
     beside: str
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """Why the spend is another than the week before."""
 
     # both weeks' spend and their difference; "" where they are not compared
@@ -87,18 +85,15 @@ class Change:
     step: str
 
 
-@dataclass(frozen=True, slots=True)
-class LabelTable:
+class LabelTable(Struct, frozen=True):
     """The bill by one label."""
 
-    # the label
     name: str
     # a row for each of its values
     table: Table
 
 
-@dataclass(frozen=True, slots=True)
-class Month:
+class Month(Struct, frozen=True):
     """The month at this week's rate, and the price of an API for the same tokens."""
 
     # on which hours all of it rests; "" for a whole week
@@ -109,8 +104,7 @@ class Month:
     no_payback: str
 
 
-@dataclass(frozen=True, slots=True)
-class Invoice:
+class Invoice(Struct, frozen=True):
     """What invoices should come to."""
 
     # by rate, then commitments that stood unused, then electricity

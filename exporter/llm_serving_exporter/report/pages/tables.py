@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.render.html import make_presentable
 
 # rows on the screen; the CSV has all
@@ -12,8 +12,7 @@ MOST_ROWS = 100
 LONGEST_NAME = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """The heading of a column."""
 
     # what the column shows
@@ -24,8 +23,7 @@ class Column:
     number: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """One cell."""
 
     # the text that a reader sees
@@ -42,8 +40,7 @@ class Cell:
     link: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """A table that can be sorted. Every row has one cell for each column."""
 
     # names the table for screen readers

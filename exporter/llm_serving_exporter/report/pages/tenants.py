@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.render.numbers import amount, percent, usd, usd_plain
 from llm_serving_exporter.report.figures.formulas import ratio
 from llm_serving_exporter.report.figures.review import Review
@@ -28,8 +28,7 @@ _SCALE_COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class TenantTables:
+class TenantTables(Struct, frozen=True):
     """What the card about tenants shows."""
 
     # how to read the tables

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import replace
 
 from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.settings import file as settings_file
 from llm_serving_exporter.report.settings import kinds as settings_kinds

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.bills.charge import BillError
 from llm_serving_exporter.report.bills.columns import FORMATS
 from llm_serving_exporter.report.bills.files import find_bill_files

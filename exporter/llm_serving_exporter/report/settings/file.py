@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from zoneinfo import ZoneInfo
 
 from apscheduler.triggers.cron import CronTrigger
 
 from llm_serving_exporter.config.http import AUTH_KEYS, read_auth, read_secret
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.settings.settings import Server, Settings, Smtp
 from llm_serving_exporter.schema.context import Context
 from llm_serving_exporter.schema.keys import keys_of, names_of, read_keys, refuse_missing

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from llm_serving_exporter.config.http import read_existing_path
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.settings.bills import BillSettings
 from llm_serving_exporter.report.settings.kinds import (

@@ -8,15 +8,14 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.sim.fleet.cost import Work
 from llm_serving_exporter.sim.fleet.kv import Cached, Holding
 from llm_serving_exporter.sim.fleet.request import Record, Request
 
 
-@dataclass(slots=True, eq=False)
-class Sequence:
+class Sequence(Struct, eq=False):
     """A request inside the engine. `generated` and `stored` stand still while it decodes: the batch's steps since `joined` count."""
 
     record: Record  # what became of the request so far
@@ -36,8 +35,7 @@ class Sequence:
         return self.record.request
 
 
-@dataclass(frozen=True, slots=True)
-class PromptStep:
+class PromptStep(Struct, frozen=True):
     """A step with prompts in it, under way."""
 
     start_seconds: float  # simulated time

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from operator import add, attrgetter, sub
 
+from llm_serving_exporter.model.record import Struct, name_fields
 from llm_serving_exporter.sim.fleet.edges import Edges
 from llm_serving_exporter.sim.fleet.request import Outcome, Record
 from llm_serving_exporter.sim.fleet.tally import Tally
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(Struct):
     """Counters, all from 0 at the engine's start. The simulated truth that exporters are compared with."""
 
     submitted: int = 0  # requests that reached the engine
@@ -56,7 +55,7 @@ class Counts:
         return Counts(*map(sub, _values(self), _values(other)))
 
 
-_values = attrgetter(*(field.name for field in fields(Counts)))
+_values = attrgetter(*name_fields(Counts))
 
 
 class Books:

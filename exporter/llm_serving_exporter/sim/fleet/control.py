@@ -10,10 +10,10 @@ POST /scale/N   /rolling-update   /slow/FACTOR   /errors/SHARE   /prefix-cache/r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from urllib.parse import parse_qs, unquote
 
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import as_dict
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 
 Document = dict[str, object]
@@ -80,7 +80,7 @@ def truth_document(fleet: Fleet, begin_seconds: float, end_seconds: float) -> Do
         "decode_tokens": truth.decode_tokens,
         "finished": truth.counts.finished,
         "rejected": truth.counts.rejected,
-        "counts": asdict(truth.counts),
+        "counts": as_dict(truth.counts),
         "ttft_seconds": {
             "count": len(truth.ttft_seconds),
             "sum": add_up(truth.ttft_seconds),

@@ -15,7 +15,7 @@ from llm_serving_exporter.derive.flops import compute_seconds, prefill_flops, to
 from llm_serving_exporter.derive.reads import Roof, kv_read_bytes, kv_token_bytes, weight_read_bytes
 from llm_serving_exporter.derive.roof import lacks
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
 
@@ -23,8 +23,7 @@ from llm_serving_exporter.model.weights import Precision
 _LONG_TOKENS = float(1 << 20)
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(Struct, frozen=True):
     """A part of a prompt that a step computes."""
 
     tokens: int  # of this part
@@ -32,8 +31,7 @@ class Chunk:
     last: bool  # whether it ends the prompt, so that a token is sampled
 
 
-@dataclass(frozen=True, slots=True)
-class Ramp:
+class Ramp(Struct, frozen=True):
     """Decode steps of one batch, whose contexts grow by a token a step: the first step, and what each next one adds.
 
     The larger of the two times counts, with `overhead` beside it.
@@ -51,8 +49,7 @@ class Ramp:
     micro_batches: int  # into which the batch is split, one a pipeline stage at most
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """One step."""
 
     seconds: float  # how long it takes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 _VLLM_TTFT = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560,
@@ -27,8 +27,7 @@ _SGLANG_TOKENS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Edges:
+class Edges(Struct, frozen=True):
     """Upper bounds of histogram buckets."""
 
     ttft: tuple[float, ...]  # seconds

@@ -12,11 +12,10 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable
-from dataclasses import field
 
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.replica import Replica
 
@@ -39,8 +38,7 @@ _TOO_HOT = "hw_thermal_slowdown"
 _WATCHED_XIDS = (48, 62, 64, 74, 79, 95, 119, 120)
 
 
-@dataclass(slots=True)
-class GpuFaults:
+class GpuFaults(Struct):
     """Scripted faults of one GPU, from now on."""
 
     lost: bool = False  # whether it has fallen off the bus
@@ -48,8 +46,7 @@ class GpuFaults:
     xids: dict[int, int] = field(default_factory=dict)  # events so far, by number
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(Struct, frozen=True):
     """What one GPU of an engine has done since the fleet began, in seconds."""
 
     seconds: float  # since the fleet began

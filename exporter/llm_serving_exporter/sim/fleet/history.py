@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import TextIO
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.sim.fleet.exposition import labels_text
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.watch import Sample, Watch
@@ -25,8 +25,7 @@ class Form(StrEnum):
     VICTORIAMETRICS = "victoriametrics"  # unix milliseconds
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True):
     """What was written."""
 
     points: int  # in time

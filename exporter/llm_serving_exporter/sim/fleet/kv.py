@@ -10,9 +10,9 @@ Approximated: a shared prefix counts as cached from the admission of the request
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
 
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 
 
 class Cached:
@@ -31,12 +31,11 @@ class Cached:
         self.slot: int | None = None  # its place in the queue
 
 
-@dataclass(slots=True)
-class Holding:
+class Holding(Struct):
     """KV blocks of one running request."""
 
     shared: Cached | None  # the shared prefix that it reads; None: none
-    own_blocks: int  # of its own
+    own_blocks: int
     hit_tokens: int  # that it found in the cache at its admission
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from llm_serving_exporter.config.load import load
 from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.sim.fleet.exporter_config import exporter_config
 from llm_serving_exporter.sim.fleet.gpus import FleetGpuSource

@@ -6,7 +6,7 @@ data-parallel balance, routing keys, the scheduler's own time. SGLang runs promp
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.sim.fleet.engine import Engine
 from llm_serving_exporter.sim.fleet.exposition import Writer
 from llm_serving_exporter.sim.fleet.tally import Tally
@@ -23,8 +23,7 @@ _ZEROS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Gauges:
+class Gauges(Struct, frozen=True):
     """What the scheduler logged last."""
 
     at_seconds: float = 0.0  # simulated time of that log line

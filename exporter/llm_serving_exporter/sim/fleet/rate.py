@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import field
 from typing import Protocol
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, field
 
 DAY_SECONDS = 86_400.0
 
@@ -24,12 +23,11 @@ class Rate(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Daily:
+class Daily(Struct, frozen=True):
     """A sine over the day around 1, and another level at the weekend."""
 
     amplitude: float = 0.0  # 0-1
-    peak_hour: float = 14.0  # hour of the peak
+    peak_hour: float = 14.0
     weekend: float = 1.0  # factor on Saturday and Sunday
     begins_seconds: float = 0.0  # from Monday 0:00 to the beginning of simulated time
 
@@ -40,16 +38,14 @@ class Daily:
         return wave * (self.weekend if int(day) % 7 >= 5 else 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """From a time on, until the next step, the rate has a factor."""
 
     at_seconds: float  # of the scenario
     factor: float  # of the rate
 
 
-@dataclass(frozen=True, slots=True)
-class Burst:
+class Burst(Struct, frozen=True):
     """For a while the rate has a factor."""
 
     at_seconds: float  # of the scenario
@@ -65,8 +61,7 @@ class Burst:
         return (since if self.every_seconds is None else since % self.every_seconds) < self.for_seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """base x day x step x bursts, in requests/s."""
 
     base: float  # requests/s

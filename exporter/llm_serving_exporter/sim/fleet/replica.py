@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.sim.fleet import page_sglang, page_vllm
 from llm_serving_exporter.sim.fleet.books import Counts
 from llm_serving_exporter.sim.fleet.engine import Engine
@@ -24,8 +24,7 @@ class ReplicaState(StrEnum):
     DOWN = "down"  # its node is gone
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaSpec:
+class ReplicaSpec(Struct, frozen=True):
     """A replica as a scenario states it."""
 
     name: str  # unique in the fleet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 
 
 class Outcome(StrEnum):
@@ -18,8 +18,7 @@ class Outcome(StrEnum):
     UNROUTED = "unrouted"  # no replica was ready
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """What a client asks for."""
 
     at_seconds: float  # simulated time
@@ -37,15 +36,13 @@ class Request:
             raise ValueError("a shared prefix is shorter than the prompt: the last prompt token is always its own")
 
 
-@dataclass(frozen=True, slots=True)
-class Quiet:
+class Quiet(Struct, frozen=True):
     """Nobody asks for anything until that time."""
 
     at_seconds: float  # simulated time
 
 
-@dataclass(slots=True)
-class Record:
+class Record(Struct):
     """What became of a request; None: it has not happened yet. Seconds are simulated time."""
 
     request: Request  # as it was asked for

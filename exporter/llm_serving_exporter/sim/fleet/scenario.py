@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field, replace
 from functools import partial
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Profile, Step
 from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
 from llm_serving_exporter.sim.fleet.workload import Mix, PoissonWorkload
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """Something that is done at a time of the scenario."""
 
     at_seconds: float  # of the scenario
@@ -24,8 +22,7 @@ class Event:
     value: float = 0.0  # factor, rate or seconds, by `what`
 
 
-@dataclass(frozen=True, slots=True)
-class Alert:
+class Alert(Struct, frozen=True):
     """An alert that must fire."""
 
     name: str  # without its prefix
@@ -33,16 +30,14 @@ class Alert:
     within_seconds: float | None = None  # after `after_seconds`; None: at any time after it
 
 
-@dataclass(frozen=True, slots=True)
-class Chapter:
+class Chapter(Struct, frozen=True):
     """What somebody who looks on is told."""
 
     at_seconds: float  # of the scenario
     says: str  # a sentence or two
 
 
-@dataclass(frozen=True, slots=True)
-class History:
+class History(Struct, frozen=True):
     """Load before the scenario begins, for baselines: the same workload without its steps, bursts and changes."""
 
     days: float  # before the scenario
@@ -54,8 +49,7 @@ class History:
         return self.days * DAY_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class Slo:
+class Slo(Struct, frozen=True):
     """Thresholds that the exporter beside the fleet is given; None: none."""
 
     ttft: float | None = None  # seconds
@@ -93,8 +87,7 @@ OF_NODES = frozenset({"lose-node", "return-node"})
 OF_REPLICAS = frozenset(ACTIONS) - OF_NODES - {"scale", "rolling-update"}
 
 
-@dataclass(frozen=True)
-class Scenario:
+class Scenario(Struct, frozen=True):
     """A fleet, its load, and what happens to it. Times are seconds from the scenario's beginning."""
 
     name: str  # as on the command line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 from llm_serving_exporter.derive.reads import Roof, kv_token_bytes, weight_held_bytes
@@ -11,6 +10,7 @@ from llm_serving_exporter.facts.loader import gpu_catalogue, model_facts
 from llm_serving_exporter.facts.peaks import peaks_of_spec
 from llm_serving_exporter.model.hardware import GpuSpec, Parallel
 from llm_serving_exporter.model.model_settings import ModelSettings
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.sim.fleet.cost import StepCost
 from llm_serving_exporter.sim.fleet.edges import Edges, sglang_edges, vllm_edges
 
@@ -21,8 +21,7 @@ RUNTIMES = (VLLM, SGLANG)
 _SET_ASIDE_BYTES = 4 << 30
 
 
-@dataclass(frozen=True)
-class EngineSpec:
+class EngineSpec(Struct, frozen=True, dict=True):
     """One engine: `tensor` x `pipeline` GPUs that serve a model."""
 
     model: str = "meta-llama/Llama-3.1-8B-Instruct"  # as the catalogue finds it

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.sim.fleet.books import Counts
 from llm_serving_exporter.sim.fleet.request import Record
 
@@ -15,8 +15,7 @@ _KEPT_MARKS = 100_000
 _KEPT_RECORDS = 200_000
 
 
-@dataclass(frozen=True, slots=True)
-class Truth:
+class Truth(Struct, frozen=True):
     """A fleet's counts between two marks of simulated time."""
 
     begin_seconds: float  # the first mark
@@ -46,8 +45,7 @@ class Truth:
         return self.ttft_seconds[min(len(self.ttft_seconds) - 1, int(quantile * len(self.ttft_seconds)))]
 
 
-@dataclass(slots=True)
-class Totals:
+class Totals(Struct):
     """Counts since the beginning."""
 
     counts: Counts  # of all replicas

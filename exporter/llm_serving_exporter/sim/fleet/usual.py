@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
-from llm_serving_exporter.model.frozen import dataclass
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Profile
 from llm_serving_exporter.sim.fleet.scenario import Scenario
@@ -21,8 +20,7 @@ MINUTE = 60.0
 WEEK = 7 * DAY_SECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class Spans:
+class Spans(Struct, frozen=True):
     """For how many of its seconds the fleet is run, to see what it usually does."""
 
     calm: float = 2400.0  # under its own load
@@ -33,8 +31,7 @@ class Spans:
 LONG, SHORT = Spans(), Spans(600.0, 400.0, 180.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Usual:
+class Usual(Struct, frozen=True):
     """What a fleet of one model does."""
 
     model_name: str  # as served

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
 
@@ -20,6 +19,7 @@ from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.prices import PriceBook
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.gpus import FleetGpuSource, gpu_uuid, gpus_of

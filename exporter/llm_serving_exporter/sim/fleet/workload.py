@@ -6,18 +6,16 @@ import math
 import random
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field
 from itertools import accumulate
 
-from llm_serving_exporter.model.frozen import dataclass
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.sim.fleet.rate import Rate
 from llm_serving_exporter.sim.fleet.request import Quiet, Request
 
 _MOST_THINNED = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
+class Lengths(Struct, frozen=True):
     """Tokens of prompts or answers: lognormal, with a tail from a Pareto distribution."""
 
     median: float  # tokens, of the lognormal distribution
@@ -44,8 +42,7 @@ class Lengths:
         return int(min(max(length, self.least), self.most))
 
 
-@dataclass(frozen=True, slots=True)
-class Prefixes:
+class Prefixes(Struct, frozen=True):
     """A share of requests begins with one of a few prefixes."""
 
     share: float = 0.0  # of requests
@@ -54,8 +51,7 @@ class Prefixes:
     zipf: float = 1.0  # the n-th prefix is used as often as 1 / n^zipf
 
 
-@dataclass(frozen=True, slots=True)
-class Mix:
+class Mix(Struct, frozen=True):
     """What requests are like from a time on. A prompt is its prefix and tokens of its own."""
 
     prompt: Lengths  # own tokens of a prompt

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from llm_serving_exporter.model.attempt import Attempt
 from llm_serving_exporter.model.reading import TargetReading, View
+from llm_serving_exporter.model.record import as_dict
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.render.isolated import render_isolated
 from llm_serving_exporter.render.json_text import write_json
@@ -62,7 +62,7 @@ def _attempt(attempt: Attempt | None, target: Target | None) -> dict[str, Any] |
     advice = what_to_do(attempt.reason) if attempt.reason is not None else None
     if advice is not None and target is not None:
         advice = place_remedy(advice, target)
-    return {**asdict(attempt), "ok": attempt.ok, "what_to_do": advice}
+    return {**as_dict(attempt), "ok": attempt.ok, "what_to_do": advice}
 
 
 def _target_isolated(reading: TargetReading) -> dict[str, Any]:
@@ -75,16 +75,16 @@ def _target(reading: TargetReading) -> dict[str, Any]:
     return {
         "name": reading.target.name,
         "url": reading.target.url,
-        "identity": {**asdict(reading.target.identity), "labels": dict(reading.target.identity.labels)},
+        "identity": {**as_dict(reading.target.identity), "labels": dict(reading.target.identity.labels)},
         "nodes": reading.target.nodes,
-        "pod": asdict(reading.pod) if reading.pod is not None else None,
+        "pod": as_dict(reading.pod) if reading.pod is not None else None,
         "metrics_url": reading.metrics_url or None,
         "state": reading.state.value,
         "up": reading.up,
         "problem": reading.problem or None,
         "runtime": reading.runtime or None,
         "model_name": reading.model_name or None,
-        "facts": asdict(reading.facts),
+        "facts": as_dict(reading.facts),
         "start_unix_seconds": reading.start_unix_seconds,
         "restarts_total": reading.restarts_total,
         "attempts_total": reading.attempts_total,

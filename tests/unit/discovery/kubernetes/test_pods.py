@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from llm_serving_exporter.discovery.kubernetes.records import NodeRecord
 from llm_serving_exporter.discovery.kubernetes.targets import is_kept
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.pod import WaitingPod
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Role, Target
 from tests.support.builders.discovered_pods import Pod, find_all, gpus, plain_pod, record, section, targets_of
 from tests.support.paths import TESTS

@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import PodFault
 from llm_serving_exporter.model.pools import NodePlace
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.discovered_pods import Pod, plain_pod, section

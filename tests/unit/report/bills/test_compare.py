@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.bills.compare import NOT_METERED, UNUSED, Comparison, Pair, compare
 from llm_serving_exporter.report.bills.instances import GPU_FAMILIES, InstanceTypes
 from llm_serving_exporter.report.bills.mapping import Found

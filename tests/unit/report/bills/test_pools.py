@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from llm_serving_exporter.model.pools import Pool, PoolBook, PoolKind, PoolUse, SpendRate
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.bills.review import add_bills
 from llm_serving_exporter.report.evidence.usage import Book, Evidence, Usage
 from llm_serving_exporter.report.figures.review import build_review

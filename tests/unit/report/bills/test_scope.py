@@ -6,12 +6,12 @@ import csv
 import io
 import lzma
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.bills import ledger as ledger_module
 from llm_serving_exporter.report.bills.compare import BillReview, Comparison, compare
 from llm_serving_exporter.report.bills.instances import GPU_FAMILIES, InstanceTypes, count_gpus_of_type

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.bills.compare import Pair, compare
 from llm_serving_exporter.report.bills.instances import GPU_FAMILIES, InstanceTypes
 from llm_serving_exporter.report.bills.mapping import Found

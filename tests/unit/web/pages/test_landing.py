@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 
@@ -12,6 +11,7 @@ from llm_serving_exporter.model.derived import Latency, SloCount, Tail
 from llm_serving_exporter.model.histogram import Quantile
 from llm_serving_exporter.model.pod import PodFault, PodState, WaitingPod
 from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.replica import ReplicaPart
 from llm_serving_exporter.model.roofline import Range
 from llm_serving_exporter.model.snapshot import Absence, Quality
