@@ -15,6 +15,7 @@ from llm_serving_dashboards.shared_panels import (
     NO_PRICE,
     SPENT_ON,
     draw_thresholds,
+    keep_highest,
     make_stat,
     make_table,
     make_time_series,
@@ -25,8 +26,6 @@ VARIABLES = CHOICES[Check.COST.dashboard]
 SPENT = "model:llm_serving_cost_usd:increase1h"
 # replicas that can be looked at one by one
 _MOST_EXPENSIVE = 10
-# what an hour's increase varies by where the price is the same
-_ALIKE = 1.01
 PER_MILLION = "model:llm_serving_cost_usd_per_million_tokens:ratio6h"
 
 
@@ -137,7 +136,7 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     by_replica = queries.aggregate(
         "sum", queries.select("target:llm_serving_cost_usd:increase1h"), "target", "model_name"
     )
-    most_expensive = _find_most_expensive(by_replica)
+    most_expensive = keep_highest(by_replica, _MOST_EXPENSIVE)
     return (
         make_time_series(
             "USD per hour by use",
@@ -218,12 +217,6 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             may_be_empty=NO_PRICE,
         ),
     )  # fmt: skip
-
-
-def _find_most_expensive(by_replica: str) -> str:
-    """PromQL of the replicas that cost the most: those above the first that would be one too many, all of them where there are few."""
-    one_too_many = f"min(topk({_MOST_EXPENSIVE + 1}, {by_replica})) * (count({by_replica}) > bool {_MOST_EXPENSIVE})"
-    return f"{by_replica} > {_ALIKE:g} * scalar({one_too_many})"
 
 
 def _find_unpriced(queries: QueryBuilder) -> str:

@@ -22,6 +22,7 @@ from llm_serving_dashboards.shared_panels import (
     VERDICTS,
     draw_thresholds,
     find_start,
+    keep_highest,
     list_worst_first,
     make_table,
     make_time_series,
@@ -248,14 +249,14 @@ def _make_node_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         Panel(
             "Capacity share of each node",
-            f"Averaged over the resources, of the {_NODES} nodes with the most. Losing the node with the longest bar costs the most capacity.",
+            f"Averaged over the resources, of up to {_NODES} nodes with the most; of nodes that have as much all are named or none. Losing the node with the longest bar costs the most capacity.",
             Visualization.BAR_GAUGE,
-            (Query(f"topk({_NODES}, {largest})", "{{node}} {{model_name}}", instant=True),),
+            (Query(keep_highest(largest, _NODES), "{{node}} {{model_name}}", instant=True),),
             Unit.RATIO,
             12,
             minimum=0,
             maximum=1,
-            may_be_empty="no replica's node is known",
+            may_be_empty=f"more than {_NODES} nodes carry as much as the largest one, or no replica's node is known",
         ),
         make_table(
             "Drills",

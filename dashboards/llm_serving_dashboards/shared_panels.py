@@ -57,6 +57,17 @@ def find_start(queries: QueryBuilder, alert: str, *level: str) -> str:
     )
 
 
+# what sums of counters differ by where they are the same, such as the cost of an hour at one price
+_ALIKE = 1.01
+
+
+def keep_highest(expression: str, most: int) -> str:
+    """PromQL of the series with the highest values, of `most` at most: those above the first that would be one too many. So of series that are
+    alike all are kept or none."""
+    one_too_many = f"min(topk({most + 1}, {expression})) * (count({expression}) > bool {most})"
+    return f"{expression} > {_ALIKE:g} * scalar({one_too_many})"
+
+
 def list_worst_first(states: str, on: str, legend: str, *worst: int) -> tuple[Query, ...]:
     """Queries of a timeline's rows, the worst at its top: Grafana draws them query by query, and those of one by name.
 

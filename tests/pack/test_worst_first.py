@@ -158,6 +158,27 @@ def test_the_check_says_no_redundancy_and_no_page_of_another_models_node(tmp_pat
         )
 
 
+@pytest.mark.parametrize(
+    ("capacities", "named"),
+    [
+        pytest.param((2.0, *(1.0,) * 12), (0,), id="one that carries more"),
+        pytest.param((1.0,) * 12, (), id="all as much"),
+        pytest.param((1.0,) * 4, (0, 1, 2, 3), id="few"),
+    ],
+)
+def test_nodes_that_carry_as_much_are_all_named_or_none(
+    tmp_path: Path, capacities: tuple[float, ...], named: tuple[int, ...]
+) -> None:
+    shares = panel("node-loss", "Capacity share of each node")
+    series = [write_series("model:llm_serving_capacity:sum", f"{sum(capacities)}x20", resource="kv", **CHAT)]
+    for number, capacity in enumerate(capacities):
+        of = {"resource": "kv", "node": f"n{number}", **CHAT}
+        series.append(write_series("model_node:llm_serving_capacity:sum", f"{capacity}x20", **of))
+    rows = {text(model_name="chat", node=f"n{number}"): 100 * capacities[number] / sum(capacities) for number in named}
+    found = f"round(100 * {asked(shares, 0)}, 0.001)"
+    ask_promtool(tmp_path, series, {found: {labels: round(share, 3) for labels, share in rows.items()}})
+
+
 # --- one replica -------------------------------------------------------------------------------------------------------
 
 
