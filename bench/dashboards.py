@@ -48,7 +48,6 @@ _MODEL = NAMES[0]
 _REPLICA = re.compile(rf'="{re.escape(_MODEL)}-(n?)(\d+)"')
 _WRITTEN = """
 import json
-from bench.servers import sum_thread_cpu_seconds
 from llm_serving_dashboards.boards import build_dashboards
 from tests.simweek.build import week_settings
 print(json.dumps([made.document for made in build_dashboards(week_settings())]))
