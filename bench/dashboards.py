@@ -3,7 +3,8 @@
 Every query that Grafana sends when a board is opened, or refreshed, over the last hour with everything chosen: those of panels, of
 variables and of the annotations that are on, as `stats=all` counts them. 16 models of 43 replicas, and one model of 500. One model with
 everything that the rules record of it is simulated, and laid side by side; a sample a minute, a point each 15 seconds, which is what
-Grafana asks for at the default interval of scrapes. Five minutes on two cores; with `--data FOLDER` one, from the second time on.
+Grafana asks for at the default interval of scrapes. CPU is that of Prometheus, and what to compare where other work runs beside. Five
+minutes on two cores; with `--data FOLDER` two, from the second time on.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from bench.servers import sum_thread_cpu_seconds
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_exporter.sim.fleet.exposition import labels_text
 from tests.simweek.build import NAME, Plan, simulated, week_settings
@@ -38,7 +40,7 @@ HOUR = 3600.0
 STEP_SECONDS = 15
 # the simulated hour has a sample a minute, and a rate needs a few
 RATE_INTERVAL = "4m"
-RUNS = 2
+RUNS = 3
 # of the project, at 688 replicas over an hour: milliseconds of evaluation, of home and of another board; samples
 MOST_HOME_MS, MOST_MS, MOST_SAMPLES = 300, 500, 5_000_000
 _HOME = "llm-serving-home"
@@ -82,17 +84,19 @@ SIZES = (Size(16, 43, 43), Size(1, 500, 50))
 
 @dataclass
 class Cost:
-    """What a board or a query cost. `samples` are those that were looked at, `peak` the most at once."""
+    """What a board or a query cost. `seconds` of evaluation, `cpu` of all that Prometheus did; `samples` are those that were looked at,
+    `peak` the most at once."""
 
     queries: int = 0
     seconds: float = 0.0
+    cpu: float = 0.0
     samples: int = 0
     peak: int = 0
     sent: int = 0
     answered: int = 0
 
     def add(self, other: Cost) -> None:
-        for name in ("queries", "seconds", "samples", "sent", "answered"):
+        for name in ("queries", "seconds", "cpu", "samples", "sent", "answered"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.peak = max(self.peak, other.peak)
 
@@ -154,31 +158,37 @@ class Viewer:
 
     def _list(self, series: str, label: str) -> tuple[Cost, list[str]]:
         """Prometheus says nothing of the samples of such a list, and of its time only how long the answer took."""
-        took = []
+        costs = []
         for _ in range(RUNS):
-            began = time.perf_counter()
+            cpu, began = sum_thread_cpu_seconds(self._server.pid), time.perf_counter()
             answer = self._server.get(f"/api/v1/label/{label}/values", **{"match[]": series}, **self._range(HOUR))
-            took.append(time.perf_counter() - began)
-        return Cost(1, min(took), 0, 0, len(series.encode()), len(answer.content)), answer.json()["data"]
+            took, cpu = time.perf_counter() - began, sum_thread_cpu_seconds(self._server.pid) - cpu
+            costs.append(Cost(1, took, cpu, 0, 0, len(series.encode()), len(answer.content)))
+        return _take_least(costs), answer.json()["data"]
 
     def _ask(self, expression: str, seconds: float | None, step: int = STEP_SECONDS) -> tuple[Cost, Any]:
-        """The quickest of a few runs. `seconds`: of the range; None: at its end alone."""
+        """`seconds`: of the range; None: at its end alone."""
         where = {"time": str(self._end)} if seconds is None else {**self._range(seconds), "step": str(step)}
         url = f"{self._server.url}/api/v1/query{'' if seconds is None else '_range'}"
         costs = []
         for _ in range(RUNS):
+            cpu = sum_thread_cpu_seconds(self._server.pid)
             answer = self._server.http.post(url, data={"query": expression, "stats": "all", **where}, timeout=120)
+            cpu = sum_thread_cpu_seconds(self._server.pid) - cpu
             body = answer.json()
             assert body["status"] == "success", (expression, answer.text)
             timings, samples = (body["data"]["stats"][name] for name in ("timings", "samples"))
-            sizes = len(expression.encode()), len(answer.content)
-            costs.append(
-                Cost(1, timings["evalTotalTime"], samples["totalQueryableSamples"], samples["peakSamples"], *sizes)
-            )
-        return min(costs, key=lambda cost: cost.seconds), body["data"]
+            counts = samples["totalQueryableSamples"], samples["peakSamples"]
+            costs.append(Cost(1, timings["evalTotalTime"], cpu, *counts, len(expression.encode()), len(answer.content)))
+        return _take_least(costs), body["data"]
 
     def _range(self, seconds: float) -> dict[str, str]:
         return {"start": str(self._end - seconds), "end": str(self._end)}
+
+
+def _take_least(costs: list[Cost]) -> Cost:
+    """The quickest of a few runs, with the least CPU of any."""
+    return replace(min(costs, key=lambda cost: cost.seconds), cpu=min(cost.cpu for cost in costs))
 
 
 def fill(expression: str, chosen: Mapping[str, str]) -> str:
@@ -252,7 +262,7 @@ def report(
     title: str, open_board: Callable[[Document], BoardCost], versions: Mapping[str, list[Document]], shown: int
 ) -> None:
     """A table of boards, and the dearest queries of this version."""
-    heads = "board", "version", "queries", "ms", "samples", "most at once", "kB sent", "kB answered"
+    heads = "board", "version", "queries", "ms", "CPU ms", "samples", "most at once", "kB sent", "kB answered"
     print(f"\n{title}\n\n| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     dear: list[tuple[Cost, str]] = []
     for uid in dict.fromkeys(document["uid"] for documents in versions.values() for document in documents):
@@ -262,9 +272,11 @@ def report(
                 print(write_row(uid, version, found.total), flush=True)
                 if version == next(iter(versions)):
                     dear += [(cost, f"{uid}: {what}") for cost, what in found.by_query]
-    print(f"\n{'ms':>7}{'samples':>12}{'kB answered':>13}  the dearest queries")
+    print(f"\n{'ms':>7}{'CPU ms':>8}{'samples':>12}{'kB answered':>13}  the dearest queries")
     for cost, what in sorted(dear, key=lambda one: -one[0].seconds)[:shown]:
-        print(f"{1000 * cost.seconds:>7.0f}{cost.samples:>12,}{cost.answered / 1000:>13.0f}  {what}")
+        print(
+            f"{1000 * cost.seconds:>7.0f}{1000 * cost.cpu:>8.0f}{cost.samples:>12,}{cost.answered / 1000:>13.0f}  {what}"
+        )
 
 
 def write_row(uid: str, version: str, cost: Cost) -> str:
@@ -273,7 +285,7 @@ def write_row(uid: str, version: str, cost: Cost) -> str:
     seconds = f"{1000 * cost.seconds:,.0f}{' !' if 1000 * cost.seconds > most else ''}"
     samples = f"{cost.samples:,}{' !' if cost.samples > MOST_SAMPLES else ''}"
     sizes = (f"{size / 1000:,.0f}" for size in (cost.sent, cost.answered))
-    cells = (uid, version, f"{cost.queries}", seconds, samples, f"{cost.peak:,}", *sizes)
+    cells = (uid, version, f"{cost.queries}", seconds, f"{1000 * cost.cpu:,.0f}", samples, f"{cost.peak:,}", *sizes)
     return f"| {' | '.join(cells)} |"
 
 

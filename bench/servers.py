@@ -46,6 +46,12 @@ def build_nvml(folder: Path, gpus: int) -> dict[str, str]:
     return stub_environment(build_stub(folder), StubState(folder / "nvml.state", gpus).path)
 
 
+def sum_thread_cpu_seconds(pid: int) -> float:
+    """CPU to the nanosecond, of the threads that there are: for programs that keep theirs."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+
+
 class Program:
     """A process with its CPU seconds and resident bytes read from /proc."""
 
@@ -89,9 +95,7 @@ class Program:
         return (int(fields[11]) + int(fields[12])) / TICK
 
     def thread_cpu_seconds(self) -> float:
-        """To the nanosecond, of the threads that there are: for programs that keep theirs."""
-        threads = Path(f"/proc/{self.process.pid}/task").iterdir()
-        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+        return sum_thread_cpu_seconds(self.process.pid)
 
     def resident_bytes(self) -> int:
         """With all of what it shares with other processes."""

@@ -106,6 +106,11 @@ class ServerProcess:
             process.wait()
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def log(self) -> str:
         """What it has said since it was made."""
         return self._log_file.read_text(errors="replace") if self._log_file.exists() else ""
