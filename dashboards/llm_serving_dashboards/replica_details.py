@@ -109,7 +109,8 @@ def _rate(queries: QueryBuilder, counter: str, label: str) -> str:
 
 def make_gpu_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     """The long-context tail, and the GPUs that work for it."""
-    its = f"on ({queries.dialect.key('gpu')}) {queries.select('gpu_target_info')}"
+    named = queries.dialect.with_own(queries.select_scraped("gpu_target_info"))
+    its = f"on ({queries.dialect.key('gpu')}) {named}"
 
     def of_its_gpus(name: str, *extra: str, **equal: str) -> str:
         read = queries.select_scraped(name, f'gpu=~"${ITS_GPUS}"', **equal)
