@@ -28,7 +28,7 @@ def build_annotations(board: Board, queries: QueryBuilder) -> tuple[dict[str, An
     chosen = "".join(f',{label}=~"${label}|"' for label in queries.settings.identity_labels)
     every = f'{FIRING.name}{{alertstate="firing",{_NOTIFIES}{chosen}}}'
     before = queries.aggregate("max", queries.dialect.offset(every, _BEFORE_SECONDS), *level)
-    began = f"{queries.aggregate('max', find_firing(queries, _NOTIFIES, rest=shows_rest(board.uid)), *level)} unless {before}"
+    began = f"{queries.aggregate('max', find_firing(queries, _NOTIFIES, rest=shows_rest(board.uid), single=bool(board.single)), *level)} unless {before}"
     for severity, word, _ in GRAVE:
         began = f'label_replace({began}, "told", "{word}", "severity", "{severity}")'
     version = queries.select_one("target_info", "model_name", "version")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from llm_serving_alerts.promql import one_of
 from llm_serving_alerts.records.signals import UNPRICED
 from llm_serving_alerts.records.traffic import TENANT_TOKENS
 from llm_serving_alerts.rules import Check
 from llm_serving_alerts.shown import CHOICES
+from llm_serving_dashboards.bands import make_model_graph
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.panels import Board, Column, Panel, Query, Row, Unit
-from llm_serving_dashboards.queries import QueryBuilder
+from llm_serving_dashboards.queries import QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import (
     MODEL,
     NO_PRICE,
@@ -101,28 +104,34 @@ def _make_token_cost_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         for name in ("ratio6h_compared", "median7d")
     )
     return (
-        make_time_series(
+        make_model_graph(
+            queries,
             "By phase, allocated",
             "All GPU time, including idle and down time, shared out over the tokens: what a million tokens really cost. Over 6h.",
             Unit.USD,
-            Query(queries.select(PER_MILLION, basis="allocated"), f"{{{{phase}}}} {MODEL}"),
+            Worst.HIGHEST,
+            *_list_phases(queries, "allocated"),
             width=8,
             minimum=0,
             may_be_empty=NO_PRICE,
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
             "By phase, busy",
             "Only the time that the phase took: what a million tokens would cost on fully used replicas. The difference to the allocated cost is the price of low utilisation.",
             Unit.USD,
-            Query(queries.select(PER_MILLION, basis="busy"), f"{{{{phase}}}} {MODEL}"),
+            Worst.HIGHEST,
+            *_list_phases(queries, "busy"),
             width=8,
             minimum=0,
             may_be_empty=NO_PRICE,
         ),
-        make_time_series(
+        make_model_graph(
+            queries,
             "Cost against the baseline",
             "Blended, allocated cost per token over its median of 7 days.",
             Unit.TIMES,
+            Worst.HIGHEST,
             Query(f"{now} / {queries.match_on('model_name', 'role')} {usual}", MODEL),
             width=8,
             minimum=0,
@@ -130,6 +139,12 @@ def _make_token_cost_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             **draw_thresholds(warn_above(own["above"])),
         ),
     )
+
+
+def _list_phases(queries: QueryBuilder, basis: str) -> Iterator[Query]:
+    """USD per million tokens, of both phases together first."""
+    for phase in ("blended", "decode", "prefill"):
+        yield Query(queries.select(PER_MILLION, basis=basis, phase=phase), f"{phase} {MODEL}")
 
 
 def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:

@@ -54,7 +54,7 @@ _PARTS = (
 _FOR_STATE = "ALERTS_FOR_STATE"
 _STATE = 'alertstate="firing"'
 _ABOUT = "model_name", "target", "gpu", "node"
-_SHOWN, _HEIGHT = 20, 5
+_SHOWN, _HEIGHT = 20, 6
 _NAMES = "alertname", *MODEL, "target", "node", "gpu", "slo", "signal", "severity"
 
 
@@ -108,15 +108,15 @@ def name_parts(expression: str) -> str:
     return f'label_replace({expression}, "alert", "$1", "alertname", "{ALERT_PREFIX}(.+)")'
 
 
-def find_firing(queries: QueryBuilder, *matchers: str, rest: bool = False) -> str:
+def find_firing(queries: QueryBuilder, *matchers: str, rest: bool = False, single: bool = False) -> str:
     """Alerts that fire about what the viewer chose: about the models and replicas themselves, their nodes and their cards.
 
-    `matchers`: more that they must match. `rest`: with those that are about none of these.
+    `matchers`: more that they must match. `rest`: with those that are about none of these. `single`: one replica is chosen, never all.
     """
-    return " or ".join(_list_firing(queries, matchers, rest=rest))
+    return " or ".join(_list_firing(queries, matchers, rest=rest, single=single))
 
 
-def _list_firing(queries: QueryBuilder, matchers: tuple[str, ...], *, rest: bool) -> Iterator[str]:
+def _list_firing(queries: QueryBuilder, matchers: tuple[str, ...], *, rest: bool, single: bool) -> Iterator[str]:
     chosen = [f'{label}=~"${label}|"' for label in queries.settings.identity_labels]
 
     def select(*more: str) -> str:
@@ -134,10 +134,10 @@ def _list_firing(queries: QueryBuilder, matchers: tuple[str, ...], *, rest: bool
         yield select('model_name!=""', *of_models)
     else:
         yield select('target=~"$target"', 'target!=""', *of_models)
-        # those of a model have no target that they could be chosen by
-        others = f"{queries.drop_choice('target').select(DOWN)} unless {queries.match_on(*MODEL)} {own}"
-        of_model = select('model_name!=""', _lack("target"), *of_models)
-        yield f"({of_model} unless {queries.match_on(*MODEL)} ({others}))"
+        # those of a model have no target that they could be chosen by; of a model that is gone nobody knows its targets
+        on, of_model = queries.match_on(*MODEL), select('model_name!=""', _lack("target"), *of_models)
+        others = f"{queries.drop_choice('target').select(DOWN)} unless {on} {own}"
+        yield f"({of_model} and {on} {own})" if single else f"({of_model} unless {on} ({others}))"
     claims = queries.dialect.bare(queries.select("gpu_target_info"), "gpu", "target")
     yield f"({select(*of_gpu)} and on ({key('gpu')}) ({claims} and on ({key('target')}) {own}))"
     nodes = queries.select(NODES if "target" in variables else ON_NODE)
@@ -165,7 +165,9 @@ def make_firing(queries: QueryBuilder, uid: str) -> Panel:
         rule for rule in list_rules(queries.settings) if rule.alert in declared and rule.labels["severity"] in loud
     ]
     names = sorted({rule.alert for rule in rules})
-    fires = find_firing(queries, one_of("alertname", names), one_of("severity", loud), rest=shows_rest(uid))
+    fires = find_firing(
+        queries, one_of("alertname", names), one_of("severity", loud), rest=shows_rest(uid), single=uid == REPLICA_UID
+    )
     begun = f"max by ({', '.join((*queries.settings.identity_labels, *_NAMES))}) ({find_begun(queries, fires, rules)})"
     return Panel(
         FIRING_PANEL,
@@ -179,7 +181,7 @@ def make_firing(queries: QueryBuilder, uid: str) -> Panel:
         columns=(
             Column("severity", "severity", mappings=tuple(ValueMapping(one.value, word, colour) for one, word, colour in GRAVE), width=80),
             *(Column(name, name, width=100) for name in queries.settings.identity_labels),
-            Column("model_name", "model", width=220),
+            Column("model_name", "model", least_width=160),
             Column("part", "replica, node, card or objective", least_width=240),
             SINCE,
             *make_runbook_columns(queries.settings),

@@ -123,7 +123,7 @@ def _watchdog_text(dialect: Dialect, settings: Settings, own: AlertSettings) -> 
 
 EXPORTER = (
     Alert("TargetDown", Check.EXPORTER, (*TARGET, "node"), {Severity.WARNING: ""}, _target_down, _target_down_text, Shown("exporter", "Target states"), halves=True),
-    Alert("TargetsDown", Check.EXPORTER, (*MODEL, "node"), {Severity.CRITICAL: ""}, _targets_down, _targets_down_text, Shown("exporter", "Target states"), {"above": EXCEEDED_RATIO}),
+    Alert("TargetsDown", Check.EXPORTER, (*MODEL, "node"), {Severity.CRITICAL: ""}, _targets_down, _targets_down_text, Shown("exporter"), {"above": EXCEEDED_RATIO}),
     Alert("PageFails", Check.EXPORTER, TARGET, {Severity.WARNING: ""}, _page_fails, _page_fails_text, Shown("exporter", "Failed scrapes by reason")),
     Alert("ConfigReloadFailed", Check.EXPORTER, ("instance",), {Severity.WARNING: ""}, _reload, _reload_text, Shown("exporter")),
     Alert("NotificationsFailing", Check.EXPORTER, ("instance", "integration"), {Severity.WARNING: ""}, _notifications, _notifications_text, Shown("exporter"), {"above": EXCEEDED_RATIO}),
