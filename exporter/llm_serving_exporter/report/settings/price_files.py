@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llm_serving_exporter.config.facts import GPU_MODEL
-from llm_serving_exporter.config.pools import read_nodes, read_pools
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.pools import NodePlace, Pool, PoolBook
-from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.document import read_document
-from llm_serving_exporter.schema.kinds import Kind
-from llm_serving_exporter.schema.problems import InvalidValueError, Place, shown
-from llm_serving_exporter.schema.reading import value
-from llm_serving_exporter.schema.tree import Node
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.document import read_document
+from llm_serving_exporter.settings.facts import GPU_MODEL
+from llm_serving_exporter.settings.keys import value
+from llm_serving_exporter.settings.kinds import Kind
+from llm_serving_exporter.settings.prices import read_nodes, read_pools
+from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, shown
 
 _ANY_GPU = kinds.text("GPU name")
 
