@@ -49,7 +49,7 @@ def watch_prices(
     """
 
     def read() -> PriceBook | None:
-        found = look_at_prices(path, own=own)
+        found = look_at_prices(path, described=own)
         if found.problems:
             raise ConfigError(*found.problems)
         for warning in found.warnings:

@@ -175,11 +175,11 @@ def unused_warnings(file: ConfigFile, settings: Settings, section: str) -> Itera
 
 def target_warnings(targets: Sequence[Placed], host_name: str) -> Iterator[str]:
     """What is odd about how targets are read. For the defaults of discovered targets the URL is not known yet."""
-    said: set[float] = set()
+    reported: set[float] = set()
     for item in targets:
         target, http, place = item.target, item.target.http, item.place
-        if target.interval_seconds < 1 and target.interval_seconds not in said:
-            said.add(target.interval_seconds)  # once for a setting that many targets share
+        if target.interval_seconds < 1 and target.interval_seconds not in reported:
+            reported.add(target.interval_seconds)  # once for a setting that many targets share
             yield (
                 f"{place}: an interval of {format_duration(target.interval_seconds)} reads the server more than "
                 "once a second; most engines refresh their metrics less often"

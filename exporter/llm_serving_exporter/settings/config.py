@@ -538,7 +538,7 @@ _OF_A_POD = "KUBERNETES_SERVICE_HOST"
 def choose_mode(config: Config, environ: Mapping[str, str]) -> Mode:
     """A sidecar is in a pod, looks for no targets, and reads servers at loopback addresses only."""
     if config.discovery:
-        of_one_node = any(isinstance(one, KubernetesDiscovery) and one.node for one in config.discovery)
+        of_one_node = any(isinstance(section, KubernetesDiscovery) and section.node for section in config.discovery)
         return Mode.NODE if of_one_node else Mode.CENTRAL
     if not config.targets or not all(is_own_host(urlsplit(target.url).hostname or "", "") for target in config.targets):
         return Mode.CENTRAL

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from itertools import islice
 
 from llm_serving_exporter.model.own_host import is_own_host
-from llm_serving_exporter.model.target import Secret, Target
+from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.checks import Placed, refuse_timeout, target_warnings
 from llm_serving_exporter.settings.config import DiscoverySection, FileDiscovery, HttpDiscovery
@@ -32,7 +32,13 @@ from llm_serving_exporter.settings.kubernetes import read_claimed_devices, read_
 from llm_serving_exporter.settings.options import ConfigFile, Context, Settings
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, shown
 from llm_serving_exporter.settings.target_keys import TargetSettings
-from llm_serving_exporter.settings.targets import build_target, drop_inherited, read_defaults, warn_of_dropped
+from llm_serving_exporter.settings.targets import (
+    build_server,
+    build_target,
+    drop_inherited,
+    read_defaults,
+    warn_of_dropped,
+)
 
 # --- paths: plain, or with wildcards in the last element, as in Prometheus ----------------------------------------------
 
@@ -243,39 +249,25 @@ def read_http_sd(
     `under`: what holds for all targets.
     """
     before = len(place.problems)
-    found = read_complete(keys_of(HttpSdSettings), node, place, _HTTP_SD_EXAMPLE, context, _HTTP_SD_HINTS)
-    if found is None:
+    values = read_complete(keys_of(HttpSdSettings), node, place, _HTTP_SD_EXAMPLE, context, _HTTP_SD_HINTS)
+    if values is None:
         return None
-    settings = HttpSdSettings(**found)
+    settings = HttpSdSettings(**values)
     if not settings.hosts and len(place.problems) == before:
         place.key("hosts").refuse("no host is allowed", _HTTP_SD_EXAMPLE)
     where = place.key("defaults")
-    own = read_defaults(settings.defaults, where, context)
-    defaults = build_target(own.completed_by(drop_inherited(under)), where, context.host)
+    stated = read_defaults(settings.defaults, where, context)
+    defaults = build_target(stated.completed_by(drop_inherited(under)), where, context.host)
     address, path = settings.url
-    server = build_target(
-        TargetSettings(
-            address=address,
-            interval_seconds=settings.refresh_seconds,
-            timeout_seconds=settings.timeout_seconds,
-            max_body_bytes=settings.max_body_bytes,
-            auth=settings.auth,
-            headers=settings.headers,
-            tls=settings.tls,
-        ),
-        place,
-        context.host,
+    server = build_server(
+        settings, address, settings.refresh_seconds, place, context, max_body_bytes=settings.max_body_bytes
     )
     if server.http.timeout_seconds >= settings.refresh_seconds:
         refuse_timeout(place.key("timeout"), settings.refresh_seconds, server.http.timeout_seconds)
-    _warn(server, under, own, place, context)
+    context.warnings.extend(target_warnings([Placed(server, place)], context.host.name))
+    context.warnings.extend(warn_of_dropped(under, stated, place))
     section = HttpDiscovery(server.url, path, settings.hosts, settings.refresh_seconds, server.http, defaults)
     return section, Placed(defaults, where)
-
-
-def _warn(server: Target, under: TargetSettings, own: TargetSettings, place: Place, context: Context) -> None:
-    context.warnings.extend(target_warnings([Placed(server, place)], context.host.name))
-    context.warnings.extend(warn_of_dropped(under, own, place))
 
 
 # --- all sections -------------------------------------------------------------------------------------------------------
@@ -295,8 +287,8 @@ def _read_file_sd(
         place.refuse("files is missing or empty", "Write files: [targets/*.yml].")
     files = tuple(context.resolve(path) for path, where in patterns if path is not None and check_pattern(path, where))
     where = place.key("defaults")
-    own = read_defaults(section.get("defaults"), where, context)
-    placed = Placed(build_target(own.completed_by(under), where, context.host), where)
+    stated = read_defaults(section.get("defaults"), where, context)
+    placed = Placed(build_target(stated.completed_by(under), where, context.host), where)
     return FileDiscovery(files, placed.target), placed
 
 
@@ -313,19 +305,19 @@ def read_discovery(
     settings: Settings, file: ConfigFile, defaults: TargetSettings, context: Context
 ) -> tuple[tuple[DiscoverySection, ...], list[Placed]]:
     """All sections of the file, those of file_sd replaced by --file-sd where it is given; and their defaults with their places."""
-    found: list[tuple[DiscoverySection, Placed]] = []
+    placed: list[tuple[DiscoverySection, Placed]] = []
     is_whole = True
     for name, (read, expects) in READERS.items():
         sections = [read(node, at, defaults, context) for node, at in elements(*file.find_key(name), expects)]
         if name == "file_sd" and "file-sd" in settings:
             sections = [_build_file_sd(settings, defaults, context)]
-        found += [section for section in sections if section is not None]
+        placed += [section for section in sections if section is not None]
         is_whole = is_whole and None not in sections
-    sections_found = tuple(section for section, _ in found)
+    discovery = tuple(section for section, _ in placed)
     # what is wrong with a section has been said
     if is_whole and "gpu.dra" in settings and settings["gpu.dra"].value:
-        sections_found = read_claimed_devices(sections_found, settings["gpu.dra"].place)
-    return sections_found, [placed for _, placed in found]
+        discovery = read_claimed_devices(discovery, settings["gpu.dra"].place)
+    return discovery, [defaults_placed for _, defaults_placed in placed]
 
 
 def _build_file_sd(settings: Settings, defaults: TargetSettings, context: Context) -> tuple[FileDiscovery, Placed]:

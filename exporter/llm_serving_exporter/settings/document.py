@@ -27,11 +27,11 @@ def parse_json(text: str, place: Place, what: str = "the file") -> Node | None:
     """The tree of a JSON text; None where it is not usable, which is then reported at `place`. `what` the text is, for messages."""
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(items)
-        if len(found) != len(items):
+        members = dict(items)
+        if len(members) != len(items):
             twice = Counter(key for key, _ in items).most_common(1)[0][0]
             raise InvalidValueError(f"the key {shown(twice)} is given twice in one object", "Keep one of them.")
-        return found
+        return members
 
     def number(literal: str) -> Scalar:
         return Scalar(literal, "a number")

@@ -6,41 +6,42 @@ import importlib.util
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from llm_serving_exporter.model.target import Secret, Target
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.checks import Placed, refuse_timeout, target_warnings, unused_warnings
 from llm_serving_exporter.settings.config import Config, DcgmConfig, OtlpConfig, ScrapeConfig
 from llm_serving_exporter.settings.http import Auth, Tls, read_auth, read_headers, read_tls
-from llm_serving_exporter.settings.keys import is_empty, key, mapping, read_keys, value
+from llm_serving_exporter.settings.identity import read_texts_by_name
+from llm_serving_exporter.settings.keys import key, read_keys
 from llm_serving_exporter.settings.kinds import URL, Address
 from llm_serving_exporter.settings.options import ConfigFile, Context, Settings, build_section, option, plain_keys
 from llm_serving_exporter.settings.problems import Node, Place, shown
-from llm_serving_exporter.settings.target_keys import (
-    TargetSettings,
-)
-from llm_serving_exporter.settings.targets import build_target
+from llm_serving_exporter.settings.targets import build_server
 
 MOST_ATTRIBUTES = 32
 _ATTRIBUTE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,127}")
 _ATTRIBUTE_VALUE = kinds.text("value of an attribute", 256)
 
 
+def _refuse_attribute(name: str) -> tuple[str, str] | None:
+    if _ATTRIBUTE_NAME.fullmatch(name):
+        return None
+    return f"{shown(name)} is not the name of an attribute", "Write one as in deployment.environment.name."
+
+
 def read_resource(node: Node | None, place: Place, context: Context) -> tuple[tuple[str, str], ...] | None:
     """Attributes by name; None where the key is not given. What is wrong is reported."""
-    if node is None or is_empty(node):
-        return None
-    found = {}
-    names = node.keys() if isinstance(node, dict) else ("service.name",)
-    for name, content in mapping(node, place, names).items():
-        at = place.key(name)
-        if not _ATTRIBUTE_NAME.fullmatch(name):
-            at.refuse(f"{shown(name)} is not the name of an attribute", "Write one as in deployment.environment.name.")
-        elif (text := value(content, at, _ATTRIBUTE_VALUE)) is not None:
-            found[name] = text
-    if len(found) > MOST_ATTRIBUTES:
-        place.refuse(f"{len(found)} attributes are more than {MOST_ATTRIBUTES}", "Keep those that somebody groups by.")
-    return tuple(sorted(found.items()))
+    return read_texts_by_name(
+        node,
+        place,
+        _ATTRIBUTE_VALUE,
+        _refuse_attribute,
+        most=MOST_ATTRIBUTES,
+        what="attributes",
+        example="service.name",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,58 +123,57 @@ class OtlpSettings:
     )
 
 
-# --- exporters of GPUs --------------------------------------------------------------------------------------------------
+# --- what they are read into ---------------------------------------------------------------------------------------------
 
 _DEVICE_PATH = "/metrics"
+# of OTLP over HTTP, https://opentelemetry.io/docs/specs/otlp/#otlphttp-request
+_OTLP_PATH = "/v1/metrics"
+# of the receiver's answer, which says at most what it did not take
+_MOST_ANSWER_BYTES = 64 * 1024
+T = TypeVar("T")
+
+
+def _read_section(
+    name: str, declaring: type[T], settings: Settings, file: ConfigFile, context: Context
+) -> tuple[T, Place]:
+    """A section with what flags and variables set of it, and its place."""
+    node, place = file.find_key(name)
+    structured = read_keys(plain_keys(declaring), node if isinstance(node, dict) else {}, place, context)
+    return build_section(declaring, settings, **structured), place
 
 
 def read_dcgm(settings: Settings, file: ConfigFile, context: Context) -> DcgmConfig | None:
     """How to read dcgm-exporter; None where no URL of one is set. What is wrong is reported either way."""
-    return _read_section("dcgm", DcgmSettings, settings, file, context)
+    section, place = _read_section("dcgm", DcgmSettings, settings, file, context)
+    return _build_device_exporter(section, section.interval_seconds, settings, place, context)
 
 
 def read_device_exporter(settings: Settings, file: ConfigFile, context: Context) -> DcgmConfig | None:
     """How to read the exporter of other GPUs, at the interval at which GPUs are read; None where no URL of one is set."""
-    return _read_section("device_exporter", DeviceExporterSettings, settings, file, context)
+    section, place = _read_section("device_exporter", DeviceExporterSettings, settings, file, context)
+    return _build_device_exporter(section, _gpu_interval(settings), settings, place, context)
 
 
-def _read_section(
-    name: str,
-    declaring: type[DcgmSettings] | type[DeviceExporterSettings],
+def _build_device_exporter(
+    section: DcgmSettings | DeviceExporterSettings,
+    interval_seconds: float,
     settings: Settings,
-    file: ConfigFile,
+    place: Place,
     context: Context,
 ) -> DcgmConfig | None:
-    node, place = file.find_key(name)
-    # those that no flag can hold
-    plain = read_keys(plain_keys(declaring), node if isinstance(node, dict) else {}, place, context)
-    section = build_section(declaring, settings, **plain)
     scrape = build_section(ScrapeConfig, settings)
-    own = TargetSettings(
-        address=section.url,
-        interval_seconds=section.interval_seconds if isinstance(section, DcgmSettings) else _gpu_interval(settings),
-        timeout_seconds=section.timeout_seconds,
-        max_series=scrape.max_series,
-        max_body_bytes=scrape.max_body_bytes,
-        auth=section.auth,
-        headers=section.headers,
-        tls=section.tls,
-    )
-    server = build_target(own, place, context.host)
+    server = build_server(
+        section, section.url, interval_seconds, place, context,
+        max_series=scrape.max_series, max_body_bytes=scrape.max_body_bytes,
+    )  # fmt: skip
     if section.url is None:
         return None
-    return DcgmConfig(
-        url=server.url,
-        metrics_path=section.url.path or _DEVICE_PATH,
-        interval_seconds=server.interval_seconds,
-        max_series=server.max_series,
-        http=server.http,
-    )
+    path = section.url.path or _DEVICE_PATH
+    return DcgmConfig(server.url, path, server.interval_seconds, server.max_series, server.http)
 
 
 def _gpu_interval(settings: Settings) -> float:
-    stated = settings.get("gpu.interval", settings["scrape.interval"])
-    return float(stated.value)
+    return float(settings.get("gpu.interval", settings["scrape.interval"]).value)
 
 
 def refuse_dcgm_timeout(settings: Settings) -> None:
@@ -185,55 +185,12 @@ def refuse_dcgm_timeout(settings: Settings) -> None:
         refuse_timeout(timeout.place, _gpu_interval(settings), timeout.value)
 
 
-def dcgm_warnings(config: Config, settings: Settings, file: ConfigFile, host_name: str) -> Iterator[str]:
-    """What is odd about how dcgm-exporter is read, and what is set for one that is not read."""
-    dcgm = config.dcgm
-    if dcgm is None:
-        yield from unused_warnings(file, settings, "dcgm")
-        return
-    where = settings["dcgm.url"].place
-    if not config.gpu.enabled:
-        yield f"{where}: not used, because gpu.enabled is false: which GPUs there are is known from NVML only"
-    server = Target("dcgm-exporter", dcgm.url, interval_seconds=dcgm.interval_seconds, http=dcgm.http)
-    yield from target_warnings([Placed(server, where)], host_name)
-
-
-def device_exporter_warnings(config: Config, settings: Settings, file: ConfigFile, host_name: str) -> Iterator[str]:
-    """What is odd about how the exporter of other GPUs is read, and what is set for one that is not read."""
-    found = config.device_exporter
-    if found is None:
-        yield from unused_warnings(file, settings, "device_exporter")
-        return
-    where = settings["device-exporter.url"].place
-    if config.dcgm is not None:
-        yield f"{where}: GPUs are read from here and not through NVML, so that what dcgm.url says of NVIDIA's is not used"
-    server = Target("device-exporter", found.url, interval_seconds=found.interval_seconds, http=found.http)
-    yield from target_warnings([Placed(server, where)], host_name)
-
-
-# --- receivers of OTLP --------------------------------------------------------------------------------------------------
-
-# of OTLP over HTTP, https://opentelemetry.io/docs/specs/otlp/#otlphttp-request
-_OTLP_PATH = "/v1/metrics"
-# of the receiver's answer, which says at most what it did not take
-_MOST_ANSWER_BYTES = 64 * 1024
-
-
 def read_otlp(settings: Settings, file: ConfigFile, context: Context) -> OtlpConfig | None:
     """Where to send; None where no URL is set. What is wrong is reported either way."""
-    node, place = file.find_key("otlp")
-    plain = read_keys(plain_keys(OtlpSettings), node if isinstance(node, dict) else {}, place, context)
-    section = build_section(OtlpSettings, settings, **plain)
-    own = TargetSettings(
-        address=section.url,
-        interval_seconds=section.interval_seconds,
-        timeout_seconds=section.timeout_seconds,
-        max_body_bytes=_MOST_ANSWER_BYTES,
-        auth=section.auth,
-        headers=section.headers,
-        tls=section.tls,
+    section, place = _read_section("otlp", OtlpSettings, settings, file, context)
+    server = build_server(
+        section, section.url, section.interval_seconds, place, context, max_body_bytes=_MOST_ANSWER_BYTES
     )
-    server = build_target(own, place, context.host)
     if section.url is None:
         return None
     if not _is_installed():
@@ -248,18 +205,24 @@ def read_otlp(settings: Settings, file: ConfigFile, context: Context) -> OtlpCon
     )
 
 
-def otlp_warnings(config: Config, settings: Settings, file: ConfigFile, host_name: str) -> Iterator[str]:
-    """What is odd about how series are sent, and what is set where none is."""
-    otlp = config.otlp
-    if otlp is None:
-        yield from unused_warnings(file, settings, "otlp")
-        return
-    server = Target("otlp", otlp.url, interval_seconds=otlp.interval_seconds, http=otlp.http)
-    yield from target_warnings([Placed(server, settings["otlp.url"].place)], host_name)
-
-
 def _is_installed() -> bool:
     try:
         return importlib.util.find_spec("opentelemetry.proto") is not None
     except ModuleNotFoundError:
         return False
+
+
+def endpoint_warnings(config: Config, settings: Settings, file: ConfigFile, host_name: str) -> Iterator[str]:
+    """What is odd about how these servers are asked, and what is set for one that is not asked."""
+    endpoints = {"dcgm": config.dcgm, "device_exporter": config.device_exporter, "otlp": config.otlp}
+    for name, endpoint in endpoints.items():
+        if endpoint is None:
+            yield from unused_warnings(file, settings, name)
+            continue
+        where = settings[f"{name.replace('_', '-')}.url"].place
+        if name == "dcgm" and not config.gpu.enabled:
+            yield f"{where}: not used, because gpu.enabled is false: which GPUs there are is known from NVML only"
+        if name == "device_exporter" and config.dcgm is not None:
+            yield f"{where}: GPUs are read from here and not through NVML, so that what dcgm.url says of NVIDIA's is not used"
+        server = Target(name, endpoint.url, interval_seconds=endpoint.interval_seconds, http=endpoint.http)
+        yield from target_warnings([Placed(server, where)], host_name)

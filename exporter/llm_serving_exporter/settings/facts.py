@@ -6,9 +6,10 @@ The catalogues are read only where something is named.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 from llm_serving_exporter.errors import FactsError
@@ -25,6 +26,7 @@ from llm_serving_exporter.settings.keys import (
     list_reader,
     mapping,
     names_of,
+    parsed,
     read_complete,
     read_keys,
     table,
@@ -37,19 +39,13 @@ from llm_serving_exporter.settings.problems import InvalidValueError, Node, Plac
 MODEL_NAME = kinds.text("model name", 256)
 GPU_COUNT = kinds.integer(1, 65_536)
 GPU_NAME = kinds.text("GPU name", 200)
-_LONGEST = 200
-
-
-def _fix(text: str, names: Collection[str], common: str) -> str:
-    near = get_close_matches(text.strip().lower(), names, n=1, cutoff=0.6)
-    return f"Did you mean {near[0]}?" if near else f"Write one such as {common}."
 
 
 def _gpu_model(text: str) -> str:
     from llm_serving_exporter.facts import loader
     from llm_serving_exporter.facts.gpus import find
 
-    kinds.text("GPU name", _LONGEST).parse(text)
+    GPU_NAME.parse(text)
     try:
         find(text, loader.gpu_catalogue())
     except FactsError as error:
@@ -57,44 +53,39 @@ def _gpu_model(text: str) -> str:
     return text
 
 
+def _check_name(text: str, what: str, look_up: Callable[[str], object], names: Collection[str], common: str) -> str:
+    """The text, where `look_up` does not raise FactsError. `names`: those that there are; `common`: examples, for messages."""
+    kinds.text(what).parse(text)
+    try:
+        look_up(text)
+    except FactsError:
+        near = get_close_matches(text.strip().lower(), names, n=1, cutoff=0.6)
+        fix = f"Did you mean {near[0]}?" if near else f"Write one such as {common}."
+        raise InvalidValueError(f"{shown(text)} is not a {what}", fix) from None
+    return text
+
+
 def _weight_format(text: str) -> str:
     from llm_serving_exporter.facts import formats
 
-    kinds.text("weight format", _LONGEST).parse(text)
-    try:
-        formats.named(text)
-    except FactsError:
-        common = "bf16, fp8, int8, int4, awq, gptq, nvfp4, mxfp4 or q4_k_m"
-        raise InvalidValueError(f"{shown(text)} is not a weight format", _fix(text, formats.names(), common)) from None
-    return text
+    common = "bf16, fp8, int8, int4, awq, gptq, nvfp4, mxfp4 or q4_k_m"
+    return _check_name(text, "weight format", formats.named, formats.names(), common)
 
 
 def _kv_cache_dtype(text: str) -> str:
     from llm_serving_exporter.facts import formats, kv_dtype
 
-    kinds.text("KV cache dtype", _LONGEST).parse(text)
-    try:
-        kv_dtype.kv_format(text, formats.BF16)
-    except FactsError:
-        raise InvalidValueError(
-            f"{shown(text)} is not a KV cache dtype", _fix(text, kv_dtype.names(), "auto, bf16 or fp8")
-        ) from None
-    return text
+    look_up = partial(kv_dtype.kv_format, model_dtype=formats.BF16)
+    return _check_name(text, "KV cache dtype", look_up, kv_dtype.names(), "auto, bf16 or fp8")
 
 
 def _state_dtype(text: str) -> str:
     from llm_serving_exporter.facts import formats
 
-    kinds.text("dtype of recurrent state", _LONGEST).parse(text)
-    try:
-        if text.lower() != "auto":
-            formats.plain(text)
-    except FactsError:
-        raise InvalidValueError(
-            f"{shown(text)} is not a dtype of recurrent state",
-            _fix(text, ("fp32", "bf16", "fp16", "auto"), "fp32 or bf16"),
-        ) from None
-    return text
+    if text.lower() == "auto":
+        return text
+    names = ("fp32", "bf16", "fp16", "auto")
+    return _check_name(text, "dtype of recurrent state", formats.plain, names, "fp32 or bf16")
 
 
 GPU_MODEL = Kind("the name of a GPU", _gpu_model, is_text=True)
@@ -113,11 +104,7 @@ def check_gpu_model(text: str, place: Place, context: Context) -> str | None:
     """The name, where it is one of the file's own GPUs or of the catalogue's; else None, and it is reported."""
     if split_words(text) in {split_words(name) for name in context.gpu_models}:
         return text
-    try:
-        return GPU_MODEL.parse(text)
-    except InvalidValueError as error:
-        place.refuse(error.what, error.fix)
-        return None
+    return parsed(text, place, GPU_MODEL)
 
 
 # --- `model:` of a target -----------------------------------------------------------------------------------------------
@@ -175,21 +162,18 @@ def _quantity(what: str, example: str, units: Mapping[str, float], least: float,
         hint = " or ".join(f"{match[1]}{unit}" for unit in likely)
         if not match[2]:
             raise InvalidValueError(f"{shown(text)} has no unit", f"Write {hint or f'one, as in {example}'}.")
-        found = number * by_name[match[2].lower()][1]
-        if not least <= found <= most:
-            side = "less" if found < least else "more"
+        quantity = number * by_name[match[2].lower()][1]
+        if not least <= quantity <= most:
+            side = "less" if quantity < least else "more"
             meant = f"Did you mean {hint}?" if hint else f"Write one as in {example}."
             raise InvalidValueError(f"{shown(text)} is {side} than any GPU has", meant)
-        return found
+        return quantity
 
     return Kind(f"{what} such as {example}", parse)
 
 
 def _tflops(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
+    number = kinds.parse_number(text)
     if number > _MOST_TFLOPS:
         raise InvalidValueError(
             f"{shown(text)} is more than any GPU does", "Write TFLOP/s, 1e12 a second, as in 989: of dense matrices."
@@ -225,8 +209,8 @@ CARD_NAME = Kind("the name of a GPU", _card_name, is_text=True)
 def read_rates(node: Node, place: Place, context: object) -> Mapping[Precision, float] | None:
     """FLOP/s by precision; None where nothing usable is given."""
     section = mapping(node, place, _PRECISIONS, _FORMAT_HINTS)
-    found = {name: value(section[name], place.key(name), TFLOPS) for name in section}
-    return {Precision(name): rate for name, rate in found.items() if rate is not None} or None
+    rates = {name: value(section[name], place.key(name), TFLOPS) for name in section}
+    return {Precision(name): rate for name, rate in rates.items() if rate is not None} or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,23 +240,23 @@ def read_gpu_models(node: Node | None, place: Place) -> tuple[GpuSpec, ...]:
     return tuple(_read_list(node, place))
 
 
-def describe_gpu(found: Mapping[str, Any]) -> GpuSpec:
-    """A row of what was said of a card: the fields of `GpuModelSettings`."""
-    name = found["name"]
-    names = tuple(dict.fromkeys((name, *(found.get("nvml_names") or ()))))
+def describe_gpu(stated: Mapping[str, Any]) -> GpuSpec:
+    """A row like those of the catalogue. `stated`: the fields of `GpuModelSettings` by name."""
+    name = stated["name"]
+    names = tuple(dict.fromkeys((name, *(stated.get("nvml_names") or ()))))
     return GpuSpec(
         name=name,
         names=names,
-        memory_bytes=round(found["memory"]),
-        bandwidth_bytes_per_second=found["bandwidth"],
-        flops=found.get("tflops") or {},
+        memory_bytes=round(stated["memory"]),
+        bandwidth_bytes_per_second=stated["bandwidth"],
+        flops=stated.get("tflops") or {},
         compute_capability=None,
         source="configuration",
         date="",
         confidence="own",
         key_words=frozenset(split_words(name)),
-        flops_highest=found.get("tflops_upper") or {},
-        bandwidth_highest_bytes_per_second=found.get("bandwidth_upper"),
+        flops_highest=stated.get("tflops_upper") or {},
+        bandwidth_highest_bytes_per_second=stated.get("bandwidth_upper"),
         own=True,
     )
 
@@ -301,19 +285,19 @@ def read_description(node: Node, place: Place) -> GpuSpec | None:
         **dict.fromkeys(("nvml", "nvml_name"), "Write nvml_names: [NVIDIA …]."),
     }
     before = len(place.problems)
-    found = read_complete(keys, node, place, _CARD_EXAMPLE, hints=hints)
-    if found is None or len(place.problems) > before:
+    stated = read_complete(keys, node, place, _CARD_EXAMPLE, hints=hints)
+    if stated is None or len(place.problems) > before:
         return None
-    _refuse_upside_down(found, place)
-    return describe_gpu(found) if len(place.problems) == before else None
+    _refuse_upside_down(stated, place)
+    return describe_gpu(stated) if len(place.problems) == before else None
 
 
-def _refuse_upside_down(found: Mapping[str, Any], place: Place) -> None:
-    upper = found.get("bandwidth_upper")
-    if upper is not None and upper < found["bandwidth"]:
+def _refuse_upside_down(stated: Mapping[str, Any], place: Place) -> None:
+    upper = stated.get("bandwidth_upper")
+    if upper is not None and upper < stated["bandwidth"]:
         place.key("bandwidth_upper").refuse("it is less than bandwidth", "Write the highest that is published.")
-    rates = found.get("tflops") or {}
-    for precision, rate in (found.get("tflops_upper") or {}).items():
+    rates = stated.get("tflops") or {}
+    for precision, rate in (stated.get("tflops_upper") or {}).items():
         if precision not in rates:
             place.key("tflops_upper").key(precision.value).refuse(
                 f"tflops has no {precision.value}", "Write the believed rate in tflops, and the highest here."

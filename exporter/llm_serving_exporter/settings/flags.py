@@ -112,18 +112,18 @@ class CommandParser(argparse.ArgumentParser):
 
     def _with_new_names(self, words: Sequence[str]) -> list[str]:
         """The words with new names for old ones; prints one warning for each name that changed."""
-        found: list[str] = []
+        renamed: list[str] = []
         warned: set[str] = set()
         for position, word in enumerate(words):
             if word == "--":
-                return [*found, *words[position:]]
+                return [*renamed, *words[position:]]
             name, equals, value = word.partition("=")
             new = self._renamed.get(name)
             if new is not None and name not in warned:
                 warned.add(name)
                 print_message(f"warning: flag {name} is now {new}; the next version knows the new name only")
-            found.append(word if new is None else f"{new}{equals}{value}")
-        return found
+            renamed.append(word if new is None else f"{new}{equals}{value}")
+        return renamed
 
     def _refuse(self, name: str) -> None:
         by_word = {flag.lstrip("-"): flag for flag in self._option_string_actions}
@@ -135,14 +135,14 @@ class CommandParser(argparse.ArgumentParser):
 
 def _flags_among(words: Sequence[str]) -> list[str]:
     """The names of the flags among the words of a command line, up to "--"."""
-    found = []
+    flags = []
     for word in words:
         if word == "--":
             break
         # as argparse has it: a word with a space in it is a value
         if word.startswith("-") and word != "-" and " " not in word and not _NEGATIVE_NUMBER.fullmatch(word):
-            found.append(word.partition("=")[0])
-    return found
+            flags.append(word.partition("=")[0])
+    return flags
 
 
 class _Version(argparse.Action):
@@ -214,7 +214,7 @@ class FlagReader:
     def values(self, flag: str, kind: Kind[T]) -> tuple[T, ...]:
         """The values of a flag that may be repeated, each once."""
         parsed = (self._parsed(flag, text, kind) for text in self.text(flag) or ())
-        return tuple(dict.fromkeys(one for one in parsed if one is not None))
+        return tuple(dict.fromkeys(content for content in parsed if content is not None))
 
     def refuse(self, flag: str, what: str, fix: str = "") -> None:
         """Reports a fault of a flag; reading goes on."""
@@ -241,49 +241,49 @@ _Explain = Callable[[re.Match[str], str], str]
 def explain_usage_error(message: str, program: str) -> str:
     """A sentence on the fault and one on what to do. `program`: the words before the flags, whose --help says more."""
     for pattern, explain in _EXPLANATIONS:
-        found = pattern.fullmatch(message)
-        if found is not None:
-            return explain(found, program)
+        match = pattern.fullmatch(message)
+        if match is not None:
+            return explain(match, program)
     return message
 
 
-def _lacks_value(found: re.Match[str], program: str) -> str:
-    flag = _longest(found[1])
+def _lacks_value(match: re.Match[str], program: str) -> str:
+    flag = _longest(match[1])
     return f"flag {flag}: its value is missing. Write {flag} VALUE, or {flag}=VALUE where it begins with a dash."
 
 
-def _takes_none(found: re.Match[str], program: str) -> str:
-    return f"flag {_longest(found[1])}: it takes no value. Write {_longest(found[1])} alone."
+def _takes_none(match: re.Match[str], program: str) -> str:
+    return f"flag {_longest(match[1])}: it takes no value. Write {_longest(match[1])} alone."
 
 
-def _is_no_choice(found: re.Match[str], program: str) -> str:
+def _is_no_choice(match: re.Match[str], program: str) -> str:
     # quoted up to Python 3.11, and not later
-    choices = [choice.strip().strip("'\"") for choice in found[3].split(",")]
-    return f"flag {_longest(found[1])}: {shown(_unquote(found[2]))} is none of its values. {did_you_mean(_unquote(found[2]), choices)}"
+    choices = [choice.strip().strip("'\"") for choice in match[3].split(",")]
+    return f"flag {_longest(match[1])}: {shown(_unquote(match[2]))} is none of its values. {did_you_mean(_unquote(match[2]), choices)}"
 
 
-def _is_no_value(found: re.Match[str], program: str) -> str:
-    kind = "a whole number" if found[2] == "int" else "a value of it"
-    return f"flag {_longest(found[1])}: {shown(_unquote(found[3]))} is not {kind}. See {program} --help."
+def _is_no_value(match: re.Match[str], program: str) -> str:
+    kind = "a whole number" if match[2] == "int" else "a value of it"
+    return f"flag {_longest(match[1])}: {shown(_unquote(match[3]))} is not {kind}. See {program} --help."
 
 
-def _excludes(found: re.Match[str], program: str) -> str:
-    return f"flag {_longest(found[1])}: it does not go with {_longest(found[2])}. Leave one of them away."
+def _excludes(match: re.Match[str], program: str) -> str:
+    return f"flag {_longest(match[1])}: it does not go with {_longest(match[2])}. Leave one of them away."
 
 
-def _are_missing(found: re.Match[str], program: str) -> str:
-    names = [_longest(name) for name in found[1].split(", ")]
+def _are_missing(match: re.Match[str], program: str) -> str:
+    names = [_longest(name) for name in match[1].split(", ")]
     return f"{'flag' if len(names) == 1 else 'flags'} {listed(names, 'and')}: missing. See {program} --help for an example."
 
 
-def _are_unknown(found: re.Match[str], program: str) -> str:
+def _are_unknown(match: re.Match[str], program: str) -> str:
     return (
-        f"{shown(found[1])} is no flag, and this command takes no more words. Leave it away, or see {program} --help."
+        f"{shown(match[1])} is no flag, and this command takes no more words. Leave it away, or see {program} --help."
     )
 
 
-def _is_refused(found: re.Match[str], program: str) -> str:
-    return f"flag {_longest(found[1])}: {_ended(found[2])}"
+def _is_refused(match: re.Match[str], program: str) -> str:
+    return f"flag {_longest(match[1])}: {_ended(match[2])}"
 
 
 def _longest(names: str) -> str:

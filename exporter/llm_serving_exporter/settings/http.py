@@ -125,20 +125,20 @@ def read_headers(node: Node | None, place: Place, context: Context) -> tuple[tup
         return None
     names = node.keys() if isinstance(node, dict) else ("Name",)
     section = mapping(node, place, names)
-    found: dict[str, tuple[str, str | Secret]] = {}
+    headers: dict[str, tuple[str, str | Secret]] = {}
     for name, child in section.items():
         at = place.key(name)
         if not _HEADER_NAME.fullmatch(name):
             at.refuse("this is not the name of an HTTP header", "Write letters, digits and hyphens only.")
         elif name.lower() in _OWN_HEADERS:
             at.refuse("the exporter sets this header itself", "Remove it.")
-        elif name.lower() in found:
+        elif name.lower() in headers:
             at.refuse("the header is given twice", "Keep one of them; upper and lower case are the same.")
         else:
             content = _header_value(name, child, at, context)
             if content is not None:
-                found[name.lower()] = (name, content)
-    return tuple(found.values())
+                headers[name.lower()] = (name, content)
+    return tuple(headers.values())
 
 
 def _header_value(name: str, node: Node, at: Place, context: Context) -> str | Secret | None:

@@ -38,22 +38,42 @@ FLEET_KEYS = {"namespace": NAMESPACE, "workload": WORKLOAD, "workload_kind": WOR
 _SETTABLE = tuple(name for name in name_fields(Identity) if name not in ("pod_uid", "labels"))
 
 
+def read_texts_by_name(
+    node: Node | None,
+    place: Place,
+    kind: Kind[str],
+    refuse: Callable[[str], tuple[str, str] | None],
+    *,
+    most: int,
+    what: str,
+    example: str,
+) -> tuple[tuple[str, str], ...] | None:
+    """Texts by names that the user chooses, sorted; None where the key is not given.
+
+    `refuse`: what is wrong with a name and what to do, None where it can be used. `most`: how many there may be. `what` they are, and the
+    `example` of a name, are for messages.
+    """
+    if node is None or is_empty(node):
+        return None
+    texts = {}
+    for name, content in mapping(node, place, node.keys() if isinstance(node, dict) else (example,)).items():
+        at = place.key(name)
+        if (refusal := refuse(name)) is not None:
+            at.refuse(*refusal)
+        elif (text := value(content, at, kind)) is not None:
+            texts[name] = text
+    if len(texts) > most:
+        place.refuse(f"{len(texts)} {what} are more than {most}", "Keep those that somebody groups by.")
+    return tuple(sorted(texts.items()))
+
+
 def read_own_labels(
     node: Node | None, place: Place, context: Context | None = None
 ) -> tuple[tuple[str, str], ...] | None:
     """`labels:` of a target, by name; None where it is not given."""
-    if node is None or is_empty(node):
-        return None
-    found = {}
-    for name, content in mapping(node, place, node.keys() if isinstance(node, dict) else ("team",)).items():
-        at = place.key(name)
-        if (refusal := refuse_label_name(name)) is not None:
-            at.refuse(*refusal)
-        elif (text := value(content, at, LABEL_VALUE)) is not None:
-            found[name] = text
-    if len(found) > MOST_LABELS:
-        place.refuse(f"{len(found)} labels are more than {MOST_LABELS}", "Keep those that somebody groups by.")
-    return tuple(sorted(found.items()))
+    return read_texts_by_name(
+        node, place, LABEL_VALUE, refuse_label_name, most=MOST_LABELS, what="labels", example="team"
+    )
 
 
 def keep_own_labels(labels: Iterable[tuple[str, str]], note: Callable[[str], None]) -> tuple[tuple[str, str], ...]:
@@ -61,21 +81,21 @@ def keep_own_labels(labels: Iterable[tuple[str, str]], note: Callable[[str], Non
 
     An empty value is none. Unlike those of the configuration, which somebody can correct, unusable ones cost the target nothing else.
     """
-    found = {}
+    usable = {}
     for name, text in sorted(labels):
         if not text:
             continue
         refusal = refuse_label_name(name)
         if refusal is None:
             try:
-                found[name] = LABEL_VALUE.parse(text)
+                usable[name] = LABEL_VALUE.parse(text)
                 continue
             except InvalidValueError as error:
                 refusal = error.what, error.fix
         note(f"the label {shown(name)} is left out: {refusal[0]}. {refusal[1]}")
-    if len(found) > MOST_LABELS:
-        note(f"{len(found) - MOST_LABELS} labels are left out: a target has at most {MOST_LABELS} of its own.")
-    return tuple(found.items())[:MOST_LABELS]
+    if len(usable) > MOST_LABELS:
+        note(f"{len(usable) - MOST_LABELS} labels are left out: a target has at most {MOST_LABELS} of its own.")
+    return tuple(usable.items())[:MOST_LABELS]
 
 
 def merge_labels(
@@ -88,8 +108,8 @@ def merge_labels(
 def build_identity(settings: Mapping[str, Any], under: Identity | None = None) -> Identity:
     """The identity that settings say, by the names of its fields; what they leave open (None) is as in `under`."""
     base = under or Identity()
-    said = {name: settings[name] for name in _SETTABLE if settings.get(name) is not None}
-    return replace(base, labels=merge_labels(settings.get("labels"), base.labels), **said)
+    stated = {name: settings[name] for name in _SETTABLE if settings.get(name) is not None}
+    return replace(base, labels=merge_labels(settings.get("labels"), base.labels), **stated)
 
 
 def place_locally(identity: Identity, address: Address | None, host: Host) -> Identity:
@@ -151,13 +171,13 @@ def read_host(environ: Mapping[str, str], problems: list[Problem] | None = None,
     `host_name`: the exporter's own (default: the system's). The pod is known only where both its namespace and its name are.
     """
     name = host_name or socket.gethostname()
-    found = {}
+    texts = {}
     for field, (variable, kind) in _VARIABLES.items():
         if text := environ.get(variable):
             place = Place(f"environment variable {variable}", "", [] if problems is None else problems)
-            found[field] = parsed(text, place, kind) or ""
-    node = found.pop("node", "") or name
-    return Host(name, node, **found) if found.get("namespace") and found.get("pod") else Host(name, node)
+            texts[field] = parsed(text, place, kind) or ""
+    node = texts.pop("node", "") or name
+    return Host(name, node, **texts) if texts.get("namespace") and texts.get("pod") else Host(name, node)
 
 
 # --- shards -------------------------------------------------------------------------------------------------------------

@@ -43,31 +43,31 @@ def is_empty(node: Node | None) -> bool:
 
 
 def mapping(
-    node: Node | None, place: Place, known: Collection[str], hints: Mapping[str, str] = NO_HINTS
+    node: Node | None, place: Place, names: Collection[str], hints: Mapping[str, str] = NO_HINTS
 ) -> dict[str, Node]:
-    """The known keys of a mapping; {} for an empty node or one of another type. `hints`: for likely mistakes."""
+    """The keys of a mapping that are among `names`; {} for an empty node or one of another type. `hints`: for likely mistakes."""
     if node is None or is_empty(node):
         return {}
     if not isinstance(node, dict):
         place.refuse(
-            f"must be a mapping (key: value), not {type_name(node)}", f"Known here: {', '.join(sorted(known))}."
+            f"must be a mapping (key: value), not {type_name(node)}", f"Known here: {', '.join(sorted(names))}."
         )
         return {}
     for key in node:
-        if key in known:
+        if key in names:
             continue
         if key in hints:
             place.key(key).refuse("this key is not allowed here", hints[key])
         else:
-            place.key(key).refuse("this key is not known", _unknown(key, known))
-    return {key: value for key, value in node.items() if key in known}
+            place.key(key).refuse("this key is not known", _unknown(key, names))
+    return {key: value for key, value in node.items() if key in names}
 
 
-def _unknown(key: str, known: Collection[str]) -> str:
+def _unknown(key: str, names: Collection[str]) -> str:
     head, dot, _ = key.partition(".")
-    if dot and head in known:
+    if dot and head in names:
         return f"Write it nested, {head}: and the rest on an indented line below it."
-    return did_you_mean(key, known)
+    return did_you_mean(key, names)
 
 
 def elements(node: Node | None, place: Place, expects: str) -> Iterator[tuple[Node, Place]]:
@@ -95,6 +95,12 @@ def value(node: Node | None, place: Place, kind: Kind[T]) -> T | None:
     else:
         return parsed(node.text, place, kind)
     return None
+
+
+def read_values(node: Node | None, place: Place, kind: Kind[T], expects: str) -> list[T]:
+    """The usable values of a list of single ones. `expects` completes "must be a list of …"."""
+    values = (value(element, at, kind) for element, at in elements(node, place, expects))
+    return [content for content in values if content is not None]
 
 
 def parsed(text: str, place: Place, kind: Kind[T]) -> T | None:
@@ -177,12 +183,14 @@ def keys_of(declaring: type) -> Keys:
 
 def table(**declared: Key) -> Keys:
     """Keys by the fields of a type that is declared elsewhere."""
-    return {attribute: replace(one, field=attribute, name=one.name or attribute) for attribute, one in declared.items()}
+    return {
+        attribute: replace(item, field=attribute, name=item.name or attribute) for attribute, item in declared.items()
+    }
 
 
 def names_of(keys: Keys) -> tuple[str, ...]:
     """The keys as the file spells them."""
-    return tuple(one.name for one in keys.values())
+    return tuple(item.name for item in keys.values())
 
 
 def read_keys(keys: Keys, section: Mapping[str, Node], place: Place, context: Any = None) -> dict[str, Any]:
@@ -190,23 +198,23 @@ def read_keys(keys: Keys, section: Mapping[str, Node], place: Place, context: An
 
     `section`: as `reading.mapping` gives it, so that unknown keys are reported already. `context`: for readers that need one.
     """
-    by_name = {one.name: one for one in keys.values()}
-    found = {}
+    by_name = {declared.name: declared for declared in keys.values()}
+    values = {}
     # in the order of the file, so that faults are reported in that order
     for name, node in section.items():
-        if (one := by_name.get(name)) is not None:
-            content = one.read(node, place.key(name), context)
+        if (declared := by_name.get(name)) is not None:
+            content = declared.read(node, place.key(name), context)
             if content is not None:
-                found[one.field] = content
-    return found
+                values[declared.field] = content
+    return values
 
 
 def refuse_missing(keys: Keys, section: Mapping[str, Node], place: Place, example: str) -> bool:
     """Whether a mapping lacks required keys, which are then reported. `example`: a sentence with one that has them."""
-    absent = [one.name for one in keys.values() if one.required and one.name not in section]
-    if absent:
-        place.refuse(f"{listed(absent, 'and')} {'is' if len(absent) == 1 else 'are'} missing", example)
-    return bool(absent)
+    missing = [item.name for item in keys.values() if item.required and item.name not in section]
+    if missing:
+        place.refuse(f"{listed(missing, 'and')} {'is' if len(missing) == 1 else 'are'} missing", example)
+    return bool(missing)
 
 
 def read_complete(
@@ -219,9 +227,9 @@ def read_complete(
 ) -> dict[str, Any] | None:
     """The values of a mapping, by field; None where a required one is missing, or not usable, which is then reported."""
     section = mapping(node, place, names_of(keys), hints)
-    found = read_keys(keys, section, place, context)
+    values = read_keys(keys, section, place, context)
     refuse_missing(keys, section, place, example)
-    return found if all(one.field in found for one in keys.values() if one.required) else None
+    return values if all(item.field in values for item in keys.values() if item.required) else None
 
 
 def section_reader(declaring: type, example: str = "", hints: Mapping[str, str] = NO_HINTS) -> Reader:
@@ -230,17 +238,16 @@ def section_reader(declaring: type, example: str = "", hints: Mapping[str, str] 
     def read(node: Node, place: Place, context: Any) -> Any:
         if is_empty(node):
             return None
-        found = read_complete(keys_of(declaring), node, place, example, context, hints)
-        return None if found is None else declaring(**found)
+        values = read_complete(keys_of(declaring), node, place, example, context, hints)
+        return None if values is None else declaring(**values)
 
     return read
 
 
 def list_reader(kind: Kind[Any], expects: str) -> Reader:
-    """Reads a list of single values, each once, as a tuple. `expects` completes "must be a list of …"."""
+    """Reads a list of single values, each once, as a tuple; see `read_values`."""
 
     def read(node: Node, place: Place, context: Any) -> tuple[Any, ...]:
-        found = (value(element, at, kind) for element, at in elements(node, place, expects))
-        return tuple(dict.fromkeys(content for content in found if content is not None))
+        return tuple(dict.fromkeys(read_values(node, place, kind, expects)))
 
     return read

@@ -187,14 +187,19 @@ def integer(lowest: int, highest: int) -> Kind[int]:
     return Kind(f"a whole number from {lowest} to {highest}", parse)
 
 
+def parse_number(text: str) -> float:
+    """The number that a text is; NaN, which is within no bounds, for any other."""
+    try:
+        return float(text)
+    except ValueError:
+        return nan
+
+
 def decimal(what: str, above: float, most: float) -> Kind[float]:
     """A number above one bound, up to another. `what` names it with both: "a share above 0, up to 1"."""
 
     def parse(text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = nan
+        number = parse_number(text)
         if not above < number <= most:
             raise InvalidValueError(f"{shown(text)} is not {what}", f"Write {what}.")
         return number
@@ -203,10 +208,7 @@ def decimal(what: str, above: float, most: float) -> Kind[float]:
 
 
 def _share_below_one(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = nan
+    share = parse_number(text)
     if not 0 < share < 1:
         raise InvalidValueError(f"{shown(text)} is not a share between 0 and 1", "Write 0.99 for 99 %.")
     return share
@@ -226,8 +228,8 @@ def choice(what: str, options: Collection[str]) -> Kind[str]:
 
 def member(what: str, words: type[E]) -> Kind[E]:
     """One of the words of an enumeration, as its member. `what` names the kind: "role"."""
-    one = choice(what, tuple(word.value for word in words))
-    return Kind(one.expects, lambda text: words(one.parse(text)))
+    word = choice(what, tuple(each.value for each in words))
+    return Kind(word.expects, lambda text: words(word.parse(text)))
 
 
 def text(what: str, longest: int = 200) -> Kind[str]:
@@ -301,8 +303,8 @@ def _metrics_path(value: str) -> str:
         raise InvalidValueError(f"{shown(value)} has no usable query", "Write one as in /metrics?model=NAME.")
     names = {part.partition("=")[0] for part in query.split("&")}
     # a router of llama.cpp loads the model that a request names; other servers ignore what they do not know
-    kept = "" if "model" not in names or "autoload" in names else "&autoload=false"
-    return f"{path}?{query}{kept}"
+    no_load = "" if "model" not in names or "autoload" in names else "&autoload=false"
+    return f"{path}?{query}{no_load}"
 
 
 def _telemetry_path(value: str) -> str:

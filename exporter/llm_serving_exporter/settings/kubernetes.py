@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llm_serving_exporter.catalogue.own_labels import refuse_label_name
-from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.checks import Placed
 from llm_serving_exporter.settings.config import DiscoverySection, KubernetesDiscovery
 from llm_serving_exporter.settings.http import has_credentials
 from llm_serving_exporter.settings.identity import NODE
 from llm_serving_exporter.settings.keys import (
-    elements,
     is_empty,
     key,
     keys_of,
@@ -23,6 +22,7 @@ from llm_serving_exporter.settings.keys import (
     mapping,
     names_of,
     read_keys,
+    read_values,
     value,
 )
 from llm_serving_exporter.settings.kinds import Kind
@@ -83,12 +83,14 @@ def _refuse_pod_labels(names: tuple[str, ...], place: Place) -> None:
         place.refuse(f"more than {MOST_POD_LABELS} labels are named", "Name those that you group by.")
     taken: dict[str, str] = {}
     for name in names:
-        own = name_label(name)
-        refusal = refuse_label_name(own)
+        label = name_label(name)
+        refusal = refuse_label_name(label)
         if refusal is not None:
             place.refuse(f"a target cannot keep {shown(name)}: {refusal[0]}", "Leave it out, or keep another label.")
-        elif taken.setdefault(own, name) != name:
-            place.refuse(f"{shown(taken[own])} and {shown(name)} would both be the label {own}", "Keep one of them.")
+        elif taken.setdefault(label, name) != name:
+            place.refuse(
+                f"{shown(taken[label])} and {shown(name)} would both be the label {label}", "Keep one of them."
+            )
 
 
 def _selector(text: str) -> str:
@@ -114,15 +116,14 @@ def _read_namespaces(node: Node, place: Place, context: Context) -> tuple[str, .
     if isinstance(node, Scalar) and node.text == "all":
         return ()
     if isinstance(node, Scalar) and node.text == OWN:
-        own = context.environ.get("POD_NAMESPACE") or _read_own_namespace()
-        if own is None:
+        namespace = context.environ.get("POD_NAMESPACE") or _read_own_namespace()
+        if namespace is None:
             fix = "Set the environment variable POD_NAMESPACE from metadata.namespace, or name the namespace."
             place.refuse("the exporter's own namespace is not known", fix)
             return None
-        return (own,)
-    found = [value(item, at, NAMESPACE) for item, at in elements(node, place, "namespaces; or all, or own")]
-    names = tuple(dict.fromkeys(name for name in found if name is not None))
-    if not found and isinstance(node, list):
+        return (namespace,)
+    names = tuple(dict.fromkeys(read_values(node, place, NAMESPACE, "namespaces; or all, or own")))
+    if node == []:
         place.refuse("no namespace is named", "Write names, all, or own.")
     if len(names) > MOST_NAMESPACES:
         place.refuse(
@@ -143,12 +144,12 @@ def _read_node(node: Node, place: Place, context: Context) -> str | None:
     name = value(node, place, NODE)
     if name != OWN:
         return name
-    own = context.environ.get("NODE_NAME")
-    if not own:
+    name = context.environ.get("NODE_NAME")
+    if not name:
         fix = "Set the environment variable NODE_NAME from spec.nodeName, or write the node's name."
         place.refuse("the exporter's own node is not known", fix)
         return None
-    return own
+    return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,38 +222,24 @@ def read_kubernetes(
     if settings.context is not None and settings.kubeconfig is None and "kubeconfig" not in section:
         place.key("context").refuse("there is no kubeconfig that it belongs to", "Write kubeconfig, or remove context.")
     where = place.key("defaults")
-    own = read_defaults(settings.defaults, where, context)
-    defaults = build_target(own.completed_by(drop_inherited(under)), where, context.host)
+    stated = read_defaults(settings.defaults, where, context)
+    defaults = build_target(stated.completed_by(drop_inherited(under)), where, context.host)
     if has_credentials(defaults.http) and _means_all(section.get("namespaces")):
         what = "credentials would go to pods of every namespace, to which anyone in the cluster can give a label or an annotation"
         where.refuse(what, "Write namespaces with those whose pods may have them.")
-    context.warnings.extend(warn_of_dropped(under, own, place))
-    return (
-        KubernetesDiscovery(
-            namespaces=settings.namespaces,
-            node=settings.node,
-            selector=settings.selector,
-            only_annotated=settings.only_annotated,
-            pod_labels=settings.pod_labels,
-            node_data=settings.node_data,
-            claimed_devices=False,
-            loading_limit_seconds=settings.loading_limit_seconds,
-            kubeconfig=settings.kubeconfig,
-            context=settings.context,
-            defaults=defaults,
-        ),
-        Placed(defaults, where),
-    )
+    context.warnings.extend(warn_of_dropped(under, stated, place))
+    as_written = {name: getattr(settings, name) for name in name_fields(settings) if name != "defaults"}
+    return KubernetesDiscovery(**as_written, claimed_devices=False, defaults=defaults), Placed(defaults, where)
 
 
 def read_claimed_devices(sections: tuple[DiscoverySection, ...], place: Place) -> tuple[DiscoverySection, ...]:
     """The sections, the first that looks at one node with the wish to read that node's ResourceSlices too. `place`: of gpu.dra."""
-    first = next((one for one in sections if isinstance(one, KubernetesDiscovery) and one.node), None)
+    first = next((item for item in sections if isinstance(item, KubernetesDiscovery) and item.node), None)
     if first is None:
         what = "no section of kubernetes looks at one node, whose ResourceSlices could be read"
         place.refuse(what, "Write kubernetes: [{node: own}], or leave out gpu.dra.")
         return sections
-    return tuple(replace(one, claimed_devices=True) if one is first else one for one in sections)
+    return tuple(replace(first, claimed_devices=True) if item is first else item for item in sections)
 
 
 def _means_all(namespaces: Node | None) -> bool:

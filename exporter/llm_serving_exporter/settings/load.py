@@ -44,9 +44,7 @@ from llm_serving_exporter.settings.config import (
 from llm_serving_exporter.settings.discovery import DISCOVERY_KEYS, read_discovery
 from llm_serving_exporter.settings.document import read_bounded, read_document
 from llm_serving_exporter.settings.endpoints import (
-    dcgm_warnings,
-    device_exporter_warnings,
-    otlp_warnings,
+    endpoint_warnings,
     read_dcgm,
     read_device_exporter,
     read_otlp,
@@ -139,12 +137,12 @@ def read_thresholds(path: Setting, read: Callable[[Path], str], warnings: list[s
     if section is None or is_empty(section):
         place.refuse(f"there is no section slo in this file, which {path.place} names", _SLO_EXAMPLE)
         return {}
-    found = {}
+    thresholds = {}
     for name, (node, where) in _thresholds(section, place.key("slo"), warnings):
         seconds = value(node, where, kinds.THRESHOLD)
         if seconds is not None:
-            found[f"slo.{name}"] = Setting(seconds, where, from_file=True)
-    return found
+            thresholds[f"slo.{name}"] = Setting(seconds, where, from_file=True)
+    return thresholds
 
 
 def _thresholds(section: Node, place: Place, warnings: list[str]) -> Iterator[tuple[str, tuple[Node, Place]]]:
@@ -154,21 +152,21 @@ def _thresholds(section: Node, place: Place, warnings: list[str]) -> Iterator[tu
     for other in sorted(section.keys() - _SLO_NAMES - _FOR_RULES):
         warnings += _name_slip(other, _SLO_NAMES, place)
     for name in _SLO_NAMES:
-        own = section.get(name)
-        if own is None or is_empty(own):
+        threshold = section.get(name)
+        if threshold is None or is_empty(threshold):
             continue
-        if not isinstance(own, dict):
-            what = f"must be a mapping (key: value), not {type_name(own)}"
+        if not isinstance(threshold, dict):
+            what = f"must be a mapping (key: value), not {type_name(threshold)}"
             place.key(name).refuse(what, f"Write {name}: {{threshold: 2.5s}}, or off for 2.5s.")
-        elif "threshold" in own:
-            yield name, (own["threshold"], place.key(name).key("threshold"))
+        elif "threshold" in threshold:
+            yield name, (threshold["threshold"], place.key(name).key("threshold"))
         else:
-            for other in sorted(own.keys() - {"objective"}):
+            for other in sorted(threshold.keys() - {"objective"}):
                 warnings += _name_slip(other, ("threshold",), place.key(name))
 
 
-def _name_slip(key: str, known: Collection[str], place: Place) -> list[str]:
-    near = nearest(key, known)
+def _name_slip(key: str, names: Collection[str], place: Place) -> list[str]:
+    near = nearest(key, names)
     return [] if near is None else [f"{place.key(key)}: not read, because this key is not known; did you mean {near}?"]
 
 
@@ -248,8 +246,8 @@ def load(
     own_name = host_name or socket.gethostname()
     host = read_host(environ, problems, own_name)
     configured = read_runtimes(file, runtimes)
-    own = read_gpu_models(*file.find_key(GPU_MODELS))
-    names = [name for spec in own for name in (spec.name, *spec.names)]
+    described_gpus = read_gpu_models(*file.find_key(GPU_MODELS))
+    names = [name for spec in described_gpus for name in (spec.name, *spec.names)]
     context = Context(host, environ, configured.names.union(runtimes), file.folder, names)
     settings = _settings(given, file, context, problems, read)
     shard = _shard(settings, context)
@@ -264,7 +262,7 @@ def load(
     refuse_stated_gpus(settings, context)
     prices = PriceReading(price_stated_gpus(settings, targets), (), ())
     if "cost.price-file" in settings:
-        prices = look_at_prices(settings["cost.price-file"].value, read, own)
+        prices = look_at_prices(settings["cost.price-file"].value, read, described_gpus)
     tenants = read_tenants(settings, file)
     everywhere = [*targets, *discovered]
     stale_after = _stale_after(settings, everywhere)
@@ -293,7 +291,7 @@ def load(
             **{name: build_section(section, settings) for name, section in _SECTIONS.items()},
             expected_replicas=expected,
             runtimes=configured.tables,
-            gpu_models=own,
+            gpu_models=described_gpus,
             dcgm=dcgm,
             device_exporter=device_exporter,
             otlp=otlp,
@@ -313,9 +311,7 @@ def load(
         *unused_runtimes(configured.tables, everywhere, file.place.key("runtimes"), discovery),
         *_slo_warnings(config, everywhere, runtimes),
         *target_warnings(everywhere, own_name),
-        *dcgm_warnings(config, settings, file, own_name),
-        *device_exporter_warnings(config, settings, file, own_name),
-        *otlp_warnings(config, settings, file, own_name),
+        *endpoint_warnings(config, settings, file, own_name),
     ]
     return replace(config, warnings=_bounded(warnings), config_hash=hash_of(config))
 

@@ -59,9 +59,9 @@ class Option(Key):
 
     def default_value(self) -> Any:
         """What the configuration holds where nobody sets the option; None where it has no default."""
-        return self.kept(self.parsed_default()) if self.default else None
+        return self.convert(self.parsed_default()) if self.default else None
 
-    def kept(self, content: Any) -> Any:
+    def convert(self, content: Any) -> Any:
         """What the configuration holds for a value that is set."""
         return content if self.becomes is None else self.becomes(content)
 
@@ -86,12 +86,14 @@ def option(
 
 def options_of(declaring: type) -> list[Option]:
     """Those that the fields of a dataclass declare."""
-    return [one for one in keys_of(declaring).values() if isinstance(one, Option)]
+    return [declared for declared in keys_of(declaring).values() if isinstance(declared, Option)]
 
 
 def plain_keys(declaring: type) -> Keys:
     """The keys of a section that no flag can hold, because they are structured."""
-    return {attribute: one for attribute, one in keys_of(declaring).items() if not isinstance(one, Option)}
+    return {
+        attribute: declared for attribute, declared in keys_of(declaring).items() if not isinstance(declared, Option)
+    }
 
 
 class Setting(Struct, frozen=True):
@@ -110,8 +112,12 @@ Settings = Mapping[str, Setting]
 
 def build_section(declaring: type[T], settings: Settings, **others: Any) -> T:
     """An instance of a class that declares options. What nobody set has its default; `others` are its other fields."""
-    found = {one.field: one.kept(settings[one.name].value) for one in options_of(declaring) if one.name in settings}
-    return declaring(**found, **others)
+    values = {
+        option.field: option.convert(settings[option.name].value)
+        for option in options_of(declaring)
+        if option.name in settings
+    }
+    return declaring(**values, **others)
 
 
 class ConfigFile(Struct, frozen=True):

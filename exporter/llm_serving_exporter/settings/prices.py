@@ -27,8 +27,10 @@ from llm_serving_exporter.settings.keys import (
     is_empty,
     mapping,
     names_of,
+    parsed,
     read_complete,
     read_keys,
+    read_values,
     table,
     type_name,
     value,
@@ -62,14 +64,14 @@ _INSTANCES = table(count=Key(reads=GPUS, required=True), gpus=Key(reads=GPUS, re
 
 def read_instance_price(node: Node, place: Place, context: object) -> float | None:
     """USD per GPU and hour of a machine that is paid by the hour."""
-    found = read_complete(_INSTANCE, node, place, "Write {usd_per_hour: 55.04, gpus: 8}.")
-    return None if found is None else found["usd_per_hour"] / found["gpus"]
+    machine = read_complete(_INSTANCE, node, place, "Write {usd_per_hour: 55.04, gpus: 8}.")
+    return None if machine is None else machine["usd_per_hour"] / machine["gpus"]
 
 
 def _read_instances(node: Node, place: Place, context: object) -> float | None:
     """The GPUs of all of them."""
-    found = read_complete(_INSTANCES, node, place, "Write {count: 2, gpus: 8}: 2 machines of 8 GPUs each.")
-    return None if found is None else float(found["count"] * found["gpus"])
+    machines = read_complete(_INSTANCES, node, place, "Write {count: 2, gpus: 8}: 2 machines of 8 GPUs each.")
+    return None if machines is None else float(machines["count"] * machines["gpus"])
 
 
 def _read_gpu_model(node: Node, place: Place, find_gpu: FindGpu) -> str | None:
@@ -93,8 +95,8 @@ _FLEXIBLE = table(size_flexible=Key(reads=kinds.BOOLEAN))
 
 def _read_rates(node: Node, place: Place, find_gpu: FindGpu) -> list[SpendRate]:
     """What a GPU-hour of each kind takes from the commitment. A mistake makes the list shorter, and is reported."""
-    found = (_read_rate(one, at, find_gpu) for one, at in elements(node, place, "rates"))
-    return [rate for rate in found if rate is not None]
+    rates = (_read_rate(element, at, find_gpu) for element, at in elements(node, place, "rates"))
+    return [rate for rate in rates if rate is not None]
 
 
 _OF_KIND: dict[PoolKind, Keys] = {
@@ -124,14 +126,14 @@ _POOL_HINTS = {
 
 def read_pools(node: Node | None, place: Place, find_gpu: FindGpu) -> tuple[Pool, ...]:
     """The pools of the section, in its order. Mistakes are reported at their places; a pool with one is left out."""
-    found: dict[str, Pool] = {}
-    for one, at in elements(node, place, "pools"):
-        pool = _read_pool(one, at, find_gpu)
-        if pool is not None and found.setdefault(pool.name, pool) is not pool:
+    pools: dict[str, Pool] = {}
+    for element, at in elements(node, place, "pools"):
+        pool = _read_pool(element, at, find_gpu)
+        if pool is not None and pools.setdefault(pool.name, pool) is not pool:
             at.key("name").refuse(f"there are two pools {shown(pool.name)}", "Give each a name of its own.")
-    if len(found) > MOST_POOLS:
+    if len(pools) > MOST_POOLS:
         place.refuse(f"more than {MOST_POOLS} pools", "Add up those that are for the same machines at the same price.")
-    return tuple(found.values())
+    return tuple(pools.values())
 
 
 def _read_pool(node: Node, place: Place, find_gpu: FindGpu) -> Pool | None:
@@ -175,14 +177,14 @@ def _find_kind(node: Node, place: Place) -> PoolKind | None:
 
 def _hint_other_kinds(kind: PoolKind) -> dict[str, str]:
     """What to do about a key that another kind of pool has."""
-    own, having = set(names_of(_OF_KIND[kind])), dict[str, list[str]]()
+    names, kinds_by_name = set(names_of(_OF_KIND[kind])), dict[str, list[str]]()
     for other, keys in _OF_KIND.items():
         for name in names_of(keys):
-            having.setdefault(name, []).append(other.value)
+            kinds_by_name.setdefault(name, []).append(other.value)
     return {
         name: f"A {listed(others)} has it; this pool is a {kind.value}. {_EXAMPLES[kind]}"
-        for name, others in having.items()
-        if name not in own
+        for name, others in kinds_by_name.items()
+        if name not in names
     }
 
 
@@ -236,14 +238,14 @@ def _refuse_not_one(keys: Keys, section: dict[str, Node], place: Place, what: st
     """Reports a choice of keys of which not exactly one is given."""
     given = [name for name in names_of(keys) if not is_empty(section.get(name))]
     if len(given) != 1:
-        said = f"{listed(given, 'and')} are given" if given else "nothing says"
-        place.refuse(f"{said}{'' if given else ' ' + what}", f"Write one of {', '.join(names_of(keys))}.")
+        fault = f"{listed(given, 'and')} are given" if given else "nothing says"
+        place.refuse(f"{fault}{'' if given else ' ' + what}", f"Write one of {', '.join(names_of(keys))}.")
 
 
 def _refuse_absent(keys: Keys, section: dict[str, Node], place: Place, example: str) -> None:
-    absent = [one.name for one in keys.values() if one.required and is_empty(section.get(one.name))]
-    if absent:
-        place.refuse(f"{listed(absent, 'and')} {'is' if len(absent) == 1 else 'are'} missing", example)
+    missing = [key.name for key in keys.values() if key.required and is_empty(section.get(key.name))]
+    if missing:
+        place.refuse(f"{listed(missing, 'and')} {'is' if len(missing) == 1 else 'are'} missing", example)
 
 
 _NODE = table(
@@ -255,14 +257,14 @@ _NODE_EXAMPLE = "Write {node: gpu-17, region: us-east-1, zone: us-east-1a, insta
 
 def read_nodes(node: Node | None, place: Place) -> tuple[tuple[str, NodePlace], ...]:
     """The nodes of the section with where they stand. Mistakes are reported at their places."""
-    found: dict[str, NodePlace] = {}
-    for one, at in elements(node, place, "nodes"):
-        for name, stated in _read_node(one, at):
-            if found.setdefault(name, stated) is not stated:
+    nodes: dict[str, NodePlace] = {}
+    for element, at in elements(node, place, "nodes"):
+        for name, described in _read_node(element, at):
+            if nodes.setdefault(name, described) is not described:
                 at.refuse(f"the node {shown(name)} is described twice", "Keep one of them.")
-    if len(found) > MOST_NODES:
+    if len(nodes) > MOST_NODES:
         place.refuse(f"more than {MOST_NODES} nodes", "Let Kubernetes say where they stand: node_data of its section.")
-    return tuple(found.items())
+    return tuple(nodes.items())
 
 
 def _read_node(node: Node, place: Place) -> Iterator[tuple[str, NodePlace]]:
@@ -285,8 +287,8 @@ def _read_node(node: Node, place: Place) -> Iterator[tuple[str, NodePlace]]:
         place.key("provider_id").refuse("it names one machine, and there are several nodes", "Describe each by itself.")
         return
     stated = NodePlace(**given)
-    for one, at in several:
-        name = value(one, at, NODE)
+    for element, at in several:
+        name = value(element, at, NODE)
         if name is not None:
             yield name, stated
 
@@ -321,33 +323,38 @@ def _read_names(kind: Kind[str]) -> Reader:
     """A name, or a list of them."""
 
     def read(node: Node, place: Place, context: object) -> list[str]:
-        several = list(elements(node, place, "names")) if isinstance(node, list) else [(node, place)]
-        found = (value(one, at, kind) for one, at in several)
-        return [name for name in found if name is not None]
+        if isinstance(node, list):
+            return read_values(node, place, kind, "names")
+        name = value(node, place, kind)
+        return [] if name is None else [name]
 
     return read
 
 
-def _gpu_model_kind(own: Sequence[GpuSpec]) -> Kind[str]:
+def _gpu_model_kind(described: Sequence[GpuSpec]) -> Kind[str]:
     """A card of the catalogue, or one that the configuration describes."""
-    known = {split_words(name) for spec in own for name in (spec.name, *spec.names)}
+    described_names = {split_words(name) for spec in described for name in (spec.name, *spec.names)}
     return Kind(
-        GPU_MODEL.expects, lambda text: text if split_words(text) in known else GPU_MODEL.parse(text), is_text=True
+        GPU_MODEL.expects,
+        lambda text: text if split_words(text) in described_names else GPU_MODEL.parse(text),
+        is_text=True,
     )
 
 
-def _read_gpu_models(node: Node, place: Place, own: Sequence[GpuSpec]) -> list[str]:
+def _read_gpu_models(node: Node, place: Place, described: Sequence[GpuSpec]) -> list[str]:
     """The same of cards."""
-    found: list[str] = _read_names(_gpu_model_kind(own))(node, place, None)
-    return found
+    names: list[str] = _read_names(_gpu_model_kind(described))(node, place, None)
+    return names
 
 
 def _read_purchase(node: Node, place: Place, context: object) -> float | None:
     """USD per GPU and hour of a machine that was bought."""
-    found = read_complete(_PURCHASE, node, place, "Write {usd: 320000, gpus: 8, years: 4, overhead_ratio: 0.15}.")
-    if found is None:
+    purchase = read_complete(_PURCHASE, node, place, "Write {usd: 320000, gpus: 8, years: 4, overhead_ratio: 0.15}.")
+    if purchase is None:
         return None
-    return purchase_usd_per_gpu_hour(found["usd"], found["gpus"], found["years"], found.get("overhead_ratio", 0.0))
+    return purchase_usd_per_gpu_hour(
+        purchase["usd"], purchase["gpus"], purchase["years"], purchase.get("overhead_ratio", 0.0)
+    )
 
 
 # what a price is for: exactly one of them
@@ -383,10 +390,12 @@ class PriceReading(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def look_at_prices(path: str, read: Callable[[Path], str] = read_bounded, own: Sequence[GpuSpec] = ()) -> PriceReading:
+def look_at_prices(
+    path: str, read: Callable[[Path], str] = read_bounded, described: Sequence[GpuSpec] = ()
+) -> PriceReading:
     """Reads a price file, and says whether its last line may be cut short: of 3600 there may be only 360 so far.
 
-    `own`: the GPUs that the configuration describes, which prices may name too.
+    `described`: the GPUs that the configuration describes, which prices may name too.
     """
     ends: list[str] = []
 
@@ -396,7 +405,7 @@ def look_at_prices(path: str, read: Callable[[Path], str] = read_bounded, own: S
         return text
 
     problems: list[Problem] = []
-    book = read_prices(path, Place(path, "", problems), note_end, own)
+    book = read_prices(path, Place(path, "", problems), note_end, described)
     odd = f"{path}: there is no final newline, so that its last line may be cut short. End it with one."
     warnings = [odd] if ends and ends[0] not in ("", "\n", "\r") else []
     if book is not None:
@@ -406,7 +415,7 @@ def look_at_prices(path: str, read: Callable[[Path], str] = read_bounded, own: S
 
 def _doubt_pools(book: PriceBook) -> Iterator[str]:
     """Where pools and prices at their rate do not go together, which is legal while one of them is yet to come."""
-    priced = any(one.rate == RateKind.POOL for one in book.statements)
+    priced = any(statement.rate == RateKind.POOL for statement in book.statements)
     if priced and not book.pools:
         yield "prices stand at the rate pool, and there are no pools: nothing is taken off them. Add pools, or write rate: on_demand."
     if book.pools and not priced:
@@ -417,7 +426,7 @@ def _doubt_pools(book: PriceBook) -> Iterator[str]:
 
 
 def read_prices(
-    path: str, place: Place, read: Callable[[Path], str] = read_bounded, own: Sequence[GpuSpec] = ()
+    path: str, place: Place, read: Callable[[Path], str] = read_bounded, described: Sequence[GpuSpec] = ()
 ) -> PriceBook | None:
     """The prices that stand in the file; None where it cannot be used, which is then reported at its places."""
     before = len(place.problems)
@@ -431,29 +440,30 @@ def read_prices(
     statements: dict[tuple[Scope, str, float | None], PriceStatement] = {}
     used: dict[str, Rate] = dict(rates)
     for node, at in elements(section.get("prices"), place.key("prices"), "prices"):
-        for one in _statements(node, at, rates, used, own):
-            key = one.scope, one.value, one.from_unix_seconds
-            other = statements.setdefault(key, one)
-            if other is not one:
+        for statement in _statements(node, at, rates, used, described):
+            key = statement.scope, statement.value, statement.from_unix_seconds
+            other = statements.setdefault(key, statement)
+            if other is not statement:
                 at.refuse(
-                    f"{one.scope.value} {shown(one.value)} has two prices from the same moment on", "Keep one of them."
+                    f"{statement.scope.value} {shown(statement.value)} has two prices from the same moment on",
+                    "Keep one of them.",
                 )
     if len(statements) > MOST_STATEMENTS:
         place.key("prices").refuse(f"more than {MOST_STATEMENTS} prices", "State them by gpu_model or node.")
     at = place.key("power")
     power = Power(**read_keys(_POWER, mapping(section.get("power"), at, names_of(_POWER)), at))
     budget = value(section.get("budget_usd_per_month"), place.key("budget_usd_per_month"), kinds.USD)
-    pools = read_pools(section.get("pools"), place.key("pools"), partial(_find_gpu, own=own))
+    pools = read_pools(section.get("pools"), place.key("pools"), partial(_find_gpu, described=described))
     nodes = read_nodes(section.get("nodes"), place.key("nodes"))
     if len(place.problems) > before:
         return None
     return PriceBook(tuple(statements.values()), tuple(used.values()), power, budget, pools, nodes)
 
 
-def _find_gpu(node: Node, place: Place, own: Sequence[GpuSpec]) -> str | None:
+def _find_gpu(node: Node, place: Place, described: Sequence[GpuSpec]) -> str | None:
     """The kind of GPU that a pool is for, as series name it."""
-    found = value(node, place, _gpu_model_kind(own))
-    return None if found is None else _catalogued(found, own)
+    name = value(node, place, _gpu_model_kind(described))
+    return None if name is None else _catalogued(name, described)
 
 
 def _rates(node: Node | None, place: Place) -> dict[str, Rate]:
@@ -465,36 +475,27 @@ def _rates(node: Node | None, place: Place) -> dict[str, Rate]:
             "Write reserved: {kind: reserved, committed_gpus: 64}.",
         )
         return {}
-    found = {}
-    for name, own in node.items():
+    rates = {}
+    for name, rate_node in node.items():
         at = place.key(name)
         if name == RateKind.POOL:
             at.refuse(
                 "pool is the rate of the section pools, and what it is stands there", "Give this one another name."
             )
             continue
-        section = mapping(own, at, names_of(_RATE))
+        section = mapping(rate_node, at, names_of(_RATE))
         given = read_keys(_RATE, section, at)
         if "kind" not in given and name in set(RateKind):
             given["kind"] = RateKind(name)
         if "kind" not in section and "kind" not in given:
             at.refuse("kind is missing", f"Write kind: one of {', '.join(_OWN_KINDS)}.")
-        elif "kind" in given and _named(name, at):
-            found[name] = Rate(name, **given)
-    return found
-
-
-def _named(name: str, place: Place) -> bool:
-    try:
-        _NAME.parse(name)
-    except InvalidValueError as error:
-        place.refuse(error.what, error.fix)
-        return False
-    return True
+        elif "kind" in given and parsed(name, at, _NAME) is not None:
+            rates[name] = Rate(name, **given)
+    return rates
 
 
 def _statements(
-    node: Node, place: Place, rates: dict[str, Rate], used: dict[str, Rate], own: Sequence[GpuSpec]
+    node: Node, place: Place, rates: dict[str, Rate], used: dict[str, Rate], described: Sequence[GpuSpec]
 ) -> Iterator[PriceStatement]:
     before = len(place.problems)
     if not isinstance(node, dict):
@@ -516,7 +517,7 @@ def _statements(
             "no amount is given" if not amounts else f"{' and '.join(amounts)} are given",
             "Write usd_per_gpu_hour: 2.49, or instance: {usd_per_hour: 55.04, gpus: 8}, or purchase: {…}.",
         )
-    given = read_keys(_STATEMENT, section, place, own)
+    given = read_keys(_STATEMENT, section, place, described)
     name = given.get("rate", RateKind.ON_DEMAND.value)
     rate = rates.get(name)
     if rate is None and name in set(RateKind):
@@ -528,14 +529,14 @@ def _statements(
     if rate is None or len(place.problems) > before:
         return
     used.setdefault(rate.name, rate)
-    for one in given[scopes[0]]:
-        known = _catalogued(one, own) if scopes[0] == "gpu_model" else one
-        yield PriceStatement(_SCOPES[scopes[0]], known, given[amounts[0]], rate.name, given.get("since"))
+    for text in given[scopes[0]]:
+        scope_value = _catalogued(text, described) if scopes[0] == "gpu_model" else text
+        yield PriceStatement(_SCOPES[scopes[0]], scope_value, given[amounts[0]], rate.name, given.get("since"))
 
 
-def _catalogued(name: str, own: Sequence[GpuSpec]) -> str:
+def _catalogued(name: str, described: Sequence[GpuSpec]) -> str:
     # a megabyte of tables: only where a price file names a card
     from llm_serving_exporter.facts import loader
     from llm_serving_exporter.facts.gpus import find
 
-    return find(name, (*own, *loader.gpu_catalogue())).name
+    return find(name, (*described, *loader.gpu_catalogue())).name

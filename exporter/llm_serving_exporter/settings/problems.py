@@ -81,15 +81,15 @@ def listed(words: Iterable[str], last: str = "or") -> str:
     return f"{', '.join(head)} {last} {tail}" if head else tail
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+def nearest(word: str, names: Iterable[str]) -> str | None:
     """The known name that is nearest to one that is not known; None where none is near."""
-    names = sorted(known)
+    names = sorted(names)
     near = get_close_matches(word, names, n=1, cutoff=0.6) or get_close_matches(word.lower(), names, n=1, cutoff=0.6)
     return near[0] if near else None
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, names: Iterable[str]) -> str:
     """A fix for a name that is not known: the nearest known one, else all of them."""
-    names = sorted(known)
+    names = sorted(names)
     near = nearest(word, names)
     return f"Did you mean {near}?" if near else f"Known here: {', '.join(names)}."

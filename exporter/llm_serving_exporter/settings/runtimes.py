@@ -37,6 +37,7 @@ from llm_serving_exporter.settings.keys import (
     names_of,
     parsed,
     read_keys,
+    read_values,
     table,
     type_name,
     value,
@@ -65,13 +66,13 @@ def _number(text: str) -> float:
 def _condition(text: str) -> tuple[str, str, str]:
     fix = "Write one series with one label, as in 'acme_info{cache=\"off\"}'."
     try:
-        found = selector(text)
+        series = selector(text)
     except ValueError as error:
         raise InvalidValueError(str(error), fix) from None
-    pairs = [(label, allowed) for label, values in found.where.items() for allowed in values]
-    if len(pairs) != 1:
+    allowed_values = [(label, allowed) for label, values in series.where.items() for allowed in values]
+    if len(allowed_values) != 1:
         raise InvalidValueError(f"{shown(text)} does not have one label with one value", fix)
-    return (found.name, *pairs[0])
+    return (series.name, *allowed_values[0])
 
 
 SAMPLE = kinds.text("sample", LONGEST_TEXT)
@@ -88,8 +89,8 @@ def texts(kind: Kind[str]) -> Reader:
 
     def read(node: Node, place: Place, context: object = None) -> tuple[str, ...] | None:
         if is_empty(node) or (isinstance(node, Scalar) and node.kind != "nothing"):
-            found = value(node, place, kind)
-            return None if found is None else (found,)
+            text = value(node, place, kind)
+            return None if text is None else (text,)
         return tuple(value(element, at, kind) or "" for element, at in elements(node, place, "texts"))
 
     return read
@@ -106,25 +107,23 @@ def pairs(kind: Kind[str], example: str) -> Reader:
     """A mapping of texts."""
 
     def read(node: Node, place: Place, context: object = None) -> dict[str, str]:
-        found = {key: value(child, place.key(key), kind) for key, child in _members(node, place, example).items()}
-        return {key: text for key, text in found.items() if text is not None}
+        members = {key: value(child, place.key(key), kind) for key, child in _members(node, place, example).items()}
+        return {key: text for key, text in members.items() if text is not None}
 
     return read
 
 
 def label_values(node: Node, place: Place, context: object = None) -> dict[str, frozenset[str]]:
     """A mapping of labels to the values, or the one value, that they may have."""
-    found = {}
+    allowed = {}
     for label, child in _members(node, place, '{source: [compute, ""]}').items():
         at = place.key(label)
         if isinstance(child, Scalar):
-            only = value(child, at, LABEL_VALUE)
-            values = [] if only is None else [only]
+            single = value(child, at, LABEL_VALUE)
+            allowed[label] = frozenset(() if single is None else (single,))
         else:
-            read = [value(element, where, LABEL_VALUE) for element, where in elements(child, at, "label values")]
-            values = [text for text in read if text is not None]
-        found[label] = frozenset(values)
-    return found
+            allowed[label] = frozenset(read_values(child, at, LABEL_VALUE, "label values"))
+    return allowed
 
 
 def values(node: Node, place: Place, context: object = None) -> frozenset[str] | None:
@@ -134,16 +133,15 @@ def values(node: Node, place: Place, context: object = None) -> frozenset[str] |
 
 def edges(node: Node, place: Place, context: object = None) -> dict[str, tuple[float, ...]]:
     """Bucket edges by SLO."""
-    found = {}
-    for name, child in _members(node, place, "{ttft: [0.1, 1]}").items():
-        read = [value(element, at, NUMBER) for element, at in elements(child, place.key(name), "seconds")]
-        found[name] = tuple(edge for edge in read if edge is not None)
-    return found
+    return {
+        name: tuple(read_values(child, place.key(name), NUMBER, "seconds"))
+        for name, child in _members(node, place, "{ttft: [0.1, 1]}").items()
+    }
 
 
 def tenants(node: Node, place: Place, context: object = None) -> dict[TenantKind, tuple[str, ...]]:
     """Labels that name a tenant, by what it is."""
-    found: dict[TenantKind, tuple[str, ...]] = {}
+    by_kind: dict[TenantKind, tuple[str, ...]] = {}
     for name, child in _members(node, place, "{team: [team_alias, team]}").items():
         at = place.key(name)
         labels = texts(LABEL)(child, at, None)
@@ -154,17 +152,17 @@ def tenants(node: Node, place: Place, context: object = None) -> dict[TenantKind
                 "Write team, key, user or adapter; tenants.label names that of header.",
             )
         elif kind is not None and isinstance(labels, tuple):
-            found[kind] = labels
-    return found
+            by_kind[kind] = labels
+    return by_kind
 
 
 def respelt(node: Node, place: Place, context: object = None) -> tuple[tuple[str, str], ...]:
     """Prefix -> how it may be written otherwise, as pairs."""
-    found = []
+    spellings = []
     for prefix, child in _members(node, place, '{"vllm:": acme_}').items():
         others = texts(SAMPLE)(child, place.key(prefix), None)
-        found += [(prefix, other) for other in others if other] if isinstance(others, tuple) else []
-    return tuple(found)
+        spellings += [(prefix, other) for other in others if other] if isinstance(others, tuple) else []
+    return tuple(spellings)
 
 
 def named_label(node: Node, place: Place, context: object = None) -> tuple[str, str] | None:
@@ -189,15 +187,15 @@ def _fingerprint(node: Node, place: Place) -> Fingerprint:
     if isinstance(node, Scalar):
         return Fingerprint((_mark(node, place),))
     section = mapping(node, place, ("all_of", "none_of"), dict.fromkeys(("name", "label"), "Write it below all_of."))
-    found = {key: [_mark(*item) for item in elements(section.get(key), place.key(key), "samples")] for key in section}
-    return Fingerprint(tuple(found.get("all_of", ())), tuple(found.get("none_of", ())))
+    marks = {key: [_mark(*item) for item in elements(section.get(key), place.key(key), "samples")] for key in section}
+    return Fingerprint(tuple(marks.get("all_of", ())), tuple(marks.get("none_of", ())))
 
 
 def _mark(node: Node, place: Place) -> Mark:
     if isinstance(node, Scalar):
         return Mark(value(node, place, SAMPLE) or "")
-    found = named_label(node, place)
-    return Mark(*found) if found is not None else Mark("")
+    label = named_label(node, place)
+    return Mark(*label) if label is not None else Mark("")
 
 
 # --- tables -------------------------------------------------------------------------------------------------------------
@@ -295,7 +293,7 @@ _RUNTIME_HINTS = {
     "fingerprint": "Write fingerprints.",
     "fields": "Write rows.",
 }
-_NAMES = {one.field: one.name for keys in (ROW_COLUMNS, RUNTIME_COLUMNS) for one in keys.values()}
+_NAMES = {key.field: key.name for keys in (ROW_COLUMNS, RUNTIME_COLUMNS) for key in keys.values()}
 # a fork's own entries come before those of its base
 _JOINED = ("prefixes", "ignored", "respelt")
 
@@ -318,21 +316,21 @@ def read_runtimes(file: ConfigFile, builtin: Mapping[str, Runtime]) -> Configure
     warnings: list[str] = []
     for node, at in elements(*file.find_key("runtimes"), "mappings such as {name: acme, rows: […]}"):
         before = len(at.problems)
-        table, found = _read(node, at, builtin)
+        table, faulty = _read(node, at, builtin)
         if table.name in builtin:
             fix = f"Choose another; based_on: {table.name} starts from its table."
             at.key("name").refuse(f"{shown(table.name)} is the name of a built-in table", fix)
         elif table.name and places.setdefault(table.name, at) is not at:
             what = f"the name {shown(table.name)} is already taken by {places[table.name].path}"
             at.key("name").refuse(what, "Give each runtime a name of its own.")
-        for number, one_of in enumerate(table.fingerprints):
-            if all(mark.name for mark in one_of.all_of) and prints.setdefault(one_of, at) is not at:
+        for number, fingerprint in enumerate(table.fingerprints):
+            if all(mark.name for mark in fingerprint.all_of) and prints.setdefault(fingerprint, at) is not at:
                 where = _place_of(node, at, ("fingerprints", number))
                 where.refuse(
-                    f"{prints[one_of].path} has the same fingerprint",
+                    f"{prints[fingerprint].path} has the same fingerprint",
                     "A page would match both: write fingerprints that tell them apart.",
                 )
-        _report(found, node, at, before)
+        _report(faulty, node, at, before)
         tables.append(table)
         warnings += _warnings(table, at, builtin)
     return Configured(tuple(tables), frozenset(places), tuple(warnings))
@@ -347,18 +345,18 @@ def _read(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Run
     base_kind = kinds.choice("runtime with a built-in table", tuple(builtin))
     base = builtin.get(value(section.get("based_on"), place.key("based_on"), base_kind) or "")
     rows = tuple(_row(row, at) for row, at in elements(section.get("rows"), place.key("rows"), "mappings"))
-    found = _read_columns(section, place, RUNTIME_COLUMNS)
-    found.setdefault("title", name or "-")
+    columns = _read_columns(section, place, RUNTIME_COLUMNS)
+    columns.setdefault("title", name or "-")
     if base is None:
-        table = Runtime(name=name, rows=rows, **found)
+        table = Runtime(name=name, rows=rows, **columns)
         # a base that is not known might have given what is missing
         whole = "based_on" not in section
         return table, [fault for fault in _faults(table, len(rows)) if whole or _is_in_a_row(fault)]
     for column in _JOINED:
-        found[column] = tuple(dict.fromkeys((*found.get(column, ()), *getattr(base, column))))
+        columns[column] = tuple(dict.fromkeys((*columns.get(column, ()), *getattr(base, column))))
     # a page of the base must not be taken for the fork's: what tells them apart, only its user knows
-    found = {"fingerprints": (), "shows": (), "missing": {}, "versions": "", "covered": "", **found}
-    table = replace(base, name=name, rows=(*rows, *base.rows), **found)
+    columns = {"fingerprints": (), "shows": (), "missing": {}, "versions": "", "covered": "", **columns}
+    table = replace(base, name=name, rows=(*rows, *base.rows), **columns)
     # those of the base's rows are not the user's
     return table, [
         fault for fault in _faults(table, len(rows)) if not _is_in_a_row(fault) or fault.path[1] in range(len(rows))
@@ -369,13 +367,13 @@ def _is_in_a_row(fault: Fault) -> bool:
     return fault.path[0] == "rows" and len(fault.path) > 1
 
 
-def _faults(table: Runtime, own: int) -> Iterator[Fault]:
+def _faults(table: Runtime, own_rows: int) -> Iterator[Fault]:
     """The faults of any table, and those that matter only in a table of a file, which nobody has reviewed."""
-    if table.kind is PageKind.METRICS and own == len(table.rows) and not table.prefixes:
+    if table.kind is PageKind.METRICS and own_rows == len(table.rows) and not table.prefixes:
         fix = 'Write what its families begin with, as in ["acme_"]; where they have nothing in common, their names.'
         yield Fault(("prefixes",), "there is no prefix", fix)
     yield from (fault for fault in faults(table) if table.prefixes or fault.path != ("prefixes",))
-    for number, row in enumerate(table.rows[:own]):
+    for number, row in enumerate(table.rows[:own_rows]):
         if row.guarded and row.proof is None and not table.endpoints:
             fix = "Remove it, or write proof: a series that shows the version on the page."
             yield Fault(
@@ -397,19 +395,19 @@ def _row(node: Node, place: Place) -> Row:
 
 def _read_columns(section: Mapping[str, Node], place: Place, keys: Keys) -> dict[str, Any]:
     """What a mapping sets, by column. An empty key is reported alike, whatever it should hold."""
-    empty = [one.name for one in keys.values() if one.name in section and is_empty(section[one.name])]
+    empty = [key.name for key in keys.values() if key.name in section and is_empty(section[key.name])]
     for name in empty:
         place.key(name).refuse("the key has no value", "Write one, or remove the line.")
     return read_keys(keys, {name: content for name, content in section.items() if name not in empty}, place)
 
 
-def _report(found: Sequence[Fault], node: Node, place: Place, before: int) -> None:
+def _report(faulty: Sequence[Fault], node: Node, place: Place, before: int) -> None:
     """Reports faults of a table at their places in the file, unless something was reported there already."""
-    said = [problem.path for problem in place.problems[before:] if _covers(place.path, problem.path)]
+    reported = [problem.path for problem in place.problems[before:] if _covers(place.path, problem.path)]
     refused = set()
-    for fault in found:
+    for fault in faulty:
         where = _place_of(node, place, fault.path)
-        if where.path in refused or any(_covers(path, where.path) or _covers(where.path, path) for path in said):
+        if where.path in refused or any(_covers(path, where.path) or _covers(where.path, path) for path in reported):
             continue
         refused.add(where.path)
         where.refuse(fault.what, fault.fix)
@@ -474,9 +472,9 @@ def target_lines(targets: Iterable[Target]) -> list[str]:
 
 def table_lines(table: Runtime, where: str, builtin: Iterable[Runtime]) -> list[str]:
     """A table: where it stands, its page, how it is recognised, and a line a field; fields of the table that it is based on as one."""
-    base = next((one for one in builtin if one.rows and table.rows[-len(one.rows) :] == one.rows), None)
+    base = next((other for other in builtin if other.rows and table.rows[-len(other.rows) :] == other.rows), None)
     inherited = base.rows if base is not None else ()
-    own = table.rows[: len(table.rows) - len(inherited)]
+    added = table.rows[: len(table.rows) - len(inherited)]
     lines = [
         f"runtime {table.name} ({table.title}), {where}",
         f"  page           {', '.join(table.paths)}",
@@ -485,11 +483,11 @@ def table_lines(table: Runtime, where: str, builtin: Iterable[Runtime]) -> list[
         f"  engine         {_from_label(table.engine_labels) or '0'}",
     ]
     below = {row.field for row in inherited}
-    fields = [field for field in FIELDS if any(row.field == field for row in own)]
+    fields = [field for field in FIELDS if any(row.field == field for row in added)]
     width = max((len(field) for field in fields), default=0)
     title = base.title if base is not None else ""
     for field in fields:
-        ways = [_way(row) for row in own if row.field == field] + [f"as {title}"] * (field in below)
+        ways = [_way(row) for row in added if row.field == field] + [f"as {title}"] * (field in below)
         lines.append(f"  {field:<{width}}  {'; else '.join(ways)}")
     lines += _list_fields(f"as {title}", [field for field in FIELDS if field in below and field not in fields])
     if table.kind is not PageKind.NONE:
@@ -515,9 +513,9 @@ def _recognised(table: Runtime) -> str:
     return ", or ".join(map(_fingerprint_text, table.fingerprints))
 
 
-def _fingerprint_text(one: Fingerprint) -> str:
-    text = " with ".join(map(_mark_text, one.all_of))
-    return f"{text} without {' or '.join(map(_mark_text, one.none_of))}" if one.none_of else text
+def _fingerprint_text(fingerprint: Fingerprint) -> str:
+    text = " with ".join(map(_mark_text, fingerprint.all_of))
+    return f"{text} without {' or '.join(map(_mark_text, fingerprint.none_of))}" if fingerprint.none_of else text
 
 
 def _mark_text(mark: Mark) -> str:
@@ -525,7 +523,7 @@ def _mark_text(mark: Mark) -> str:
 
 
 def _way(row: Row) -> str:
-    return "".join((formula(row), *(f", {said}" for said in _qualified(row))))
+    return "".join((formula(row), *(f", {quality}" for quality in _qualified(row))))
 
 
 def _qualified(row: Row) -> Iterable[str]:

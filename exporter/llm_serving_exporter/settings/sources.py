@@ -28,7 +28,7 @@ from llm_serving_exporter.settings.config import (
     WebConfig,
 )
 from llm_serving_exporter.settings.endpoints import DcgmSettings, DeviceExporterSettings, OtlpSettings
-from llm_serving_exporter.settings.keys import elements, mapping, parsed, value
+from llm_serving_exporter.settings.keys import mapping, parsed, read_values, value
 from llm_serving_exporter.settings.kinds import Kind
 from llm_serving_exporter.settings.options import (
     ENVIRONMENT_PREFIX,
@@ -110,24 +110,24 @@ def add_flags(parser: argparse._ActionsContainer) -> None:
 
 def from_flags(arguments: argparse.Namespace | None, problems: list[Problem]) -> dict[str, Setting]:
     """What the flags set, by option name; a repeatable option's value is a tuple of texts."""
-    found = {}
+    settings = {}
     for option in OPTIONS:
         given = getattr(arguments, option.attribute, None)
         if given is not None:
             texts = given if option.repeatable else [given]
-            found.update(_parse_texts(option, texts, Place(f"flag {option.flag}", "", problems)))
-    return found
+            settings.update(_parse_texts(option, texts, Place(f"flag {option.flag}", "", problems)))
+    return settings
 
 
 def from_environment(environ: Mapping[str, str], problems: list[Problem]) -> dict[str, Setting]:
     """What the environment sets, by option name. An empty variable sets nothing."""
-    found = {}
+    settings = {}
     for option in OPTIONS:
         given = environ.get(option.variable, "")
         if given:
             texts = [part.strip() for part in given.split(",") if part.strip()] if option.repeatable else [given]
-            found.update(_parse_texts(option, texts, Place(f"environment variable {option.variable}", "", problems)))
-    return found
+            settings.update(_parse_texts(option, texts, Place(f"environment variable {option.variable}", "", problems)))
+    return settings
 
 
 def _parse_texts(option: Option, texts: Iterable[str], place: Place) -> dict[str, Setting]:
@@ -140,13 +140,13 @@ def _parse_texts(option: Option, texts: Iterable[str], place: Place) -> dict[str
 
 def refuse_unknown_variables(environ: Mapping[str, str], expected: Collection[str], problems: list[Problem]) -> None:
     """Reports variables with our prefix that nothing reads. `expected`: those that the configuration names."""
-    known = {option.variable for option in OPTIONS}
+    variables = {option.variable for option in OPTIONS}
     for name in sorted(environ):
-        if not name.startswith(ENVIRONMENT_PREFIX) or name in known or name in expected:
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in variables or name in expected:
             continue
         if _SERVICE_LINK.fullmatch(name.removeprefix(ENVIRONMENT_PREFIX)):
             continue
-        near = did_you_mean(name, known)
+        near = did_you_mean(name, variables)
         fix = near if near.startswith("Did") else "Unset it, or see --help for the variables there are."
         Place(f"environment variable {name}", "", problems).refuse("no option has this name", fix)
 
@@ -158,25 +158,25 @@ def file_keys() -> frozenset[str]:
 
 def from_file(tree: Mapping[str, Node], place: Place) -> dict[str, Setting]:
     """What the file sets, by option name. `tree`: its top-level keys."""
-    found: dict[str, Setting] = {}
+    settings: dict[str, Setting] = {}
     for key in [key for key in tree if key in file_keys()]:
         options = {option.keys[1:]: option for option in OPTIONS if option.in_file and option.keys[0] == key}
-        _read_section(tree[key], place.key(key), options, found, PLAIN_NAMES.get(key, ()))
-    return found
+        _read_section(tree[key], place.key(key), options, settings, PLAIN_NAMES.get(key, ()))
+    return settings
 
 
 def _read_section(
     node: Node,
     place: Place,
     options: Mapping[tuple[str, ...], Option],
-    found: dict[str, Setting],
+    settings: dict[str, Setting],
     elsewhere: Collection[str] = (),
 ) -> None:
     if () in options:
         option = options[()]
-        item = _read_values(node, place, option.reads) if option.repeatable else value(node, place, option.reads)
+        item = _read_repeated(node, place, option.reads) if option.repeatable else value(node, place, option.reads)
         if item is not None:
-            found[option.name] = Setting(item, place, from_file=True)
+            settings[option.name] = Setting(item, place, from_file=True)
         return
     # web: {config_file: …} is what the flag --web.config.file suggests
     nested = [keys for keys in options if len(keys) > 1]
@@ -186,18 +186,17 @@ def _read_section(
         if key in elsewhere:
             continue
         below = {keys[1:]: option for keys, option in options.items() if keys[0] == key}
-        _read_section(child, place.key(key), below, found)
+        _read_section(child, place.key(key), below, settings)
 
 
-def _read_values(node: Node, place: Place, kind: Kind[Any]) -> tuple[Any, ...] | None:
+def _read_repeated(node: Node, place: Place, kind: Kind[Any]) -> tuple[Any, ...] | None:
     """The values of a list, or a single one; None where there is none to use, which is then reported."""
     if not isinstance(node, list):
         single = value(node, place, kind)
         return None if single is None else (single,)
     if not node:
         place.refuse("the list is empty", f"Write {kind.expects}, or remove the line.")
-    found = (value(element, at, kind) for element, at in elements(node, place, kind.expects))
-    return tuple(item for item in found if item is not None) or None
+    return tuple(read_values(node, place, kind, kind.expects)) or None
 
 
 def defaults(problems: list[Problem]) -> dict[str, Setting]:

@@ -30,8 +30,8 @@ from llm_serving_exporter.settings.identity import (
     merge_labels,
     read_own_labels,
 )
-from llm_serving_exporter.settings.keys import Key, Reader, declare, elements, is_empty, keys_of, value
-from llm_serving_exporter.settings.kinds import Address, Kind, parse_url
+from llm_serving_exporter.settings.keys import Key, Reader, declare, is_empty, keys_of, parsed, read_values, value
+from llm_serving_exporter.settings.kinds import URL, Address, Kind
 from llm_serving_exporter.settings.options import Context
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, shown
 
@@ -59,12 +59,8 @@ def read_runtime(node: Node, place: Place, context: Context) -> str | None:
 
 def read_url(url: str, place: Place) -> Address | None:
     """The address that a target's URL names; None where it is not usable, which is then reported."""
-    try:
-        address = parse_url(url)
-    except InvalidValueError as error:
-        place.refuse(error.what, error.fix)
-        return None
-    if address.path is not None and address.path.rstrip("/") == "/v1":
+    address = parsed(url, place, URL)
+    if address is not None and address.path is not None and address.path.rstrip("/") == "/v1":
         place.refuse(
             "the URL ends in /v1, which is the API", "Remove /v1: the metrics page is beside it, not below it."
         )
@@ -82,8 +78,7 @@ def read_nodes(node: Node, place: Place, context: Context) -> tuple[str, ...] | 
     """The names of nodes, each once; None for an empty key."""
     if is_empty(node):
         return None
-    found = [value(element, at, NODE) for element, at in elements(node, place, "node names")]
-    names = tuple(name for name in found if name is not None)
+    names = tuple(read_values(node, place, NODE, "node names"))
     if len(set(names)) < len(names):
         place.refuse("a node is named twice", "Name each node once.")
     return names
@@ -99,8 +94,7 @@ def read_gpus(node: Node, place: Place, context: Context) -> tuple[str | int, ..
             'Write gpus: [0, 1] or gpus: ["GPU-…"]; for a number of GPUs write gpu_count.',
         )
         return None
-    found = [value(element, at, Kind("a GPU UUID or index", _gpu)) for element, at in elements(node, place, "GPUs")]
-    gpus = tuple(gpu for gpu in found if gpu is not None)
+    gpus = tuple(read_values(node, place, Kind("a GPU UUID or index", _gpu), "GPUs"))
     if len(set(gpus)) < len(gpus):
         place.refuse("a GPU is named twice", "Name each GPU once.")
     return gpus
@@ -305,15 +299,15 @@ class TargetSettings:
         "each one setting; labels are added to those of `under`."""
         merged: dict[str, Any] = {}
         for item in fields(self):
-            own = getattr(self, item.name)
-            merged[item.name] = getattr(under, item.name) if own is None else own
+            content = getattr(self, item.name)
+            merged[item.name] = getattr(under, item.name) if content is None else content
         if self.labels is not None:
             merged["labels"] = merge_labels(self.labels, under.labels)
         return TargetSettings(**merged)
 
 
 TARGET_KEYS: dict[str, TargetKey] = {
-    attribute: one for attribute, one in keys_of(TargetSettings).items() if isinstance(one, TargetKey)
+    attribute: declared for attribute, declared in keys_of(TargetSettings).items() if isinstance(declared, TargetKey)
 }
 
 
@@ -344,20 +338,20 @@ def list_places(by: FoundBy, source: str) -> Mapping[str, str]:
     """
     section = f"in `defaults` of its section of `{by.value}`"
     find: Callable[[TargetKey, str], str] = _find_pod_place if by is FoundBy.KUBERNETES else _find_listed_place
-    return {one.name: find(one, section).replace("{source}", source) for one in TARGET_KEYS.values()}
+    return {key.name: find(key, section).replace("{source}", source) for key in TARGET_KEYS.values()}
 
 
-def _find_pod_place(one: TargetKey, section: str) -> str:
-    if one.name in ANNOTATION_OF_KEY:
-        return f"by the pod's annotation {ANNOTATION_OF_KEY[one.name]}"
-    if one.name == "gpus":
+def _find_pod_place(key: TargetKey, section: str) -> str:
+    if key.name in ANNOTATION_OF_KEY:
+        return f"by the pod's annotation {ANNOTATION_OF_KEY[key.name]}"
+    if key.name == "gpus":
         return "by what the kubelet or the engine's environment says, docs/kubernetes-gpus.md"
-    return section if one.in_defaults else "by the pod itself"
+    return section if key.in_defaults else "by the pod itself"
 
 
-def _find_listed_place(one: TargetKey, section: str) -> str:
-    if one.name == "url":
+def _find_listed_place(key: TargetKey, section: str) -> str:
+    if key.name == "url":
         return "by the address in {source}"
-    if one.name == "gpus":
+    if key.name == "gpus":
         return "in an entry of its own in `targets`, which takes the place of this one"
-    return f"by the label {one.label} in {{source}}" if one.label else section
+    return f"by the label {key.label} in {{source}}" if key.label else section

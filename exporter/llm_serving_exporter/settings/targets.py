@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
@@ -30,17 +30,24 @@ from llm_serving_exporter.settings.keys import (
     is_empty,
     mapping,
     names_of,
+    parsed,
     read_complete,
     read_keys,
     table,
     value,
 )
-from llm_serving_exporter.settings.kinds import Address, Kind, parse_url
+from llm_serving_exporter.settings.kinds import URL, Address, Kind
 from llm_serving_exporter.settings.options import ConfigFile, Context, Host, Settings
-from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, shown
+from llm_serving_exporter.settings.problems import Node, Place, Scalar, shown
 from llm_serving_exporter.settings.target_keys import AUTO, ROLE, TARGET_KEYS, TargetKey, TargetSettings, read_url
 
-IN_DEFAULTS = {attribute: one for attribute, one in TARGET_KEYS.items() if one.in_defaults}
+if TYPE_CHECKING:
+    from llm_serving_exporter.settings.discovery import HttpSdSettings
+    from llm_serving_exporter.settings.endpoints import DcgmSettings, DeviceExporterSettings, OtlpSettings
+
+# the sections that say how a server is asked
+Asked: TypeAlias = "DcgmSettings | DeviceExporterSettings | OtlpSettings | HttpSdSettings"
+IN_DEFAULTS = {attribute: key for attribute, key in TARGET_KEYS.items() if key.in_defaults}
 # what users of Prometheus, or of other exporters, would write
 _HINTS = {
     "bearer_token": "The file must not hold secrets: write auth: {bearer_token_file: …} or {bearer_token_env: …}.",
@@ -119,11 +126,11 @@ def drop_inherited(settings: TargetSettings) -> TargetSettings:
     )
 
 
-def warn_of_dropped(under: TargetSettings, own: TargetSettings, place: Place) -> Iterator[str]:
-    """A sentence for each kind of credentials of `target_defaults` that do not go to the targets of a section. `own`: its defaults."""
+def warn_of_dropped(under: TargetSettings, stated: TargetSettings, place: Place) -> Iterator[str]:
+    """A sentence for each kind of credentials of `target_defaults` that do not go to the targets of a section. `stated`: its defaults."""
     inherited = drop_inherited(under)
     for name in ("auth", "headers", "tls"):
-        if getattr(under, name) != getattr(inherited, name) and getattr(own, name) is None:
+        if getattr(under, name) != getattr(inherited, name) and getattr(stated, name) is None:
             yield (
                 f"{place}: credentials in target_defaults.{name} do not go to the targets of this section; write them in its own defaults"
             )
@@ -169,12 +176,36 @@ def build_target(settings: TargetSettings, place: Place, host: Host) -> Target:
     )
 
 
+def build_server(
+    section: Asked,
+    address: Address | None,
+    interval_seconds: float,
+    place: Place,
+    context: Context,
+    *,
+    max_body_bytes: int,
+    max_series: int | None = None,
+) -> Target:
+    """A server that is no target and is asked as one is. The limits are those of its answers."""
+    settings = TargetSettings(
+        address=address,
+        interval_seconds=interval_seconds,
+        timeout_seconds=section.timeout_seconds,
+        auth=section.auth,
+        headers=section.headers,
+        tls=section.tls,
+        max_body_bytes=max_body_bytes,
+        max_series=max_series,
+    )
+    return build_target(settings, place, context.host)
+
+
 def carried(settings: dict[str, Any]) -> dict[str, Any]:
     """The fields of a Target that settings, by their names, set as they are. What they leave open (None) is left out."""
-    found = {name: content for name, content in settings.items() if name in CARRIED and content is not None}
-    if found.get("runtime") == AUTO:
-        found["runtime"] = None
-    return found
+    fields = {name: content for name, content in settings.items() if name in CARRIED and content is not None}
+    if fields.get("runtime") == AUTO:
+        fields["runtime"] = None
+    return fields
 
 
 def _by_name(settings: TargetSettings | Auth | Tls) -> dict[str, Any]:
@@ -201,12 +232,12 @@ _SCHEME = Key(name="__scheme__", field="scheme", reads=kinds.choice("scheme", ("
 _LABEL_KEYS: Keys = {
     "scheme": _SCHEME,
     **{
-        attribute: Key(name=one.label, field=attribute, reads=one.label_reads or one.reads)
-        for attribute, one in TARGET_KEYS.items()
-        if one.label
+        attribute: Key(name=key.label, field=attribute, reads=key.label_reads or key.reads)
+        for attribute, key in TARGET_KEYS.items()
+        if key.label
     },
 }
-GROUP_LABELS = frozenset(one.name for one in _LABEL_KEYS.values())
+GROUP_LABELS = frozenset(key.name for key in _LABEL_KEYS.values())
 
 
 def read_group(
@@ -224,17 +255,17 @@ def read_group(
     identity = build_identity(labels, defaults.identity)
     shared = replace(defaults, **carried(labels))
     nodes = (labels["node"],) if "node" in labels else defaults.nodes
-    found = list(elements(section.get("targets"), place.key("targets"), "addresses such as host:8000"))
-    if "name" in labels and len(found) > 1:
+    addresses = list(elements(section.get("targets"), place.key("targets"), "addresses such as host:8000"))
+    if "name" in labels and len(addresses) > 1:
         where.key("name").refuse("the group has several targets", "A name is for a group of one target.")
     targets = []
-    for element, at in found:
+    for element, at in addresses:
         address = _read_address(value(element, at, _ADDRESS), labels.get("scheme", "http"), at)
         if address is not None:
             local = place_locally(identity, address, host)
             name = labels.get("name") or choose_name(local, address, host)
-            found_nodes = choose_nodes(nodes, address, host)
-            targets.append(replace(shared, name=name, url=address.url, identity=local, nodes=found_nodes))
+            its_nodes = choose_nodes(nodes, address, host)
+            targets.append(replace(shared, name=name, url=address.url, identity=local, nodes=its_nodes))
     return targets
 
 
@@ -244,7 +275,7 @@ def _read_labels(node: Node | None, place: Place, context: Context, notes: dict[
         return {}
     labels = mapping(node, place, node.keys() if isinstance(node, dict) else ("model_name",))
     texts: dict[str, Node] = {}
-    own: list[tuple[str, str]] = []
+    added: list[tuple[str, str]] = []
     for name, content in labels.items():
         if name.startswith("__param_"):
             place.key(name).refuse(
@@ -257,10 +288,10 @@ def _read_labels(node: Node | None, place: Place, context: Context, notes: dict[
             if name in GROUP_LABELS:
                 texts[name] = Scalar(content.text, "text")
             else:
-                own.append((name, content.text))
-    found = read_keys(_LABEL_KEYS, texts, place, context)
-    found["labels"] = keep_own_labels(own, notes.setdefault)
-    return found
+                added.append((name, content.text))
+    values = read_keys(_LABEL_KEYS, texts, place, context)
+    values["labels"] = keep_own_labels(added, notes.setdefault)
+    return values
 
 
 def _read_address(text: str | None, scheme: str, place: Place) -> Address | None:
@@ -272,11 +303,7 @@ def _read_address(text: str | None, scheme: str, place: Place) -> Address | None
             "Set the scheme and the path by the labels __scheme__ and __metrics_path__.",
         )
         return None
-    try:
-        return parse_url(f"{scheme}://{text}")
-    except InvalidValueError as error:
-        place.refuse(error.what, error.fix)
-        return None
+    return parsed(f"{scheme}://{text}", place, URL)
 
 
 # --- what flags say of the GPUs of the servers that --target names ------------------------------------------------------
@@ -285,14 +312,11 @@ def _read_address(text: str | None, scheme: str, place: Place) -> Address | None
 _STATED_RATE = Rate(RateKind.ON_DEMAND.value, RateKind.ON_DEMAND)
 
 
-def complete_stated_gpus(own: TargetSettings, settings: Settings) -> TargetSettings:
+def complete_stated_gpus(server: TargetSettings, settings: Settings) -> TargetSettings:
     """The settings of a server of --target, with what --gpu-model and --gpu-count say."""
-    said = {
-        field: settings[option.name].value
-        for field, option in (("gpu_model", TARGET_GPU_MODEL), ("gpu_count", TARGET_GPU_COUNT))
-        if option.name in settings
-    }
-    return replace(own, **said)
+    flags = (("gpu_model", TARGET_GPU_MODEL), ("gpu_count", TARGET_GPU_COUNT))
+    given = {field: settings[flag.name].value for field, flag in flags if flag.name in settings}
+    return replace(server, **given)
 
 
 def price_stated_gpus(settings: Settings, targets: Sequence[Placed]) -> PriceBook | None:
@@ -307,8 +331,8 @@ def price_stated_gpus(settings: Settings, targets: Sequence[Placed]) -> PriceBoo
 def refuse_stated_gpus(settings: Settings, context: Context) -> None:
     """Refuses a GPU that nobody knows, what says something of no server, and beside a price file what only one of them can say."""
     if TARGET_GPU_MODEL.name in settings:
-        said = settings[TARGET_GPU_MODEL.name]
-        check_gpu_model(said.value, said.place, context)
+        model = settings[TARGET_GPU_MODEL.name]
+        check_gpu_model(model.value, model.place, context)
     for option in (TARGET_GPU_MODEL, TARGET_GPU_COUNT, TARGET_GPU_PRICE):
         if option.name in settings and TARGET.name not in settings:
             fix = f"Give {TARGET.flag} too, or set targets[] and cost.price_file in the configuration file."
@@ -337,19 +361,21 @@ def read_configured_targets(
     settings: Settings, file: ConfigFile, defaults: TargetSettings, context: Context
 ) -> list[Placed]:
     """The targets that are configured one by one: those of --target where it is given, else those of the file."""
-    found = [(read_target(node, at, context), at) for node, at in elements(*file.find_key("targets"), "targets")]
+    entries = [(read_target(node, at, context), at) for node, at in elements(*file.find_key("targets"), "targets")]
     if "target" in settings:
         place = settings["target"].place
-        named = (read_target_url(url, place) for url in settings["target"].value)
-        found = [(complete_stated_gpus(own, settings), place) for own in named if own is not None]
+        servers = (read_target_url(url, place) for url in settings["target"].value)
+        entries = [(complete_stated_gpus(entry, settings), place) for entry in servers if entry is not None]
     return [
-        Placed(build_target(own.completed_by(defaults), at, context.host), at) for own, at in found if own is not None
+        Placed(build_target(entry.completed_by(defaults), at, context.host), at)
+        for entry, at in entries
+        if entry is not None
     ]
 
 
 def read_expected_replicas(file: ConfigFile) -> tuple[ExpectedReplicas, ...]:
     """How many replicas of each model, role and identity are meant to run."""
-    found: dict[tuple[str, str, Identity], ExpectedReplicas] = {}
+    expected: dict[tuple[str, str, Identity], ExpectedReplicas] = {}
     example = "Write {model_name: …, role: unified, replicas: 2}."
     for node, at in elements(*file.find_key("expected_replicas"), "mappings such as {model_name: …, replicas: 2}"):
         before = len(at.problems)
@@ -357,9 +383,9 @@ def read_expected_replicas(file: ConfigFile) -> tuple[ExpectedReplicas, ...]:
         if read is None or len(at.problems) > before:
             continue
         model_name, role, identity = read["model_name"], read.get("role", Role.UNIFIED), build_identity(read)
-        if (model_name, role, identity) in found:
+        if (model_name, role, identity) in expected:
             what = f"the model {shown(model_name)} with the role {role} is given twice"
             at.refuse(what, "Keep one of them, or say by namespace, workload or labels which replicas are meant.")
         else:
-            found[model_name, role, identity] = ExpectedReplicas(model_name, str(role), read["replicas"], identity)
-    return tuple(found.values())
+            expected[model_name, role, identity] = ExpectedReplicas(model_name, str(role), read["replicas"], identity)
+    return tuple(expected.values())

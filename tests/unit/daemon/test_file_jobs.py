@@ -116,7 +116,7 @@ def test_a_price_file_that_changes_while_it_is_read_is_not_believed(
     path = tmp_path / "prices.yml"
     path.write_text("prices: [{node: a, usd_per_gpu_hour: 360}]\n")
 
-    def read_and_write(name: str, *, own: Sequence[GpuSpec] = ()) -> PriceReading:
+    def read_and_write(name: str, *, described: Sequence[GpuSpec] = ()) -> PriceReading:
         found = look_at_prices(name)
         path.write_text("prices: [{node: a, usd_per_gpu_hour: 3600}]\n")
         monkeypatch.undo()
