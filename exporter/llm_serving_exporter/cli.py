@@ -176,7 +176,7 @@ def _origin(config: Config, found: Discovered) -> str:
 
 def _name_discovery(config: Config) -> str:
     """The keys of the sections of discovery that there are."""
-    return listed(dict.fromkeys(section.key for section in config.discovery), "and")
+    return listed(dict.fromkeys(section.kind for section in config.discovery), "and")
 
 
 def _discovered(config: Config) -> Discovered:

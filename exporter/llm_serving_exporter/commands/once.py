@@ -64,7 +64,7 @@ def run(
     own, with NVML and dcgm-exporter as configured). Raises ConfigError where a target or the dcgm-exporter cannot be asked as configured.
     """
     if not targets:
-        keys = dict.fromkeys(section.key for section in config.discovery)
+        keys = dict.fromkeys(section.kind for section in config.discovery)
         sources = f"{listed(keys, 'and')} {'has' if len(keys) == 1 else 'have'}" if keys else "the configuration has"
         here = "" if config.shard is None else f" in shard {config.shard}"
         print_message(f"error: {sources} no target to read{here} now")

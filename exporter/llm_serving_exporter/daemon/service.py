@@ -24,7 +24,8 @@ from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import write_page
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.model.reading import TargetReading
-from llm_serving_exporter.settings.config import Config, choose_mode, effective
+from llm_serving_exporter.settings.config import Config, effective
+from llm_serving_exporter.settings.discovery import choose_mode
 from llm_serving_exporter.state.install_time import read_or_write_install_time
 from llm_serving_exporter.web.pages.debug import answer_debug_targets, answer_ready
 from llm_serving_exporter.web.pages.landing import render_landing

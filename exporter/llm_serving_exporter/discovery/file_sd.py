@@ -13,8 +13,7 @@ from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.files.watched import Watched
 from llm_serving_exporter.normalise.registry import RUNTIMES
-from llm_serving_exporter.settings.config import FileDiscovery
-from llm_serving_exporter.settings.discovery import MOST_FILES, is_glob, matching
+from llm_serving_exporter.settings.discovery import MOST_FILES, FileDiscovery, is_glob, matching
 from llm_serving_exporter.settings.document import read_document
 from llm_serving_exporter.settings.options import Host
 from llm_serving_exporter.settings.problems import Place

@@ -20,8 +20,7 @@ from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.scrape.http import HttpClient
 from llm_serving_exporter.scrape.waits import drive
-from llm_serving_exporter.settings.config import HttpDiscovery
-from llm_serving_exporter.settings.discovery import AllowedHosts
+from llm_serving_exporter.settings.discovery import AllowedHosts, HttpDiscovery
 from llm_serving_exporter.settings.document import MOST_NODES, parse_json
 from llm_serving_exporter.settings.http import sends_secret
 from llm_serving_exporter.settings.options import Host

@@ -18,8 +18,9 @@ from llm_serving_exporter.model.pod import PodState, WaitingPod
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.settings.config import DiscoverySection, FileDiscovery, HttpDiscovery, KubernetesDiscovery
+from llm_serving_exporter.settings.discovery import DiscoverySection, FileDiscovery, HttpDiscovery
 from llm_serving_exporter.settings.identity import read_host
+from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
 from llm_serving_exporter.settings.options import Host
 
 # (section of the configuration, host of the exporter, the running sections whose place it takes) -> what runs it

@@ -18,7 +18,7 @@ from llm_serving_exporter.settings.config import (
 from llm_serving_exporter.settings.discovery import HttpSdSettings
 from llm_serving_exporter.settings.facts import GpuModelSettings
 from llm_serving_exporter.settings.keys import keys_of
-from llm_serving_exporter.settings.kubernetes import KubernetesSettings
+from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
 from llm_serving_exporter.settings.sources import OPTIONS
 from llm_serving_exporter.settings.target_keys import TARGET_KEYS
 from llm_serving_exporter.settings.targets import GROUP_LABELS
@@ -74,7 +74,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "labels": labels_sentence,
     "keys of http_sd": partial(section_table, HttpSdSettings),
     "keys of gpu_models": partial(section_table, GpuModelSettings),
-    "keys of kubernetes": partial(section_table, KubernetesSettings),
+    "keys of kubernetes": partial(section_table, KubernetesDiscovery),
 }
 
 

@@ -12,14 +12,16 @@ from llm_serving_exporter.model.claims import claim_of, shared
 from llm_serving_exporter.model.own_host import is_own_host
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.shard import Shard
-from llm_serving_exporter.model.target import HttpSettings, Secret, Target
-from llm_serving_exporter.settings.config import DiscoverySection, SloConfig
+from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.settings.config import SloConfig
+from llm_serving_exporter.settings.http import sends_secret
 from llm_serving_exporter.settings.kinds import format_duration, parse_url
 from llm_serving_exporter.settings.options import ConfigFile, Settings
 from llm_serving_exporter.settings.problems import Place, shown
 
 if TYPE_CHECKING:
     from llm_serving_exporter.normalise.mapping import Runtime
+    from llm_serving_exporter.settings.discovery import DiscoverySection
 
 # that one exporter reads
 MOST_TARGETS = 2000
@@ -192,7 +194,7 @@ def target_warnings(targets: Sequence[Placed], host_name: str) -> Iterator[str]:
             continue
         if http.ca_file or http.cert_file or http.server_name or http.insecure_skip_verify:
             yield f"{place}: tls is set but the URL is http, so that it has no effect"
-        if _secrets(http) and not address.is_local(host_name):
+        if sends_secret(http) and not address.is_local(host_name):
             yield f"{place}: a secret is sent over http to another host; use https"
 
 
@@ -218,8 +220,3 @@ def _too_few_gpus(target: Target, place: Place) -> Iterator[str]:
                 f"{place}.{key}: {count} are fewer than tensor_parallel_size x pipeline_parallel_size = {engine}: one engine "
                 "alone uses more"
             )
-
-
-def _secrets(http: HttpSettings) -> list[Secret]:
-    named = [http.bearer_token, http.basic_password, *(content for _, content in http.headers)]
-    return [secret for secret in named if isinstance(secret, Secret)]

@@ -11,15 +11,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
 
 from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.cost import Attribution, Efficiency, Method
-from llm_serving_exporter.model.mode import Mode
-from llm_serving_exporter.model.own_host import is_own_host
-from llm_serving_exporter.model.record import Struct, is_record, name_fields, replace
+from llm_serving_exporter.model.record import is_record, name_fields, replace
 from llm_serving_exporter.model.secret_text import MASK
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import ExpectedReplicas, HttpSettings, Secret, Target
@@ -37,6 +34,7 @@ if TYPE_CHECKING:
     from llm_serving_exporter.model.hardware import GpuSpec
     from llm_serving_exporter.model.prices import PriceBook
     from llm_serving_exporter.normalise.mapping import Runtime
+    from llm_serving_exporter.settings.discovery import DiscoverySection
 
 
 def none_if_off(seconds: float) -> float | None:
@@ -283,74 +281,6 @@ class TenantsConfig:
         return TenantSettings(self.by, self.label, self.hmac_key_file, self.limit, self.aliases)
 
 
-class FileDiscovery(Struct, frozen=True):
-    """Prometheus file_sd, read again when a file changes."""
-
-    key: ClassVar[str] = "file_sd"  # of the configuration file
-
-    # paths, or globs with wildcards in the last element only
-    files: tuple[str, ...]
-    # every setting but name and URL, for the targets found there
-    defaults: Target
-
-
-class HttpDiscovery(Struct, frozen=True):
-    """Prometheus http_sd: a server that lists targets, asked again and again; settings/discovery.py declares its keys."""
-
-    key: ClassVar[str] = "http_sd"  # of the configuration file
-
-    # scheme://host:port
-    url: str
-    # of the list, with a query where it needs one
-    path: str
-    # patterns of the servers that the list may name; settings/discovery.py compares them
-    hosts: tuple[str, ...]
-    # from one answer to the next request
-    refresh_seconds: float
-    # how the server itself is asked
-    http: HttpSettings
-    # every setting but name and URL, for the targets found there
-    defaults: Target
-
-    @property
-    def name(self) -> str:
-        """By which users know it: the URL without its query."""
-        return self.url + self.path.partition("?")[0]
-
-
-class KubernetesDiscovery(Struct, frozen=True):
-    """The pods of a Kubernetes cluster, as its API server lists them; settings/kubernetes.py declares its keys."""
-
-    key: ClassVar[str] = "kubernetes"  # of the configuration file
-
-    # whose pods are looked at; () = those of every namespace
-    namespaces: tuple[str, ...]
-    # the pods' node, "" = any
-    node: str
-    # label selector: all pods that it selects are targets, and no others; "" = those known by annotations and labels
-    selector: str
-    # whether only pods are targets that say so in an annotation
-    only_annotated: bool
-    # labels of a pod that its target keeps
-    pod_labels: tuple[str, ...]
-    # whether nodes are listed too, for what the cloud calls them
-    node_data: bool
-    # whether the node's ResourceSlices are listed too, for the GPUs of claims; never without a node
-    claimed_devices: bool
-    # how long after its start a container that has not been Ready yet counts as loading
-    loading_limit_seconds: float
-    # path of the kubeconfig; None = the service account of the exporter's own pod
-    kubeconfig: str | None
-    # of the kubeconfig; None = its current one
-    context: str | None
-    # every setting but name and URL, for the targets found there
-    defaults: Target
-
-
-# what `Config.discovery` may hold; discovery/sections.py knows what runs each
-DiscoverySection: TypeAlias = FileDiscovery | HttpDiscovery | KubernetesDiscovery
-
-
 @dataclass(frozen=True, slots=True)
 class ReviewSchedule:
     """The weekly cost review whose state this exporter publishes."""
@@ -485,9 +415,15 @@ class Config:
         return Attribution(cost.method, cost.decode_to_prefill_ratio, efficiency)
 
 
+# fields of Config whose classes declare options and nothing else
+SECTIONS: Mapping[str, type] = {
+    "web": WebConfig, "log": LogConfig, "scrape": ScrapeConfig, "gpu": GpuConfig, "slo": SloConfig,
+    "limiter": LimiterConfig, "cost": CostConfig,
+}  # fmt: skip
+
+
 # --- flags that only name where the rest is read from -------------------------------------------------------------------
 
-# what only names where the rest is read from, so that no field of the configuration holds it
 CONFIG_FILE = Option(name="config.file", reads=kinds.PATH, help="YAML configuration file.", in_file=False)
 TARGET = Option(
     name="target",
@@ -527,22 +463,8 @@ SLO_FILE = Option(
     reads=kinds.PATH,
     help="Settings file of the alert rules, for the latency thresholds. A threshold that is set here wins over it.",
 )
-
-
-# --- the mode that follows ----------------------------------------------------------------------------------------------
-
-# which Kubernetes sets in every container
-_OF_A_POD = "KUBERNETES_SERVICE_HOST"
-
-
-def choose_mode(config: Config, environ: Mapping[str, str]) -> Mode:
-    """A sidecar is in a pod, looks for no targets, and reads servers at loopback addresses only."""
-    if config.discovery:
-        of_one_node = any(isinstance(section, KubernetesDiscovery) and section.node for section in config.discovery)
-        return Mode.NODE if of_one_node else Mode.CENTRAL
-    if not config.targets or not all(is_own_host(urlsplit(target.url).hostname or "", "") for target in config.targets):
-        return Mode.CENTRAL
-    return Mode.SIDECAR if environ.get(_OF_A_POD) else Mode.NODE
+# in the order of --help, before all others
+FLAGS = (CONFIG_FILE, TARGET, TARGET_GPU_MODEL, TARGET_GPU_COUNT, TARGET_GPU_PRICE, FILE_SD)
 
 
 # --- the form for people, and the hash ----------------------------------------------------------------------------------

@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
+from typing import ClassVar, TypeAlias
+from urllib.parse import urlsplit
 
+from llm_serving_exporter.model.mode import Mode
 from llm_serving_exporter.model.own_host import is_own_host
-from llm_serving_exporter.model.target import Secret
+from llm_serving_exporter.model.record import Struct, replace
+from llm_serving_exporter.model.target import HttpSettings, Secret, Target
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.checks import Placed, refuse_timeout, target_warnings
-from llm_serving_exporter.settings.config import DiscoverySection, FileDiscovery, HttpDiscovery
+from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.settings.http import Auth, Tls, read_auth, read_headers, read_tls
 from llm_serving_exporter.settings.keys import (
     elements,
@@ -28,7 +32,7 @@ from llm_serving_exporter.settings.keys import (
     value,
 )
 from llm_serving_exporter.settings.kinds import Address, Kind, parse_url
-from llm_serving_exporter.settings.kubernetes import read_claimed_devices, read_kubernetes
+from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery, read_kubernetes
 from llm_serving_exporter.settings.options import ConfigFile, Context, Settings
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, shown
 from llm_serving_exporter.settings.target_keys import TargetSettings
@@ -184,6 +188,48 @@ def _is_special(address: IPAddress) -> bool:
     )
 
 
+# --- what the daemon gets ----
+
+
+class FileDiscovery(Struct, frozen=True):
+    """Prometheus file_sd, read again when a file changes."""
+
+    kind: ClassVar[str] = "file_sd"  # of the configuration file
+
+    # paths, or globs with wildcards in the last element only
+    files: tuple[str, ...]
+    # every setting but name and URL, for the targets found there
+    defaults: Target
+
+
+class HttpDiscovery(Struct, frozen=True):
+    """Prometheus http_sd: a server that lists targets, asked again and again; settings/discovery.py declares its keys."""
+
+    kind: ClassVar[str] = "http_sd"  # of the configuration file
+
+    # scheme://host:port
+    url: str
+    # of the list, with a query where it needs one
+    path: str
+    # patterns of the servers that the list may name; settings/discovery.py compares them
+    hosts: tuple[str, ...]
+    # from one answer to the next request
+    refresh_seconds: float
+    # how the server itself is asked
+    http: HttpSettings
+    # every setting but name and URL, for the targets found there
+    defaults: Target
+
+    @property
+    def name(self) -> str:
+        """By which users know it: the URL without its query."""
+        return self.url + self.path.partition("?")[0]
+
+
+# what `Config.discovery` may hold; discovery/sections.py knows what runs each
+DiscoverySection: TypeAlias = FileDiscovery | HttpDiscovery | KubernetesDiscovery
+
+
 # --- `http_sd:` ---------------------------------------------------------------------------------------------------------
 
 _HTTP_SD_EXAMPLE = "Write {url: https://inventory.example.com/targets, hosts: [10.0.0.0/8]}."
@@ -325,3 +371,29 @@ def _build_file_sd(settings: Settings, defaults: TargetSettings, context: Contex
     patterns = tuple(pattern for pattern in settings["file-sd"].value if check_pattern(pattern, place))
     placed = Placed(build_target(defaults, place, context.host), place)
     return FileDiscovery(patterns, placed.target), placed
+
+
+def read_claimed_devices(sections: tuple[DiscoverySection, ...], place: Place) -> tuple[DiscoverySection, ...]:
+    """The sections, the first that looks at one node with the wish to read that node's ResourceSlices too. `place`: of gpu.dra."""
+    first = next((item for item in sections if isinstance(item, KubernetesDiscovery) and item.node), None)
+    if first is None:
+        what = "no section of kubernetes looks at one node, whose ResourceSlices could be read"
+        place.refuse(what, "Write kubernetes: [{node: own}], or leave out gpu.dra.")
+        return sections
+    return tuple(replace(first, claimed_devices=True) if item is first else item for item in sections)
+
+
+# --- the mode that follows ----------------------------------------------------------------------------------------------
+
+# which Kubernetes sets in every container
+_OF_A_POD = "KUBERNETES_SERVICE_HOST"
+
+
+def choose_mode(config: Config, environ: Mapping[str, str]) -> Mode:
+    """A sidecar is in a pod, looks for no targets, and reads servers at loopback addresses only."""
+    if config.discovery:
+        of_one_node = any(isinstance(section, KubernetesDiscovery) and section.node for section in config.discovery)
+        return Mode.NODE if of_one_node else Mode.CENTRAL
+    if not config.targets or not all(is_own_host(urlsplit(target.url).hostname or "", "") for target in config.targets):
+        return Mode.CENTRAL
+    return Mode.SIDECAR if environ.get(_OF_A_POD) else Mode.NODE

@@ -6,12 +6,12 @@ import importlib.util
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from llm_serving_exporter.catalogue.own_labels import refuse_label_name
-from llm_serving_exporter.model.record import name_fields, replace
+from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.checks import Placed
-from llm_serving_exporter.settings.config import DiscoverySection, KubernetesDiscovery
 from llm_serving_exporter.settings.http import has_credentials
 from llm_serving_exporter.settings.identity import NODE
 from llm_serving_exporter.settings.keys import (
@@ -153,8 +153,10 @@ def _read_node(node: Node, place: Place, context: Context) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KubernetesSettings:
-    """One section as the file has it, but for `defaults`, which are read as those of every section."""
+class KubernetesDiscovery:
+    """The pods of a Kubernetes cluster, as its API server lists them."""
+
+    kind: ClassVar[str] = "kubernetes"  # of the configuration file
 
     namespaces: tuple[str, ...] = key(
         _read_namespaces,
@@ -190,6 +192,8 @@ class KubernetesSettings:
         "exporter needs the right to list and watch nodes.",
         default="false",
     )
+    # whether the node's ResourceSlices are listed too, for the GPUs of claims; never without a node
+    claimed_devices: bool = False
     loading_limit_seconds: float = key(
         kinds.DURATION,
         "How long after its start a container that has not been Ready yet counts as loading, and not as down.",
@@ -201,7 +205,8 @@ class KubernetesSettings:
         "Path of a kubeconfig, for an exporter outside the cluster. Default: the service account of the exporter's pod.",
     )
     context: str | None = key(kinds.text("context"), "Which context of the kubeconfig. Default: its current one.")
-    defaults: Node | None = key(
+    # every setting but name and URL, for the targets found there
+    defaults: Target = key(
         lambda node, place, context: node,
         "Settings of the targets that are found, as `defaults` of `file_sd`. With credentials in them `namespaces` has to be given. "
         "Credentials of `target_defaults` do not go to them.",
@@ -215,31 +220,20 @@ def read_kubernetes(
     if importlib.util.find_spec(CLIENT) is None:
         place.refuse("the client of Kubernetes is not installed", "Run pip install 'llm-serving-exporter[kubernetes]'.")
         return None
-    keys = keys_of(KubernetesSettings)
+    keys = keys_of(KubernetesDiscovery)
     section = {} if is_empty(node) else mapping(node, place, names_of(keys), _HINTS)
-    settings = KubernetesSettings(**read_keys(keys, section, place, context))
-    _refuse_pod_labels(settings.pod_labels, place.key("pod_labels"))
-    if settings.context is not None and settings.kubeconfig is None and "kubeconfig" not in section:
+    values = read_keys(keys, section, place, context)
+    _refuse_pod_labels(values.get("pod_labels", ()), place.key("pod_labels"))
+    if "context" in values and "kubeconfig" not in section:
         place.key("context").refuse("there is no kubeconfig that it belongs to", "Write kubeconfig, or remove context.")
     where = place.key("defaults")
-    stated = read_defaults(settings.defaults, where, context)
+    stated = read_defaults(values.get("defaults"), where, context)
     defaults = build_target(stated.completed_by(drop_inherited(under)), where, context.host)
     if has_credentials(defaults.http) and _means_all(section.get("namespaces")):
         what = "credentials would go to pods of every namespace, to which anyone in the cluster can give a label or an annotation"
         where.refuse(what, "Write namespaces with those whose pods may have them.")
     context.warnings.extend(warn_of_dropped(under, stated, place))
-    as_written = {name: getattr(settings, name) for name in name_fields(settings) if name != "defaults"}
-    return KubernetesDiscovery(**as_written, claimed_devices=False, defaults=defaults), Placed(defaults, where)
-
-
-def read_claimed_devices(sections: tuple[DiscoverySection, ...], place: Place) -> tuple[DiscoverySection, ...]:
-    """The sections, the first that looks at one node with the wish to read that node's ResourceSlices too. `place`: of gpu.dra."""
-    first = next((item for item in sections if isinstance(item, KubernetesDiscovery) and item.node), None)
-    if first is None:
-        what = "no section of kubernetes looks at one node, whose ResourceSlices could be read"
-        place.refuse(what, "Write kubernetes: [{node: own}], or leave out gpu.dra.")
-        return sections
-    return tuple(replace(first, claimed_devices=True) if item is first else item for item in sections)
+    return KubernetesDiscovery(**{**values, "defaults": defaults}), Placed(defaults, where)
 
 
 def _means_all(namespaces: Node | None) -> bool:

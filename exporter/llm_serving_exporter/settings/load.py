@@ -29,16 +29,11 @@ from llm_serving_exporter.settings.checks import (
 )
 from llm_serving_exporter.settings.config import (
     FILE_SD,
+    SECTIONS,
     TARGET,
     Config,
-    CostConfig,
-    GpuConfig,
-    LimiterConfig,
-    LogConfig,
     ScrapeConfig,
-    SloConfig,
     TenantsConfig,
-    WebConfig,
     hash_of,
 )
 from llm_serving_exporter.settings.discovery import DISCOVERY_KEYS, read_discovery
@@ -218,11 +213,6 @@ STALE_INTERVALS = 3
 MOST_WARNINGS = 50
 # whose buckets thresholds are held against where no target says its runtime
 MOST_COMMON_RUNTIME = "vllm"
-# fields of Config that declare options of their own
-_SECTIONS: Mapping[str, type] = {
-    "web": WebConfig, "log": LogConfig, "scrape": ScrapeConfig, "gpu": GpuConfig, "slo": SloConfig,
-    "limiter": LimiterConfig, "cost": CostConfig,
-}  # fmt: skip
 
 
 def load(
@@ -282,25 +272,23 @@ def load(
     if problems:
         raise ConfigError(*problems)
 
-    config = replace(
-        build_section(
-            Config,
-            settings,
-            targets=tuple(item.target for item in targets),
-            discovery=discovery,
-            **{name: build_section(section, settings) for name, section in _SECTIONS.items()},
-            expected_replicas=expected,
-            runtimes=configured.tables,
-            gpu_models=described_gpus,
-            dcgm=dcgm,
-            device_exporter=device_exporter,
-            otlp=otlp,
-            tenants=tenants,
-            prices=prices.book,
-            price_problems=prices.problems,
-            price_warnings=prices.warnings,
-            file=file.path,
-        ),
+    config = build_section(
+        Config,
+        settings,
+        targets=tuple(item.target for item in targets),
+        discovery=discovery,
+        **{name: build_section(section, settings) for name, section in SECTIONS.items()},
+        expected_replicas=expected,
+        runtimes=configured.tables,
+        gpu_models=described_gpus,
+        dcgm=dcgm,
+        device_exporter=device_exporter,
+        otlp=otlp,
+        tenants=tenants,
+        prices=prices.book,
+        price_problems=prices.problems,
+        price_warnings=prices.warnings,
+        file=file.path,
         shard=shard,
         stale_after_seconds=stale_after,
     )

@@ -111,13 +111,13 @@ Settings = Mapping[str, Setting]
 
 
 def build_section(declaring: type[T], settings: Settings, **others: Any) -> T:
-    """An instance of a class that declares options. What nobody set has its default; `others` are its other fields."""
+    """An instance of a class that declares options. What nobody set has its default; `others` are other fields, or win over what is set."""
     values = {
         option.field: option.convert(settings[option.name].value)
         for option in options_of(declaring)
         if option.name in settings
     }
-    return declaring(**values, **others)
+    return declaring(**{**values, **others})
 
 
 class ConfigFile(Struct, frozen=True):

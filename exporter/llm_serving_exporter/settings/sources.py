@@ -8,25 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.settings import kinds
-from llm_serving_exporter.settings.config import (
-    CONFIG_FILE,
-    FILE_SD,
-    SLO_FILE,
-    TARGET,
-    TARGET_GPU_COUNT,
-    TARGET_GPU_MODEL,
-    TARGET_GPU_PRICE,
-    Config,
-    CostConfig,
-    GpuConfig,
-    LimiterConfig,
-    LogConfig,
-    ScrapeConfig,
-    SloConfig,
-    TenantsConfig,
-    WebConfig,
-)
+from llm_serving_exporter.settings import config, kinds
 from llm_serving_exporter.settings.endpoints import DcgmSettings, DeviceExporterSettings, OtlpSettings
 from llm_serving_exporter.settings.keys import mapping, parsed, read_values, value
 from llm_serving_exporter.settings.kinds import Kind
@@ -44,22 +26,11 @@ from llm_serving_exporter.settings.problems import Node, Place, did_you_mean
 _SERVICE_LINK = re.compile(
     r"([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
-_FLAGS = (CONFIG_FILE, TARGET, TARGET_GPU_MODEL, TARGET_GPU_COUNT, TARGET_GPU_PRICE, FILE_SD)
-# whose fields are the other options
+# whose fields are options
 _DECLARING = (
-    WebConfig,
-    LogConfig,
-    Config,
-    ScrapeConfig,
-    GpuConfig,
-    DcgmSettings,
-    DeviceExporterSettings,
-    OtlpSettings,
-    SloConfig,
-    LimiterConfig,
-    CostConfig,
-    TenantsConfig,
-)
+    config.WebConfig, config.LogConfig, config.Config, config.ScrapeConfig, config.GpuConfig, DcgmSettings, DeviceExporterSettings,
+    OtlpSettings, config.SloConfig, config.LimiterConfig, config.CostConfig, config.TenantsConfig,
+)  # fmt: skip
 
 
 def _by_section(options: Iterable[Option]) -> tuple[Option, ...]:
@@ -70,7 +41,9 @@ def _by_section(options: Iterable[Option]) -> tuple[Option, ...]:
     return tuple(option for section in sections.values() for option in section)
 
 
-OPTIONS = _by_section([*_FLAGS, *(option for declaring in _DECLARING for option in options_of(declaring)), SLO_FILE])
+OPTIONS = _by_section(
+    [*config.FLAGS, *(option for declaring in _DECLARING for option in options_of(declaring)), config.SLO_FILE]
+)
 BY_NAME = {option.name: option for option in OPTIONS}
 # below a top-level key, beside the options
 PLAIN_NAMES = {

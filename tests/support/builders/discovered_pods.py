@@ -20,7 +20,7 @@ from llm_serving_exporter.discovery.kubernetes.targets import (
 )
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
-from llm_serving_exporter.settings.config import KubernetesDiscovery
+from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
 
 Pod = dict[str, Any]
 

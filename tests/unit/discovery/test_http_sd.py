@@ -20,7 +20,7 @@ from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import HttpSettings, Role, Secret, Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
-from llm_serving_exporter.settings.config import HttpDiscovery
+from llm_serving_exporter.settings.discovery import HttpDiscovery
 from llm_serving_exporter.settings.options import Host
 from tests.support.quick import keep_quick
 from tests.support.rows import check_rows

@@ -23,7 +23,7 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import HttpSettings, Secret, Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
-from llm_serving_exporter.settings.config import FileDiscovery
+from llm_serving_exporter.settings.discovery import FileDiscovery
 from tests.support.builders.configuration import load_text
 from tests.support.quick import keep_quick
 from tests.support.rows import check_rows

@@ -17,7 +17,7 @@ from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.render.sentences import ABSENCES, CAUSES, FAILURES
-from llm_serving_exporter.settings.config import FileDiscovery
+from llm_serving_exporter.settings.discovery import FileDiscovery
 from llm_serving_exporter.settings.options import Host
 from llm_serving_exporter.settings.target_keys import ANNOTATION_OF_KEY, TARGET_KEYS, FoundBy, list_places
 from tests.support.rows import check_rows

@@ -6,8 +6,13 @@ from pathlib import Path
 
 from llm_serving_exporter.discovery.sections import MAKERS
 from llm_serving_exporter.model.target import HttpSettings, Secret
-from llm_serving_exporter.settings.config import DiscoverySection, FileDiscovery, HttpDiscovery
-from llm_serving_exporter.settings.discovery import DISCOVERY_KEYS, READERS
+from llm_serving_exporter.settings.discovery import (
+    DISCOVERY_KEYS,
+    READERS,
+    DiscoverySection,
+    FileDiscovery,
+    HttpDiscovery,
+)
 from llm_serving_exporter.settings.http import drop_credentials, has_credentials, sends_secret
 from tests.support.builders.configuration import load_text, problems_of
 from tests.support.rows import check_rows
@@ -24,7 +29,7 @@ def section(folder: Path, text: str, **settings: object) -> HttpDiscovery:
 def test_every_kind_of_section_is_read_and_run() -> None:
     assert tuple(READERS) == DISCOVERY_KEYS
     assert set(MAKERS) == set(DiscoverySection.__args__)
-    assert [kind.key for kind in MAKERS] == list(DISCOVERY_KEYS)
+    assert [section.kind for section in MAKERS] == list(DISCOVERY_KEYS)
 
 
 def test_the_least_section(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.settings import kubernetes as kubernetes_module
-from llm_serving_exporter.settings.config import KubernetesDiscovery
+from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
 from tests.support.builders.configuration import load_text, problems_of
 from tests.support.rows import check_rows
 

@@ -42,7 +42,7 @@ from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.normalise.registry import RUNTIMES
-from llm_serving_exporter.settings.config import KubernetesDiscovery
+from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
 
 Pods = Mirror[tuple[str, str], PodRecord]
 # pods that have ended are no target, and clusters keep thousands of them

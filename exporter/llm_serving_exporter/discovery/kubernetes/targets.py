@@ -31,8 +31,7 @@ from llm_serving_exporter.model.pools import NodePlace
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import Arguments, Role, Target
 from llm_serving_exporter.model.text import clean
-from llm_serving_exporter.settings.config import KubernetesDiscovery
-from llm_serving_exporter.settings.kubernetes import name_label
+from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery, name_label
 from llm_serving_exporter.settings.problems import Place
 from llm_serving_exporter.settings.target_keys import AUTO, FoundBy, list_places
 
