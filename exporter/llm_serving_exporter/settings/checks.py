@@ -31,7 +31,7 @@ SHARE_THEM = "Share them among several exporters: --shard 1/2 for the first, --s
 class Placed(Struct, frozen=True):
     """A target, or the defaults of discovered ones, and where it was written."""
 
-    target: Target  # the target, or what discovered ones begin with
+    target: Target
     # the part of a flag, a variable or the file that it comes from
     place: Place
 
@@ -58,11 +58,10 @@ def refuse_duplicates(targets: Sequence[Placed]) -> None:
             owners = gpus.setdefault(claim_of(target, gpu), [])
             owners.append(target)
             if len(owners) > 1 and not shared(owners):
-                what = f"GPU {gpu} is already claimed by the target {shown(owners[0].name)}"
-                fix = (
-                    "Give it to one target, or each of them gpu_share, at most 1 together: its cost would count twice."
+                place.key("gpus").refuse(
+                    f"GPU {gpu} is already claimed by the target {shown(owners[0].name)}",
+                    "Give it to one target, or each of them gpu_share, at most 1 together: its cost would count twice.",
                 )
-                place.key("gpus").refuse(what, fix)
 
 
 def _short(place: Place) -> str:
@@ -125,7 +124,7 @@ def refuse_timeout(place: Place, interval: float, timeout: float) -> None:
     place.refuse(what, "Write a shorter one; where none is written it is 80 % of the interval, at most 10s.")
 
 
-# --- warnings -----------------------------------------------------------------------------------------------------------
+# --- warnings ----------------------------------------------------------------------------------------------------------
 
 Edges = Mapping[str, Sequence[float]]
 
@@ -138,23 +137,16 @@ def slo_warnings(slo: SloConfig, edges: Edges, runtime: str) -> Iterator[str]:
         if threshold is None or not bounds or any(isclose(threshold, bound, rel_tol=1e-9) for bound in bounds):
             continue
         position = bisect_left(bounds, threshold)
-        start = f"slo.{name}: {_seconds(threshold)} lies"
         if position == 0:
-            yield (
-                f"{start} below the first bucket edge {_seconds(bounds[0])} of {runtime}'s histogram: "
-                "no request can count as good"
-            )
+            where, effect = f"below the first bucket edge {_seconds(bounds[0])}", "no request can count as good"
         elif position == len(bounds):
-            yield (
-                f"{start} above the last bucket edge {_seconds(bounds[-1])} of {runtime}'s histogram: "
-                f"requests count as good up to {_seconds(bounds[-1])} (strict)"
-            )
+            where = f"above the last bucket edge {_seconds(bounds[-1])}"
+            effect = f"requests count as good up to {_seconds(bounds[-1])} (strict)"
         else:
             low, high = bounds[position - 1], bounds[position]
-            yield (
-                f"{start} between the bucket edges {_seconds(low)} and {_seconds(high)} of {runtime}'s histogram: "
-                f"requests count as good up to {_seconds(low)} (strict)"
-            )
+            where = f"between the bucket edges {_seconds(low)} and {_seconds(high)}"
+            effect = f"requests count as good up to {_seconds(low)} (strict)"
+        yield f"slo.{name}: {_seconds(threshold)} lies {where} of {runtime}'s histogram: {effect}"
 
 
 def _seconds(seconds: float) -> str:
@@ -167,11 +159,8 @@ def unused_warnings(file: ConfigFile, settings: Settings, section: str) -> Itera
     if isinstance(node, dict) and node:
         yield f"{place}: not used, because {section}.url is not set"
     for name, setting in settings.items():
-        if (
-            name.startswith(section.replace("_", "-") + ".")
-            and not setting.from_file
-            and setting.place.file != "default"
-        ):
+        is_given = not setting.from_file and setting.place.file != "default"
+        if is_given and name.startswith(section.replace("_", "-") + "."):
             yield f"{setting.place}: not used, because {section}.url is not set"
 
 

@@ -25,10 +25,7 @@ from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.facts import GPU_COUNT, GPU_NAME
 from llm_serving_exporter.settings.identity import SHARD, TARGET_LABEL
 from llm_serving_exporter.settings.kinds import format_duration
-from llm_serving_exporter.settings.options import (
-    Option,
-    option,
-)
+from llm_serving_exporter.settings.options import Option, option
 
 if TYPE_CHECKING:
     from llm_serving_exporter.model.hardware import GpuSpec
@@ -140,12 +137,11 @@ class DcgmConfig:
 
     # scheme://host:port
     url: str
-    metrics_path: str = "/metrics"  # of its page
+    metrics_path: str = "/metrics"
     # dcgm-exporter collects every 30 s by default: a shorter interval reads the same values again
     interval_seconds: float = 30.0
-    # the most series that its page may have
     max_series: int = 50_000
-    http: HttpSettings = field(default_factory=lambda: HttpSettings(timeout_seconds=10.0))  # how it is asked
+    http: HttpSettings = field(default_factory=lambda: HttpSettings(timeout_seconds=10.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +149,11 @@ class OtlpConfig:
     """Where all series are sent over OTLP; settings/endpoints.py declares its keys."""
 
     url: str  # scheme://host:port
-    path: str = "/v1/metrics"  # for metrics
-    interval_seconds: float = 15.0  # from one sending to the next
-    http: HttpSettings = field(default_factory=lambda: HttpSettings(timeout_seconds=10.0))  # how it is asked
-    resource: tuple[
-        tuple[str, str], ...
-    ] = ()  # attributes of the resource beside the exporter's own, which they replace
+    path: str = "/v1/metrics"
+    interval_seconds: float = 15.0
+    http: HttpSettings = field(default_factory=lambda: HttpSettings(timeout_seconds=10.0))
+    # attributes of the resource beside the exporter's own, which they replace
+    resource: tuple[tuple[str, str], ...] = ()
     gen_ai_operation: str | None = None  # gen_ai.operation.name of gen_ai.server.*; None: those are not sent
 
 
@@ -285,14 +280,13 @@ class TenantsConfig:
 class ReviewSchedule:
     """The weekly cost review whose state this exporter publishes."""
 
-    settings_file: str  # that the review itself reads
+    settings_file: str
     # where the reviews and the file about their runs are
     folder: str
     # when the review is due, None = never
     cron: str | None
     # of `cron`, a name of the IANA database
     timezone: str
-    # whether this exporter makes the review too
     run: bool
 
 
@@ -310,13 +304,13 @@ class Config:
         "Which part of the targets is read here, where several exporters share them: 2/4 is the second of four, ordinal/4 goes by "
         "the ordinal of a StatefulSet's pod (docs/discovery.md). Default: all of them.",
     )
-    web: WebConfig = field(default_factory=WebConfig)  # where and how the web server listens
-    log: LogConfig = field(default_factory=LogConfig)  # level and form of log lines
+    web: WebConfig = field(default_factory=WebConfig)
+    log: LogConfig = field(default_factory=LogConfig)
     # of the process, for whatever sets no interval of its own
     interval_seconds: float = option(
         "scrape.interval", kinds.INTERVAL, "How often each server is scraped.", default="5s"
     )
-    scrape: ScrapeConfig = field(default_factory=ScrapeConfig)  # deadlines and bounds of a reading
+    scrape: ScrapeConfig = field(default_factory=ScrapeConfig)
     # how long the last good values stay after the last success; 15 s = 3 of the default interval
     stale_after_seconds: float = option(
         "scrape.stale-after",
@@ -330,15 +324,13 @@ class Config:
         "Window of rates, means and ratios; at least 2 intervals. It is longer where an engine counts late.",
         default="60s",
     )
-    gpu: GpuConfig = field(default_factory=GpuConfig)  # whether and how NVML is read
-    dcgm: DcgmConfig | None = None  # None = no dcgm-exporter is read
+    gpu: GpuConfig = field(default_factory=GpuConfig)
+    dcgm: DcgmConfig | None = None
     device_exporter: DcgmConfig | None = None  # whose GPUs are read instead of NVML's; None = NVML's
-    otlp: OtlpConfig | None = None  # None = nothing is sent over OTLP
-    slo: SloConfig = field(default_factory=SloConfig)  # thresholds that good and bad events are counted by
-    limiter: LimiterConfig = field(default_factory=LimiterConfig)  # what the limiter goes by
-    expected_replicas: tuple[
-        ExpectedReplicas, ...
-    ] = ()  # replicas that the user means to run, by model, role and identity
+    otlp: OtlpConfig | None = None
+    slo: SloConfig = field(default_factory=SloConfig)
+    limiter: LimiterConfig = field(default_factory=LimiterConfig)
+    expected_replicas: tuple[ExpectedReplicas, ...] = ()
     all_buckets: bool = option(
         "all-buckets",
         kinds.BOOLEAN,
@@ -354,8 +346,8 @@ class Config:
         repeatable=True,
         unset=(),
     )
-    runtimes: tuple[Runtime, ...] = ()  # the file's own tables
-    gpu_models: tuple[GpuSpec, ...] = ()  # GPUs that the file describes
+    runtimes: tuple[Runtime, ...] = ()
+    gpu_models: tuple[GpuSpec, ...] = ()
     hf_cache: str | None = option(
         "hf-cache",
         kinds.PATH,
@@ -371,8 +363,8 @@ class Config:
         kinds.PATH,
         "YAML file of what GPUs cost (docs/prices.md); it is read again when it changes. Default: no cost series.",
     )
-    cost: CostConfig = field(default_factory=CostConfig)  # how busy time is split
-    tenants: TenantsConfig = field(default_factory=TenantsConfig)  # whose tokens front doors count
+    cost: CostConfig = field(default_factory=CostConfig)
+    tenants: TenantsConfig = field(default_factory=TenantsConfig)
     report_settings_file: str | None = option(
         "report.settings-file",
         kinds.PATH,
@@ -388,7 +380,7 @@ class Config:
     # of `report_settings_file`, which the caller of the loader reads
     review: ReviewSchedule | None = None
     prices: PriceBook | None = None  # of `price_file`; None without one, or where it cannot be used
-    price_problems: tuple[Problem, ...] = ()  # why `price_file` cannot be used
+    price_problems: tuple[Problem, ...] = ()
     price_warnings: tuple[str, ...] = ()  # what is legal in it but odd, in sentences
     state_file: str | None = option(
         "state-file", kinds.PATH, "File in which the exporter keeps what must outlive a restart."
@@ -422,7 +414,7 @@ SECTIONS: Mapping[str, type] = {
 }  # fmt: skip
 
 
-# --- flags that only name where the rest is read from -------------------------------------------------------------------
+# --- flags that only name where the rest is read from ------------------------------------------------------------------
 
 CONFIG_FILE = Option(name="config.file", reads=kinds.PATH, help="YAML configuration file.", in_file=False)
 TARGET = Option(
@@ -467,7 +459,7 @@ SLO_FILE = Option(
 FLAGS = (CONFIG_FILE, TARGET, TARGET_GPU_MODEL, TARGET_GPU_COUNT, TARGET_GPU_PRICE, FILE_SD)
 
 
-# --- the form for people, and the hash ----------------------------------------------------------------------------------
+# --- the form for people, and the hash ---------------------------------------------------------------------------------
 
 # all but the shard change nothing that the exporter does; exporters that share a fleet are meant to differ by the shard alone, so that
 # their hashes tell whether they differ in anything else

@@ -44,7 +44,7 @@ from llm_serving_exporter.settings.targets import (
     warn_of_dropped,
 )
 
-# --- paths: plain, or with wildcards in the last element, as in Prometheus ----------------------------------------------
+# --- paths: plain, or with wildcards in the last element, as in Prometheus ---------------------------------------------
 
 _EXTENSIONS = (".json", ".yml", ".yaml")
 _WILDCARDS = frozenset("*?[")
@@ -90,7 +90,7 @@ def matching(pattern: str) -> list[str]:
     return [os.path.join(folder, name) for name in names[: MOST_FILES + 1]]
 
 
-# --- `hosts`: the servers that a list from elsewhere may name -----------------------------------------------------------
+# --- `hosts`: the servers that a list from elsewhere may name ----------------------------------------------------------
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 _ANY_HOST = "*"
@@ -188,7 +188,7 @@ def _is_special(address: IPAddress) -> bool:
     )
 
 
-# --- what the daemon gets ----
+# --- what the daemon gets ----------------------------------------------------------------------------------------------
 
 
 class FileDiscovery(Struct, frozen=True):
@@ -211,11 +211,8 @@ class HttpDiscovery(Struct, frozen=True):
     url: str
     # of the list, with a query where it needs one
     path: str
-    # patterns of the servers that the list may name; settings/discovery.py compares them
     hosts: tuple[str, ...]
-    # from one answer to the next request
     refresh_seconds: float
-    # how the server itself is asked
     http: HttpSettings
     # every setting but name and URL, for the targets found there
     defaults: Target
@@ -230,7 +227,7 @@ class HttpDiscovery(Struct, frozen=True):
 DiscoverySection: TypeAlias = FileDiscovery | HttpDiscovery | KubernetesDiscovery
 
 
-# --- `http_sd:` ---------------------------------------------------------------------------------------------------------
+# --- `http_sd:` --------------------------------------------------------------------------------------------------------
 
 _HTTP_SD_EXAMPLE = "Write {url: https://inventory.example.com/targets, hosts: [10.0.0.0/8]}."
 _HTTP_SD_HINTS = {
@@ -316,7 +313,7 @@ def read_http_sd(
     return section, Placed(defaults, where)
 
 
-# --- all sections -------------------------------------------------------------------------------------------------------
+# --- all sections ------------------------------------------------------------------------------------------------------
 
 # (element of the list, its place, what holds for all targets, context) -> the section, and the defaults of its targets with their
 # place; None where it is not usable, which the reader has reported
@@ -383,7 +380,7 @@ def read_claimed_devices(sections: tuple[DiscoverySection, ...], place: Place) -
     return tuple(replace(first, claimed_devices=True) if item is first else item for item in sections)
 
 
-# --- the mode that follows ----------------------------------------------------------------------------------------------
+# --- the mode that follows ---------------------------------------------------------------------------------------------
 
 # which Kubernetes sets in every container
 _OF_A_POD = "KUBERNETES_SERVICE_HOST"

@@ -20,7 +20,7 @@ DEEPEST_LEVEL = 32
 MOST_NODES = 400_000
 
 
-# --- JSON ---------------------------------------------------------------------------------------------------------------
+# --- JSON --------------------------------------------------------------------------------------------------------------
 
 
 def parse_json(text: str, place: Place, what: str = "the file") -> Node | None:
@@ -78,7 +78,7 @@ def _from_json(value: Any, level: int, what: str) -> Node:
     return value
 
 
-# --- YAML ---------------------------------------------------------------------------------------------------------------
+# --- YAML --------------------------------------------------------------------------------------------------------------
 
 try:
     from yaml import CSafeLoader as _Loader
@@ -100,18 +100,15 @@ _TAG = "tag:yaml.org,2002:"
 class _Frame(Struct):
     """A mapping or list whose end has not been read yet."""
 
-    # what has been read of it so far
     node: dict[str, Node] | list[Node]
     # its name where the text gives it one (&…)
     anchor: str | None
-    place: Place  # where it begins, for messages
+    place: Place
     # how many values it holds, aliases counted
     size: int = 1
     # of a mapping: the key whose value comes next
     key: str | None = None
-    # the line in which each key was first given
     key_lines: dict[str, int] = field(default_factory=dict)
-    # mappings that << merges
     merged: list[dict[str, Node]] = field(default_factory=list)
 
 
@@ -289,7 +286,7 @@ class _Builder:
         top.key = None
 
 
-# --- files --------------------------------------------------------------------------------------------------------------
+# --- files -------------------------------------------------------------------------------------------------------------
 
 LARGEST_FILE_BYTES = 2**20
 

@@ -118,12 +118,11 @@ class OtlpSettings:
     headers: tuple[tuple[str, str | Secret], ...] | None = key(read_headers, "As for a target, for the receiver.")
     tls: Tls | None = key(read_tls, "As for a target, for the receiver.")
     resource: tuple[tuple[str, str], ...] | None = key(
-        read_resource,
-        "Attributes of the resource, at most 32: `{deployment.environment.name: prod}`.",
+        read_resource, "Attributes of the resource, at most 32: `{deployment.environment.name: prod}`."
     )
 
 
-# --- what they are read into ---------------------------------------------------------------------------------------------
+# --- what they are read into -------------------------------------------------------------------------------------------
 
 _DEVICE_PATH = "/metrics"
 # of OTLP over HTTP, https://opentelemetry.io/docs/specs/otlp/#otlphttp-request

@@ -6,7 +6,7 @@ The catalogues are read only where something is named.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -107,7 +107,7 @@ def check_gpu_model(text: str, place: Place, context: Context) -> str | None:
     return parsed(text, place, GPU_MODEL)
 
 
-# --- `model:` of a target -----------------------------------------------------------------------------------------------
+# --- `model:` of a target ----------------------------------------------------------------------------------------------
 
 _MODEL_KEYS = table(
     config=Key(reads=read_path),
@@ -136,7 +136,7 @@ def read_model(node: Node | None, place: Place, context: Context) -> ModelSettin
     return ModelSettings(**read_keys(_MODEL_KEYS, section, place, context))
 
 
-# --- `gpu_models:`: GPUs that the user describes -> rows like those of the catalogue, before which they win -------------
+# --- `gpu_models:`: GPUs that the user describes -> rows like those of the catalogue, before which they win ------------
 
 GPU_MODELS = "gpu_models"
 _CARD_EXAMPLE = "Write {name: My Card, memory: 96GB, bandwidth: 1.8TB/s, tflops: {bf16: 400, fp8: 800}}."
@@ -237,7 +237,18 @@ class GpuModelSettings:
 
 def read_gpu_models(node: Node | None, place: Place) -> tuple[GpuSpec, ...]:
     """The GPUs that a list describes. What is wrong with one is reported at its place."""
-    return tuple(_read_list(node, place))
+    specs: list[GpuSpec] = []
+    owners: dict[tuple[str, ...], str] = {}
+    for element, at in elements(node, place, "descriptions such as {name: My Card, memory: 96GB, bandwidth: 1.8TB/s}"):
+        spec = read_description(element, at)
+        if spec is None:
+            continue
+        twice = [name for name in spec.names if owners.setdefault(split_words(name), spec.name) != spec.name]
+        if twice or list(owners.values()).count(spec.name) < len(spec.names):
+            at.refuse(f"the GPU {shown((twice or [spec.name])[0])} is described twice", "Keep one of them.")
+        else:
+            specs.append(spec)
+    return tuple(specs)
 
 
 def describe_gpu(stated: Mapping[str, Any]) -> GpuSpec:
@@ -259,19 +270,6 @@ def describe_gpu(stated: Mapping[str, Any]) -> GpuSpec:
         bandwidth_highest_bytes_per_second=stated.get("bandwidth_upper"),
         own=True,
     )
-
-
-def _read_list(node: Node | None, place: Place) -> Iterator[GpuSpec]:
-    seen: dict[tuple[str, ...], str] = {}
-    for element, at in elements(node, place, "descriptions such as {name: My Card, memory: 96GB, bandwidth: 1.8TB/s}"):
-        spec = read_description(element, at)
-        if spec is None:
-            continue
-        twice = [name for name in spec.names if seen.setdefault(split_words(name), spec.name) != spec.name]
-        if twice or list(seen.values()).count(spec.name) < len(spec.names):
-            at.refuse(f"the GPU {shown((twice or [spec.name])[0])} is described twice", "Keep one of them.")
-        else:
-            yield spec
 
 
 def read_description(node: Node, place: Place) -> GpuSpec | None:
@@ -308,7 +306,7 @@ def _refuse_upside_down(stated: Mapping[str, Any], place: Place) -> None:
             )
 
 
-# --- `model_catalogue:` -------------------------------------------------------------------------------------------------
+# --- `model_catalogue:` ------------------------------------------------------------------------------------------------
 
 _ROW_FIX = "Write each model as [[model]] with a name and config = { model_type = …, hidden_size = …, … }, see docs/ceiling-command.md."
 

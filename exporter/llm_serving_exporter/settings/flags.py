@@ -24,13 +24,8 @@ from llm_serving_exporter.terminal import print_line, print_message
 PROGRAM = "llm-serving-exporter"
 # by command: old name -> new name. An entry stays for one version after the one that renamed the flag.
 RENAMED: Mapping[str, Mapping[str, str]] = {
-    "rules": {
-        "--config": "--config.file",
-    },
-    "dashboards": {
-        "--config": "--config.file",
-        "--out": "--output-dir",
-    },
+    "rules": {"--config": "--config.file"},
+    "dashboards": {"--config": "--config.file", "--out": "--output-dir"},
     "drill": {
         "--prometheus-url": "--prometheus.url",
         "--prometheus-bearer-token-file": "--bearer-token-file",
@@ -45,21 +40,12 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
         "--output": "--output-dir",
         "--result-file": "--drill.result-file",
     },
-    "report": {
-        "--prometheus": "--prometheus.url",
-        "--settings": "--config.file",
-        "--out": "--output-dir",
-    },
-    "demo": {
-        "--listen": "--web.listen-address",
-    },
+    "report": {"--prometheus": "--prometheus.url", "--settings": "--config.file", "--out": "--output-dir"},
+    "demo": {"--listen": "--web.listen-address"},
     "drill_demo": {  # what `make drill` runs
-        "--output": "--output-dir",
+        "--output": "--output-dir"
     },
-    "page-test": {
-        "--alertmanager": "--alertmanager.url",
-        "--url": "--pagerduty.url",
-    },
+    "page-test": {"--alertmanager": "--alertmanager.url", "--url": "--pagerduty.url"},
 }
 T = TypeVar("T")
 _NEGATIVE_NUMBER = re.compile(r"-\.?[0-9].*")
@@ -233,7 +219,7 @@ def attribute(flag: str) -> str:
     return re.sub(r"[.-]", "_", flag.removeprefix("--"))
 
 
-# --- argparse's messages -> what is wrong, at which flag, and what to write ---------------------------------------------
+# --- argparse's messages -> what is wrong, at which flag, and what to write --------------------------------------------
 
 _Explain = Callable[[re.Match[str], str], str]
 
@@ -312,7 +298,7 @@ _EXPLANATIONS: Sequence[tuple[re.Pattern[str], _Explain]] = (
 )
 
 
-# --- the revision of the source: written into the package when it is built, asked of git in a checkout ------------------
+# --- the revision of the source: written into the package when it is built, asked of git in a checkout -----------------
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # what hatch_build.py puts into a wheel

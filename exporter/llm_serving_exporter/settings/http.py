@@ -61,7 +61,7 @@ class Tls:
 
     ca_file: str | None = key(read_existing_path, "The CAs that are trusted. Default: the system's.")
     cert_file: str | None = key(read_existing_path, "A client certificate. Default: none.")
-    key_file: str | None = key(read_existing_path, "Its key.")  # of the client certificate
+    key_file: str | None = key(read_existing_path, "Its key.")
     server_name: str | None = key(_SERVER_NAME, "The name in the server's certificate. Default: the URL's host.")
     # for tests: anybody can then pass for the server
     insecure_skip_verify: bool = key(kinds.BOOLEAN, "Trust any certificate.", default="false")
@@ -183,7 +183,7 @@ def check_file(path: str, place: Place) -> None:
         place.refuse(f"{path} cannot be read by this user", "Check its owner and permissions.")
 
 
-# --- what carries credentials -------------------------------------------------------------------------------------------
+# --- what carries credentials ------------------------------------------------------------------------------------------
 
 
 def has_credentials(http: HttpSettings) -> bool:

@@ -153,7 +153,7 @@ def refuse_target_labels(names: tuple[str, ...], place: Place) -> None:
         place.refuse(what, "Each of them stands on every series: keep those that rules and dashboards group by.")
 
 
-# --- the exporter's host and pod ----------------------------------------------------------------------------------------
+# --- the exporter's host and pod ---------------------------------------------------------------------------------------
 
 # field of Host -> the variable that the downward API of Kubernetes fills, and its kind: all of them end up in labels
 _VARIABLES = {
@@ -180,7 +180,7 @@ def read_host(environ: Mapping[str, str], problems: list[Problem] | None = None,
     return Host(name, node, **texts) if texts.get("namespace") and texts.get("pod") else Host(name, node)
 
 
-# --- shards -------------------------------------------------------------------------------------------------------------
+# --- shards ------------------------------------------------------------------------------------------------------------
 
 _ORDINAL = "ordinal"
 _SHARD_EXAMPLE = "Write 2/4 for the second of four, or ordinal/4 in the pods of a StatefulSet with 4 replicas."

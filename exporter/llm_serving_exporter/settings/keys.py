@@ -112,7 +112,7 @@ def parsed(text: str, place: Place, kind: Kind[T]) -> T | None:
         return None
 
 
-# --- declared keys ------------------------------------------------------------------------------------------------------
+# --- declared keys -----------------------------------------------------------------------------------------------------
 
 # (node, place, context) -> the value; None where it is not usable, which the reader has reported
 Reader: TypeAlias = Callable[[Node, Place, Any], Any]
@@ -125,7 +125,6 @@ class Key:
 
     # a kind, whose parser has the bounds, for a single value; a reader for anything else
     reads: Kind[Any] | Reader
-    # what the key means, in sentences
     help: str = ""
     # as a user would write it; "" = none
     default: str = ""
@@ -133,7 +132,6 @@ class Key:
     name: str = ""
     # the attribute that holds the value; filled in by the table
     field: str = ""
-    # whether the section is of no use without it
     required: bool = False
 
     def read(self, node: Node, place: Place, context: Any = None) -> Any:
@@ -218,12 +216,7 @@ def refuse_missing(keys: Keys, section: Mapping[str, Node], place: Place, exampl
 
 
 def read_complete(
-    keys: Keys,
-    node: Node | None,
-    place: Place,
-    example: str,
-    context: Any = None,
-    hints: Mapping[str, str] = NO_HINTS,
+    keys: Keys, node: Node | None, place: Place, example: str, context: Any = None, hints: Mapping[str, str] = NO_HINTS
 ) -> dict[str, Any] | None:
     """The values of a mapping, by field; None where a required one is missing, or not usable, which is then reported."""
     section = mapping(node, place, names_of(keys), hints)

@@ -98,7 +98,7 @@ def format_duration(seconds: float) -> str:
     return "".join(parts)
 
 
-# --- kinds --------------------------------------------------------------------------------------------------------------
+# --- kinds -------------------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
@@ -334,7 +334,7 @@ USD = decimal("USD above 0, up to 1e12", 0.0, 1e12)
 OBJECTIVE = Kind("a share such as 0.99", _share_below_one)
 
 
-# --- URLs ---------------------------------------------------------------------------------------------------------------
+# --- URLs --------------------------------------------------------------------------------------------------------------
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 # host names as resolvers take them: letters, digits, hyphens, dots, and the underscore of container networks
@@ -345,7 +345,6 @@ _URL_EXAMPLE = "Write one such as http://localhost:8000."
 class Address(Struct, frozen=True):
     """Where a server listens."""
 
-    # http or https
     scheme: str
     # lower case, without brackets
     host: str

@@ -27,15 +27,7 @@ from llm_serving_exporter.settings.checks import (
     target_warnings,
     unused_runtimes,
 )
-from llm_serving_exporter.settings.config import (
-    FILE_SD,
-    SECTIONS,
-    TARGET,
-    Config,
-    ScrapeConfig,
-    TenantsConfig,
-    hash_of,
-)
+from llm_serving_exporter.settings.config import FILE_SD, SECTIONS, TARGET, Config, ScrapeConfig, TenantsConfig, hash_of
 from llm_serving_exporter.settings.discovery import DISCOVERY_KEYS, read_discovery
 from llm_serving_exporter.settings.document import read_bounded, read_document
 from llm_serving_exporter.settings.endpoints import (
@@ -72,7 +64,7 @@ from llm_serving_exporter.settings.targets import (
     refuse_stated_gpus,
 )
 
-# --- the file -----------------------------------------------------------------------------------------------------------
+# --- the file ----------------------------------------------------------------------------------------------------------
 
 # keys that no option takes
 LIST_KEYS = frozenset({"targets", "target_defaults", *DISCOVERY_KEYS, "expected_replicas", "runtimes", "gpu_models"})
@@ -110,7 +102,7 @@ def read_config_file(path: str | None, problems: list[Problem], read: Callable[[
     return ConfigFile({}, place, path)
 
 
-# --- `slo.file`: thresholds from the settings file of the alert rules ---------------------------------------------------
+# --- `slo.file`: thresholds from the settings file of the alert rules --------------------------------------------------
 
 # errors have no threshold: an answer is one or it is not
 _SLO_NAMES = ("ttft", "itl", "e2e")
@@ -172,7 +164,7 @@ def overridden(thresholds: Settings, explicit: Mapping[str, Setting]) -> Iterato
             yield f"{unused.place}: not used, because {explicit[name].place} takes its place"
 
 
-# --- `tenants:` ---------------------------------------------------------------------------------------------------------
+# --- `tenants:` --------------------------------------------------------------------------------------------------------
 
 # on LiteLLM's page: whoever knows the hash of a key can tell whose key he holds
 _HASHES_OF_KEYS = frozenset({"hashed_api_key"})
@@ -207,7 +199,7 @@ def _find_aliases(file: ConfigFile) -> Mapping[str, str]:
     return {} if aliases is None else _read_aliases(aliases, place.key("aliases"), None)
 
 
-# --- the whole ----------------------------------------------------------------------------------------------------------
+# --- the whole ---------------------------------------------------------------------------------------------------------
 
 STALE_INTERVALS = 3
 MOST_WARNINGS = 50
@@ -314,11 +306,7 @@ def _slo_warnings(config: Config, targets: Sequence[Placed], builtin: Mapping[st
 
 
 def _settings(
-    given: dict[str, Setting],
-    file: ConfigFile,
-    context: Context,
-    problems: list[Problem],
-    read: Callable[[Path], str],
+    given: dict[str, Setting], file: ConfigFile, context: Context, problems: list[Problem], read: Callable[[Path], str]
 ) -> dict[str, Setting]:
     """Every option's value; paths of the file are resolved."""
     of_file = {

@@ -22,7 +22,7 @@ ENVIRONMENT_PREFIX = "LLM_SERVING_EXPORTER_"
 class Option(Key):
     """A key whose `name` is the flag without "--": "web.listen-address"."""
 
-    reads: Kind[Any]  # how its text becomes a value, with bounds and messages
+    reads: Kind[Any]
     # the flag may be given again, the variable holds a comma-separated list, the file a list
     repeatable: bool = False
     # False: a flag and a variable alone; the file has a richer form of its own, or none
@@ -81,7 +81,7 @@ def option(
     return declare(declared, unset)
 
 
-# --- what is set --------------------------------------------------------------------------------------------------------
+# --- what is set -------------------------------------------------------------------------------------------------------
 
 
 def options_of(declaring: type) -> list[Option]:
@@ -101,7 +101,6 @@ class Setting(Struct, frozen=True):
 
     # of the option's kind; a tuple where it is repeatable
     value: Any
-    # where it was set
     place: Place
     # False for flags, environment variables and defaults
     from_file: bool = False
@@ -125,7 +124,6 @@ class ConfigFile(Struct, frozen=True):
 
     # its known top-level keys; {} where there is no file or it is not usable
     tree: Mapping[str, Node]
-    # where its faults are reported
     place: Place
     # None = there is no file
     path: str | None
@@ -140,29 +138,27 @@ class ConfigFile(Struct, frozen=True):
         return self.tree.get(key), self.place.key(key)
 
 
-# --- the surroundings ---------------------------------------------------------------------------------------------------
+# --- the surroundings --------------------------------------------------------------------------------------------------
 
 
 class Host(Struct, frozen=True):
     """The host of the exporter."""
 
-    # its own name
     name: str
     # the name of its node: NODE_NAME, else the host's
     node: str
     # of the pod that it runs in beside its engines; "" where the environment does not tell
     namespace: str = ""
-    pod: str = ""  # name of that pod
-    pod_uid: str = ""  # UID of that pod
+    pod: str = ""
+    pod_uid: str = ""
     container: str = ""  # of the engine in that pod
 
 
 class Context(Struct, frozen=True):
     """The surroundings of a settings file, and what its readers note."""
 
-    host: Host  # that the exporter runs on
-    environ: Mapping[str, str]  # environment variables
-    # the names of those that have a mapping table
+    host: Host
+    environ: Mapping[str, str]
     runtimes: Collection[str]
     # where relative paths start, None = the working directory
     folder: str | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,13 +37,11 @@ from llm_serving_exporter.settings.keys import (
 from llm_serving_exporter.settings.kinds import Kind
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, listed, nearest, shown
 
-# --- `pools` and `nodes`: what is committed at a cloud, and where nodes stand -------------------------------------------
+# --- `pools` and `nodes`: what is committed at a cloud, and where nodes stand ------------------------------------------
 
 MOST_POOLS, MOST_NODES = 1_000, 10_000
 GPUS = kinds.integer(1, 1_000_000)
 _NAME = kinds.text("name", 253)
-# (node, place) -> the name of a kind of GPU as series have it; None where nobody knows it, which is then reported
-FindGpu = Callable[[Node, Place], "str | None"]
 
 
 def parse_moment(text: str) -> float:
@@ -74,8 +71,8 @@ def _read_instances(node: Node, place: Place, context: object) -> float | None:
     return None if machines is None else float(machines["count"] * machines["gpus"])
 
 
-def _read_gpu_model(node: Node, place: Place, find_gpu: FindGpu) -> str | None:
-    return find_gpu(node, place)
+def _read_gpu_model(node: Node, place: Place, gpu: Kind[str]) -> str | None:
+    return value(node, place, gpu)
 
 
 _WHERE = table(region=Key(reads=REGION), zone=Key(reads=ZONE))
@@ -93,9 +90,9 @@ _SPEND_RATE = {**_FOR, **_WHERE, **_PRICES}
 _FLEXIBLE = table(size_flexible=Key(reads=kinds.BOOLEAN))
 
 
-def _read_rates(node: Node, place: Place, find_gpu: FindGpu) -> list[SpendRate]:
+def _read_rates(node: Node, place: Place, gpu: Kind[str]) -> list[SpendRate]:
     """What a GPU-hour of each kind takes from the commitment. A mistake makes the list shorter, and is reported."""
-    rates = (_read_rate(element, at, find_gpu) for element, at in elements(node, place, "rates"))
+    rates = (_read_rate(element, at, gpu) for element, at in elements(node, place, "rates"))
     return [rate for rate in rates if rate is not None]
 
 
@@ -124,11 +121,14 @@ _POOL_HINTS = {
 }
 
 
-def read_pools(node: Node | None, place: Place, find_gpu: FindGpu) -> tuple[Pool, ...]:
-    """The pools of the section, in its order. Mistakes are reported at their places; a pool with one is left out."""
+def read_pools(node: Node | None, place: Place, gpu: Kind[str]) -> tuple[Pool, ...]:
+    """The pools of the section, in its order. Mistakes are reported at their places; a pool with one is left out.
+
+    `gpu`: the kind of a GPU's name, which becomes that of the series.
+    """
     pools: dict[str, Pool] = {}
     for element, at in elements(node, place, "pools"):
-        pool = _read_pool(element, at, find_gpu)
+        pool = _read_pool(element, at, gpu)
         if pool is not None and pools.setdefault(pool.name, pool) is not pool:
             at.key("name").refuse(f"there are two pools {shown(pool.name)}", "Give each a name of its own.")
     if len(pools) > MOST_POOLS:
@@ -136,14 +136,14 @@ def read_pools(node: Node | None, place: Place, find_gpu: FindGpu) -> tuple[Pool
     return tuple(pools.values())
 
 
-def _read_pool(node: Node, place: Place, find_gpu: FindGpu) -> Pool | None:
+def _read_pool(node: Node, place: Place, gpu: Kind[str]) -> Pool | None:
     before = len(place.problems)
     kind = _find_kind(node, place)
     if kind is None:
         return None
     keys = {**_COMMON, **_OF_KIND[kind]}
     section = mapping(node, place, names_of(keys), {**_POOL_HINTS, **_hint_other_kinds(kind)})
-    given = read_keys(keys, section, place, find_gpu)
+    given = read_keys(keys, section, place, gpu)
     _refuse_absent(keys, section, place, _EXAMPLES[kind])
     if kind is not PoolKind.SPEND:
         _refuse_not_one(_FOR, section, place, "what it is for")
@@ -224,10 +224,10 @@ def _find_price(given: dict[str, Any]) -> float:
     return price
 
 
-def _read_rate(node: Node, place: Place, find_gpu: FindGpu) -> SpendRate | None:
+def _read_rate(node: Node, place: Place, gpu: Kind[str]) -> SpendRate | None:
     before = len(place.problems)
     section = mapping(node, place, names_of(_SPEND_RATE), _POOL_HINTS)
-    given = read_keys(_SPEND_RATE, section, place, find_gpu)
+    given = read_keys(_SPEND_RATE, section, place, gpu)
     if len(place.problems) == before:
         _refuse_not_one(_FOR, section, place, "what it is for")
         _refuse_not_one(_PRICES, section, place, "what each GPU costs")
@@ -293,7 +293,7 @@ def _read_node(node: Node, place: Place) -> Iterator[tuple[str, NodePlace]]:
             yield name, stated
 
 
-# --- `prices`, `rates`, `power`, `budget_usd_per_month` -----------------------------------------------------------------
+# --- `prices`, `rates`, `power`, `budget_usd_per_month` ----------------------------------------------------------------
 
 MOST_STATEMENTS = 10_000
 SECTIONS = ("prices", "rates", "power", "budget_usd_per_month", "pools", "nodes")
@@ -306,11 +306,7 @@ _POWER = table(
     pue=Key(reads=kinds.decimal("a PUE from 1 to 10", 1 - 1e-9, 10.0)),
     carbon_grams_per_kwh=Key(reads=kinds.decimal("grams above 0, up to 10000", 0.0, 10_000.0)),
 )
-_RATE = table(
-    kind=Key(reads=_RATE_KIND),
-    includes_power=Key(reads=kinds.BOOLEAN),
-    committed_gpus=Key(reads=GPUS),
-)
+_RATE = table(kind=Key(reads=_RATE_KIND), includes_power=Key(reads=kinds.BOOLEAN), committed_gpus=Key(reads=GPUS))
 _PURCHASE = table(
     usd=Key(reads=kinds.USD, required=True),
     gpus=Key(reads=GPUS, required=True),
@@ -331,19 +327,24 @@ def _read_names(kind: Kind[str]) -> Reader:
     return read
 
 
-def _gpu_model_kind(described: Sequence[GpuSpec]) -> Kind[str]:
-    """A card of the catalogue, or one that the configuration describes."""
-    described_names = {split_words(name) for spec in described for name in (spec.name, *spec.names)}
-    return Kind(
-        GPU_MODEL.expects,
-        lambda text: text if split_words(text) in described_names else GPU_MODEL.parse(text),
-        is_text=True,
-    )
+def _gpu_kind(described: Sequence[GpuSpec]) -> Kind[str]:
+    """A card of the catalogue, or one that the configuration describes -> its name as series have it."""
+    names = {split_words(name) for spec in described for name in (spec.name, *spec.names)}
+
+    def parse(text: str) -> str:
+        if split_words(text) not in names:
+            GPU_MODEL.parse(text)
+        # a megabyte of tables: only where a price file names a card
+        from llm_serving_exporter.facts import loader
+        from llm_serving_exporter.facts.gpus import find
+
+        return find(text, (*described, *loader.gpu_catalogue())).name
+
+    return Kind(GPU_MODEL.expects, parse, is_text=True)
 
 
-def _read_gpu_models(node: Node, place: Place, described: Sequence[GpuSpec]) -> list[str]:
-    """The same of cards."""
-    names: list[str] = _read_names(_gpu_model_kind(described))(node, place, None)
+def _read_gpu_models(node: Node, place: Place, gpu: Kind[str]) -> list[str]:
+    names: list[str] = _read_names(gpu)(node, place, None)
     return names
 
 
@@ -384,7 +385,6 @@ class PriceReading(NamedTuple):
 
     # None where it cannot be used
     book: PriceBook | None
-    # every reason why not
     problems: tuple[Problem, ...]
     # what is legal but odd, in sentences
     warnings: tuple[str, ...]
@@ -429,7 +429,7 @@ def read_prices(
     path: str, place: Place, read: Callable[[Path], str] = read_bounded, described: Sequence[GpuSpec] = ()
 ) -> PriceBook | None:
     """The prices that stand in the file; None where it cannot be used, which is then reported at its places."""
-    before = len(place.problems)
+    before, gpu = len(place.problems), _gpu_kind(described)
     document = read_document(path, place, read)
     if document is None:
         return None
@@ -440,7 +440,7 @@ def read_prices(
     statements: dict[tuple[Scope, str, float | None], PriceStatement] = {}
     used: dict[str, Rate] = dict(rates)
     for node, at in elements(section.get("prices"), place.key("prices"), "prices"):
-        for statement in _statements(node, at, rates, used, described):
+        for statement in _statements(node, at, rates, used, gpu):
             key = statement.scope, statement.value, statement.from_unix_seconds
             other = statements.setdefault(key, statement)
             if other is not statement:
@@ -453,17 +453,11 @@ def read_prices(
     at = place.key("power")
     power = Power(**read_keys(_POWER, mapping(section.get("power"), at, names_of(_POWER)), at))
     budget = value(section.get("budget_usd_per_month"), place.key("budget_usd_per_month"), kinds.USD)
-    pools = read_pools(section.get("pools"), place.key("pools"), partial(_find_gpu, described=described))
+    pools = read_pools(section.get("pools"), place.key("pools"), gpu)
     nodes = read_nodes(section.get("nodes"), place.key("nodes"))
     if len(place.problems) > before:
         return None
     return PriceBook(tuple(statements.values()), tuple(used.values()), power, budget, pools, nodes)
-
-
-def _find_gpu(node: Node, place: Place, described: Sequence[GpuSpec]) -> str | None:
-    """The kind of GPU that a pool is for, as series name it."""
-    name = value(node, place, _gpu_model_kind(described))
-    return None if name is None else _catalogued(name, described)
 
 
 def _rates(node: Node | None, place: Place) -> dict[str, Rate]:
@@ -495,7 +489,7 @@ def _rates(node: Node | None, place: Place) -> dict[str, Rate]:
 
 
 def _statements(
-    node: Node, place: Place, rates: dict[str, Rate], used: dict[str, Rate], described: Sequence[GpuSpec]
+    node: Node, place: Place, rates: dict[str, Rate], used: dict[str, Rate], gpu: Kind[str]
 ) -> Iterator[PriceStatement]:
     before = len(place.problems)
     if not isinstance(node, dict):
@@ -517,7 +511,7 @@ def _statements(
             "no amount is given" if not amounts else f"{' and '.join(amounts)} are given",
             "Write usd_per_gpu_hour: 2.49, or instance: {usd_per_hour: 55.04, gpus: 8}, or purchase: {…}.",
         )
-    given = read_keys(_STATEMENT, section, place, described)
+    given = read_keys(_STATEMENT, section, place, gpu)
     name = given.get("rate", RateKind.ON_DEMAND.value)
     rate = rates.get(name)
     if rate is None and name in set(RateKind):
@@ -529,14 +523,5 @@ def _statements(
     if rate is None or len(place.problems) > before:
         return
     used.setdefault(rate.name, rate)
-    for text in given[scopes[0]]:
-        scope_value = _catalogued(text, described) if scopes[0] == "gpu_model" else text
-        yield PriceStatement(_SCOPES[scopes[0]], scope_value, given[amounts[0]], rate.name, given.get("since"))
-
-
-def _catalogued(name: str, described: Sequence[GpuSpec]) -> str:
-    # a megabyte of tables: only where a price file names a card
-    from llm_serving_exporter.facts import loader
-    from llm_serving_exporter.facts.gpus import find
-
-    return find(name, (*described, *loader.gpu_catalogue())).name
+    for priced in given[scopes[0]]:
+        yield PriceStatement(_SCOPES[scopes[0]], priced, given[amounts[0]], rate.name, given.get("since"))

@@ -11,20 +11,20 @@ from llm_serving_exporter.errors import LLMServingExporterError, Problem
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.secret_text import hide_credentials
 
+SHOWN_CHARACTERS = 60
+# more than anyone reads, few enough that a broken file floods neither a terminal nor memory
+MOST_PROBLEMS = 200
+
 
 class Scalar(Struct, frozen=True):
     """A single value."""
 
-    # as it was written
     text: str
     # how YAML or JSON reads it: text, a number, true or false, nothing, a date
     kind: str
 
 
 Node: TypeAlias = "Scalar | list[Node] | dict[str, Node]"
-SHOWN_CHARACTERS = 60
-# more than anyone reads, few enough that a broken file floods neither a terminal nor memory
-MOST_PROBLEMS = 200
 
 
 class InvalidValueError(LLMServingExporterError, ValueError):
@@ -43,7 +43,6 @@ class Place(Struct, frozen=True):
     file: str
     # the dotted path inside it, "" for the whole
     path: str
-    # those found so far, of the whole load
     problems: list[Problem]
 
     def key(self, name: str) -> Place:

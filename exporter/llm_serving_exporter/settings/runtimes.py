@@ -46,7 +46,7 @@ from llm_serving_exporter.settings.kinds import Kind, format_duration
 from llm_serving_exporter.settings.options import ConfigFile
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, shown
 
-# --- columns: one node of the file -> the value; each reader reports what it cannot use and returns None ----------------
+# --- columns: one node of the file -> the value; each reader reports what it cannot use and returns None ---------------
 
 LONGEST_TEXT = 500
 
@@ -198,7 +198,7 @@ def _mark(node: Node, place: Place) -> Mark:
     return Mark(*label) if label is not None else Mark("")
 
 
-# --- tables -------------------------------------------------------------------------------------------------------------
+# --- tables ------------------------------------------------------------------------------------------------------------
 
 _NAME = kinds.text("name", 63)
 _FIELD = kinds.text("field")
@@ -304,7 +304,6 @@ class Configured(Struct, frozen=True):
     tables: tuple[Runtime, ...]  # those without problems
     # of every table, those with problems included
     names: frozenset[str]
-    # what is odd about them
     warnings: tuple[str, ...]
 
 
@@ -458,7 +457,7 @@ def _reads(runtime: Runtime, name: str) -> bool:
     return name in marks | families | on_the_wire(runtime)
 
 
-# --- for people: what a runtime is recognised by, and what each field is read from --------------------------------------
+# --- for people: what a runtime is recognised by, and what each field is read from -------------------------------------
 
 _WIDTH = 120
 

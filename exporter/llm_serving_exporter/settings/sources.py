@@ -12,13 +12,7 @@ from llm_serving_exporter.settings import config, kinds
 from llm_serving_exporter.settings.endpoints import DcgmSettings, DeviceExporterSettings, OtlpSettings
 from llm_serving_exporter.settings.keys import mapping, parsed, read_values, value
 from llm_serving_exporter.settings.kinds import Kind
-from llm_serving_exporter.settings.options import (
-    ENVIRONMENT_PREFIX,
-    Option,
-    Setting,
-    options_of,
-    plain_keys,
-)
+from llm_serving_exporter.settings.options import ENVIRONMENT_PREFIX, Option, Setting, options_of, plain_keys
 from llm_serving_exporter.settings.problems import Node, Place, did_you_mean
 
 # Kubernetes gives every pod such variables for each Service of its namespace, so a Service called

@@ -108,7 +108,7 @@ def _gpu(text: str) -> str | int:
     return text
 
 
-# --- the keys -----------------------------------------------------------------------------------------------------------
+# --- the keys ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +311,7 @@ TARGET_KEYS: dict[str, TargetKey] = {
 }
 
 
-# --- where each can be set, by what names the target: nobody edits `targets:` for a pod ---------------------------------
+# --- where each can be set, by what names the target: nobody edits `targets:` for a pod --------------------------------
 
 # key of a target -> the annotation of its pod that sets it
 ANNOTATION_OF_KEY: Mapping[str, str] = {

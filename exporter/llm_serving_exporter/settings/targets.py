@@ -136,7 +136,7 @@ def warn_of_dropped(under: TargetSettings, stated: TargetSettings, place: Place)
             )
 
 
-# --- settings of several places -> one target ---------------------------------------------------------------------------
+# --- settings of several places -> one target --------------------------------------------------------------------------
 
 # the share of the interval that one scrape may take by default, and its upper bound
 TIMEOUT_SHARE = 0.8
@@ -224,7 +224,7 @@ def default_timeout(interval_seconds: float) -> float:
     return min(TIMEOUT_SHARE * interval_seconds, LONGEST_DEFAULT_TIMEOUT_SECONDS)
 
 
-# --- groups of a list, from a file or a server --------------------------------------------------------------------------
+# --- groups of a list, from a file or a server -------------------------------------------------------------------------
 
 _ADDRESS = Kind("an address such as host:8000", str, is_text=True)
 # the scheme is part of a target's URL, so that it is no key of a target
@@ -306,7 +306,7 @@ def _read_address(text: str | None, scheme: str, place: Place) -> Address | None
     return parsed(f"{scheme}://{text}", place, URL)
 
 
-# --- what flags say of the GPUs of the servers that --target names ------------------------------------------------------
+# --- what flags say of the GPUs of the servers that --target names -----------------------------------------------------
 
 # of a price that a flag states: that of a price file which names none
 _STATED_RATE = Rate(RateKind.ON_DEMAND.value, RateKind.ON_DEMAND)
@@ -342,7 +342,7 @@ def refuse_stated_gpus(settings: Settings, context: Context) -> None:
         settings[TARGET_GPU_PRICE.name].place.refuse("there is a price file as well", fix)
 
 
-# --- the lists of the file ----------------------------------------------------------------------------------------------
+# --- the lists of the file ---------------------------------------------------------------------------------------------
 
 _EXPECTED = table(
     model_name=Key(reads=MODEL_NAME, required=True),
