@@ -13,7 +13,7 @@ from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.files.watched import Watched
 from llm_serving_exporter.normalise.registry import RUNTIMES
-from llm_serving_exporter.settings.discovery import MOST_FILES, FileDiscovery, is_glob, matching
+from llm_serving_exporter.settings.discovery import MOST_FILES, FileDiscovery, is_glob, list_files
 from llm_serving_exporter.settings.document import read_document
 from llm_serving_exporter.settings.options import Host
 from llm_serving_exporter.settings.problems import Place
@@ -78,7 +78,7 @@ class SectionFiles:
 
 def _matching_paths(section: FileDiscovery) -> list[str]:
     """At most `MOST_FILES` + 1."""
-    distinct = dict.fromkeys(path for pattern in section.files for path in matching(pattern))
+    distinct = dict.fromkeys(path for pattern in section.files for path in list_files(pattern))
     return list(distinct)[: MOST_FILES + 1]
 
 

@@ -70,7 +70,7 @@ def is_glob(pattern: str) -> bool:
     return bool(_WILDCARDS & set(os.path.basename(pattern)))
 
 
-def matching(pattern: str) -> list[str]:
+def list_files(pattern: str) -> list[str]:
     """The files that a pattern names now, sorted; [] where there are none or the folder cannot be read.
 
     Hidden files match only a pattern that starts with a dot. At most `MOST_FILES` + 1.

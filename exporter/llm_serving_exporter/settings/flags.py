@@ -195,18 +195,18 @@ class FlagReader:
     def value(self, flag: str, kind: Kind[T]) -> T | None:
         """Its value; None where it is not given, or cannot be used, which is then reported."""
         text = self.text(flag)
-        return None if text is None else self._parsed(flag, text, kind)
+        return None if text is None else self._parse(flag, text, kind)
 
     def values(self, flag: str, kind: Kind[T]) -> tuple[T, ...]:
         """The values of a flag that may be repeated, each once."""
-        parsed = (self._parsed(flag, text, kind) for text in self.text(flag) or ())
-        return tuple(dict.fromkeys(content for content in parsed if content is not None))
+        values = (self._parse(flag, text, kind) for text in self.text(flag) or ())
+        return tuple(dict.fromkeys(content for content in values if content is not None))
 
     def refuse(self, flag: str, what: str, fix: str = "") -> None:
         """Reports a fault of a flag; reading goes on."""
         self.problems.append(Problem(f"flag {flag}", "", what, fix))
 
-    def _parsed(self, flag: str, text: str, kind: Kind[T]) -> T | None:
+    def _parse(self, flag: str, text: str, kind: Kind[T]) -> T | None:
         try:
             return kind.parse(text)
         except InvalidValueError as error:
@@ -221,55 +221,26 @@ def attribute(flag: str) -> str:
 
 # --- argparse's messages -> what is wrong, at which flag, and what to write --------------------------------------------
 
-_Explain = Callable[[re.Match[str], str], str]
-
 
 def explain_usage_error(message: str, program: str) -> str:
     """A sentence on the fault and one on what to do. `program`: the words before the flags, whose --help says more."""
-    for pattern, explain in _EXPLANATIONS:
-        match = pattern.fullmatch(message)
-        if match is not None:
-            return explain(match, program)
+    for pattern, explain in _EXPLANATIONS.items():
+        if (match := re.fullmatch(pattern, message, re.DOTALL)) is not None:
+            return explain(program, *match.groups())
     return message
 
 
-def _lacks_value(match: re.Match[str], program: str) -> str:
-    flag = _longest(match[1])
-    return f"flag {flag}: its value is missing. Write {flag} VALUE, or {flag}=VALUE where it begins with a dash."
-
-
-def _takes_none(match: re.Match[str], program: str) -> str:
-    return f"flag {_longest(match[1])}: it takes no value. Write {_longest(match[1])} alone."
-
-
-def _is_no_choice(match: re.Match[str], program: str) -> str:
+def _explain_choice(program: str, flag: str, word: str, choices: str) -> str:
     # quoted up to Python 3.11, and not later
-    choices = [choice.strip().strip("'\"") for choice in match[3].split(",")]
-    return f"flag {_longest(match[1])}: {shown(_unquote(match[2]))} is none of its values. {did_you_mean(_unquote(match[2]), choices)}"
-
-
-def _is_no_value(match: re.Match[str], program: str) -> str:
-    kind = "a whole number" if match[2] == "int" else "a value of it"
-    return f"flag {_longest(match[1])}: {shown(_unquote(match[3]))} is not {kind}. See {program} --help."
-
-
-def _excludes(match: re.Match[str], program: str) -> str:
-    return f"flag {_longest(match[1])}: it does not go with {_longest(match[2])}. Leave one of them away."
-
-
-def _are_missing(match: re.Match[str], program: str) -> str:
-    names = [_longest(name) for name in match[1].split(", ")]
-    return f"{'flag' if len(names) == 1 else 'flags'} {listed(names, 'and')}: missing. See {program} --help for an example."
-
-
-def _are_unknown(match: re.Match[str], program: str) -> str:
+    words = [choice.strip().strip("'\"") for choice in choices.split(",")]
     return (
-        f"{shown(match[1])} is no flag, and this command takes no more words. Leave it away, or see {program} --help."
+        f"flag {_longest(flag)}: {shown(_unquote(word))} is none of its values. {did_you_mean(_unquote(word), words)}"
     )
 
 
-def _is_refused(match: re.Match[str], program: str) -> str:
-    return f"flag {_longest(match[1])}: {_ended(match[2])}"
+def _explain_missing(program: str, flags: str) -> str:
+    names = [_longest(name) for name in flags.split(", ")]
+    return f"{'flag' if len(names) == 1 else 'flags'} {listed(names, 'and')}: missing. See {program} --help for an example."
 
 
 def _longest(names: str) -> str:
@@ -281,21 +252,31 @@ def _unquote(text: str) -> str:
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
 
-def _ended(sentence: str) -> str:
-    return sentence if sentence.endswith(".") else f"{sentence}."
-
-
 # the first that fits; argparse has no other way to tell one fault from another
-_EXPLANATIONS: Sequence[tuple[re.Pattern[str], _Explain]] = (
-    (re.compile(r"argument (\S+): expected one argument"), _lacks_value),
-    (re.compile(r"argument (\S+): invalid choice: (.*) \(choose from (.*)\)", re.DOTALL), _is_no_choice),
-    (re.compile(r"argument (\S+): invalid (\S+) value: (.*)", re.DOTALL), _is_no_value),
-    (re.compile(r"argument (\S+): ignored explicit argument (.*)", re.DOTALL), _takes_none),
-    (re.compile(r"argument (\S+): not allowed with argument (\S+)"), _excludes),
-    (re.compile(r"the following arguments are required: (.*)"), _are_missing),
-    (re.compile(r"unrecognized arguments: (.*)", re.DOTALL), _are_unknown),
-    (re.compile(r"argument (\S+): (.*)", re.DOTALL), _is_refused),
-)
+_EXPLANATIONS: Mapping[str, Callable[..., str]] = {
+    r"argument (\S+): expected one argument": lambda program, flag: (
+        f"flag {_longest(flag)}: its value is missing. "
+        f"Write {_longest(flag)} VALUE, or {_longest(flag)}=VALUE where it begins with a dash."
+    ),
+    r"argument (\S+): invalid choice: (.*) \(choose from (.*)\)": _explain_choice,
+    r"argument (\S+): invalid (\S+) value: (.*)": lambda program, flag, kind, word: (
+        f"flag {_longest(flag)}: {shown(_unquote(word))} is not {'a whole number' if kind == 'int' else 'a value of it'}. "
+        f"See {program} --help."
+    ),
+    r"argument (\S+): ignored explicit argument .*": lambda program, flag: (
+        f"flag {_longest(flag)}: it takes no value. Write {_longest(flag)} alone."
+    ),
+    r"argument (\S+): not allowed with argument (\S+)": lambda program, flag, other: (
+        f"flag {_longest(flag)}: it does not go with {_longest(other)}. Leave one of them away."
+    ),
+    r"the following arguments are required: (.*)": _explain_missing,
+    r"unrecognized arguments: (.*)": lambda program, words: (
+        f"{shown(words)} is no flag, and this command takes no more words. Leave it away, or see {program} --help."
+    ),
+    r"argument (\S+): (.*)": lambda program, flag, fault: (
+        f"flag {_longest(flag)}: {fault if fault.endswith('.') else f'{fault}.'}"
+    ),
+}
 
 
 # --- the revision of the source: written into the package when it is built, asked of git in a checkout -----------------
@@ -312,10 +293,10 @@ def revision(package: Path = _PACKAGE) -> str:
     try:
         return (package / BUILT).read_text(encoding="ascii").strip() or UNKNOWN
     except (OSError, ValueError):
-        return _asked_of_git(package)
+        return _ask_git(package)
 
 
-def _asked_of_git(package: Path) -> str:
+def _ask_git(package: Path) -> str:
     root, git = package.parents[1], shutil.which("git")
     # installed into an environment inside somebody else's repository, that repository is not ours
     if git is None or package.parent.name != "exporter" or not (root / ".git").exists():

@@ -93,7 +93,7 @@ def value(node: Node | None, place: Place, kind: Kind[T]) -> T | None:
         # not shown: it may be a password in the wrong place
         place.refuse(f"YAML reads this value as {node.kind}, not as text", "Put it in double quotes.")
     else:
-        return parsed(node.text, place, kind)
+        return parse_text(node.text, place, kind)
     return None
 
 
@@ -103,7 +103,7 @@ def read_values(node: Node | None, place: Place, kind: Kind[T], expects: str) ->
     return [content for content in values if content is not None]
 
 
-def parsed(text: str, place: Place, kind: Kind[T]) -> T | None:
+def parse_text(text: str, place: Place, kind: Kind[T]) -> T | None:
     """The value of a text; None where it is not usable, which is then reported."""
     try:
         return kind.parse(text)

@@ -157,7 +157,7 @@ def _name_slip(key: str, names: Collection[str], place: Place) -> list[str]:
     return [] if near is None else [f"{place.key(key)}: not read, because this key is not known; did you mean {near}?"]
 
 
-def overridden(thresholds: Settings, explicit: Mapping[str, Setting]) -> Iterator[str]:
+def warn_of_overridden(thresholds: Settings, explicit: Mapping[str, Setting]) -> Iterator[str]:
     """A warning for each threshold of the file that an option given elsewhere wins over."""
     for name, unused in thresholds.items():
         if name in explicit:
@@ -250,7 +250,7 @@ def load(
     stale_after = _stale_after(settings, everywhere)
 
     if not _timing_in_doubt(problems):
-        refuse_timeouts(settings, [*_placed_defaults(defaults, file, context), *everywhere])
+        refuse_timeouts(settings, [*_place_defaults(defaults, file, context), *everywhere])
         refuse_window(settings, everywhere, stale_after)
         refuse_dcgm_timeout(settings)
     refuse_duplicates(targets)
@@ -286,14 +286,14 @@ def load(
     )
     warnings = [
         *context.warnings,
-        *_unused(settings, file),
+        *_warn_of_unused(settings, file),
         *configured.warnings,
         *unused_runtimes(configured.tables, everywhere, file.place.key("runtimes"), discovery),
         *_slo_warnings(config, everywhere, runtimes),
         *target_warnings(everywhere, own_name),
         *endpoint_warnings(config, settings, file, own_name),
     ]
-    return replace(config, warnings=_bounded(warnings), config_hash=hash_of(config))
+    return replace(config, warnings=_bound(warnings), config_hash=hash_of(config))
 
 
 def _slo_warnings(config: Config, targets: Sequence[Placed], builtin: Mapping[str, Runtime]) -> Iterator[str]:
@@ -315,7 +315,7 @@ def _settings(
     }
     explicit = of_file | given
     thresholds = read_thresholds(explicit["slo.file"], read, context.warnings) if "slo.file" in explicit else {}
-    context.warnings.extend(overridden(thresholds, explicit))
+    context.warnings.extend(warn_of_overridden(thresholds, explicit))
     settings = defaults(problems) | thresholds | explicit
     if "model-catalogue" in settings:
         check_models(settings["model-catalogue"].value, settings["model-catalogue"].place)
@@ -354,7 +354,7 @@ def _target_defaults(settings: Settings, file: ConfigFile, context: Context) -> 
     return read_defaults(*file.find_key("target_defaults"), context).completed_by(process)
 
 
-def _placed_defaults(defaults: TargetSettings, file: ConfigFile, context: Context) -> list[Placed]:
+def _place_defaults(defaults: TargetSettings, file: ConfigFile, context: Context) -> list[Placed]:
     """The defaults as a target, so that what is wrong with them is reported once, where it stands."""
     node, place = file.find_key("target_defaults")
     return [] if node is None else [Placed(build_target(defaults, place, context.host), place)]
@@ -387,14 +387,14 @@ def _stale_after(settings: Settings, targets: Sequence[Placed]) -> float:
     return STALE_INTERVALS * float(longest)
 
 
-def _unused(settings: Settings, file: ConfigFile) -> Iterator[str]:
+def _warn_of_unused(settings: Settings, file: ConfigFile) -> Iterator[str]:
     """What the file sets without effect."""
     for option, key in (("target", "targets"), ("file-sd", "file_sd")):
         if option in settings and file.tree.get(key):
             yield f"{file.place.key(key)}: not used, because {settings[option].place} takes its place"
 
 
-def _bounded(warnings: Sequence[str]) -> tuple[str, ...]:
+def _bound(warnings: Sequence[str]) -> tuple[str, ...]:
     distinct = list(dict.fromkeys(warnings))
     if len(distinct) <= MOST_WARNINGS:
         return tuple(distinct)

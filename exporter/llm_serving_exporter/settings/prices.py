@@ -26,7 +26,7 @@ from llm_serving_exporter.settings.keys import (
     is_empty,
     mapping,
     names_of,
-    parsed,
+    parse_text,
     read_complete,
     read_keys,
     read_values,
@@ -483,7 +483,7 @@ def _rates(node: Node | None, place: Place) -> dict[str, Rate]:
             given["kind"] = RateKind(name)
         if "kind" not in section and "kind" not in given:
             at.refuse("kind is missing", f"Write kind: one of {', '.join(_OWN_KINDS)}.")
-        elif "kind" in given and parsed(name, at, _NAME) is not None:
+        elif "kind" in given and parse_text(name, at, _NAME) is not None:
             rates[name] = Rate(name, **given)
     return rates
 

@@ -35,7 +35,7 @@ from llm_serving_exporter.settings.keys import (
     is_empty,
     mapping,
     names_of,
-    parsed,
+    parse_text,
     read_keys,
     read_values,
     table,
@@ -145,7 +145,7 @@ def tenants(node: Node, place: Place, context: object = None) -> dict[TenantKind
     for name, child in _members(node, place, "{team: [team_alias, team]}").items():
         at = place.key(name)
         labels = texts(LABEL)(child, at, None)
-        kind = parsed(name, at, kinds.member("kind of tenant", TenantKind))
+        kind = parse_text(name, at, kinds.member("kind of tenant", TenantKind))
         if kind in (TenantKind.OFF, TenantKind.HEADER):
             at.refuse(
                 f"{name} has no label in a table",
@@ -477,7 +477,7 @@ def table_lines(table: Runtime, where: str, builtin: Iterable[Runtime]) -> list[
     lines = [
         f"runtime {table.name} ({table.title}), {where}",
         f"  page           {', '.join(table.paths)}",
-        f"  recognised by  {_recognised(table)}",
+        f"  recognised by  {_describe_fingerprints(table)}",
         f"  model_name     {_from_label(table.model_labels) or 'as the target is configured'}",
         f"  engine         {_from_label(table.engine_labels) or '0'}",
     ]
@@ -506,7 +506,7 @@ def _from_label(labels: Sequence[str]) -> str:
     return f"from the label {', else '.join(labels)}" if labels else ""
 
 
-def _recognised(table: Runtime) -> str:
+def _describe_fingerprints(table: Runtime) -> str:
     if not table.fingerprints:
         return f"nothing: only a target with runtime: {table.name} is read by it"
     return ", or ".join(map(_fingerprint_text, table.fingerprints))
@@ -522,10 +522,10 @@ def _mark_text(mark: Mark) -> str:
 
 
 def _way(row: Row) -> str:
-    return "".join((formula(row), *(f", {quality}" for quality in _qualified(row))))
+    return "".join((formula(row), *(f", {quality}" for quality in _list_qualities(row))))
 
 
-def _qualified(row: Row) -> Iterable[str]:
+def _list_qualities(row: Row) -> Iterable[str]:
     """In which versions a row is right, and how far."""
     if row.versions:
         yield f"versions {row.versions}"

@@ -30,7 +30,7 @@ from llm_serving_exporter.settings.identity import (
     merge_labels,
     read_own_labels,
 )
-from llm_serving_exporter.settings.keys import Key, Reader, declare, is_empty, keys_of, parsed, read_values, value
+from llm_serving_exporter.settings.keys import Key, Reader, declare, is_empty, keys_of, parse_text, read_values, value
 from llm_serving_exporter.settings.kinds import URL, Address, Kind
 from llm_serving_exporter.settings.options import Context
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, shown
@@ -59,7 +59,7 @@ def read_runtime(node: Node, place: Place, context: Context) -> str | None:
 
 def read_url(url: str, place: Place) -> Address | None:
     """The address that a target's URL names; None where it is not usable, which is then reported."""
-    address = parsed(url, place, URL)
+    address = parse_text(url, place, URL)
     if address is not None and address.path is not None and address.path.rstrip("/") == "/v1":
         place.refuse(
             "the URL ends in /v1, which is the API", "Remove /v1: the metrics page is beside it, not below it."

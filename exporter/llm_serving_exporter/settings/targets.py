@@ -30,7 +30,7 @@ from llm_serving_exporter.settings.keys import (
     is_empty,
     mapping,
     names_of,
-    parsed,
+    parse_text,
     read_complete,
     read_keys,
     table,
@@ -172,7 +172,7 @@ def build_target(settings: TargetSettings, place: Place, host: Host) -> Target:
             **_by_name(auth),
             **_by_name(settings.tls or Tls()),
         ),
-        **carried(_by_name(settings)),
+        **select_target_fields(_by_name(settings)),
     )
 
 
@@ -200,7 +200,7 @@ def build_server(
     return build_target(settings, place, context.host)
 
 
-def carried(settings: dict[str, Any]) -> dict[str, Any]:
+def select_target_fields(settings: dict[str, Any]) -> dict[str, Any]:
     """The fields of a Target that settings, by their names, set as they are. What they leave open (None) is left out."""
     fields = {name: content for name, content in settings.items() if name in CARRIED and content is not None}
     if fields.get("runtime") == AUTO:
@@ -253,7 +253,7 @@ def read_group(
     where = place.key("labels")
     labels = _read_labels(section.get("labels"), where, Context(host, {}, runtimes), notes)
     identity = build_identity(labels, defaults.identity)
-    shared = replace(defaults, **carried(labels))
+    shared = replace(defaults, **select_target_fields(labels))
     nodes = (labels["node"],) if "node" in labels else defaults.nodes
     addresses = list(elements(section.get("targets"), place.key("targets"), "addresses such as host:8000"))
     if "name" in labels and len(addresses) > 1:
@@ -303,7 +303,7 @@ def _read_address(text: str | None, scheme: str, place: Place) -> Address | None
             "Set the scheme and the path by the labels __scheme__ and __metrics_path__.",
         )
         return None
-    return parsed(f"{scheme}://{text}", place, URL)
+    return parse_text(f"{scheme}://{text}", place, URL)
 
 
 # --- what flags say of the GPUs of the servers that --target names -----------------------------------------------------
