@@ -31,7 +31,7 @@ from llm_serving_exporter.settings.keys import (
     read_complete,
     value,
 )
-from llm_serving_exporter.settings.kinds import Address, Kind, parse_url
+from llm_serving_exporter.settings.kinds import Kind, ServerAddress, parse_url
 from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery, read_kubernetes
 from llm_serving_exporter.settings.options import ConfigFile, Context, Settings
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, shown
@@ -239,7 +239,7 @@ _HTTP_SD_HINTS = {
 }
 
 
-def _list_url(text: str) -> tuple[Address, str]:
+def _list_url(text: str) -> tuple[ServerAddress, str]:
     """The address of a server and the request for its list."""
     base, mark, query = text.partition("?")
     address = parse_url(base)
@@ -255,7 +255,7 @@ _LIST_URL = Kind("a URL such as https://inventory.example.com/targets", _list_ur
 class HttpSdSettings:
     """One section as the file has it, but for `defaults`, which are read as those of every section."""
 
-    url: tuple[Address, str] = key(
+    url: tuple[ServerAddress, str] = key(
         _LIST_URL,
         "Where the list is, with a query where it needs one. Log and landing page show the URL, the debug page the query: no secrets.",
         required=True,

@@ -97,7 +97,7 @@ _KINDS = {
 _TAG = "tag:yaml.org,2002:"
 
 
-class _Frame(Struct):
+class _OpenNode(Struct):
     """A mapping or list whose end has not been read yet."""
 
     node: dict[str, Node] | list[Node]
@@ -171,7 +171,7 @@ class _Builder:
     def __init__(self, loader: Any, place: Place) -> None:
         self._loader = loader
         self._place = place
-        self._stack: list[_Frame] = []
+        self._stack: list[_OpenNode] = []
         self._anchors: dict[str, tuple[Node, int]] = {}
         self._root: Node | None = None
         self._nodes = 0
@@ -222,7 +222,7 @@ class _Builder:
             raise InvalidValueError(*_too_deep(line))
         if self._stack and isinstance(self._stack[-1].node, dict) and self._stack[-1].key is None:
             raise InvalidValueError(f"line {line} has a list or mapping as a key", "Write a word before the colon.")
-        self._stack.append(_Frame(node, anchor, self._here()))
+        self._stack.append(_OpenNode(node, anchor, self._here()))
 
     def _here(self) -> Place:
         if not self._stack:
@@ -264,7 +264,7 @@ class _Builder:
             top.key = None
 
     @staticmethod
-    def _key(top: _Frame, node: Node, line: int) -> None:
+    def _key(top: _OpenNode, node: Node, line: int) -> None:
         if not isinstance(node, Scalar):
             raise InvalidValueError(f"line {line} has a list or mapping as a key", "Write a word before the colon.")
         top.key = node.text
@@ -275,7 +275,7 @@ class _Builder:
         top.key_lines[node.text] = line
 
     @staticmethod
-    def _merge(top: _Frame, node: Node) -> None:
+    def _merge(top: _OpenNode, node: Node) -> None:
         sources = node if isinstance(node, list) else [node]
         for source in sources:
             if not isinstance(source, dict):

@@ -15,7 +15,7 @@ from llm_serving_exporter.settings.config import Config, DcgmConfig, OtlpConfig,
 from llm_serving_exporter.settings.http import Auth, Tls, read_auth, read_headers, read_tls
 from llm_serving_exporter.settings.identity import read_texts_by_name
 from llm_serving_exporter.settings.keys import key, read_keys
-from llm_serving_exporter.settings.kinds import URL, Address
+from llm_serving_exporter.settings.kinds import URL, ServerAddress
 from llm_serving_exporter.settings.options import ConfigFile, Context, Settings, build_section, option, plain_keys
 from llm_serving_exporter.settings.problems import Node, Place, shown
 from llm_serving_exporter.settings.targets import build_server
@@ -48,7 +48,7 @@ def read_resource(node: Node | None, place: Place, context: Context) -> tuple[tu
 class DcgmSettings:
     """`dcgm:`: where this node's dcgm-exporter is and how to ask it."""
 
-    url: Address | None = option(
+    url: ServerAddress | None = option(
         "dcgm.url",
         URL,
         "This node's dcgm-exporter, such as http://localhost:9400: memory bandwidth of GPUs older than "
@@ -74,7 +74,7 @@ class DcgmSettings:
 class DeviceExporterSettings:
     """`device_exporter:`: where this node's exporter of AMD's or Intel's GPUs is and how to ask it."""
 
-    url: Address | None = option(
+    url: ServerAddress | None = option(
         "device-exporter.url",
         URL,
         "This node's AMD device-metrics-exporter or Intel Gaudi metric exporter, such as http://localhost:5000: its GPUs are read "
@@ -94,7 +94,7 @@ class DeviceExporterSettings:
 class OtlpSettings:
     """`otlp:`: where all series are sent over OTLP, and how."""
 
-    url: Address | None = option(
+    url: ServerAddress | None = option(
         "otlp.url",
         URL,
         "Receiver of OTLP over HTTP that all series are sent to, such as http://localhost:4318; its path is /v1/metrics where the URL has "

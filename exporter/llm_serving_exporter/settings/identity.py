@@ -15,7 +15,7 @@ from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.model.shard import MOST_SHARDS, Shard
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.keys import is_empty, mapping, parse_text, value
-from llm_serving_exporter.settings.kinds import Address, Kind
+from llm_serving_exporter.settings.kinds import Kind, ServerAddress
 from llm_serving_exporter.settings.options import Context, Host
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, shown
 
@@ -112,7 +112,7 @@ def build_identity(settings: Mapping[str, Any], under: Identity | None = None) -
     return replace(base, labels=merge_labels(settings.get("labels"), base.labels), **stated)
 
 
-def place_locally(identity: Identity, address: Address | None, host: Host) -> Identity:
+def place_locally(identity: Identity, address: ServerAddress | None, host: Host) -> Identity:
     """The identity, with the exporter's own pod where the server is in it: it answers on loopback, and nothing says another pod."""
     if address is None or not host.pod or not address.is_local(host.name):
         return identity
@@ -123,7 +123,7 @@ def place_locally(identity: Identity, address: Address | None, host: Host) -> Id
     return replace(identity, namespace=namespace, pod=pod, pod_uid=uid, container=container)
 
 
-def choose_name(identity: Identity, address: Address, host: Host) -> str:
+def choose_name(identity: Identity, address: ServerAddress, host: Host) -> str:
     """The name of a target that is given none: of its pod where that is known, so that every exporter calls it the same."""
     if identity.namespace and identity.pod:
         return f"{identity.namespace}/{identity.pod}:{address.port}"

@@ -342,7 +342,7 @@ _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_.])?")
 _URL_EXAMPLE = "Write one such as http://localhost:8000."
 
 
-class Address(Struct, frozen=True):
+class ServerAddress(Struct, frozen=True):
     """Where a server listens."""
 
     scheme: str
@@ -371,7 +371,7 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def parse_url(text: str) -> Address:
+def parse_url(text: str) -> ServerAddress:
     """The address that a URL names; `host:port` alone means http.
 
     Raises `InvalidValueError`. Its message never shows a URL that may hold a secret (credentials, query).
@@ -406,7 +406,7 @@ def parse_url(text: str) -> Address:
         if not separator or parts.netloc.endswith(":"):
             raise InvalidValueError(f"{shown(text)} names no port", _URL_EXAMPLE)
         port = _DEFAULT_PORTS[parts.scheme]
-    return Address(parts.scheme, _host_of(parts, text), port, _path_of(parts))
+    return ServerAddress(parts.scheme, _host_of(parts, text), port, _path_of(parts))
 
 
 URL = Kind("a URL such as http://localhost:9400", parse_url, is_text=True)

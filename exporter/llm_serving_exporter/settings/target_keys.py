@@ -31,7 +31,7 @@ from llm_serving_exporter.settings.identity import (
     read_own_labels,
 )
 from llm_serving_exporter.settings.keys import Key, Reader, declare, is_empty, keys_of, parse_text, read_values, value
-from llm_serving_exporter.settings.kinds import URL, Address, Kind
+from llm_serving_exporter.settings.kinds import URL, Kind, ServerAddress
 from llm_serving_exporter.settings.options import Context
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, shown
 
@@ -57,7 +57,7 @@ def read_runtime(node: Node, place: Place, context: Context) -> str | None:
     return value(node, place, runtime_kind(context.runtimes))
 
 
-def read_url(url: str, place: Place) -> Address | None:
+def read_url(url: str, place: Place) -> ServerAddress | None:
     """The address that a target's URL names; None where it is not usable, which is then reported."""
     address = parse_text(url, place, URL)
     if address is not None and address.path is not None and address.path.rstrip("/") == "/v1":
@@ -68,7 +68,7 @@ def read_url(url: str, place: Place) -> Address | None:
     return address
 
 
-def read_address(node: Node, place: Place, context: Context) -> Address | None:
+def read_address(node: Node, place: Place, context: Context) -> ServerAddress | None:
     """The same for a value of the file."""
     url = value(node, place, _URL)
     return None if url is None else read_url(url, place)
@@ -143,7 +143,7 @@ def target_key(
 class TargetSettings:
     """What one place sets for a target. None = nothing, so that the next place in line decides."""
 
-    address: Address | None = target_key(
+    address: ServerAddress | None = target_key(
         read_address,
         "`http://host:port` or `https://host:port`; a path in it is the `metrics_path`; `host:port` alone "
         "means http. No user name or password, no query.",

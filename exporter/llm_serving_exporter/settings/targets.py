@@ -36,7 +36,7 @@ from llm_serving_exporter.settings.keys import (
     table,
     value,
 )
-from llm_serving_exporter.settings.kinds import URL, Address, Kind
+from llm_serving_exporter.settings.kinds import URL, Kind, ServerAddress
 from llm_serving_exporter.settings.options import ConfigFile, Context, Host, Settings
 from llm_serving_exporter.settings.problems import Node, Place, Scalar, shown
 from llm_serving_exporter.settings.target_keys import AUTO, ROLE, TARGET_KEYS, TargetKey, TargetSettings, read_url
@@ -178,7 +178,7 @@ def build_target(settings: TargetSettings, place: Place, host: Host) -> Target:
 
 def build_server(
     section: Asked,
-    address: Address | None,
+    address: ServerAddress | None,
     interval_seconds: float,
     place: Place,
     context: Context,
@@ -212,7 +212,7 @@ def _by_name(settings: TargetSettings | Auth | Tls) -> dict[str, Any]:
     return {name: getattr(settings, name) for name in name_fields(settings)}
 
 
-def choose_nodes(configured: tuple[str, ...] | None, address: Address | None, host: Host) -> tuple[str, ...]:
+def choose_nodes(configured: tuple[str, ...] | None, address: ServerAddress | None, host: Host) -> tuple[str, ...]:
     """The nodes of a target: as configured, else the exporter's node for a local server, else () = unknown."""
     if configured:
         return configured
@@ -294,7 +294,7 @@ def _read_labels(node: Node | None, place: Place, context: Context, notes: dict[
     return values
 
 
-def _read_address(text: str | None, scheme: str, place: Place) -> Address | None:
+def _read_address(text: str | None, scheme: str, place: Place) -> ServerAddress | None:
     if text is None:
         return None
     if "/" in text:
