@@ -10,7 +10,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-# where schema/revision.py looks for it, and what a build without a repository, such as a container's, is given instead
+# where settings/flags.py looks for it, and what a build without a repository, such as a container's, is given instead
 _PACKAGE, _FILE, _VARIABLE = "llm_serving_exporter", "REVISION", "SOURCE_REVISION"
 
 

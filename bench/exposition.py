@@ -24,12 +24,12 @@ from prometheus_client import CollectorRegistry
 from bench.cycle import metric, say
 from bench.run import our_target, prometheus
 from bench.servers import Nginx, Program, free_port
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.targets.host import TargetHost
 from tests.support.builders.recordings import recording
 from tests.support.servers.replica import Replica

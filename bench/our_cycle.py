@@ -22,7 +22,6 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.derive.derive import Tick
@@ -33,6 +32,7 @@ from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.apply import Normaliser
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.scrape.http import HttpClient
+from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.targets.host import TargetHost
 
 # until every plan is made and the window has its usual twelve snapshots

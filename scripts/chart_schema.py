@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from llm_serving_exporter.config.file import LIST_KEYS
-from llm_serving_exporter.config.http_sd import HttpSdSettings
-from llm_serving_exporter.config.kubernetes import KubernetesSettings
-from llm_serving_exporter.config.options import OPTIONS, PLAIN_NAMES
-from llm_serving_exporter.config.target import IN_DEFAULTS
-from llm_serving_exporter.config.target_keys import TARGET_KEYS
 from llm_serving_exporter.docgen.generated_files import write_or_check
-from llm_serving_exporter.schema.keys import keys_of, names_of
+from llm_serving_exporter.settings.discovery import HttpSdSettings
+from llm_serving_exporter.settings.keys import keys_of, names_of
+from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
+from llm_serving_exporter.settings.load import LIST_KEYS
+from llm_serving_exporter.settings.sources import OPTIONS, PLAIN_NAMES
+from llm_serving_exporter.settings.target_keys import TARGET_KEYS
+from llm_serving_exporter.settings.targets import IN_DEFAULTS
 
 SCHEMA = Path("deploy/helm/llm-serving-exporter/values.schema.json")
 # the definitions that are made here
@@ -44,7 +44,7 @@ def config_schema() -> dict[str, Any]:
     found["properties"] |= {
         "targets": {"items": {"$ref": f"#/definitions/{TARGET}"}},
         "target_defaults": defaults,
-        "kubernetes": {"items": closed(names_of(keys_of(KubernetesSettings)))},
+        "kubernetes": {"items": closed(names_of(keys_of(KubernetesDiscovery)))},
         "http_sd": {"items": closed(names_of(keys_of(HttpSdSettings)))},
     }
     for discovery in ("kubernetes", "http_sd"):

@@ -42,7 +42,7 @@ GOLDENS = "tests/unit/test_golden.py"
 OWN_TESTS = {
     "exporter": "tests/unit/test_cli.py tests/unit/test_terminal.py tests/faults/test_clock.py",
     "clients": "tests/unit/drill/test_api.py tests/unit/report/test_gaps.py tests/unit/report/test_databases.py",
-    "docgen": "tests/unit/catalogue tests/unit/config/test_docs.py tests/unit/test_contributing.py",
+    "docgen": "tests/unit/catalogue tests/unit/settings/test_docs.py tests/unit/test_contributing.py",
 }
 # room -> where else its results are held against what they should be, after the goldens
 FURTHER_TESTS = {
@@ -50,7 +50,6 @@ FURTHER_TESTS = {
     "catalogue": "tests/unit/expose",
     "clients": "tests/unit/report/test_command.py tests/unit/drill",
     "commands": "tests/unit/test_cli.py tests/unit/test_docs_commands.py",
-    "config": "tests/unit/test_wrong_inputs.py tests/unit/schema tests/unit/daemon",
     "cost": "tests/unit/daemon/test_cost_keeper.py tests/faults/test_cost.py",
     "daemon": "tests/faults",
     "dashboards": "tests/pack/test_home.py tests/pack/test_panels.py",
@@ -61,15 +60,15 @@ FURTHER_TESTS = {
     "exporter": "tests/unit/daemon tests/unit/commands",
     "expose": "tests/unit/otlp",
     "facts": "tests/truth",
-    "files": "tests/unit/state tests/unit/daemon tests/unit/config",
+    "files": "tests/unit/state tests/unit/daemon tests/unit/settings",
     "gpu": "tests/unit/devices tests/faults/test_gpu_faults.py",
     "model": "tests/unit/targets tests/unit/derive tests/truth",
     "normalise": "tests/truth tests/unit/targets",
     "parse": "tests/unit/normalise tests/truth",
     "render": "tests/unit/web tests/unit/commands",
     "report": "tests/faults/test_review_schedule.py",
-    "schema": "tests/unit/config tests/unit/test_wrong_inputs.py",
     "scrape": "tests/unit/targets",
+    "settings": "tests/unit/test_wrong_inputs.py tests/unit/daemon",
     "sim": "tests/truth",
     "state": "tests/faults/test_state_dir.py tests/unit/daemon",
     "targets": "tests/truth tests/unit/daemon",

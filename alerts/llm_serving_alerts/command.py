@@ -12,7 +12,7 @@ from llm_serving_alerts.routes import alertmanager_files
 from llm_serving_alerts.rulers import BY_NAME, PORTABLE, Ruler
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import defaults_text, read_settings
-from llm_serving_exporter.schema.flags import CommandParser
+from llm_serving_exporter.settings.flags import CommandParser
 from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, print_line, print_message, run_command
 
 _DESCRIPTION = "Recording rules and alerts for Prometheus (2.42 or newer), its operator, Mimir, Thanos or vmalert."

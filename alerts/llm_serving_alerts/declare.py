@@ -10,7 +10,7 @@ from llm_serving_alerts.promql import OWNERS, Dialect
 from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.settings import AlertSettings, Settings
 from llm_serving_alerts.shown import CHOICES, Shown
-from llm_serving_exporter.schema.kinds import Kind
+from llm_serving_exporter.settings.kinds import Kind
 
 DIGITS = "printf `%.4g`"  # for what may be below 1: humanize writes 0.8 as 800m
 

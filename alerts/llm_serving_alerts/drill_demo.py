@@ -33,8 +33,8 @@ from llm_serving_exporter.daemon.service import Service
 from llm_serving_exporter.drill import names
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.schema.duration import format_duration
-from llm_serving_exporter.schema.flags import CommandParser
+from llm_serving_exporter.settings.flags import CommandParser
+from llm_serving_exporter.settings.kinds import format_duration
 from llm_serving_exporter.sim import alertmanager
 from llm_serving_exporter.sim.child import ChildError
 from llm_serving_exporter.sim.fleet.paced import ServedGpuSource, paced_config

@@ -12,7 +12,7 @@ from functools import lru_cache
 from llm_serving_alerts.layout import write_lines
 from llm_serving_alerts.promql import seconds_text
 from llm_serving_alerts.promql_tree import Binary, Call, Leaf, Node, Noted, Unary, parse
-from llm_serving_exporter.schema.duration import parse_duration
+from llm_serving_exporter.settings.kinds import parse_duration
 
 _OFFSET = re.compile(r" offset (\S+)")
 _RECORDED = re.compile(r"[a-z_]+:")

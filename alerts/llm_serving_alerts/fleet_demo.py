@@ -27,8 +27,8 @@ from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.schema.duration import format_duration
-from llm_serving_exporter.schema.flags import CommandParser
+from llm_serving_exporter.settings.flags import CommandParser
+from llm_serving_exporter.settings.kinds import format_duration
 from llm_serving_exporter.sim import alertmanager, grafana
 from llm_serving_exporter.sim.child import ChildError
 from llm_serving_exporter.sim.fleet.fleet import Fleet

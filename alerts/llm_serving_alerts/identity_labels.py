@@ -6,11 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 
 from llm_serving_alerts.setting_kinds import LABEL_VALUE
 from llm_serving_exporter.catalogue.spec import LABELS, PLACE_LABELS
-from llm_serving_exporter.schema.keys import list_reader
-from llm_serving_exporter.schema.kinds import Kind
-from llm_serving_exporter.schema.problems import InvalidValueError, Place, shown
-from llm_serving_exporter.schema.reading import mapping, value
-from llm_serving_exporter.schema.tree import Node
+from llm_serving_exporter.settings.keys import list_reader, mapping, value
+from llm_serving_exporter.settings.kinds import Kind
+from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, shown
 
 # where nobody says otherwise: what a Prometheus or an agent that serves one cluster puts on all that it sends
 EXTERNAL = ("cluster",)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import Kind
 from llm_serving_exporter.clients.stored_labels import take_exported
-from llm_serving_exporter.schema.duration import format_duration
+from llm_serving_exporter.settings.kinds import format_duration
 
 # levels: the labels that a recorded series keeps beside the user's identity labels
 ENGINE = ("target", "model_name", "engine", "role")

@@ -9,11 +9,9 @@ from typing import Any
 from llm_serving_alerts.identity_labels import read_label_values
 from llm_serving_alerts.setting_kinds import MOMENT
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.keys import key, keys_of, read_complete
-from llm_serving_exporter.schema.problems import Place
-from llm_serving_exporter.schema.reading import elements
-from llm_serving_exporter.schema.tree import Node
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.keys import elements, key, keys_of, read_complete
+from llm_serving_exporter.settings.problems import Node, Place
 
 _EXAMPLE = "Write {model_name: …, until: 2026-01-31T00:00:00Z}."
 

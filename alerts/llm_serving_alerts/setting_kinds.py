@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 
 from llm_serving_alerts.rules import Severity
 from llm_serving_exporter.normalise.registry import RUNTIMES
-from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.duration import parse_duration
-from llm_serving_exporter.schema.kinds import Kind
-from llm_serving_exporter.schema.problems import InvalidValueError, shown
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.kinds import Kind, parse_duration
+from llm_serving_exporter.settings.problems import InvalidValueError, shown
 
 # what was there must have been whole for half an hour of it; few stores have more than two months
 _SHORTEST_MEMORY_SECONDS, _LONGEST_MEMORY_SECONDS = 3600.0, 60 * 86_400.0

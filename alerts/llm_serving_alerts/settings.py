@@ -25,8 +25,8 @@ from llm_serving_alerts.setting_kinds import (
     URL_TEMPLATE,
 )
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.keys import key, list_reader
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.keys import key, list_reader
 
 # an objective's name in slo_events_total{slo}; errors has no threshold
 LATENCY_SLOS = ("ttft", "itl", "e2e")

@@ -27,19 +27,25 @@ from llm_serving_alerts.settings import (
     Workload,
 )
 from llm_serving_exporter.catalogue.spec import LABELS
-from llm_serving_exporter.config.types import SloConfig
-from llm_serving_exporter.config.warnings import slo_warnings
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.normalise.registry import RUNTIMES
-from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.document import read_document
-from llm_serving_exporter.schema.duration import format_duration
-from llm_serving_exporter.schema.keys import Key, Keys, keys_of, read_complete
-from llm_serving_exporter.schema.kinds import Kind
-from llm_serving_exporter.schema.problems import InvalidValueError, Place, did_you_mean
-from llm_serving_exporter.schema.reading import elements, is_empty, mapping, type_name, value
-from llm_serving_exporter.schema.tree import Node, Scalar
-from llm_serving_exporter.schema.yaml_tree import parse_yaml
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.checks import slo_warnings
+from llm_serving_exporter.settings.config import SloConfig
+from llm_serving_exporter.settings.document import parse_yaml, read_document
+from llm_serving_exporter.settings.keys import (
+    Key,
+    Keys,
+    elements,
+    is_empty,
+    keys_of,
+    mapping,
+    read_complete,
+    type_name,
+    value,
+)
+from llm_serving_exporter.settings.kinds import Kind, format_duration
+from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, did_you_mean
 
 T = TypeVar("T")
 DEFAULTS = "settings.yml"

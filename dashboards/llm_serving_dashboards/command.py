@@ -15,7 +15,7 @@ from llm_serving_alerts.settings_file import read_settings
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.grafana.document import format_json
 from llm_serving_dashboards.provisioning import DASHBOARD_LABELS, DATASOURCE_LABELS, render_datasource, render_provider
-from llm_serving_exporter.schema.flags import CommandParser
+from llm_serving_exporter.settings.flags import CommandParser
 from llm_serving_exporter.terminal import print_message, run_command
 
 _DESCRIPTION = "Dashboards for Grafana 12 (schema 42), with the thresholds and labels of the rules' settings."

@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from llm_serving_exporter.config.options import add_flags
 from llm_serving_exporter.model.text import count_nouns
-from llm_serving_exporter.schema.flags import CommandParser, duration_once_bare
-from llm_serving_exporter.schema.problems import listed, nearest, shown
+from llm_serving_exporter.settings.flags import CommandParser, duration_once_bare
+from llm_serving_exporter.settings.problems import listed, nearest, shown
+from llm_serving_exporter.settings.sources import add_flags
 from llm_serving_exporter.terminal import (
     EXIT_FAILED,
     EXIT_OK,
@@ -27,8 +27,8 @@ from llm_serving_exporter.terminal import (
 
 if TYPE_CHECKING:
     # what reads a configuration is imported once there is one to read: --help needs a third less time without it
-    from llm_serving_exporter.config.types import Config
     from llm_serving_exporter.discovery.sections import Discovered
+    from llm_serving_exporter.settings.config import Config
 
 _COMMANDS = {
     "run": "read the targets and serve /metrics until stopped (the default)",
@@ -97,8 +97,8 @@ def _parser(command: str) -> CommandParser:
 
 
 def _load(arguments: argparse.Namespace) -> Config:
-    from llm_serving_exporter.config.load import load
     from llm_serving_exporter.normalise.registry import RUNTIMES
+    from llm_serving_exporter.settings.load import load
 
     config = load(arguments, os.environ, runtimes=RUNTIMES)
     if config.report_settings_file is None:
@@ -133,8 +133,8 @@ def _run_words(words: list[str]) -> int:
 
 
 def _check(config: Config) -> int:
-    from llm_serving_exporter.config.tables import table_lines, target_lines
     from llm_serving_exporter.normalise.registry import RUNTIMES
+    from llm_serving_exporter.settings.runtimes import table_lines, target_lines
 
     if config.web.config_file is not None:
         from llm_serving_exporter.web.guard import Guard
@@ -176,7 +176,7 @@ def _origin(config: Config, found: Discovered) -> str:
 
 def _name_discovery(config: Config) -> str:
     """The keys of the sections of discovery that there are."""
-    return listed(dict.fromkeys(section.key for section in config.discovery), "and")
+    return listed(dict.fromkeys(section.kind for section in config.discovery), "and")
 
 
 def _discovered(config: Config) -> Discovered:

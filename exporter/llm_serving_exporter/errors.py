@@ -12,7 +12,7 @@ LLMServingExporterError
 └── PageError            PagerDuty or Alertmanager did not take a page (command page-test)
 
 Stages may have errors of their own below the base that never leave them (scrape.failure.ScrapeError, gpu.calls.NvmlCallError,
-schema.problems.InvalidValueError, clients.http.HttpError, clients.json_api.ApiError, clients.secrets.SecretError,
+settings.problems.InvalidValueError, clients.http.HttpError, clients.json_api.ApiError, clients.secrets.SecretError,
 drill.arguments.UsageError, report.evidence.evidence.NoDataError, report.bills.charge.BillError and LineError).
 Failures of a single attempt are data, not exceptions: see `model.attempt`. The stages translate; nothing foreign leaves them.
 """

@@ -12,9 +12,9 @@ import time
 import pytest
 import requests
 
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.targets.host import TargetHost
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 

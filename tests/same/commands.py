@@ -62,10 +62,10 @@ def write_messages(outputs: Outputs) -> None:
     for file in sorted((UNIT / "wrong_inputs").glob("*.yml")):
         for row in yaml.safe_load(file.read_text(encoding="utf-8")):
             _run_row(outputs, file.stem, row)
-    for path in sorted((UNIT / "config/bad").glob("*.yml")):
+    for path in sorted((UNIT / "settings/bad").glob("*.yml")):
         with chdir(path.parent):
             outputs.write(f"config/{path.stem}.txt", run_words(["check-config", "--config.file", path.name]))
-    for path in sorted((UNIT / "config/bad_prices").glob("*.yml")):
+    for path in sorted((UNIT / "settings/bad_prices").glob("*.yml")):
         words = ["check-config", "--target", "a:1", "--cost.price-file", path.name]
         with chdir(path.parent):
             outputs.write(f"prices/{path.stem}.txt", run_words(words))

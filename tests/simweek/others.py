@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client.metrics_core import Metric as Family
 
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.model.attempt import FailureReason
@@ -16,6 +15,7 @@ from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.scrape.http import JsonAnswer
+from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.sim.fleet.watch import Sample
 from llm_serving_exporter.sim.timeline import Timeline
 from llm_serving_exporter.sim.web import METRICS_CONTENT_TYPE

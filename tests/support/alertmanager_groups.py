@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.schema.duration import parse_duration
+from llm_serving_exporter.settings.kinds import parse_duration
 
 # an alert's labels, sorted
 AlertKey = tuple[tuple[str, str], ...]

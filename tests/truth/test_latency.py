@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
+from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.recordings import recording
 from tests.support.rows import check_rows

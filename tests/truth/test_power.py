@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.model.devices import Clocks, DeviceSample
@@ -22,6 +21,7 @@ from llm_serving_exporter.model.roofline import Limiter, Roofline, Verdict
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.render.sentences import describe_limiter
+from llm_serving_exporter.settings.config import Config
 from tests.support.builders.lying_pages import Server
 from tests.support.builders.pipelines import make_pipeline, settings_without_gpus
 from tests.support.builders.recordings import recording

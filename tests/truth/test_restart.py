@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from llm_serving_exporter.catalogue.cost import COSTS
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.recordings import recording
 from tests.support.servers.driven_exporter import DrivenExporter, hand_driven_host

@@ -19,9 +19,9 @@ from tests.support.paths import ROOT
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 PRINT = """
 import argparse, json, os, sys
-from llm_serving_exporter.config.effective import effective
-from llm_serving_exporter.config.load import load
-from llm_serving_exporter.config.options import add_flags
+from llm_serving_exporter.settings.config import effective
+from llm_serving_exporter.settings.load import load
+from llm_serving_exporter.settings.sources import add_flags
 from llm_serving_exporter.daemon.service import Service
 from llm_serving_exporter.errors import ConfigError
 
@@ -94,7 +94,7 @@ def file(folder: Path, text: str) -> str:
 
 
 def test_two_files_are_changed() -> None:
-    assert [name.rpartition("/")[2] for name, _, _ in changes()] == ["types.py", "service.py"]
+    assert [name.rpartition("/")[2] for name, _, _ in changes()] == ["config.py", "service.py"]
 
 
 @pytest.mark.process

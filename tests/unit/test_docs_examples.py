@@ -20,10 +20,10 @@ import yaml
 
 from llm_serving_alerts.settings_file import defaults_text, read_settings
 from llm_serving_exporter.cli import main
-from llm_serving_exporter.config.prices import look_at_prices
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.report.settings.arguments import parser as report_parser
 from llm_serving_exporter.report.settings.arguments import settings_of
+from llm_serving_exporter.settings.prices import look_at_prices
 from llm_serving_exporter.sim.fleet.scenario_file import parse as parse_scenario
 from tests.support.builders.configuration import load_text
 from tests.support.builders.recordings import page as recorded_page
@@ -40,9 +40,9 @@ ELSEWHERE = {
     ("docs/ceiling.md", "console"): "tests/unit/commands/ceiling/test_command.py",
     ("docs/ceiling-command.md", "console"): "tests/unit/commands/ceiling/test_command.py",
     ("docs/discovery.md", "sh"): "tests/unit/discovery/test_docs.py",
-    ("docs/mapping.md", "console"): "tests/unit/config/test_mapping.py",
+    ("docs/mapping.md", "console"): "tests/unit/settings/test_mapping.py",
     ("docs/rules.md", "refused"): "tests/unit/alerts/test_rules_page.py",
-    ("docs/mapping.md", "refused"): "tests/unit/config/test_mapping.py",
+    ("docs/mapping.md", "refused"): "tests/unit/settings/test_mapping.py",
     ("CONTRIBUTING.md", "python"): "tests/unit/test_contributing.py",
     ("CONTRIBUTING.md", "diff"): "tests/unit/test_contributing.py",
 }

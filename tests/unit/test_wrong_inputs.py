@@ -1,8 +1,8 @@
 """Wrong inputs of every command, as a table: a command line with its files, its exit status, and every fault that is told.
 
 The rows stand in `wrong_inputs/`, a file a command. `says`: what each line of the answer holds, whole but for long lists of known names.
-What a file of the exporter's configuration can have wrong has a table of its own, `config/bad/`, prices `config/bad_prices/`, the rules'
-settings `alerts/test_settings.py`, and the web config file `web/test_webconfig.py`.
+What a file of the exporter's configuration can have wrong has a table of its own, `settings/bad/`, prices `settings/bad_prices/`, the
+rules' settings `alerts/test_settings.py`, and the web config file `web/test_webconfig.py`.
 """
 
 from __future__ import annotations

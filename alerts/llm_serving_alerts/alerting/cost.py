@@ -19,7 +19,7 @@ from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import NUMBER, SPAN
 from llm_serving_alerts.settings import AlertSettings, Settings
 from llm_serving_alerts.shown import Shown
-from llm_serving_exporter.schema.kinds import integer
+from llm_serving_exporter.settings.kinds import integer
 
 # of the catalogue's cost_budget_usd_per_month
 MONTH_HOURS = 730

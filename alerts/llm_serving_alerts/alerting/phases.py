@@ -9,7 +9,7 @@ from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import EXCEEDED_RATIO, NUMBER, RATIO, SPAN
 from llm_serving_alerts.settings import AlertSettings, Settings
 from llm_serving_alerts.shown import Shown
-from llm_serving_exporter.schema.kinds import integer
+from llm_serving_exporter.settings.kinds import integer
 
 _TENTHS = 'printf "%.1f"'
 _P90 = "model:llm_serving_reference_work_per_replica:p90_7d"

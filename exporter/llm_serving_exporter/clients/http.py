@@ -16,7 +16,7 @@ from llm_serving_exporter import __version__
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import on_one_line
-from llm_serving_exporter.schema.duration import format_duration
+from llm_serving_exporter.settings.kinds import format_duration
 
 _CHUNK_BYTES = 64 * 2**10
 _LONGEST_CAUSE = 300

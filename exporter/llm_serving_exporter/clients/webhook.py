@@ -8,7 +8,7 @@ from llm_serving_exporter.clients.http import Answer, HttpError, HttpSession, Li
 from llm_serving_exporter.errors import PageError
 from llm_serving_exporter.model.secret_text import Masker, secrets_of_url
 from llm_serving_exporter.model.text import on_one_line
-from llm_serving_exporter.schema.problems import shown
+from llm_serving_exporter.settings.problems import shown
 
 CONNECT_SECONDS, READ_SECONDS = 10.0, 20.0
 MOST_BYTES = 64 * 1024  # of an answer; those that matter are a line

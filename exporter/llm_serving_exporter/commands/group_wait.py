@@ -7,10 +7,9 @@ from contextlib import suppress
 from typing import Any
 
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.schema.duration import parse_duration
-from llm_serving_exporter.schema.problems import InvalidValueError, Place
-from llm_serving_exporter.schema.tree import Scalar
-from llm_serving_exporter.schema.yaml_tree import parse_yaml
+from llm_serving_exporter.settings.document import parse_yaml
+from llm_serving_exporter.settings.kinds import parse_duration
+from llm_serving_exporter.settings.problems import InvalidValueError, Place, Scalar
 
 # of a route that says nothing, nor any above it (prometheus.io, docs/alerting/latest/configuration, "route")
 DEFAULT_SECONDS = 30.0

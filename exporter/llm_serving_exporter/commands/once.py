@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.commands.once_cost import absent_costs, cost_document, cost_lines
 from llm_serving_exporter.commands.once_reading import read_all
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.devices.dcgm_source import DcgmSource
 from llm_serving_exporter.devices.kubelet import open_kubelet
 from llm_serving_exporter.devices.node_gpus import open_gpus
@@ -40,7 +39,8 @@ from llm_serving_exporter.render.sentences import (
 )
 from llm_serving_exporter.render.tail import long_requests_fit, longest_share
 from llm_serving_exporter.render.without_nvml import explain_without_nvml
-from llm_serving_exporter.schema.problems import listed
+from llm_serving_exporter.settings.config import Config
+from llm_serving_exporter.settings.problems import listed
 from llm_serving_exporter.targets.host import TargetHost
 from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, print_line, print_message
 
@@ -64,7 +64,7 @@ def run(
     own, with NVML and dcgm-exporter as configured). Raises ConfigError where a target or the dcgm-exporter cannot be asked as configured.
     """
     if not targets:
-        keys = dict.fromkeys(section.key for section in config.discovery)
+        keys = dict.fromkeys(section.kind for section in config.discovery)
         sources = f"{listed(keys, 'and')} {'has' if len(keys) == 1 else 'have'}" if keys else "the configuration has"
         here = "" if config.shard is None else f" in shard {config.shard}"
         print_message(f"error: {sources} no target to read{here} now")

@@ -17,12 +17,10 @@ from llm_serving_exporter.clients.webhook import ask, line, new_session
 from llm_serving_exporter.commands.group_wait import find_group_wait
 from llm_serving_exporter.errors import ConfigError, PageError, Problem
 from llm_serving_exporter.model.target import Secret
-from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.duration import format_duration
-from llm_serving_exporter.schema.flags import CommandParser, FlagReader
-from llm_serving_exporter.schema.kinds import Kind
-from llm_serving_exporter.schema.problems import InvalidValueError, shown
-from llm_serving_exporter.schema.url import parse_url
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.flags import CommandParser, FlagReader
+from llm_serving_exporter.settings.kinds import Kind, format_duration, parse_url
+from llm_serving_exporter.settings.problems import InvalidValueError, shown
 from llm_serving_exporter.terminal import print_line
 
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llm_serving_exporter.render.runbooks import PREFIX, RunbookEntry, find_runbook, list_runbooks, read_runbook
-from llm_serving_exporter.schema.flags import CommandParser
-from llm_serving_exporter.schema.problems import nearest, shown
+from llm_serving_exporter.settings.flags import CommandParser
+from llm_serving_exporter.settings.problems import nearest, shown
 from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, EXIT_USAGE, print_line, print_message
 
 _EPILOG = """examples:

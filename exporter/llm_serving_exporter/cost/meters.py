@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import count
 
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meter import CostMeter
 from llm_serving_exporter.cost.resume import Resume
 from llm_serving_exporter.cost.terms import Terms
@@ -23,6 +22,7 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.settings.config import Config
 
 log = logging.getLogger("llm_serving_exporter.cost")
 

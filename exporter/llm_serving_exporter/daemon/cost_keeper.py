@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Mapping
 from math import inf
 
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.held import hold_back
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.cost_earlier import BELIEVED_SECONDS, Clocks, list_resumes, read_believed
@@ -25,6 +24,7 @@ from llm_serving_exporter.errors import CostSnapshotError
 from llm_serving_exporter.model.kept_cost import CostSnapshot, KeptCost, Storage, StorageReport
 from llm_serving_exporter.model.reading import View
 from llm_serving_exporter.model.record import Struct, replace
+from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.state.cost_folder import CostFolder, FolderTakenError
 from llm_serving_exporter.state.json_values import describe_cause
 

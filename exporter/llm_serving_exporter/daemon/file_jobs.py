@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from llm_serving_exporter.config.prices import look_at_prices
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.errors import ConfigError, DrillResultsError
 from llm_serving_exporter.files.watched import Watched
@@ -18,7 +16,9 @@ from llm_serving_exporter.model.hardware import GpuSpec
 from llm_serving_exporter.model.pools import Pool
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.text import count_nouns
-from llm_serving_exporter.schema.problems import shown
+from llm_serving_exporter.settings.config import Config
+from llm_serving_exporter.settings.prices import look_at_prices
+from llm_serving_exporter.settings.problems import shown
 from llm_serving_exporter.state import drill_results
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def watch_prices(
     """
 
     def read() -> PriceBook | None:
-        found = look_at_prices(path, own=own)
+        found = look_at_prices(path, described=own)
         if found.problems:
             raise ConfigError(*found.problems)
         for warning in found.warnings:

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from functools import partial
 
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.config.effective import hash_of
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.file_jobs import FileJobs, PriceFile
 from llm_serving_exporter.daemon.garbage import fit_collector
@@ -27,6 +25,7 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target, is_relabelled
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.normalise.registry import reads_otherwise, together
+from llm_serving_exporter.settings.config import Config, hash_of
 from llm_serving_exporter.targets.host import HostedTarget, TargetHost
 from llm_serving_exporter.targets.same_engines import SameEngines
 

@@ -17,9 +17,9 @@ from zoneinfo import ZoneInfo
 from apscheduler.triggers.cron import CronTrigger
 
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.config.types import ReviewSchedule
 from llm_serving_exporter.errors import ReviewRunsError
 from llm_serving_exporter.model.review import ReviewRuns
+from llm_serving_exporter.settings.config import ReviewSchedule
 from llm_serving_exporter.state import review_runs
 from llm_serving_exporter.state.review_runs import Runs
 

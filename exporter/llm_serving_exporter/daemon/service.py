@@ -13,9 +13,6 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.config.effective import effective
-from llm_serving_exporter.config.mode import choose_mode
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.cost_earlier import Clocks
 from llm_serving_exporter.daemon.cost_keeper import CostKeeper
 from llm_serving_exporter.daemon.jobs import Daemon
@@ -27,6 +24,8 @@ from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import write_page
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.settings.config import Config, effective
+from llm_serving_exporter.settings.discovery import choose_mode
 from llm_serving_exporter.state.install_time import read_or_write_install_time
 from llm_serving_exporter.web.pages.debug import answer_debug_targets, answer_ready
 from llm_serving_exporter.web.pages.landing import render_landing

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.derive import devices
 from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.derive.gpus import Assignment, share_cards
@@ -24,6 +23,7 @@ from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.normalise.version import parse_version
+from llm_serving_exporter.settings.config import Config
 
 # a dcgm-exporter that missed this many of its readings says nothing about now
 DCGM_STALE_INTERVALS = 3

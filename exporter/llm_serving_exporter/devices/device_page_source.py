@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from llm_serving_exporter.config.types import DcgmConfig
 from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.page import Page, Refusal
@@ -13,6 +12,7 @@ from llm_serving_exporter.model.samples import Samples
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.scrape.http import HttpClient
 from llm_serving_exporter.scrape.waits import drive
+from llm_serving_exporter.settings.config import DcgmConfig
 
 
 class Scraped(Struct, frozen=True):

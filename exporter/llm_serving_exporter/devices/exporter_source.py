@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.config.types import DcgmConfig
 from llm_serving_exporter.devices.device_page_source import DevicePage
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.gpus import match
@@ -17,7 +16,8 @@ from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.device import GpuReading, GpuReadings
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.text import count_nouns
-from llm_serving_exporter.schema.problems import listed
+from llm_serving_exporter.settings.config import DcgmConfig
+from llm_serving_exporter.settings.problems import listed
 
 log = logging.getLogger("llm_serving_exporter.gpu")
 

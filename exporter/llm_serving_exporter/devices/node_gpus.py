@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Protocol
 
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.derive.gpu_parts import divide_gpus
 from llm_serving_exporter.derive.gpus import Assignment, Evidence, Origin, assign_gpus, assign_workers
 from llm_serving_exporter.devices.attribution import Gpus
@@ -27,6 +26,7 @@ from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadin
 from llm_serving_exporter.model.kubelet import KubeletReadings, Worker, WorkerGpus
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.settings.config import Config
 
 log = logging.getLogger("llm_serving_exporter.gpus")
 

@@ -8,17 +8,16 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 
-from llm_serving_exporter.config.discovery_types import FileDiscovery
-from llm_serving_exporter.config.pattern import MOST_FILES, is_glob, matching
-from llm_serving_exporter.config.places import FoundBy
 from llm_serving_exporter.discovery.listed import Listed, read_list
 from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.files.watched import Watched
 from llm_serving_exporter.normalise.registry import RUNTIMES
-from llm_serving_exporter.schema.context import Host
-from llm_serving_exporter.schema.document import read_document
-from llm_serving_exporter.schema.problems import Place
+from llm_serving_exporter.settings.discovery import MOST_FILES, FileDiscovery, is_glob, list_files
+from llm_serving_exporter.settings.document import read_document
+from llm_serving_exporter.settings.options import Host
+from llm_serving_exporter.settings.problems import Place
+from llm_serving_exporter.settings.target_keys import FoundBy
 
 
 class SectionFiles:
@@ -79,7 +78,7 @@ class SectionFiles:
 
 def _matching_paths(section: FileDiscovery) -> list[str]:
     """At most `MOST_FILES` + 1."""
-    distinct = dict.fromkeys(path for pattern in section.files for path in matching(pattern))
+    distinct = dict.fromkeys(path for pattern in section.files for path in list_files(pattern))
     return list(distinct)[: MOST_FILES + 1]
 
 

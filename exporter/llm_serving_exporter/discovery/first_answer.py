@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Collection
 
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.discovery.sections import Discovered, Discovery
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.settings.config import Config
 
 # a request for a list has 10 s by default
 LONGEST_WAIT_SECONDS = 12.0

@@ -11,10 +11,6 @@ from collections.abc import Callable, Collection
 from urllib.parse import urlsplit
 
 from llm_serving_exporter.clock import LONGEST_WAIT_SECONDS, elapsed_seconds
-from llm_serving_exporter.config.credentials import sends_secret
-from llm_serving_exporter.config.discovery_types import HttpDiscovery
-from llm_serving_exporter.config.hosts import AllowedHosts
-from llm_serving_exporter.config.places import FoundBy
 from llm_serving_exporter.discovery.listed import Listed, read_list
 from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.errors import ConfigError, Problem
@@ -22,12 +18,14 @@ from llm_serving_exporter.model.page import Refusal
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.text import count_nouns
-from llm_serving_exporter.schema.context import Host
-from llm_serving_exporter.schema.json_tree import parse_json
-from llm_serving_exporter.schema.problems import Place, listed, shown
-from llm_serving_exporter.schema.tree import MOST_NODES, Node
 from llm_serving_exporter.scrape.http import HttpClient
 from llm_serving_exporter.scrape.waits import drive
+from llm_serving_exporter.settings.discovery import AllowedHosts, HttpDiscovery
+from llm_serving_exporter.settings.document import MOST_NODES, parse_json
+from llm_serving_exporter.settings.http import sends_secret
+from llm_serving_exporter.settings.options import Host
+from llm_serving_exporter.settings.problems import Node, Place, listed, shown
+from llm_serving_exporter.settings.target_keys import FoundBy
 
 log = logging.getLogger("llm_serving_exporter.discovery")
 

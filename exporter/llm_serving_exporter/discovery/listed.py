@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from llm_serving_exporter.config.groups import read_group
-from llm_serving_exporter.config.places import FoundBy, list_places
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.text import count_nouns
-from llm_serving_exporter.schema.context import Host
-from llm_serving_exporter.schema.problems import Place
-from llm_serving_exporter.schema.tree import Node, Scalar
+from llm_serving_exporter.settings.options import Host
+from llm_serving_exporter.settings.problems import Node, Place, Scalar
+from llm_serving_exporter.settings.target_keys import FoundBy, list_places
+from llm_serving_exporter.settings.targets import read_group
 
 # of one list, and of all of them together, before they are shared among exporters: what one of 256 shards has to know
 MOST_KNOWN_TARGETS = 100_000

@@ -7,13 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.config.discovery_types import (
-    DiscoverySection,
-    FileDiscovery,
-    HttpDiscovery,
-    KubernetesDiscovery,
-)
-from llm_serving_exporter.config.host import read_host
 from llm_serving_exporter.discovery.file_sd import SectionFiles
 from llm_serving_exporter.discovery.held import Holder
 from llm_serving_exporter.discovery.http_sd import SectionHttp
@@ -25,7 +18,10 @@ from llm_serving_exporter.model.pod import PodState, WaitingPod
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.schema.context import Host
+from llm_serving_exporter.settings.discovery import DiscoverySection, FileDiscovery, HttpDiscovery
+from llm_serving_exporter.settings.identity import read_host
+from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
+from llm_serving_exporter.settings.options import Host
 
 # (section of the configuration, host of the exporter, the running sections whose place it takes) -> what runs it
 Maker = Callable[[Any, Host, Sequence[Section]], Section]
@@ -46,8 +42,8 @@ def _make_pods(section: KubernetesDiscovery, host: Host, earlier: Sequence[Secti
     return SectionPods(section, earlier=[one for one in earlier if isinstance(one, SectionPods)])
 
 
-# type of a section of the configuration -> what runs it; a further kind of discovery is a line here, one in config/discovery.py, and its
-# key in config/file.py. A maker whose section needs an extra imports it when it is called.
+# type of a section of the configuration -> what runs it; a further kind of discovery is a line here and one in
+# settings/discovery.py. A maker whose section needs an extra imports it when it is called.
 MAKERS: Mapping[type, Maker] = {FileDiscovery: _make_files, HttpDiscovery: _make_http, KubernetesDiscovery: _make_pods}
 
 

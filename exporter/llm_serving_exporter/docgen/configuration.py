@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from llm_serving_exporter.config.gpu_models import GpuModelSettings
-from llm_serving_exporter.config.groups import LABELS
-from llm_serving_exporter.config.http_sd import HttpSdSettings
-from llm_serving_exporter.config.kubernetes import KubernetesSettings
-from llm_serving_exporter.config.options import (
+from llm_serving_exporter.docgen.runtimes import cell
+from llm_serving_exporter.settings.config import (
     CONFIG_FILE,
     FILE_SD,
-    OPTIONS,
     TARGET,
     TARGET_GPU_COUNT,
     TARGET_GPU_MODEL,
     TARGET_GPU_PRICE,
 )
-from llm_serving_exporter.config.target_keys import TARGET_KEYS
-from llm_serving_exporter.docgen.runtimes import cell
-from llm_serving_exporter.schema.keys import keys_of
+from llm_serving_exporter.settings.discovery import HttpSdSettings
+from llm_serving_exporter.settings.facts import GpuModelSettings
+from llm_serving_exporter.settings.keys import keys_of
+from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
+from llm_serving_exporter.settings.sources import OPTIONS
+from llm_serving_exporter.settings.target_keys import TARGET_KEYS
+from llm_serving_exporter.settings.targets import GROUP_LABELS
 
 PAGE = "docs/configuration.md"
 # the keys of the file that hold more than these options can
@@ -56,7 +56,7 @@ def target_table() -> str:
 
 def labels_sentence() -> str:
     """The labels of file_sd that set something."""
-    return f"Labels with a meaning here: {', '.join(f'`{label}`' for label in sorted(LABELS))}."
+    return f"Labels with a meaning here: {', '.join(f'`{label}`' for label in sorted(GROUP_LABELS))}."
 
 
 def section_table(declaring: type) -> str:
@@ -74,7 +74,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "labels": labels_sentence,
     "keys of http_sd": partial(section_table, HttpSdSettings),
     "keys of gpu_models": partial(section_table, GpuModelSettings),
-    "keys of kubernetes": partial(section_table, KubernetesSettings),
+    "keys of kubernetes": partial(section_table, KubernetesDiscovery),
 }
 
 
@@ -82,7 +82,7 @@ def configuration_md() -> str:
     """The page below the current folder, with its tables made again. Raises OSError, and ValueError where a marker is missing."""
     text = Path(PAGE).read_text(encoding="utf-8")
     for name, make in TABLES.items():
-        begin = f"<!-- {name}: made by `make generate` from exporter/llm_serving_exporter/config -->"
+        begin = f"<!-- {name}: made by `make generate` from exporter/llm_serving_exporter/settings -->"
         end = f"<!-- end of {name} -->"
         if text.count(begin) != 1 or text.count(end) != 1:
             raise ValueError(f"{PAGE}: the marks {begin} and {end} must be there once")

@@ -12,8 +12,8 @@ from llm_serving_exporter.drill.course import Bounds, Scope, Settings
 from llm_serving_exporter.drill.names import PREFIX
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.target import Secret
-from llm_serving_exporter.schema.flags import CommandParser, attribute, duration
-from llm_serving_exporter.schema.problems import shown
+from llm_serving_exporter.settings.flags import CommandParser, attribute, duration
+from llm_serving_exporter.settings.problems import shown
 
 DESCRIPTION = """\
 Loses a node on purpose, or waits for one to be lost, and measures through Prometheus what users noticed, whether

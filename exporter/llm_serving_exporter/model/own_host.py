@@ -34,3 +34,13 @@ def is_own_host(host: str, own_name: str) -> bool:
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     return address.is_loopback or address.is_unspecified
+
+
+def encode_host(host: str) -> str | bytes:
+    """What `getaddrinfo` is to be asked: of text, even of ASCII, it would load Python's tables of Unicode for domain names (0.3 MB).
+
+    A name that needs them, or has an empty or too long label, stays text: then it raises UnicodeError for what is none.
+    """
+    # as its codec takes ASCII for what it is (RFC 3490, 4.1)
+    plain = host.isascii() and all(0 < len(label) < 64 for label in host.removesuffix(".").split("."))
+    return host.encode("ascii") if plain else host

@@ -12,7 +12,6 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from prometheus_client.metrics_core import Metric as Family
 
-from llm_serving_exporter.config.types import OtlpConfig
 from llm_serving_exporter.model.otlp import OtlpReport
 from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.reading import TargetReading
@@ -24,6 +23,7 @@ from llm_serving_exporter.otlp.reading import Form, Labels, Reading, Value, read
 from llm_serving_exporter.otlp.starts import Starts
 from llm_serving_exporter.scrape.http import HttpClient
 from llm_serving_exporter.scrape.waits import drive
+from llm_serving_exporter.settings.config import OtlpConfig
 
 log = logging.getLogger("llm_serving_exporter.otlp")
 

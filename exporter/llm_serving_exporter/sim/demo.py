@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Protocol
 
-from llm_serving_exporter.config.types import Config, WebConfig
 from llm_serving_exporter.daemon.service import Service
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.schema.flags import CommandParser
+from llm_serving_exporter.settings.config import Config, WebConfig
+from llm_serving_exporter.settings.flags import CommandParser
 from llm_serving_exporter.sim.child import ChildError
 from llm_serving_exporter.sim.gpus import UUIDS, ReplayGpuSource
 from llm_serving_exporter.sim.options import add_listening, port, speed

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 
-from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.flags import duration_once_bare
-from llm_serving_exporter.schema.problems import InvalidValueError
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.flags import duration_once_bare
+from llm_serving_exporter.settings.problems import InvalidValueError
 from llm_serving_exporter.web.listen import split_address
 
 _PROMETHEUS_PORT = 9090

@@ -6,7 +6,7 @@ import json
 from math import isfinite
 from typing import Any
 
-from llm_serving_exporter.schema.json_tree import find_fault
+from llm_serving_exporter.settings.document import find_fault
 
 LARGEST_FILE_BYTES = 64 * 2**10
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.derive.gpu_lacks import find_lacks
@@ -36,6 +35,7 @@ from llm_serving_exporter.normalise.registry import together
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.scrape.waits import drive
+from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.targets.page_book import PageBook
 from llm_serving_exporter.targets.pipeline import TargetPipeline
 from llm_serving_exporter.targets.replicas import ReplicaBook

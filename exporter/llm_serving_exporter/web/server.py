@@ -12,9 +12,9 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
-from llm_serving_exporter.config.types import WebConfig
 from llm_serving_exporter.files.descriptors import read_descriptor_limit
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.settings.config import WebConfig
 from llm_serving_exporter.web.browsers import refuse_script
 from llm_serving_exporter.web.clients import Client
 from llm_serving_exporter.web.connection import answer_request

@@ -12,13 +12,21 @@ from pathlib import Path
 
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.model.record import Struct, field
-from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.document import read_document
-from llm_serving_exporter.schema.keys import key, keys_of, list_reader, names_of, read_keys
-from llm_serving_exporter.schema.kinds import Kind
-from llm_serving_exporter.schema.problems import InvalidValueError, Place, listed
-from llm_serving_exporter.schema.reading import is_empty, mapping, type_name, value
-from llm_serving_exporter.schema.tree import Node, Scalar
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.document import read_document
+from llm_serving_exporter.settings.keys import (
+    is_empty,
+    key,
+    keys_of,
+    list_reader,
+    mapping,
+    names_of,
+    read_keys,
+    type_name,
+    value,
+)
+from llm_serving_exporter.settings.kinds import Kind
+from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, listed
 
 # 18 takes seconds on today's machines, and every step doubles it
 HIGHEST_BCRYPT_COST = 18

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.config.load import load
-from llm_serving_exporter.config.options import add_flags
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.errors import ConfigError
+from llm_serving_exporter.settings.config import Config
+from llm_serving_exporter.settings.load import load
+from llm_serving_exporter.settings.sources import add_flags
 
 HOST_NAME = "pod-7"
 

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llm_serving_exporter.config.discovery_types import KubernetesDiscovery
 from llm_serving_exporter.discovery.kubernetes.groups import GroupBook, find_membership
 from llm_serving_exporter.discovery.kubernetes.objects import decode_pod
 from llm_serving_exporter.discovery.kubernetes.records import NodeRecord, PodRecord
@@ -21,6 +20,7 @@ from llm_serving_exporter.discovery.kubernetes.targets import (
 )
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
 
 Pod = dict[str, Any]
 

@@ -9,7 +9,6 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.derive.derive import Settings
@@ -35,6 +34,7 @@ from llm_serving_exporter.model.review import ReviewRuns
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import ExpectedReplicas, Role, Target
 from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.sim.recording import demo_model_config
 from tests.support.builders.golden_cases import CASES
 from tests.support.builders.pipelines import make_pipeline, settings_without_gpus

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.sim.fleet.clock import ScaledClock
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Profile

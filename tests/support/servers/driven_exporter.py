@@ -14,13 +14,13 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric as Family
 
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.targets.host import TargetHost
 from llm_serving_exporter.web.pages.landing import render_landing
 from tests.support.builders.pipelines import UNIX_START

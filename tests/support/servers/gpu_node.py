@@ -10,7 +10,6 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.devices.kubelet import KubeletSource
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
@@ -20,6 +19,7 @@ from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.scrape.http import HttpClient
+from llm_serving_exporter.settings.config import Config
 from tests.nvml_stub.stub import StubState
 from tests.support.builders.procfolders import OWN_PID_NAMESPACE, write_proc_folder
 from tests.support.servers.driven_exporter import hand_driven_host

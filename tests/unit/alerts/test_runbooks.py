@@ -29,8 +29,8 @@ from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter import cli
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import Kind
-from llm_serving_exporter.config.options import OPTIONS
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.settings.sources import OPTIONS
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
 

@@ -58,7 +58,7 @@ def test_a_name_that_is_none_is_refused_with_the_nearest(word: str, fix: str, ca
 def test_it_needs_neither_the_rules_nor_a_configuration() -> None:
     code = (
         "import sys; from llm_serving_exporter.cli import main; main(['runbook', 'Stalled']);"
-        "print(sorted({'llm_serving_alerts.rules', 'llm_serving_exporter.config.load', 'yaml'} & set(sys.modules)), file=sys.stderr)"
+        "print(sorted({'llm_serving_alerts.rules', 'llm_serving_exporter.settings.load', 'yaml'} & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.cost.meters import Costs, find_claimed_twice, list_claims
 from llm_serving_exporter.cost.terms import COST
 from llm_serving_exporter.derive.gpus import YIELDED, Assignment
@@ -20,6 +19,7 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.settings.config import Config
 from tests.support.builders.costmeter import BOOK, TARGET, WORKED, page, seconds, usd
 from tests.support.builders.golden_pages import GPU
 from tests.support.quick import keep_quick

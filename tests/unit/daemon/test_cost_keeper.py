@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.config.types import Config, CostConfig
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon import cost_keeper
 from llm_serving_exporter.daemon.cost_earlier import BELIEVED_SECONDS, Clocks
@@ -24,6 +23,7 @@ from llm_serving_exporter.model.kept_cost import CostSnapshot, Storage
 from llm_serving_exporter.model.reading import TargetReading, View
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.settings.config import Config, CostConfig
 from llm_serving_exporter.state.cost_folder import NAME, CostFolder
 from tests.support.builders.costmeter import BOOK, TARGET, WORKED, page
 from tests.support.waiting import PATIENCE_SECONDS

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.config.prices import PriceReading, look_at_prices
 from llm_serving_exporter.daemon import file_jobs
 from llm_serving_exporter.daemon.file_jobs import PriceFile, refresh_drills, refresh_prices, watch_drills, watch_prices
 from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.hardware import GpuSpec
 from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.settings.prices import PriceReading, look_at_prices
 from llm_serving_exporter.state.drill_results import record_result
 
 PASSED = DrillResult("m", Role.UNIFIED, 1000.0, 1000.0, Verdict.PASSED)
@@ -116,7 +116,7 @@ def test_a_price_file_that_changes_while_it_is_read_is_not_believed(
     path = tmp_path / "prices.yml"
     path.write_text("prices: [{node: a, usd_per_gpu_hour: 360}]\n")
 
-    def read_and_write(name: str, *, own: Sequence[GpuSpec] = ()) -> PriceReading:
+    def read_and_write(name: str, *, described: Sequence[GpuSpec] = ()) -> PriceReading:
         found = look_at_prices(name)
         path.write_text("prices: [{node: a, usd_per_gpu_hour: 3600}]\n")
         monkeypatch.undo()

@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.config.discovery_types import FileDiscovery
-from llm_serving_exporter.config.types import Config, DcgmConfig, GpuConfig, SloConfig
 from llm_serving_exporter.daemon.file_jobs import PRICES_EVERY_SECONDS
 from llm_serving_exporter.daemon.jobs import DISCOVERY_EVERY_SECONDS, FIRST_WITHIN_SECONDS, Daemon
 from llm_serving_exporter.daemon.schedule import MAX_THREADS
@@ -36,6 +34,8 @@ from llm_serving_exporter.model.target import HttpSettings, Target
 from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Row, Runtime
 from llm_serving_exporter.normalise.registry import RUNTIMES, reads_otherwise
 from llm_serving_exporter.scrape import lookup
+from llm_serving_exporter.settings.config import Config, DcgmConfig, GpuConfig, SloConfig
+from llm_serving_exporter.settings.discovery import FileDiscovery
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.configuration import load_text
 from tests.support.builders.exporterpages import amd_labels, amd_page

@@ -13,7 +13,6 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from llm_serving_exporter.config.types import ReviewSchedule
 from llm_serving_exporter.daemon.review_runner import (
     LONGEST_RUN_SECONDS,
     ReviewRunner,
@@ -23,6 +22,7 @@ from llm_serving_exporter.daemon.review_runner import (
     wants_run,
 )
 from llm_serving_exporter.model.review import ReviewRuns
+from llm_serving_exporter.settings.config import ReviewSchedule
 from llm_serving_exporter.state import review_runs
 from llm_serving_exporter.state.review_runs import NAME, Runs, begin_runs
 from tests.support.waiting import PATIENCE_SECONDS, wait_until

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.config.types import Config, GpuConfig, WebConfig
 from llm_serving_exporter.daemon.service import Service
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.settings.config import Config, GpuConfig, WebConfig
 from llm_serving_exporter.web.server import WebServer
 
 

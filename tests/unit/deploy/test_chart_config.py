@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.config.discovery_types import KubernetesDiscovery
+from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
 from tests.support.builders.configuration import load_text
 from tests.support.helm import CHART, STACKS, exporter_config, render
 

@@ -7,7 +7,6 @@ import yaml
 
 from llm_serving_exporter.catalogue import standstill as declared
 from llm_serving_exporter.catalogue.health import ASKED_WHETHER_LIVE
-from llm_serving_exporter.config.limiter import LimiterConfig
 from llm_serving_exporter.derive.derive import derive
 from llm_serving_exporter.derive.inputs import Settings
 from llm_serving_exporter.derive.standstill import Standstill, advance_standstill, measure_standstill, says_it_at_once
@@ -15,6 +14,7 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Quality, Snapshot
 from llm_serving_exporter.model.window import EngineWindow, Window
+from llm_serving_exporter.settings.config import LimiterConfig
 from tests.support.builders.windows import engine
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.config.types import Config, DcgmConfig, SloConfig
 from llm_serving_exporter.derive.gpus import Assignment
 from llm_serving_exporter.devices.attribution import (
     DCGM_STALE_INTERVALS,
@@ -23,6 +22,7 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Snapshot
 from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.settings.config import Config, DcgmConfig, SloConfig
 
 OK = Attempt(Stage.GPU, None, "", 0.0, 0.0)
 UUIDS = ("GPU-1", "GPU-2")

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import trustme
 
-from llm_serving_exporter.config.types import DcgmConfig
 from llm_serving_exporter.devices.dcgm_source import DcgmSource
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.gpu import page_table
@@ -19,6 +18,7 @@ from llm_serving_exporter.gpu.dcgm import select_dcgm_ratios
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import HttpSettings, Secret
+from llm_serving_exporter.settings.config import DcgmConfig
 from tests.support.builders.dcgmpages import MIXED, PLAIN, T4
 from tests.support.rows import check_rows
 from tests.support.servers import faultbehaviours as fault

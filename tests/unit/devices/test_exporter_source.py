@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.config.types import DcgmConfig
 from llm_serving_exporter.devices.exporter_source import SOURCES, DeviceExporterSource
 from llm_serving_exporter.devices.node_gpus import NodeGpus, open_gpus
 from llm_serving_exporter.gpu import page_table
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.target import HttpSettings, Target
+from llm_serving_exporter.settings.config import DcgmConfig
 from tests.support.builders.configuration import load_text, problems_of
 from tests.support.builders.dcgmpages import PLAIN
 from tests.support.builders.exporterpages import AMD_CARD, amd_cpx, amd_labels, amd_page, gaudi_page

@@ -14,11 +14,11 @@ from tempfile import TemporaryDirectory
 import grpc
 import pytest
 
-from llm_serving_exporter.config.types import GpuConfig
 from llm_serving_exporter.devices import kubelet as module
 from llm_serving_exporter.devices.kubelet import KubeletSource, open_kubelet
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.kubelet import ContainerGrants, DeviceGrant, KubeletReadings
+from llm_serving_exporter.settings.config import GpuConfig
 from tests.support.servers.kubelet import GPU, StubKubelet
 
 UUID = "GPU-0a1b2c3d-0000-4000-8000-000000000001"
@@ -233,7 +233,7 @@ def test_the_configuration_says_which_socket() -> None:
 def test_a_machine_without_a_kubelet_does_not_pay_for_grpc() -> None:
     code = (
         "import sys; from llm_serving_exporter.daemon import service; from llm_serving_exporter.devices import kubelet;"
-        "from llm_serving_exporter.config.types import GpuConfig;"
+        "from llm_serving_exporter.settings.config import GpuConfig;"
         "assert kubelet.open_kubelet(GpuConfig()).read() is None; assert not {'grpc', 'google.protobuf'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

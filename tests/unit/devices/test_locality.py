@@ -13,7 +13,7 @@ from llm_serving_exporter.devices.locality import engine_pids_by_target, is_loca
 from llm_serving_exporter.model.device import GpuIdentity, GpuReading
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.schema.url import parse_url
+from llm_serving_exporter.settings.kinds import parse_url
 from tests.support.builders.configuration import load_flags
 from tests.support.builders.procfolders import Process, write_proc_folder
 from tests.support.rows import check_rows

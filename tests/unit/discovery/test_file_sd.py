@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.config.discovery_types import FileDiscovery
 from llm_serving_exporter.discovery import listed
 from llm_serving_exporter.discovery.file_sd import SectionFiles
 from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
@@ -18,8 +17,9 @@ from llm_serving_exporter.discovery.merging import merge_targets
 from llm_serving_exporter.discovery.section import SectionReading
 from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.target import Role, Target
-from llm_serving_exporter.schema.context import Host
-from llm_serving_exporter.schema.document import LARGEST_FILE_BYTES
+from llm_serving_exporter.settings.discovery import FileDiscovery
+from llm_serving_exporter.settings.document import LARGEST_FILE_BYTES
+from llm_serving_exporter.settings.options import Host
 from tests.support.builders.configuration import load_text, problems_of
 from tests.support.quick import keep_quick
 from tests.support.rows import check_rows

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import trustme
 
-from llm_serving_exporter.config.discovery_types import HttpDiscovery
 from llm_serving_exporter.discovery import listed
 from llm_serving_exporter.discovery.http_sd import SectionHttp
 from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
@@ -21,7 +20,8 @@ from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import HttpSettings, Role, Secret, Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
-from llm_serving_exporter.schema.context import Host
+from llm_serving_exporter.settings.discovery import HttpDiscovery
+from llm_serving_exporter.settings.options import Host
 from tests.support.quick import keep_quick
 from tests.support.rows import check_rows
 from tests.support.servers import faultbehaviours as answers

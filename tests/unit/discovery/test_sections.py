@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.config.discovery_types import FileDiscovery
 from llm_serving_exporter.discovery import merging
 from llm_serving_exporter.discovery.held import HANDOVER_SECONDS
 from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
@@ -24,6 +23,7 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import HttpSettings, Secret, Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.settings.discovery import FileDiscovery
 from tests.support.builders.configuration import load_text
 from tests.support.quick import keep_quick
 from tests.support.rows import check_rows

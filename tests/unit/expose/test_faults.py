@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.config.mode import choose_mode
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.expose import serving
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
@@ -12,6 +10,8 @@ from llm_serving_exporter.model.pod import PodFault, PodState
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.settings.config import Config
+from llm_serving_exporter.settings.discovery import choose_mode
 from tests.support.rows import check_rows
 
 TARGET = Target("chat-0", "http://10.0.0.1:8000", nodes=("node-a", "node-b"))

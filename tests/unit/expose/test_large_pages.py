@@ -17,7 +17,6 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
-from llm_serving_exporter.config.types import WebConfig
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose import serving
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
@@ -25,6 +24,7 @@ from llm_serving_exporter.expose.encode import LARGEST_WHOLE, encode, write_page
 from llm_serving_exporter.expose.spool import PART_BYTES, Spool, combine_crc, join_text
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.settings.config import WebConfig
 from llm_serving_exporter.web.server import Request, Response, WebServer
 from tests.support.builders.recordings import page
 from tests.support.builders.snapshots import snapshot_of

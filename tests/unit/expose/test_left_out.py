@@ -8,11 +8,11 @@ from math import inf, nan
 import pytest
 
 from llm_serving_exporter.catalogue import cost, derived, health, serving
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.settings.config import Config
 from tests.support.builders.lying_pages import KNOWN, PRICES, Server
 from tests.support.builders.recordings import page
 from tests.support.rows import check_rows

@@ -35,7 +35,7 @@ def test_as_many_files_as_the_hard_limit_allows_and_clients_have_a_quarter_of_th
 
 SERVER = """
 import os, resource, sys, time
-from llm_serving_exporter.config.types import WebConfig
+from llm_serving_exporter.settings.config import WebConfig
 from llm_serving_exporter.web.exchange import Response
 from llm_serving_exporter.web.server import WebServer
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

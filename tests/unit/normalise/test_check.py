@@ -1,4 +1,4 @@
-"""The check of a table: what only code can write. What a configuration can is in tests/unit/config/bad/runtime-*.yml."""
+"""The check of a table: what only code can write. What a configuration can is in tests/unit/settings/bad/runtime-*.yml."""
 
 from __future__ import annotations
 

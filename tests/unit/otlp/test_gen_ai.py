@@ -6,7 +6,6 @@ import logging
 
 import pytest
 
-from llm_serving_exporter.config.types import OtlpConfig
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Quality
@@ -14,6 +13,7 @@ from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.otlp.gen_ai import SCHEMA_URL, read_server_metrics
 from llm_serving_exporter.otlp.reading import Buckets
 from llm_serving_exporter.otlp.sender import Sender
+from llm_serving_exporter.settings.config import OtlpConfig
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import snapshot_of
 from tests.support.rows import check_rows

@@ -15,11 +15,11 @@ import yaml
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
-from llm_serving_exporter.config.types import OtlpConfig
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.otlp.sender import Sender
+from llm_serving_exporter.settings.config import OtlpConfig
 from tests.support.builders.golden_cases import MAIN
 from tests.support.builders.golden_pages import golden_registry
 from tests.support.builders.recordings import recording

@@ -16,7 +16,6 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from llm_serving_exporter.catalogue import METRICS
-from llm_serving_exporter.config.types import OtlpConfig
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
@@ -27,6 +26,7 @@ from llm_serving_exporter.model.target import HttpSettings, Secret, Target
 from llm_serving_exporter.otlp import messages
 from llm_serving_exporter.otlp.sender import Sender
 from llm_serving_exporter.otlp.units import find_unit
+from llm_serving_exporter.settings.config import OtlpConfig
 from tests.support.builders.golden_cases import MAIN
 from tests.support.builders.golden_pages import golden_registry
 from tests.support.builders.snapshots import snapshot_of

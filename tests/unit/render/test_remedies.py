@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.config.discovery_types import FileDiscovery
-from llm_serving_exporter.config.places import ANNOTATION_OF_KEY, FoundBy, list_places
-from llm_serving_exporter.config.target_keys import TARGET_KEYS
 from llm_serving_exporter.derive.table import SIGNALS
 from llm_serving_exporter.discovery.file_sd import SectionFiles
 from llm_serving_exporter.discovery.kubernetes.annotations import ANNOTATIONS
@@ -20,7 +17,9 @@ from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.render.sentences import ABSENCES, CAUSES, FAILURES
-from llm_serving_exporter.schema.context import Host
+from llm_serving_exporter.settings.discovery import FileDiscovery
+from llm_serving_exporter.settings.options import Host
+from llm_serving_exporter.settings.target_keys import ANNOTATION_OF_KEY, TARGET_KEYS, FoundBy, list_places
 from tests.support.rows import check_rows
 
 CONFIGURED = Target("t", "http://10.0.0.1:8000")

@@ -7,7 +7,6 @@ import io
 
 import pytest
 
-from llm_serving_exporter.config.tenants import TenantsConfig
 from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.model.tenants import UNLABELLED, TenantKind
 from llm_serving_exporter.report.evidence.tenants import QUANTITIES, TenantUsage
@@ -20,6 +19,7 @@ from llm_serving_exporter.report.pages.page import render_page
 from llm_serving_exporter.report.pages.summary import render_summary
 from llm_serving_exporter.report.pages.tenants import build_tenants
 from llm_serving_exporter.report.settings.settings import Settings
+from llm_serving_exporter.settings.config import TenantsConfig
 from tests.support.builders import gatewayday as gateway
 from tests.support.builders.costevidence import evidence, flat, joined, owner, usage
 from tests.support.servers.replica import readings

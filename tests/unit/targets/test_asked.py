@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.settings.config import Config
 from tests.support.builders.lying_pages import KNOWN, PRICES, Server, change_samples
 from tests.support.builders.recordings import recording
 from tests.support.quick import keep_quick

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.config.types import Config, DcgmConfig, SloConfig
 from llm_serving_exporter.cost.terms import COST
 from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.devices.attribution import SettingsBuilder
@@ -25,6 +24,7 @@ from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import HttpSettings, Target
+from llm_serving_exporter.settings.config import Config, DcgmConfig, SloConfig
 from llm_serving_exporter.targets.host import TargetHost
 from tests.nvml_stub.stub import StubState, loaded_stub
 from tests.support.builders.recordings import page

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from llm_serving_exporter.config.types import Config
+from llm_serving_exporter.settings.config import Config
 from tests.support.builders.lying_pages import KNOWN, PRICES, Server, change_samples
 from tests.support.builders.recordings import page
 from tests.support.servers.driven_exporter import DrivenExporter

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trustme
 
-from llm_serving_exporter.config.types import WebConfig
+from llm_serving_exporter.settings.config import WebConfig
 from llm_serving_exporter.web.exchange import Handler, Request, Response
 from llm_serving_exporter.web.server import WebServer
 

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from llm_serving_exporter.config.types import WebConfig
 from llm_serving_exporter.errors import ListenError
+from llm_serving_exporter.settings.config import WebConfig
 from llm_serving_exporter.web.server import WebServer
 from tests.support.rows import check_rows
 from tests.support.servers.webclient import ask, client

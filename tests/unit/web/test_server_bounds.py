@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from llm_serving_exporter.config.types import WebConfig
+from llm_serving_exporter.settings.config import WebConfig
 from llm_serving_exporter.web.exchange import Request, Response
 from llm_serving_exporter.web.server import Limits, WebServer
 from tests.support.servers.webclient import ask, client, connect, raw, status_of, until_closed

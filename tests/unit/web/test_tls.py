@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 
-from llm_serving_exporter.config.types import WebConfig
 from llm_serving_exporter.errors import ConfigError
+from llm_serving_exporter.settings.config import WebConfig
 from llm_serving_exporter.web.server import Limits, WebServer
 
 # the lowest cost that bcrypt has: these are tests

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import bcrypt
 import pytest
 
-from llm_serving_exporter.config.types import WebConfig
 from llm_serving_exporter.errors import ConfigError
+from llm_serving_exporter.settings.config import WebConfig
 from llm_serving_exporter.web.auth import MOST_RESULTS, PasswordCheck, credentials
 from llm_serving_exporter.web.server import WebServer
 from llm_serving_exporter.web.webconfig import TlsSettings, WebSettings, load_web_config

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 
-from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.flags import CommandParser
-from llm_serving_exporter.schema.kinds import Kind
-from llm_serving_exporter.schema.problems import InvalidValueError, shown
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.flags import CommandParser
+from llm_serving_exporter.settings.kinds import Kind
+from llm_serving_exporter.settings.problems import InvalidValueError, shown
 
 USAGE = "llm-serving-exporter ceiling --model MODEL --gpu GPU [OPTIONS]"
 

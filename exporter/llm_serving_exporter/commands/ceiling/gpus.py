@@ -6,15 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from llm_serving_exporter.commands.ceiling import arguments as kinds
-from llm_serving_exporter.config.gpu_models import (
-    BANDWIDTH,
-    KEY,
-    NAME,
-    TFLOPS,
-    describe_gpu,
-    read_description,
-    read_gpu_models,
-)
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.gpus import find
@@ -23,10 +14,19 @@ from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.hardware import GpuPeaks, GpuSpec
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.weights import Precision
-from llm_serving_exporter.schema.document import read_bounded, read_document
-from llm_serving_exporter.schema.flags import FlagReader
-from llm_serving_exporter.schema.kinds import Kind
-from llm_serving_exporter.schema.problems import InvalidValueError, Place, shown
+from llm_serving_exporter.settings.document import read_bounded, read_document
+from llm_serving_exporter.settings.facts import (
+    BANDWIDTH,
+    CARD_NAME,
+    GPU_MODELS,
+    TFLOPS,
+    describe_gpu,
+    read_description,
+    read_gpu_models,
+)
+from llm_serving_exporter.settings.flags import FlagReader
+from llm_serving_exporter.settings.kinds import Kind
+from llm_serving_exporter.settings.problems import InvalidValueError, Place, shown
 
 THIS_GPU = frozenset({"this one", "this", "local"})
 _NAME_A_GPU = 'Name one, as in --gpu "H100 SXM".'
@@ -92,8 +92,8 @@ def _read_file(path: str, place: Place) -> tuple[GpuSpec, ...]:
     node = read_document(path, place, read_bounded)
     if node is None:
         return ()
-    if isinstance(node, dict) and KEY in node:
-        return read_gpu_models(node[KEY], place.key(KEY))
+    if isinstance(node, dict) and GPU_MODELS in node:
+        return read_gpu_models(node[GPU_MODELS], place.key(GPU_MODELS))
     if isinstance(node, list):
         return read_gpu_models(node, place)
     found = read_description(node, place)
@@ -121,7 +121,7 @@ def _describe(
         if rates is not None:
             spec = replace(spec, flops=rates, flops_lowest={}, flops_highest={})
         return peaks_of_spec(spec)
-    name = flags.value("--gpu", NAME)
+    name = flags.value("--gpu", CARD_NAME)
     missing = [flag for flag in ("--gpu-bandwidth", "--memory") if flags.text(flag) is None]
     for flag in missing:
         what = f"it is missing, and the catalogue does not know {shown(asked)}"

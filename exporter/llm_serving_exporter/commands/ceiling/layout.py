@@ -9,7 +9,7 @@ from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.schema.flags import FlagReader
+from llm_serving_exporter.settings.flags import FlagReader
 
 _SIZES = ("--gpus", "--tp", "--pp", "--dp", "--ep", "--dcp")
 

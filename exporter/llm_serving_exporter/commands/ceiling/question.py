@@ -12,15 +12,15 @@ from llm_serving_exporter.commands.ceiling.gpus import find_peaks
 from llm_serving_exporter.commands.ceiling.launch import Launch
 from llm_serving_exporter.commands.ceiling.layout import read_layout, read_speculation, read_start_command
 from llm_serving_exporter.commands.ceiling.limits import Limit, Limits
-from llm_serving_exporter.config.facts import KV_CACHE_DTYPE, STATE_DTYPE, WEIGHT_FORMAT
 from llm_serving_exporter.errors import ConfigError, FactsError
 from llm_serving_exporter.facts import loader, resolve
 from llm_serving_exporter.facts.weighing import as_embedder
 from llm_serving_exporter.model.model_settings import ServedModel
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.schema.flags import FlagReader
-from llm_serving_exporter.schema.problems import shown
+from llm_serving_exporter.settings.facts import KV_CACHE_DTYPE, STATE_DTYPE, WEIGHT_FORMAT
+from llm_serving_exporter.settings.flags import FlagReader
+from llm_serving_exporter.settings.problems import shown
 
 DEFAULT_CONTEXT_TOKENS = 4096
 # of the memory, vLLM's

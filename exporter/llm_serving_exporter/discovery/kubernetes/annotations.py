@@ -6,15 +6,16 @@ import re
 from collections.abc import Collection, Mapping
 from typing import TypeVar
 
-from llm_serving_exporter.config.target_kinds import MODEL_NAME, ROLE, runtime_kind
 from llm_serving_exporter.discovery.kubernetes.records import PodRecord
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.kinds import Kind
-from llm_serving_exporter.schema.problems import InvalidValueError, Place, shown
-from llm_serving_exporter.schema.reading import parsed
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.facts import MODEL_NAME
+from llm_serving_exporter.settings.keys import parse_text
+from llm_serving_exporter.settings.kinds import Kind
+from llm_serving_exporter.settings.problems import InvalidValueError, Place, shown
+from llm_serving_exporter.settings.target_keys import ROLE, runtime_kind
 
 T = TypeVar("T")
 
@@ -109,4 +110,4 @@ class _Reader(Struct, frozen=True):
             )
             return None
         # an empty one is unset, as a template leaves it
-        return parsed(text, place, kind) if text else None
+        return parse_text(text, place, kind) if text else None

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from llm_serving_exporter.config.discovery_types import KubernetesDiscovery
 from llm_serving_exporter.discovery.kubernetes.api import Account, Api
 from llm_serving_exporter.discovery.kubernetes.groups import (
     LEADER_SELECTORS,
@@ -43,6 +42,7 @@ from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
 
 Pods = Mirror[tuple[str, str], PodRecord]
 # pods that have ended are no target, and clusters keep thousands of them

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from llm_serving_exporter.config.discovery_types import KubernetesDiscovery
-from llm_serving_exporter.config.kubernetes import name_label
-from llm_serving_exporter.config.places import FoundBy, list_places
-from llm_serving_exporter.config.target_kinds import AUTO
 from llm_serving_exporter.discovery.kubernetes.annotations import ANNOTATIONS, SCRAPE, read_annotations, read_scrape
 from llm_serving_exporter.discovery.kubernetes.engines import (
     DEFAULT_CONTAINER,
@@ -35,7 +31,9 @@ from llm_serving_exporter.model.pools import NodePlace
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import Arguments, Role, Target
 from llm_serving_exporter.model.text import clean
-from llm_serving_exporter.schema.problems import Place
+from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery, name_label
+from llm_serving_exporter.settings.problems import Place
+from llm_serving_exporter.settings.target_keys import AUTO, FoundBy, list_places
 
 _FOR_SCRAPERS = frozenset({*SCRAPERS_SCHEMES, *SCRAPERS_SCHEMES.values()})
 KNOWN_ANNOTATIONS = ANNOTATIONS | GROUP_ANNOTATIONS | STACK_ANNOTATIONS | _FOR_SCRAPERS | {DEFAULT_CONTAINER}

@@ -10,7 +10,7 @@ from math import isfinite
 from typing import Generic, TypeVar
 
 from llm_serving_exporter.report.bills.charge import LineError
-from llm_serving_exporter.schema.problems import shown
+from llm_serving_exporter.settings.problems import shown
 
 T = TypeVar("T")
 Row = Sequence[str]

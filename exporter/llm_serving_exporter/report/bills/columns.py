@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from llm_serving_exporter.report.bills.charge import BillError, Fault
-from llm_serving_exporter.schema.problems import listed
+from llm_serving_exporter.settings.problems import listed
 
 # what stands at every position of a column that the file does not have
 ABSENT = -1

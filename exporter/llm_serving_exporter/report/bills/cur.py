@@ -20,7 +20,7 @@ from llm_serving_exporter.report.bills.cells import Row, counts_hours, read_map,
 from llm_serving_exporter.report.bills.charge import Charge, CurrencyError, Kind, LineError
 from llm_serving_exporter.report.bills.columns import ABSENT, Columns
 from llm_serving_exporter.report.bills.instances import read_usage_type
-from llm_serving_exporter.schema.problems import shown
+from llm_serving_exporter.settings.problems import shown
 
 _COST = "line_item_unblended_cost"
 _NEEDED = {

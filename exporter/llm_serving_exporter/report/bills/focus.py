@@ -32,7 +32,7 @@ from llm_serving_exporter.report.bills.charge import Charge, CurrencyError, Kind
 from llm_serving_exporter.report.bills.columns import ABSENT, Columns
 from llm_serving_exporter.report.bills.instances import read_usage_type
 from llm_serving_exporter.report.bills.resources import find_cloud_of_provider, name_gcp_instance
-from llm_serving_exporter.schema.problems import shown
+from llm_serving_exporter.settings.problems import shown
 
 _NEEDED = {
     name.lower(): name

@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from llm_serving_exporter.report.bills.csv_rows import find_delimiter
 from llm_serving_exporter.report.bills.resources import normalise_resource
-from llm_serving_exporter.schema.document import LARGEST_FILE_BYTES, read_bounded, read_document
-from llm_serving_exporter.schema.problems import Place, listed
-from llm_serving_exporter.schema.reading import is_empty, type_name
-from llm_serving_exporter.schema.tree import Node, Scalar
+from llm_serving_exporter.settings.document import LARGEST_FILE_BYTES, read_bounded, read_document
+from llm_serving_exporter.settings.keys import is_empty, type_name
+from llm_serving_exporter.settings.problems import Node, Place, Scalar, listed
 
 # what a machine can be mapped to, the most telling first
 LABELS = ("target", "node", "workload", "model_name")

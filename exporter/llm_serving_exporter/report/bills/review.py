@@ -29,7 +29,7 @@ from llm_serving_exporter.report.figures.metered_hours import MeteredHour, measu
 from llm_serving_exporter.report.figures.rates import find_rates_of_kind, sum_unused_usd
 from llm_serving_exporter.report.figures.review import Review
 from llm_serving_exporter.report.settings.settings import Settings
-from llm_serving_exporter.schema.problems import shown
+from llm_serving_exporter.settings.problems import shown
 
 # an hour of a machine has one hour; more is a line that came twice
 _DOUBLE = 1.001

@@ -14,7 +14,7 @@ from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, Reader
 from llm_serving_exporter.report.evidence.usage import Book, Episode, Extra, Fleet, Gauge, Hours, RateFacts
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
-from llm_serving_exporter.schema.duration import parse_duration
+from llm_serving_exporter.settings.kinds import parse_duration
 
 _RETENTION = re.compile(r"(?:^|\s)([0-9][0-9a-z]*[a-z])(?:\s|$)")
 # evaluations of a rule may be a minute apart and late

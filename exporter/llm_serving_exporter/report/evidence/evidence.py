@@ -27,7 +27,7 @@ from llm_serving_exporter.report.evidence.presence import (
 from llm_serving_exporter.report.evidence.tenants import read_tenants
 from llm_serving_exporter.report.evidence.usage import Absence, Evidence, Gap, Usage
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week, week_before
-from llm_serving_exporter.schema.duration import format_duration
+from llm_serving_exporter.settings.kinds import format_duration
 
 # of data after the week: what comes back by then was away, not gone
 _AFTER_SECONDS = 6 * HOUR_SECONDS

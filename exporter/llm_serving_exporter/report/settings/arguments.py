@@ -12,11 +12,11 @@ from llm_serving_exporter.report.settings import file as settings_file
 from llm_serving_exporter.report.settings import kinds as settings_kinds
 from llm_serving_exporter.report.settings.bills import read_bill_flags
 from llm_serving_exporter.report.settings.settings import Settings
-from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.context import Context, Host
-from llm_serving_exporter.schema.document import read_document
-from llm_serving_exporter.schema.flags import CommandParser, FlagReader
-from llm_serving_exporter.schema.problems import Place
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.document import read_document
+from llm_serving_exporter.settings.flags import CommandParser, FlagReader
+from llm_serving_exporter.settings.options import Context, Host
+from llm_serving_exporter.settings.problems import Place
 
 _DESCRIPTION = """\
 Reads a week of the exporter's series from Prometheus and writes what serving cost, where it went, why it changed and what to do

@@ -11,13 +11,11 @@ from llm_serving_exporter.report.bills.charge import BillError
 from llm_serving_exporter.report.bills.columns import FORMATS
 from llm_serving_exporter.report.bills.files import find_bill_files
 from llm_serving_exporter.report.bills.mapping import LABELS, Found, read_mapping_file
-from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.context import Context
-from llm_serving_exporter.schema.flags import FlagReader
-from llm_serving_exporter.schema.keys import Reader, key, list_reader
-from llm_serving_exporter.schema.problems import Place, shown
-from llm_serving_exporter.schema.reading import elements, is_empty, type_name, value
-from llm_serving_exporter.schema.tree import Node
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.flags import FlagReader
+from llm_serving_exporter.settings.keys import Reader, elements, is_empty, key, list_reader, type_name, value
+from llm_serving_exporter.settings.options import Context
+from llm_serving_exporter.settings.problems import Node, Place, shown
 
 PATH = kinds.PATH
 _ACCOUNT = kinds.text("number of an account")

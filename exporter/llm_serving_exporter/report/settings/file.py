@@ -8,14 +8,12 @@ from zoneinfo import ZoneInfo
 
 from apscheduler.triggers.cron import CronTrigger
 
-from llm_serving_exporter.config.http import AUTH_KEYS, read_auth, read_secret
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.settings.settings import Server, Settings, Smtp
-from llm_serving_exporter.schema.context import Context
-from llm_serving_exporter.schema.keys import keys_of, names_of, read_keys, refuse_missing
-from llm_serving_exporter.schema.problems import Place, shown
-from llm_serving_exporter.schema.reading import is_empty, mapping
-from llm_serving_exporter.schema.tree import Node
+from llm_serving_exporter.settings.http import AUTH_KEYS, read_auth, read_secret
+from llm_serving_exporter.settings.keys import is_empty, keys_of, mapping, names_of, read_keys, refuse_missing
+from llm_serving_exporter.settings.options import Context
+from llm_serving_exporter.settings.problems import Node, Place, shown
 
 # read by hand, because they hold a secret or belong together
 _BESIDE = ("prometheus", "smtp", "webhook_url_file", "webhook_url_env")

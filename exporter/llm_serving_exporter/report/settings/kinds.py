@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.kinds import Kind
-from llm_serving_exporter.schema.problems import InvalidValueError, shown
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.kinds import Kind
+from llm_serving_exporter.settings.problems import InvalidValueError, shown
 
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llm_serving_exporter.config.facts import GPU_MODEL
-from llm_serving_exporter.config.pools import read_nodes, read_pools
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.pools import NodePlace, Pool, PoolBook
-from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.document import read_document
-from llm_serving_exporter.schema.kinds import Kind
-from llm_serving_exporter.schema.problems import InvalidValueError, Place, shown
-from llm_serving_exporter.schema.reading import value
-from llm_serving_exporter.schema.tree import Node
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.document import read_document
+from llm_serving_exporter.settings.facts import GPU_MODEL
+from llm_serving_exporter.settings.kinds import Kind
+from llm_serving_exporter.settings.prices import read_nodes, read_pools
+from llm_serving_exporter.settings.problems import InvalidValueError, Place, shown
 
 _ANY_GPU = kinds.text("GPU name")
 
@@ -23,6 +21,7 @@ def read_price_files(paths: Sequence[str]) -> PoolBook | None:
     if not paths:
         return None
     problems: list[Problem] = []
+    gpu = Kind(GPU_MODEL.expects, _parse_gpu, is_text=True)
     pools: dict[str, Pool] = {}
     nodes: dict[str, NodePlace] = {}
     for path in paths:
@@ -32,7 +31,7 @@ def read_price_files(paths: Sequence[str]) -> PoolBook | None:
         section = document if isinstance(document, dict) else {}
         if document is not None and not isinstance(document, dict):
             place.refuse("this is no price file", "Name the file that cost.price_file of the exporters names.")
-        for pool in read_pools(section.get("pools"), place.key("pools"), _find_gpu):
+        for pool in read_pools(section.get("pools"), place.key("pools"), gpu):
             if pools.setdefault(pool.name, pool) != pool:
                 what = f"there is another pool {shown(pool.name)} in {_name_other(paths, path)}"
                 place.key("pools").refuse(what, "Give each a name of its own.")
@@ -49,12 +48,8 @@ def _name_other(paths: Sequence[str], path: str) -> str:
     return " or ".join(one for one in paths if one != path) or path
 
 
-def _find_gpu(node: Node, place: Place) -> str | None:
-    """A card's name as series have it. One that only the exporters' configuration describes stands as it is written."""
-    return value(node, place, Kind(GPU_MODEL.expects, _parse_gpu, is_text=True))
-
-
 def _parse_gpu(text: str) -> str:
+    """A card's name as series have it. One that only the exporters' configuration describes stands as it is written."""
     _ANY_GPU.parse(text)
     try:
         GPU_MODEL.parse(text)

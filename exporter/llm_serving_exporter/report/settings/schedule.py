@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from llm_serving_exporter.config.effective import hash_of
-from llm_serving_exporter.config.types import Config, ReviewSchedule
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.settings.file import read_settings
-from llm_serving_exporter.schema.context import Context, Host
-from llm_serving_exporter.schema.document import read_document
-from llm_serving_exporter.schema.problems import Place
+from llm_serving_exporter.settings.config import Config, ReviewSchedule, hash_of
+from llm_serving_exporter.settings.document import read_document
+from llm_serving_exporter.settings.options import Context, Host
+from llm_serving_exporter.settings.problems import Place
 
 
 def with_review(config: Config, environ: Mapping[str, str]) -> Config:

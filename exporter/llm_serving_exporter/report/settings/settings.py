@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llm_serving_exporter.config.http import read_existing_path
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.settings.bills import BillSettings
 from llm_serving_exporter.report.settings.kinds import (
@@ -21,21 +20,22 @@ from llm_serving_exporter.report.settings.kinds import (
     USD,
     ZONE,
 )
-from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.context import Context, read_path
-from llm_serving_exporter.schema.keys import (
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.http import read_existing_path
+from llm_serving_exporter.settings.keys import (
     Key,
+    elements,
     key,
     list_reader,
+    mapping,
     names_of,
     read_complete,
     read_keys,
     section_reader,
     table,
 )
-from llm_serving_exporter.schema.problems import Place
-from llm_serving_exporter.schema.reading import elements, mapping
-from llm_serving_exporter.schema.tree import Node
+from llm_serving_exporter.settings.options import Context, read_path
+from llm_serving_exporter.settings.problems import Node, Place
 
 _OBJECTIVES = table(**{name: Key(reads=SHARE) for name in ("ttft", "itl", "e2e", "errors")})
 _PURCHASE = table(usd=Key(reads=USD, required=True))

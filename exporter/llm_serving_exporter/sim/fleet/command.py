@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from llm_serving_exporter.errors import ConfigError, LLMServingExporterError, Problem
-from llm_serving_exporter.schema.duration import format_duration
-from llm_serving_exporter.schema.flags import CommandParser, duration_once_bare
+from llm_serving_exporter.settings.flags import CommandParser, duration_once_bare
+from llm_serving_exporter.settings.kinds import format_duration
 from llm_serving_exporter.sim.fleet.exporter_config import exporter_config
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.scenario import Scenario

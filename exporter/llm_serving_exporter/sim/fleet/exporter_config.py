@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import yaml
 
-from llm_serving_exporter.schema.duration import format_duration
+from llm_serving_exporter.settings.kinds import format_duration
 from llm_serving_exporter.sim.fleet.scenario import Scenario
 
 

@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from llm_serving_exporter.config.load import load
-from llm_serving_exporter.config.types import Config
 from llm_serving_exporter.model.device import GpuReadings
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.settings.config import Config
+from llm_serving_exporter.settings.load import load
 from llm_serving_exporter.sim.fleet.exporter_config import exporter_config
 from llm_serving_exporter.sim.fleet.gpus import FleetGpuSource
 from llm_serving_exporter.sim.fleet.scenario import Scenario

@@ -7,9 +7,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from llm_serving_exporter.errors import ConfigError, Problem
-from llm_serving_exporter.schema.problems import Place, did_you_mean, shown
-from llm_serving_exporter.schema.reading import mapping
-from llm_serving_exporter.schema.yaml_tree import parse_yaml
+from llm_serving_exporter.settings.document import parse_yaml
+from llm_serving_exporter.settings.keys import mapping
+from llm_serving_exporter.settings.problems import Place, did_you_mean, shown
 from llm_serving_exporter.sim.fleet.scenario import Scenario
 from llm_serving_exporter.sim.fleet.scenario_reader import SECTIONS, ScenarioReader
 

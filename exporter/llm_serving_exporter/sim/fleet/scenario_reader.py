@@ -7,13 +7,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.schema import kinds
-from llm_serving_exporter.schema.duration import parse_duration
-from llm_serving_exporter.schema.keys import Key, Keys, names_of, read_keys, table
-from llm_serving_exporter.schema.kinds import Kind
-from llm_serving_exporter.schema.problems import InvalidValueError, Place, did_you_mean, shown
-from llm_serving_exporter.schema.reading import elements, mapping, value
-from llm_serving_exporter.schema.tree import Node
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.keys import Key, Keys, elements, mapping, names_of, read_keys, table, value
+from llm_serving_exporter.settings.kinds import Kind, parse_duration
+from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, did_you_mean, shown
 from llm_serving_exporter.sim.fleet.rate import Burst, Daily, Profile, Step
 from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
 from llm_serving_exporter.sim.fleet.scenario import (

@@ -8,7 +8,6 @@ from itertools import islice
 
 from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.catalogue.spec import Kind, Metric
-from llm_serving_exporter.config.types import Config, SloConfig
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose import cost, gpu, serving
 from llm_serving_exporter.expose.families import Families, Keys
@@ -21,6 +20,7 @@ from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.prices import PriceBook
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.settings.config import Config, SloConfig
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.gpus import FleetGpuSource, gpu_uuid, gpus_of
 from llm_serving_exporter.sim.fleet.inprocess import connect_to

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.schema.problems import shown
+from llm_serving_exporter.settings.problems import shown
 from tests.support.builders.ceilings import answered, document, line, refused
 from tests.support.rows import check_rows
 

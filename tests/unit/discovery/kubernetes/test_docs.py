@@ -20,7 +20,7 @@ BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 def test_the_configuration_that_it_shows_is_good(tmp_path: Path) -> None:
     (section,) = load_text(tmp_path, BLOCKS[0]).discovery
-    assert section.key == "kubernetes"
+    assert section.kind == "kubernetes"
 
 
 def test_the_rights_that_it_shows_are_those_that_suffice_at_a_real_server() -> None:

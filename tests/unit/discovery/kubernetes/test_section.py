@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.config.discovery_types import KubernetesDiscovery
 from llm_serving_exporter.discovery.kubernetes import section as section_module
 from llm_serving_exporter.discovery.kubernetes.objects import decode_node
 from llm_serving_exporter.discovery.kubernetes.section import SectionPods
@@ -23,6 +22,7 @@ from llm_serving_exporter.model.pools import NodePlace
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
 from tests.support.builders.discovered_pods import Pod, plain_pod, section
 from tests.support.builders.pods import fixture_pods, running_status, stored
 from tests.support.servers.kube_script import Answer, Call, KubeScript, events, page, refusal, write_kubeconfig

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.cli import main
-from llm_serving_exporter.config.types import ReviewSchedule
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.report.settings.schedule import with_review
+from llm_serving_exporter.settings.config import ReviewSchedule
 from tests.support.builders.configuration import load_flags
 from tests.support.rows import check_rows
 

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import pytest
 from markdown_it import MarkdownIt  # of import-linter's terminal; a reader of Markdown that is not ours
 
-from llm_serving_exporter.config.types import Config, GpuConfig, WebConfig
 from llm_serving_exporter.daemon.service import Service
 from llm_serving_exporter.render.runbooks import find_runbook, list_runbooks, read_runbook
+from llm_serving_exporter.settings.config import Config, GpuConfig, WebConfig
 from llm_serving_exporter.web.pages.runbooks import LONGEST_TEXT, render_runbook
 from tests.support.builders.landingpage import Page
 from tests.support.paths import ROOT

@@ -1,0 +1,180 @@
+"""An option: a key of the process as a whole, which a flag and an environment variable can set too. What reads sections gets a context."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from llm_serving_exporter.model.record import Struct, field
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.keys import Key, Keys, declare, keys_of, value
+from llm_serving_exporter.settings.kinds import Kind
+from llm_serving_exporter.settings.problems import Node, Place
+
+T = TypeVar("T")
+ENVIRONMENT_PREFIX = "LLM_SERVING_EXPORTER_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option(Key):
+    """A key whose `name` is the flag without "--": "web.listen-address"."""
+
+    reads: Kind[Any]
+    # the flag may be given again, the variable holds a comma-separated list, the file a list
+    repeatable: bool = False
+    # False: a flag and a variable alone; the file has a richer form of its own, or none
+    in_file: bool = True
+    # what the configuration holds instead of the kind's value, such as None for a threshold of "off"
+    becomes: Callable[[Any], Any] | None = None
+
+    @property
+    def flag(self) -> str:
+        """`--web.listen-address`."""
+        return f"--{self.name}"
+
+    @property
+    def variable(self) -> str:
+        """`LLM_SERVING_EXPORTER_WEB_LISTEN_ADDRESS`."""
+        return ENVIRONMENT_PREFIX + re.sub(r"[.-]", "_", self.name).upper()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The path of YAML keys: ("web", "listen_address")."""
+        return tuple(part.replace("-", "_") for part in self.name.split("."))
+
+    @property
+    def attribute(self) -> str:
+        """The attribute of the argparse namespace."""
+        return re.sub(r"[.-]", "_", self.name)
+
+    def parsed_default(self) -> Any:
+        """The value of the default, as one that is set; None where the option has no default."""
+        if not self.default:
+            return None
+        content = self.reads.parse(self.default)
+        return (content,) if self.repeatable else content
+
+    def default_value(self) -> Any:
+        """What the configuration holds where nobody sets the option; None where it has no default."""
+        return self.convert(self.parsed_default()) if self.default else None
+
+    def convert(self, content: Any) -> Any:
+        """What the configuration holds for a value that is set."""
+        return content if self.becomes is None else self.becomes(content)
+
+
+def option(
+    name: str,
+    kind: Kind[Any],
+    help_text: str,
+    *,
+    default: str = "",
+    repeatable: bool = False,
+    unset: Any = None,
+    becomes: Callable[[Any], Any] | None = None,
+) -> Any:
+    """A field of a dataclass that an option sets. Without a value the field has the default, else `unset`."""
+    declared = Option(name=name, reads=kind, help=help_text, default=default, repeatable=repeatable, becomes=becomes)
+    return declare(declared, unset)
+
+
+# --- what is set -------------------------------------------------------------------------------------------------------
+
+
+def options_of(declaring: type) -> list[Option]:
+    """Those that the fields of a dataclass declare."""
+    return [declared for declared in keys_of(declaring).values() if isinstance(declared, Option)]
+
+
+def plain_keys(declaring: type) -> Keys:
+    """The keys of a section that no flag can hold, because they are structured."""
+    return {
+        attribute: declared for attribute, declared in keys_of(declaring).items() if not isinstance(declared, Option)
+    }
+
+
+class Setting(Struct, frozen=True):
+    """What an option is set to."""
+
+    # of the option's kind; a tuple where it is repeatable
+    value: Any
+    place: Place
+    # False for flags, environment variables and defaults
+    from_file: bool = False
+
+
+Settings = Mapping[str, Setting]
+
+
+def build_section(declaring: type[T], settings: Settings, **others: Any) -> T:
+    """An instance of a class that declares options. What nobody set has its default; `others` are other fields, or win over what is set."""
+    values = {
+        option.field: option.convert(settings[option.name].value)
+        for option in options_of(declaring)
+        if option.name in settings
+    }
+    return declaring(**{**values, **others})
+
+
+class ConfigFile(Struct, frozen=True):
+    """The configuration file."""
+
+    # its known top-level keys; {} where there is no file or it is not usable
+    tree: Mapping[str, Node]
+    place: Place
+    # None = there is no file
+    path: str | None
+
+    @property
+    def folder(self) -> str | None:
+        """Where the file's relative paths start; None without a file."""
+        return None if self.path is None else os.path.dirname(self.path)
+
+    def find_key(self, key: str) -> tuple[Node | None, Place]:
+        """The value of a top-level key, and its place."""
+        return self.tree.get(key), self.place.key(key)
+
+
+# --- the surroundings --------------------------------------------------------------------------------------------------
+
+
+class Host(Struct, frozen=True):
+    """The host of the exporter."""
+
+    name: str
+    # the name of its node: NODE_NAME, else the host's
+    node: str
+    # of the pod that it runs in beside its engines; "" where the environment does not tell
+    namespace: str = ""
+    pod: str = ""
+    pod_uid: str = ""
+    container: str = ""  # of the engine in that pod
+
+
+class Context(Struct, frozen=True):
+    """The surroundings of a settings file, and what its readers note."""
+
+    host: Host
+    environ: Mapping[str, str]
+    runtimes: Collection[str]
+    # where relative paths start, None = the working directory
+    folder: str | None = None
+    # the names of GPUs that the file itself describes
+    gpu_models: Collection[str] = ()
+    # the environment variables that the settings name
+    secret_variables: set[str] = field(default_factory=set)
+    # what is legal but odd
+    warnings: list[str] = field(default_factory=list)
+
+    def resolve(self, path: str) -> str:
+        """A path of the file, made relative to the file's folder."""
+        return path if self.folder is None else os.path.join(self.folder, path)
+
+
+def read_path(node: Node, place: Place, context: Context) -> str | None:
+    """A path of the file, made relative to the file's folder; None where it is not usable, which is then reported."""
+    path = value(node, place, kinds.PATH)
+    return None if path is None else context.resolve(path)

@@ -1,0 +1,534 @@
+"""`runtimes:` of the file -> tables with the columns of the built-in ones, checked as they are, and shown to people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from textwrap import wrap
+from typing import Any
+
+from llm_serving_exporter.model.record import Struct, replace
+from llm_serving_exporter.model.snapshot import SHOWS_AN_ENGINE, Quality
+from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.tenants import TenantKind
+from llm_serving_exporter.normalise.check import MOST_DIGITS, faults
+from llm_serving_exporter.normalise.check_row import EXPORTED_FIELDS, FIELDS, ROW_QUALITIES, Fault, name_of
+from llm_serving_exporter.normalise.formula import formula
+from llm_serving_exporter.normalise.mapping import (
+    Aggregate,
+    Fingerprint,
+    FirstToken,
+    Mark,
+    PageKind,
+    Reads,
+    Row,
+    Runtime,
+)
+from llm_serving_exporter.normalise.plan import on_the_wire
+from llm_serving_exporter.normalise.selector import selector
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.keys import (
+    Key,
+    Keys,
+    Reader,
+    elements,
+    is_empty,
+    mapping,
+    names_of,
+    parse_text,
+    read_keys,
+    read_values,
+    table,
+    type_name,
+    value,
+)
+from llm_serving_exporter.settings.kinds import Kind, format_duration
+from llm_serving_exporter.settings.options import ConfigFile
+from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, shown
+
+# --- columns: one node of the file -> the value; each reader reports what it cannot use and returns None ---------------
+
+LONGEST_TEXT = 500
+
+
+def _any(text: str) -> str:
+    if len(text) > LONGEST_TEXT:
+        raise InvalidValueError(f"the text has {len(text)} characters", f"At most {LONGEST_TEXT} are allowed.")
+    return text
+
+
+def _number(text: str) -> float:
+    if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", text):
+        raise InvalidValueError(f"{shown(text)} is not a number", "Write one such as 0.001 or 1e-6.")
+    return float(text)
+
+
+def _condition(text: str) -> tuple[str, str, str]:
+    fix = "Write one series with one label, as in 'acme_info{cache=\"off\"}'."
+    try:
+        series = selector(text)
+    except ValueError as error:
+        raise InvalidValueError(str(error), fix) from None
+    allowed_values = [(label, allowed) for label, values in series.where.items() for allowed in values]
+    if len(allowed_values) != 1:
+        raise InvalidValueError(f"{shown(text)} does not have one label with one value", fix)
+    return (series.name, *allowed_values[0])
+
+
+SAMPLE = kinds.text("sample", LONGEST_TEXT)
+LABEL = kinds.text("label", LONGEST_TEXT)
+PROSE = kinds.text("text", LONGEST_TEXT)
+# "" has a meaning: a series without the label, a value that is left out
+LABEL_VALUE = Kind("the value of a label", _any, is_text=True)
+NUMBER = Kind("a number", _number)
+CONDITION = Kind("a series with a label's value", _condition, is_text=True)
+
+
+def texts(kind: Kind[str]) -> Reader:
+    """A text, or a list of them, as a tuple. A bad one is reported and stands as "", so that the places of the others hold."""
+
+    def read(node: Node, place: Place, context: object = None) -> tuple[str, ...] | None:
+        if is_empty(node) or (isinstance(node, Scalar) and node.kind != "nothing"):
+            text = value(node, place, kind)
+            return None if text is None else (text,)
+        return tuple(value(element, at, kind) or "" for element, at in elements(node, place, "texts"))
+
+    return read
+
+
+def _members(node: Node, place: Place, example: str) -> Mapping[str, Node]:
+    if not isinstance(node, dict):
+        place.refuse(f"must be a mapping such as {example}, not {type_name(node)}", "Write a word before each colon.")
+        return {}
+    return node
+
+
+def pairs(kind: Kind[str], example: str) -> Reader:
+    """A mapping of texts."""
+
+    def read(node: Node, place: Place, context: object = None) -> dict[str, str]:
+        members = {key: value(child, place.key(key), kind) for key, child in _members(node, place, example).items()}
+        return {key: text for key, text in members.items() if text is not None}
+
+    return read
+
+
+def label_values(node: Node, place: Place, context: object = None) -> dict[str, frozenset[str]]:
+    """A mapping of labels to the values, or the one value, that they may have."""
+    allowed = {}
+    for label, child in _members(node, place, '{source: [compute, ""]}').items():
+        at = place.key(label)
+        if isinstance(child, Scalar):
+            single = value(child, at, LABEL_VALUE)
+            allowed[label] = frozenset(() if single is None else (single,))
+        else:
+            allowed[label] = frozenset(read_values(child, at, LABEL_VALUE, "label values"))
+    return allowed
+
+
+def values(node: Node, place: Place, context: object = None) -> frozenset[str] | None:
+    """A text, or a list of them, as a set; "" is one of them where it is written."""
+    return label_values({"": node}, place).get("")
+
+
+def edges(node: Node, place: Place, context: object = None) -> dict[str, tuple[float, ...]]:
+    """Bucket edges by SLO."""
+    return {
+        name: tuple(read_values(child, place.key(name), NUMBER, "seconds"))
+        for name, child in _members(node, place, "{ttft: [0.1, 1]}").items()
+    }
+
+
+def tenants(node: Node, place: Place, context: object = None) -> dict[TenantKind, tuple[str, ...]]:
+    """Labels that name a tenant, by what it is."""
+    by_kind: dict[TenantKind, tuple[str, ...]] = {}
+    for name, child in _members(node, place, "{team: [team_alias, team]}").items():
+        at = place.key(name)
+        labels = texts(LABEL)(child, at, None)
+        kind = parse_text(name, at, kinds.member("kind of tenant", TenantKind))
+        if kind in (TenantKind.OFF, TenantKind.HEADER):
+            at.refuse(
+                f"{name} has no label in a table",
+                "Write team, key, user or adapter; tenants.label names that of header.",
+            )
+        elif kind is not None and isinstance(labels, tuple):
+            by_kind[kind] = labels
+    return by_kind
+
+
+def respelt(node: Node, place: Place, context: object = None) -> tuple[tuple[str, str], ...]:
+    """Prefix -> how it may be written otherwise, as pairs."""
+    spellings = []
+    for prefix, child in _members(node, place, '{"vllm:": acme_}').items():
+        others = texts(SAMPLE)(child, place.key(prefix), None)
+        spellings += [(prefix, other) for other in others if other] if isinstance(others, tuple) else []
+    return tuple(spellings)
+
+
+def named_label(node: Node, place: Place, context: object = None) -> tuple[str, str] | None:
+    """A sample and one of its labels, written {name: …, label: …}."""
+    section = mapping(node, place, ("name", "label"))
+    name = value(section.get("name"), place.key("name"), SAMPLE)
+    label = value(section.get("label"), place.key("label"), LABEL)
+    for key in ("name", "label"):
+        if isinstance(node, dict) and key not in node:
+            place.key(key).refuse("the key is missing", "Write {name: acme_info, label: block_size}.")
+    return None if name is None or label is None else (name, label)
+
+
+def fingerprints(node: Node, place: Place, context: object = None) -> tuple[Fingerprint, ...]:
+    """Names, or {all_of, none_of}; one alone needs no list."""
+    if not isinstance(node, list):
+        return (_fingerprint(node, place),)
+    return tuple(_fingerprint(element, at) for element, at in elements(node, place, "samples"))
+
+
+def _fingerprint(node: Node, place: Place) -> Fingerprint:
+    if isinstance(node, Scalar):
+        return Fingerprint((_mark(node, place),))
+    section = mapping(node, place, ("all_of", "none_of"), dict.fromkeys(("name", "label"), "Write it below all_of."))
+    marks = {key: [_mark(*item) for item in elements(section.get(key), place.key(key), "samples")] for key in section}
+    return Fingerprint(tuple(marks.get("all_of", ())), tuple(marks.get("none_of", ())))
+
+
+def _mark(node: Node, place: Place) -> Mark:
+    if isinstance(node, Scalar):
+        return Mark(value(node, place, SAMPLE) or "")
+    label = named_label(node, place)
+    return Mark(*label) if label is not None else Mark("")
+
+
+# --- tables ------------------------------------------------------------------------------------------------------------
+
+_NAME = kinds.text("name", 63)
+_FIELD = kinds.text("field")
+_QUALITIES = {quality.value: quality for quality in ROW_QUALITIES}
+_QUALITY_WORDS = kinds.choice("quality", tuple(_QUALITIES))
+_QUALITY = Kind(_QUALITY_WORDS.expects, lambda text: _QUALITIES[_QUALITY_WORDS.parse(text)])
+# by column of Row; `field` is the other
+ROW_COLUMNS = table(
+    samples=Key(reads=texts(SAMPLE)),
+    reads=Key(reads=kinds.member("way of reading", Reads)),
+    where=Key(reads=label_values),
+    by=Key(reads=LABEL),
+    named=Key(reads=pairs(LABEL_VALUE, "{acme_done_total: stop}")),
+    rename=Key(reads=pairs(LABEL_VALUE, "{cancelled: abort}")),
+    minus=Key(reads=texts(SAMPLE)),
+    times=Key(reads=texts(SAMPLE)),
+    over=Key(reads=texts(SAMPLE)),
+    agrees=Key(reads=SAMPLE),
+    labels=Key(reads=texts(LABEL)),
+    shared_by_engines=Key(reads=kinds.BOOLEAN),
+    of_a_context_part=Key(reads=kinds.BOOLEAN),
+    times_label=Key(reads=named_label),
+    aggregate=Key(reads=kinds.member("way to aggregate", Aggregate)),
+    scale=Key(reads=NUMBER),
+    sum_is_sound=Key(reads=kinds.BOOLEAN),
+    zero_is_unset=Key(reads=kinds.BOOLEAN),
+    versions=Key(reads=PROSE),
+    guarded=Key(reads=kinds.BOOLEAN),
+    when=Key(reads=CONDITION),
+    unless=Key(reads=CONDITION),
+    proof=Key(reads=CONDITION),
+    quality=Key(reads=_QUALITY),
+    multiprocess_quality=Key(reads=_QUALITY),
+    refresh_seconds=Key(name="refresh", reads=kinds.DURATION),
+    freezes=Key(reads=kinds.BOOLEAN),
+    decode_only=Key(reads=kinds.BOOLEAN),
+    born_at_first_event=Key(reads=kinds.BOOLEAN),
+    may_fall=Key(reads=kinds.BOOLEAN),
+    caveat=Key(reads=PROSE),
+    source=Key(reads=PROSE),
+)
+ROW_KEYS = ("field", *names_of(ROW_COLUMNS))
+_ROW_HINTS = {
+    **dict.fromkeys(("name", "sample", "metric", "metrics"), "Write field: for ours and samples: for the runtime's."),
+    "type": "Write reads: value, histogram, mean, labels or text.",
+    "refresh_seconds": "Write refresh: 10s.",
+    "label": "Write labels.",
+}
+# by column of Runtime; `name`, `based_on` and `rows` are the others
+RUNTIME_COLUMNS = table(
+    title=Key(reads=PROSE),
+    paths=Key(reads=texts(kinds.URL_PATH)),
+    health=Key(reads=kinds.URL_PATH),
+    prefixes=Key(reads=texts(SAMPLE)),
+    fingerprints=Key(reads=fingerprints),
+    model_labels=Key(name="model_label", reads=texts(LABEL)),
+    engine_labels=Key(name="engine_label", reads=texts(LABEL)),
+    replica_label=Key(reads=LABEL),
+    rank_labels=Key(reads=texts(LABEL)),
+    only=Key(reads=label_values),
+    never=Key(reads=label_values),
+    unnamed=Key(reads=values),
+    any_case=Key(reads=kinds.BOOLEAN),
+    born_at_first_event=Key(reads=kinds.BOOLEAN),
+    living=Key(reads=SAMPLE),
+    respelt=Key(reads=respelt),
+    start_sample=Key(reads=SAMPLE),
+    significant_digits=Key(reads=kinds.integer(1, MOST_DIGITS)),
+    ignored=Key(reads=texts(SAMPLE)),
+    role=Key(reads=kinds.member("role", Role)),
+    first_token=Key(reads=kinds.member("clock", FirstToken)),
+    several_workers=Key(reads=PROSE),
+    tenants=Key(reads=tenants),
+    no_tenant=Key(reads=values),
+    default_edges=Key(reads=edges),
+    versions=Key(reads=PROSE),
+)
+RUNTIME_KEYS = ("name", "based_on", *names_of(RUNTIME_COLUMNS), "rows")
+_CODE = (
+    "It takes code, which a configuration file cannot hold: start from a built-in table by based_on, or add a table."
+)
+_RUNTIME_HINTS = {
+    **dict.fromkeys(
+        ("endpoints", "polls", "read_page", "shows", "kind", "adds", "stays", "without_metrics", "not_users"), _CODE
+    ),
+    "flags": "Start from a built-in table by based_on, or set targets[].batch_limit_requests.",
+    "model_labels": "Write model_label; it may be a list.",
+    "engine_labels": "Write engine_label; it may be a list.",
+    "rank_label": "Write rank_labels.",
+    "path": "Write paths.",
+    "prefix": "Write prefixes.",
+    "fingerprint": "Write fingerprints.",
+    "fields": "Write rows.",
+}
+_NAMES = {key.field: key.name for keys in (ROW_COLUMNS, RUNTIME_COLUMNS) for key in keys.values()}
+# a fork's own entries come before those of its base
+_JOINED = ("prefixes", "ignored", "respelt")
+
+
+class Configured(Struct, frozen=True):
+    """What `runtimes:` of the file holds."""
+
+    tables: tuple[Runtime, ...]  # those without problems
+    # of every table, those with problems included
+    names: frozenset[str]
+    warnings: tuple[str, ...]
+
+
+def read_runtimes(file: ConfigFile, builtin: Mapping[str, Runtime]) -> Configured:
+    """Every table of the file. What is wrong with one is reported at its place, each thing once."""
+    tables: list[Runtime] = []
+    places: dict[str, Place] = {}
+    prints: dict[Fingerprint, Place] = {}
+    warnings: list[str] = []
+    for node, at in elements(*file.find_key("runtimes"), "mappings such as {name: acme, rows: […]}"):
+        before = len(at.problems)
+        table, faulty = _read(node, at, builtin)
+        if table.name in builtin:
+            fix = f"Choose another; based_on: {table.name} starts from its table."
+            at.key("name").refuse(f"{shown(table.name)} is the name of a built-in table", fix)
+        elif table.name and places.setdefault(table.name, at) is not at:
+            what = f"the name {shown(table.name)} is already taken by {places[table.name].path}"
+            at.key("name").refuse(what, "Give each runtime a name of its own.")
+        for number, fingerprint in enumerate(table.fingerprints):
+            if all(mark.name for mark in fingerprint.all_of) and prints.setdefault(fingerprint, at) is not at:
+                where = _place_of(node, at, ("fingerprints", number))
+                where.refuse(
+                    f"{prints[fingerprint].path} has the same fingerprint",
+                    "A page would match both: write fingerprints that tell them apart.",
+                )
+        _report(faulty, node, at, before)
+        tables.append(table)
+        warnings += _warnings(table, at, builtin)
+    return Configured(tuple(tables), frozenset(places), tuple(warnings))
+
+
+def _read(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Runtime, list[Fault]]:
+    """The table and what is wrong with it. What could not be read is as if it were not given."""
+    section = mapping(node, place, RUNTIME_KEYS, _RUNTIME_HINTS)
+    if isinstance(node, dict) and "name" not in node:
+        place.key("name").refuse("the key is missing", "Write the word that targets have as their runtime.")
+    name = value(section.get("name"), place.key("name"), _NAME) or ""
+    base_kind = kinds.choice("runtime with a built-in table", tuple(builtin))
+    base = builtin.get(value(section.get("based_on"), place.key("based_on"), base_kind) or "")
+    rows = tuple(_row(row, at) for row, at in elements(section.get("rows"), place.key("rows"), "mappings"))
+    columns = _read_columns(section, place, RUNTIME_COLUMNS)
+    columns.setdefault("title", name or "-")
+    if base is None:
+        table = Runtime(name=name, rows=rows, **columns)
+        # a base that is not known might have given what is missing
+        whole = "based_on" not in section
+        return table, [fault for fault in _faults(table, len(rows)) if whole or _is_in_a_row(fault)]
+    for column in _JOINED:
+        columns[column] = tuple(dict.fromkeys((*columns.get(column, ()), *getattr(base, column))))
+    # a page of the base must not be taken for the fork's: what tells them apart, only its user knows
+    columns = {"fingerprints": (), "shows": (), "missing": {}, "versions": "", "covered": "", **columns}
+    table = replace(base, name=name, rows=(*rows, *base.rows), **columns)
+    # those of the base's rows are not the user's
+    return table, [
+        fault for fault in _faults(table, len(rows)) if not _is_in_a_row(fault) or fault.path[1] in range(len(rows))
+    ]
+
+
+def _is_in_a_row(fault: Fault) -> bool:
+    return fault.path[0] == "rows" and len(fault.path) > 1
+
+
+def _faults(table: Runtime, own_rows: int) -> Iterator[Fault]:
+    """The faults of any table, and those that matter only in a table of a file, which nobody has reviewed."""
+    if table.kind is PageKind.METRICS and own_rows == len(table.rows) and not table.prefixes:
+        fix = 'Write what its families begin with, as in ["acme_"]; where they have nothing in common, their names.'
+        yield Fault(("prefixes",), "there is no prefix", fix)
+    yield from (fault for fault in faults(table) if table.prefixes or fault.path != ("prefixes",))
+    for number, row in enumerate(table.rows[:own_rows]):
+        if row.guarded and row.proof is None and not table.endpoints:
+            fix = "Remove it, or write proof: a series that shows the version on the page."
+            yield Fault(
+                ("rows", number, "guarded"), "nothing says the version, so that the row would never be read", fix
+            )
+
+
+def _row(node: Node, place: Place) -> Row:
+    section = mapping(node, place, ROW_KEYS, _ROW_HINTS)
+    for key, fix in (
+        ("field", "Write one such as decode_tokens_total."),
+        ("samples", "Write what the field is read from."),
+    ):
+        if isinstance(node, dict) and key not in node:
+            place.key(key).refuse("the key is missing", fix)
+    field = value(section.get("field"), place.key("field"), _FIELD) or ""
+    return Row(field, **{"samples": (), **_read_columns(section, place, ROW_COLUMNS)})
+
+
+def _read_columns(section: Mapping[str, Node], place: Place, keys: Keys) -> dict[str, Any]:
+    """What a mapping sets, by column. An empty key is reported alike, whatever it should hold."""
+    empty = [key.name for key in keys.values() if key.name in section and is_empty(section[key.name])]
+    for name in empty:
+        place.key(name).refuse("the key has no value", "Write one, or remove the line.")
+    return read_keys(keys, {name: content for name, content in section.items() if name not in empty}, place)
+
+
+def _report(faulty: Sequence[Fault], node: Node, place: Place, before: int) -> None:
+    """Reports faults of a table at their places in the file, unless something was reported there already."""
+    reported = [problem.path for problem in place.problems[before:] if _covers(place.path, problem.path)]
+    refused = set()
+    for fault in faulty:
+        where = _place_of(node, place, fault.path)
+        if where.path in refused or any(_covers(path, where.path) or _covers(where.path, path) for path in reported):
+            continue
+        refused.add(where.path)
+        where.refuse(fault.what, fault.fix)
+
+
+def _covers(path: str, other: str) -> bool:
+    return other == path or other.startswith((f"{path}.", f"{path}["))
+
+
+def _place_of(node: Node | None, place: Place, path: Sequence[str | int]) -> Place:
+    """The place of a table's part, as far as the file has it: a list of one may be written without a list."""
+    for part in path:
+        if isinstance(part, int):
+            if not isinstance(node, list) or part >= len(node):
+                break
+            node, place = node[part], place.item(part)
+        elif isinstance(node, dict):
+            key = part if part in node else _NAMES.get(part, part)
+            node, place = node.get(key), place.key(key)
+        else:
+            break
+    return place
+
+
+_MISSED = {
+    "decode_tokens_total": "decode throughput, the limiter and every rate of generated tokens stay absent",
+    "requests_running": "batch utilisation and the limiter stay absent",
+}
+
+
+def _warnings(table: Runtime, place: Place, builtin: Mapping[str, Runtime]) -> Iterator[str]:
+    read = {row.field for row in table.rows}
+    if table.kind is not PageKind.NONE:
+        if read.isdisjoint(SHOWS_AN_ENGINE):
+            yield f"{place}: no row reads {' or '.join(SHOWS_AN_ENGINE)}: nothing on its page counts as an engine"
+        else:
+            yield from (f"{place}: no row reads {field}: {why}" for field, why in _MISSED.items() if field not in read)
+    for number, one_of in enumerate(table.fingerprints):
+        for other in builtin.values():
+            if all(mark.label is None and _reads(other, mark.name) for mark in one_of.all_of):
+                yield f"{place}.fingerprints[{number}]: {other.title} has it too: its pages will be read by this table"
+
+
+def _reads(runtime: Runtime, name: str) -> bool:
+    """Whether pages of a built-in runtime are known to have a name."""
+    marks = {mark.name for one_of in runtime.fingerprints for mark in one_of.all_of}
+    families = {name_of(text) for row in runtime.rows for text in row.samples}
+    return name in marks | families | on_the_wire(runtime)
+
+
+# --- for people: what a runtime is recognised by, and what each field is read from -------------------------------------
+
+_WIDTH = 120
+
+
+def target_lines(targets: Iterable[Target]) -> list[str]:
+    """One line a target: its name, its URL, whose page it is."""
+    rows = [(target.name, target.url, target.runtime or "found out from the page") for target in targets]
+    names, urls = (max((len(row[column]) for row in rows), default=0) for column in (0, 1))
+    return [f"  {name:<{names}}  {url:<{urls}}  {runtime}" for name, url, runtime in rows]
+
+
+def table_lines(table: Runtime, where: str, builtin: Iterable[Runtime]) -> list[str]:
+    """A table: where it stands, its page, how it is recognised, and a line a field; fields of the table that it is based on as one."""
+    base = next((other for other in builtin if other.rows and table.rows[-len(other.rows) :] == other.rows), None)
+    inherited = base.rows if base is not None else ()
+    added = table.rows[: len(table.rows) - len(inherited)]
+    lines = [
+        f"runtime {table.name} ({table.title}), {where}",
+        f"  page           {', '.join(table.paths)}",
+        f"  recognised by  {_describe_fingerprints(table)}",
+        f"  model_name     {_from_label(table.model_labels) or 'as the target is configured'}",
+        f"  engine         {_from_label(table.engine_labels) or '0'}",
+    ]
+    below = {row.field for row in inherited}
+    fields = [field for field in FIELDS if any(row.field == field for row in added)]
+    width = max((len(field) for field in fields), default=0)
+    title = base.title if base is not None else ""
+    for field in fields:
+        ways = [_way(row) for row in added if row.field == field] + [f"as {title}"] * (field in below)
+        lines.append(f"  {field:<{width}}  {'; else '.join(ways)}")
+    lines += _list_fields(f"as {title}", [field for field in FIELDS if field in below and field not in fields])
+    if table.kind is not PageKind.NONE:
+        lines += _list_fields(
+            "not read", [field for field in EXPORTED_FIELDS if field not in below and field not in fields]
+        )
+    return lines
+
+
+def _list_fields(what: str, fields: Sequence[str]) -> list[str]:
+    if not fields:
+        return []
+    return wrap(f"{what}: {', '.join(fields)}", _WIDTH, initial_indent="  ", subsequent_indent="    ")
+
+
+def _from_label(labels: Sequence[str]) -> str:
+    return f"from the label {', else '.join(labels)}" if labels else ""
+
+
+def _describe_fingerprints(table: Runtime) -> str:
+    if not table.fingerprints:
+        return f"nothing: only a target with runtime: {table.name} is read by it"
+    return ", or ".join(map(_fingerprint_text, table.fingerprints))
+
+
+def _fingerprint_text(fingerprint: Fingerprint) -> str:
+    text = " with ".join(map(_mark_text, fingerprint.all_of))
+    return f"{text} without {' or '.join(map(_mark_text, fingerprint.none_of))}" if fingerprint.none_of else text
+
+
+def _mark_text(mark: Mark) -> str:
+    return mark.name if mark.label is None else f"{mark.name}{{{mark.label}}}"
+
+
+def _way(row: Row) -> str:
+    return "".join((formula(row), *(f", {quality}" for quality in _list_qualities(row))))
+
+
+def _list_qualities(row: Row) -> Iterable[str]:
+    """In which versions a row is right, and how far."""
+    if row.versions:
+        yield f"versions {row.versions}"
+    if row.quality is not Quality.LIVE:
+        every = f" ({format_duration(row.refresh_seconds)})" if row.refresh_seconds else ""
+        yield f"{row.quality.value}{every}"

@@ -1,0 +1,455 @@
+"""Tables of the configuration file: what they become, whose pages they read, what is odd about them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from llm_serving_exporter.discovery.file_sd import SectionFiles
+from llm_serving_exporter.errors import ConfigError
+from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.record import name_fields
+from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.tenants import TenantKind
+from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, FirstToken, Mark, Reads, Row, Runtime
+from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.settings.config import effective
+from llm_serving_exporter.settings.options import Host
+from llm_serving_exporter.settings.runtimes import ROW_COLUMNS, ROW_KEYS, RUNTIME_COLUMNS, RUNTIME_KEYS
+from tests.support.builders.configuration import load_text, problems_of
+from tests.support.builders.recordings import page
+from tests.support.rows import check_rows
+from tests.support.servers.replica import readings
+
+ROWS = """
+  rows:
+  - {field: decode_tokens_total, samples: acme_tokens_total}
+  - {field: requests_running, samples: acme_running}
+"""
+ACME = f"""
+runtimes:
+- name: acme
+  prefixes: ["acme_"]
+  fingerprints: acme_tokens_total{ROWS}"""
+PAGE = "# TYPE acme_tokens_total counter\nacme_tokens_total 640\n# TYPE acme_running gauge\nacme_running 3\n"
+
+
+def tables(folder: Path, text: str) -> tuple[Runtime, ...]:
+    return load_text(folder, f"targets: ['http://a:1']\n{text}").runtimes
+
+
+# --- what a table becomes --------------------------------------------------------------------------------------------
+
+
+def test_every_key_ends_in_its_column(tmp_path: Path) -> None:
+    (table,) = tables(
+        tmp_path,
+        """
+runtimes:
+- name: acme
+  title: ACME Serve
+  paths: [/stats/metrics]
+  prefixes: ["acme_", "acme:"]
+  fingerprints:
+  - acme_tokens_total
+  - {all_of: ["acme_*", {name: acme_info, label: build}], none_of: [acme_router_up]}
+  model_label: [model, model_id]
+  engine_label: rank
+  replica_label: replica
+  rank_labels: tp
+  only: {pp_rank: ["0", ""]}
+  never: {phase: warmup}
+  unnamed: [default, ""]
+  any_case: true
+  born_at_first_event: true
+  living: acme_up
+  respelt: {"acme:": [acmeserve_, a_]}
+  start_sample: process_start_time_seconds
+  significant_digits: 6
+  ignored: ["acme_debug_*"]
+  role: decode
+  first_token: client_of_streams
+  several_workers: run one
+  tenants: {team: [team_alias, team], key: alias}
+  no_tenant: [None, ""]
+  default_edges: {ttft: [0.1, 1]}
+  versions: ">=2,<3"
+  rows:
+  - field: decode_tokens_total
+    samples: 'acme_tokens_total{kind="out"}'
+    where: {kind: [out, ""], zone: a}
+    minus: acme_cached_total
+    times: [acme_a, acme_b]
+    over: acme_c
+    agrees: acme_d
+    times_label: {name: acme_info, label: block}
+    scale: 1e-3
+    versions: ">=2.1"
+    guarded: true
+    when: 'acme_info{cache="on"}'
+    unless: 'acme_info{cache="off"}'
+    proof: 'acme_info{version="2.1"}'
+    quality: lagging
+    multiprocess_quality: approximate
+    may_fall: true
+    caveat: Booked at the end.
+    source: https://example.com/metrics.go
+  - field: requests_running
+    samples: [acme_running]
+    aggregate: max
+    quality: slow
+    refresh: 1m30s
+    freezes: true
+    born_at_first_event: true
+    zero_is_unset: true
+  - {field: requests_finished_total, samples: [acme_done, acme_ok], by: why, named: {acme_ok: stop}, rename: {cancelled: abort, x: ""}}
+  - {field: time_to_first_token_seconds, samples: acme_ttft, reads: histogram, sum_is_sound: false}
+  - {field: inter_token_latency_seconds, samples: [acme_itl_sum, acme_itl_count], reads: mean}
+  - {field: kv_cache_capacity_tokens, samples: acme_info, reads: labels, labels: [blocks, size], shared_by_engines: true}
+  - {field: kv_block_tokens, samples: acme_info, reads: labels, labels: [size], of_a_context_part: true}
+  - {field: kv_cache_dtype, samples: acme_info, reads: text, labels: dtype}
+""",
+    )
+    info = "acme_info"
+    assert table == Runtime(
+        name="acme",
+        title="ACME Serve",
+        paths=("/stats/metrics",),
+        prefixes=("acme_", "acme:"),
+        fingerprints=(
+            Fingerprint((Mark("acme_tokens_total"),)),
+            Fingerprint((Mark("acme_*"), Mark(info, "build")), (Mark("acme_router_up"),)),
+        ),
+        model_labels=("model", "model_id"),
+        engine_labels=("rank",),
+        replica_label="replica",
+        rank_labels=("tp",),
+        only={"pp_rank": frozenset({"0", ""})},
+        never={"phase": frozenset({"warmup"})},
+        unnamed=frozenset({"default", ""}),
+        any_case=True,
+        born_at_first_event=True,
+        living="acme_up",
+        respelt=(("acme:", "acmeserve_"), ("acme:", "a_")),
+        start_sample="process_start_time_seconds",
+        significant_digits=6,
+        ignored=("acme_debug_*",),
+        role=Role.DECODE,
+        first_token=FirstToken.CLIENT_OF_STREAMS,
+        several_workers="run one",
+        tenants={TenantKind.TEAM: ("team_alias", "team"), TenantKind.KEY: ("alias",)},
+        no_tenant=frozenset({"None", ""}),
+        default_edges={"ttft": (0.1, 1.0)},
+        versions=">=2,<3",
+        rows=(
+            Row(
+                "decode_tokens_total",
+                ('acme_tokens_total{kind="out"}',),
+                where={"kind": frozenset({"out", ""}), "zone": frozenset({"a"})},
+                minus=("acme_cached_total",),
+                times=("acme_a", "acme_b"),
+                over=("acme_c",),
+                agrees="acme_d",
+                times_label=(info, "block"),
+                scale=0.001,
+                versions=">=2.1",
+                guarded=True,
+                when=(info, "cache", "on"),
+                unless=(info, "cache", "off"),
+                proof=(info, "version", "2.1"),
+                quality=Quality.LAGGING,
+                multiprocess_quality=Quality.APPROXIMATE,
+                may_fall=True,
+                caveat="Booked at the end.",
+                source="https://example.com/metrics.go",
+            ),
+            Row(
+                "requests_running",
+                ("acme_running",),
+                aggregate=Aggregate.MAX,
+                quality=Quality.SLOW,
+                refresh_seconds=90.0,
+                freezes=True,
+                born_at_first_event=True,
+                zero_is_unset=True,
+            ),
+            Row(
+                "requests_finished_total",
+                ("acme_done", "acme_ok"),
+                by="why",
+                named={"acme_ok": "stop"},
+                rename={"cancelled": "abort", "x": ""},
+            ),
+            Row("time_to_first_token_seconds", ("acme_ttft",), reads=Reads.HISTOGRAM, sum_is_sound=False),
+            Row("inter_token_latency_seconds", ("acme_itl_sum", "acme_itl_count"), reads=Reads.MEAN),
+            Row("kv_cache_capacity_tokens", (info,), reads=Reads.LABELS, labels=("blocks", "size"), shared_by_engines=True),
+            Row("kv_block_tokens", (info,), reads=Reads.LABELS, labels=("size",), of_a_context_part=True),
+            Row("kv_cache_dtype", (info,), reads=Reads.TEXT, labels=("dtype",)),
+        ),
+    )  # fmt: skip
+
+
+def test_every_column_of_the_built_in_tables_is_a_key_or_takes_code() -> None:
+    row = set(ROW_COLUMNS) | {"field"}
+    assert row == {*name_fields(Row)}
+    # functions, and what only they give; what is known of tables that recordings and the support matrix are about
+    code = {
+        "kind",
+        "read_page",
+        "adds",
+        "stays",
+        "endpoints",
+        "polls",
+        "shows",
+        "without_metrics",
+        "kv_as_calibrated",
+        "flags",
+        "not_users",
+    }
+    own = set(RUNTIME_COLUMNS) | {"name", "rows"}
+    assert own | code | {"missing", "covered"} == {*name_fields(Runtime)}
+
+
+def test_a_name_is_its_own_title_and_a_list_of_one_needs_no_list(tmp_path: Path) -> None:
+    (table,) = tables(tmp_path, ACME)
+    assert (table.title, table.paths, table.fingerprints) == (
+        "acme",
+        ("/metrics",),
+        (Fingerprint((Mark("acme_tokens_total"),)),),
+    )
+    assert [row.samples for row in table.rows] == [("acme_tokens_total",), ("acme_running",)]
+
+
+def test_a_table_based_on_another_has_its_rows_before_it_and_is_not_recognised_as_it(tmp_path: Path) -> None:
+    (table,) = tables(
+        tmp_path,
+        """
+runtimes:
+- name: fork
+  based_on: vllm
+  prefixes: ["fork_"]
+  ignored: [fork_debug]
+  model_label: served
+  rows: [{field: kv_cache_usage_ratio, samples: fork_kv}]
+""",
+    )
+    vllm = RUNTIMES["vllm"]
+    assert table.rows == (Row("kv_cache_usage_ratio", ("fork_kv",)), *vllm.rows)
+    assert (table.prefixes, table.ignored) == (("fork_", *vllm.prefixes), ("fork_debug", *vllm.ignored))
+    assert (table.model_labels, table.engine_labels) == (("served",), vllm.engine_labels)
+    assert (table.endpoints, table.default_edges) == (vllm.endpoints, vllm.default_edges)
+    assert (table.fingerprints, table.shows, table.missing, table.title) == ((), (), {}, "fork")
+
+
+@check_rows("name", RUNTIMES)
+def test_any_built_in_table_can_be_started_from(tmp_path: Path, name: str) -> None:
+    text = f"targets: [{{url: 'http://a:1', runtime: fork}}]\nruntimes:\n- {{name: fork, based_on: {name}}}\n"
+    config = load_text(tmp_path, text)
+    assert config.runtimes[0].rows == RUNTIMES[name].rows
+    json.dumps(effective(config))
+
+
+# --- what the rest of the configuration makes of it ------------------------------------------------------------------
+
+
+def test_targets_their_defaults_and_discovered_ones_may_name_it(tmp_path: Path) -> None:
+    text = f"target_defaults: {{runtime: acme}}\ntargets: ['http://a:1', {{url: 'http://b:1', runtime: auto}}]\n{ACME}"
+    assert [target.runtime for target in load_text(tmp_path, text).targets] == ["acme", None]
+    (tmp_path / "sd.yml").write_text("- {targets: ['c:1'], labels: {runtime: acme}}\n")
+    config = load_text(tmp_path, f"file_sd: [{{files: [sd.yml]}}]\n{ACME}")
+    names = [*RUNTIMES, *(table.name for table in config.runtimes)]
+    (found,) = SectionFiles(config.discovery[0], Host("pod-7", "pod-7")).read(names).sources
+    assert [target.runtime for target in found.targets or ()] == ["acme"]
+    (refused,) = SectionFiles(config.discovery[0], Host("pod-7", "pod-7")).read().sources
+    assert '"acme" is not a runtime' in str(refused.problems[0])
+
+
+def test_a_target_may_name_a_table_that_has_problems(tmp_path: Path) -> None:
+    text = "targets: [{url: 'http://a:1', runtime: acme}]\nruntimes: [{name: acme, prefixes: [acme_], rows: [{field: x, samples: y}]}]\n"
+    assert [problem.split(":")[0] for problem in problems_of(tmp_path, text)] == [
+        "runtimes[0].prefixes",
+        "runtimes[0].rows[0].field",
+    ]
+
+
+def test_the_effective_configuration_and_its_hash_cover_it(tmp_path: Path) -> None:
+    text = f"targets: ['http://a:1']\n{ACME}"
+    config = load_text(tmp_path, text)
+    shown = json.loads(json.dumps(effective(config)))
+    assert shown["runtimes"][0]["rows"][0]["samples"] == ["acme_tokens_total"]
+    assert load_text(tmp_path, text).config_hash == config.config_hash
+    assert load_text(tmp_path, text.replace("acme_running}", "acme_run}")).config_hash != config.config_hash
+    fork = f"{text}- {{name: fork, based_on: vllm, fingerprints: fork_x}}\n"
+    shown = effective(load_text(tmp_path, fork))["runtimes"][1]
+    assert shown["endpoints"][0]["read"].isidentifier()
+    assert load_text(tmp_path, fork).config_hash == load_text(tmp_path, fork).config_hash
+
+
+@check_rows(
+    ("text", "expected"),
+    [
+        (ACME, []),
+        (
+            ACME.replace("  - {field: requests_running, samples: acme_running}\n", ""),
+            ["runtimes[0]: no row reads requests_running: batch utilisation and the limiter stay absent"],
+        ),
+        (
+            "runtimes: [{name: acme, prefixes: [acme_], fingerprints: acme_a, rows: [{field: kv_cache_usage_ratio, samples: acme_kv}]}]",
+            [
+                "runtimes[0]: no row reads requests_running or decode_tokens_total or prefill_tokens_total or requests_waiting: "
+                "nothing on its page counts as an engine"
+            ],
+        ),
+        (  # an embedding server, say
+            "runtimes: [{name: acme, prefixes: [acme_], fingerprints: acme_a, rows: [{field: requests_waiting, samples: acme_w}]}]",
+            [
+                "runtimes[0]: no row reads decode_tokens_total: decode throughput, the limiter and every rate of generated tokens "
+                "stay absent",
+                "runtimes[0]: no row reads requests_running: batch utilisation and the limiter stay absent",
+            ],
+        ),
+        (
+            ACME.replace("  fingerprints: acme_tokens_total\n", ""),
+            [
+                "runtimes[0]: not used: it has no fingerprints to be recognised by, and no target has runtime: acme",
+            ],
+        ),
+        (
+            ACME.replace("fingerprints: acme_tokens_total", "fingerprints: [acme_a, 'vllm:generation_tokens']"),
+            ["runtimes[0].fingerprints[1]: vLLM has it too: its pages will be read by this table"],
+        ),
+    ],
+)
+def test_what_is_odd_is_a_warning(tmp_path: Path, text: str, expected: list[str]) -> None:
+    config = load_text(
+        tmp_path, f"targets: ['http://a:1']\n{text}", runtimes={"vllm": RUNTIMES["vllm"], "tgi": RUNTIMES["tgi"]}
+    )
+    assert list(config.warnings) == [f"{tmp_path / 'config.yml'}: {warning}" for warning in expected]
+
+
+def test_thresholds_are_held_against_the_buckets_of_the_runtimes_that_targets_have(tmp_path: Path) -> None:
+    edges = ACME.replace("  fingerprints", "  title: ACME Serve\n  default_edges: {ttft: [1, 2]}\n  fingerprints")
+    text = f"targets: ['http://a:1', {{url: 'http://b:1', runtime: acme}}]\nslo: {{ttft: 1500ms}}\n{edges}"
+    between = (
+        "slo.ttft: 1.5 s lies between the bucket edges {} of {}'s histogram: requests count as good up to 1 s (strict)"
+    )
+    assert load_text(tmp_path, text).warnings == (between.format("1 s and 2 s", "ACME Serve"),)
+    both = text.replace("'http://a:1',", "{url: 'http://a:1', runtime: vllm},")
+    assert load_text(tmp_path, both).warnings == (
+        between.format("1 s and 2.5 s", "vLLM"),
+        between.format("1 s and 2 s", "ACME Serve"),
+    )
+    unsaid = text.replace(", runtime: acme", "")
+    assert load_text(tmp_path, unsaid).warnings == (between.format("1 s and 2.5 s", "vLLM"),)
+    discovered = f"file_sd: [{{files: [sd.yml], defaults: {{runtime: acme}}}}]\nslo: {{ttft: 1500ms}}\n{edges}"
+    assert load_text(tmp_path, discovered).warnings == (between.format("1 s and 2 s", "ACME Serve"),)
+
+
+# --- pages -----------------------------------------------------------------------------------------------------------
+
+
+def test_its_pages_are_recognised_and_read(tmp_path: Path) -> None:
+    found = readings([{"/metrics": PAGE}], runtimes=tables(tmp_path, ACME))[0]
+    assert (found.up, found.runtime) == (True, "acme")
+    assert found.snapshot is not None
+    (engine,) = found.snapshot.engines
+    assert (engine.decode_tokens_total, engine.requests_running, engine.requests_waiting) == (640.0, 3.0, None)
+    assert readings([{"/metrics": PAGE}])[0].up is False
+
+
+def test_a_label_may_be_what_tells_it(tmp_path: Path) -> None:
+    """Labels of samples that detection looks at are kept for the configuration's fingerprints too."""
+    marked = ACME.replace("acme_tokens_total\n", "{all_of: [{name: acme_info, label: build}]}\n", 1)
+    own = tables(tmp_path, marked)
+    named = f'{PAGE}# TYPE acme_info gauge\nacme_info{{build="7"}} 1\n'
+    assert readings([{"/metrics": named}], runtimes=own)[0].runtime == "acme"
+    other = named.replace("build=", "version=")
+    assert readings([{"/metrics": other}], runtimes=own)[0].up is False
+
+
+def test_without_fingerprints_only_the_setting_makes_a_page_its(tmp_path: Path) -> None:
+    own = tables(tmp_path, ACME.replace("  fingerprints: acme_tokens_total\n", ""))
+    unread = readings([{"/metrics": PAGE}], runtimes=own)[0]
+    assert unread.last is not None
+    assert unread.last.reason is FailureReason.UNKNOWN_RUNTIME
+    assert readings([{"/metrics": PAGE}], runtimes=own, runtime="acme")[0].up is True
+
+
+def test_a_fork_that_kept_its_engines_names_is_told_from_it(tmp_path: Path) -> None:
+    (fork,) = tables(
+        tmp_path,
+        """
+runtimes:
+- name: fork
+  based_on: vllm
+  fingerprints: fork_build_info
+  rows: [{field: kv_cache_usage_ratio, samples: fork_kv_used}]
+""",
+    )
+    vllm = page("vllm-0.32", 60).decode()
+    own = f"{vllm}# TYPE fork_build_info gauge\nfork_build_info 1\n# TYPE fork_kv_used gauge\nfork_kv_used 0.25\n"
+    readings_of = [readings([{"/metrics": text}], runtimes=[fork])[0] for text in (vllm, own)]
+    assert [found.runtime for found in readings_of] == ["vllm", "fork"]
+    engines = [found.snapshot.engines[0] for found in readings_of if found.snapshot is not None]
+    assert engines[1].decode_tokens_total == engines[0].decode_tokens_total
+    assert engines[1].kv_cache_usage_ratio == 0.25
+
+
+def test_a_fork_that_renamed_everything_needs_no_row(tmp_path: Path) -> None:
+    text = (
+        'runtimes:\n- {name: fork, based_on: vllm, fingerprints: fork_generation_tokens, respelt: {"vllm:": fork_}}\n'
+    )
+    own = tables(tmp_path, text)
+    vllm = page("vllm-0.32", 60)
+    found = readings([{"/metrics": vllm.replace(b"vllm:", b"fork_")}], runtimes=own)[0]
+    plain = readings([{"/metrics": vllm}], runtimes=own)[0]
+    assert (found.runtime, plain.runtime) == ("fork", "vllm")
+    assert found.snapshot is not None
+    assert plain.snapshot is not None
+    assert found.snapshot.engines == plain.snapshot.engines
+
+
+def test_what_a_row_lacks_on_the_page_says_so(tmp_path: Path) -> None:
+    found = readings([{"/metrics": PAGE.split("# TYPE acme_running")[0]}], runtimes=tables(tmp_path, ACME))[0]
+    assert found.snapshot is not None
+    assert found.snapshot.absent["requests_running"] is Absence.NOT_EXPORTED
+
+
+# --- anything --------------------------------------------------------------------------------------------------------
+
+_words = st.sampled_from(
+    [*RUNTIME_KEYS, *ROW_KEYS, "vllm", "acme", "histogram", "decode_tokens_total", "acme_x", 'acme{a="b"}', "", "slow"]
+)
+_values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), _words, st.text(max_size=8)),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(_words, inner, max_size=6)),
+    max_leaves=10,
+)
+
+
+@pytest.mark.hypothesis
+def test_anything_is_tables_or_problems(tmp_path: Path) -> None:
+    given_any = given(
+        rows=st.lists(st.dictionaries(st.sampled_from(ROW_KEYS), _values, max_size=6), max_size=3),
+        rest=st.dictionaries(_words, _values, max_size=6),
+    )
+    given_any(lambda rows, rest: read_anything(tmp_path, rows, rest))()
+
+
+def read_anything(folder: Path, rows: object, rest: dict[str, object]) -> None:
+    text = yaml.safe_dump({"targets": ["http://a:1"], "runtimes": [{**rest, "rows": rows}]})
+    try:
+        config = load_text(folder, text)
+    except ConfigError as caught:
+        problems = caught.problems
+    else:
+        problems = ()
+        json.dumps(effective(config))
+    # a problem has its place below the table, and what to do
+    assert all(problem.path.startswith("runtimes[0]") and problem.what for problem in problems)
