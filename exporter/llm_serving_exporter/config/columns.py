@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from llm_serving_exporter.model.tenants import TenantKind
-from llm_serving_exporter.normalise.mapping import Fingerprint, Mark
+from llm_serving_exporter.normalise.mapping import Fingerprint, Flags, Mark
 from llm_serving_exporter.normalise.selector import selector
 from llm_serving_exporter.schema import kinds
 from llm_serving_exporter.schema.keys import Reader
@@ -51,6 +51,26 @@ NUMBER = Kind("a number", _number)
 CONDITION = Kind("a series with a label's value", _condition, is_text=True)
 
 
+def _flag(text: str) -> str:
+    if not re.fullmatch(r"--?[a-z0-9]+(-[a-z0-9]+)*", text):
+        raise InvalidValueError(f"{shown(text)} is not a flag", "Write one such as --max-num-seqs, with - for _.")
+    return text
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise InvalidValueError(
+            f"{shown(text)} is not a regular expression: {error}", "It has to fit a whole value."
+        ) from None
+    return text
+
+
+FLAG = Kind("a flag", _flag, is_text=True)
+PATTERN = Kind("a regular expression", _pattern, is_text=True)
+
+
 def texts(kind: Kind[str]) -> Reader:
     """A text, or a list of them, as a tuple. A bad one is reported and stands as "", so that the places of the others hold."""
 
@@ -63,7 +83,18 @@ def texts(kind: Kind[str]) -> Reader:
     return read
 
 
-def _members(node: Node, place: Place, example: str) -> Mapping[str, Node]:
+def is_none(node: Node | None) -> bool:
+    """Whether it is the word that says that there is none."""
+    return isinstance(node, Scalar) and node.text == "none"
+
+
+def or_none(reader: Reader) -> Reader:
+    """What `reader` reads, or () of the word `none`."""
+    return lambda node, place, context: () if is_none(node) else reader(node, place, context)
+
+
+def members(node: Node, place: Place, example: str) -> Mapping[str, Node]:
+    """The members of a mapping; {} for anything else."""
     if not isinstance(node, dict):
         place.refuse(f"must be a mapping such as {example}, not {type_name(node)}", "Write a word before each colon.")
         return {}
@@ -74,7 +105,7 @@ def pairs(kind: Kind[str], example: str) -> Reader:
     """A mapping of texts."""
 
     def read(node: Node, place: Place, context: object = None) -> dict[str, str]:
-        found = {key: value(child, place.key(key), kind) for key, child in _members(node, place, example).items()}
+        found = {key: value(child, place.key(key), kind) for key, child in members(node, place, example).items()}
         return {key: text for key, text in found.items() if text is not None}
 
     return read
@@ -83,7 +114,7 @@ def pairs(kind: Kind[str], example: str) -> Reader:
 def label_values(node: Node, place: Place, context: object = None) -> dict[str, frozenset[str]]:
     """A mapping of labels to the values, or the one value, that they may have."""
     found = {}
-    for label, child in _members(node, place, '{source: [compute, ""]}').items():
+    for label, child in members(node, place, '{source: [compute, ""]}').items():
         at = place.key(label)
         if isinstance(child, Scalar):
             only = value(child, at, LABEL_VALUE)
@@ -103,16 +134,33 @@ def values(node: Node, place: Place, context: object = None) -> frozenset[str] |
 def edges(node: Node, place: Place, context: object = None) -> dict[str, tuple[float, ...]]:
     """Bucket edges by SLO."""
     found = {}
-    for name, child in _members(node, place, "{ttft: [0.1, 1]}").items():
+    for name, child in members(node, place, "{ttft: [0.1, 1]}").items():
         read = [value(element, at, NUMBER) for element, at in elements(child, place.key(name), "seconds")]
         found[name] = tuple(edge for edge in read if edge is not None)
     return found
 
 
+def flags(node: Node, place: Place, context: object = None) -> Flags | None:
+    """Flags of a command line: {batch_limit, unless, bounds, source}."""
+    section = mapping(node, place, ("batch_limit", "unless", "bounds", "source"))
+    if isinstance(node, dict) and "batch_limit" not in node:
+        place.key("batch_limit").refuse("the key is missing", "Write the flag that says how many requests run at once.")
+    found = {key: texts(FLAG)(child, place.key(key), None) or () for key, child in section.items() if key != "source"}
+    source = value(section.get("source"), place.key("source"), PROSE) or ""
+    return Flags(found.pop("batch_limit", ()), source=source, **found) if section else None
+
+
+def series_patterns(node: Node, place: Place, context: object = None) -> tuple[dict[str, str], ...]:
+    """Mappings of labels to regular expressions."""
+    return tuple(
+        pairs(PATTERN, '{user_agent: "probe/.*"}')(one, at, None) for one, at in elements(node, place, "mappings")
+    )
+
+
 def tenants(node: Node, place: Place, context: object = None) -> dict[TenantKind, tuple[str, ...]]:
     """Labels that name a tenant, by what it is."""
     found: dict[TenantKind, tuple[str, ...]] = {}
-    for name, child in _members(node, place, "{team: [team_alias, team]}").items():
+    for name, child in members(node, place, "{team: [team_alias, team]}").items():
         at = place.key(name)
         labels = texts(LABEL)(child, at, None)
         kind = parsed(name, at, kinds.member("kind of tenant", TenantKind))
@@ -129,7 +177,7 @@ def tenants(node: Node, place: Place, context: object = None) -> dict[TenantKind
 def respelt(node: Node, place: Place, context: object = None) -> tuple[tuple[str, str], ...]:
     """Prefix -> how it may be written otherwise, as pairs."""
     found = []
-    for prefix, child in _members(node, place, '{"vllm:": acme_}').items():
+    for prefix, child in members(node, place, '{"vllm:": acme_}').items():
         others = texts(SAMPLE)(child, place.key(prefix), None)
         found += [(prefix, other) for other in others if other] if isinstance(others, tuple) else []
     return tuple(found)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+
 from llm_serving_exporter.docgen.runtimes import support
+from llm_serving_exporter.docgen.tables import ORDER, read_tables
 from llm_serving_exporter.normalise.check import RUNTIME_NAME, faults
 from llm_serving_exporter.normalise.check_row import EXPORTED_FIELDS, FIELDS
 from llm_serving_exporter.normalise.mapping import ERRORS, PageKind, Runtime
-from llm_serving_exporter.normalise.registry import _MODULES, RUNTIMES
+from llm_serving_exporter.normalise.registry import RUNTIMES
+from tests.support.builders.recordings import names
 from tests.support.rows import check_rows
 
 EACH = check_rows("runtime", RUNTIMES.values(), ids=list(RUNTIMES))
@@ -36,6 +40,19 @@ def test_every_row_says_where_it_comes_from(runtime: Runtime) -> None:
 
 
 @EACH
+def test_the_pages_that_it_was_held_against_are_there(runtime: Runtime) -> None:
+    text = (files("llm_serving_exporter.normalise") / "tables" / f"{runtime.name}.yml").read_text()
+    assert text.count("\nrecorded: ") == 1  # also where it is none
+    assert [name for name in runtime.recorded if name not in names()] == []
+    assert bool(runtime.recorded) == bool(runtime.covered)
+
+
+def test_the_compiled_tables_are_those_of_the_files() -> None:
+    """Functions included: `make check` compares the text of the compiled file, which has none."""
+    assert read_tables() == RUNTIMES
+
+
+@EACH
 def test_it_can_be_told_from_others_or_has_to_be_named(runtime: Runtime) -> None:
     """A page of nothing but generic names is nobody's."""
     assert all(one.all_of for one in runtime.fingerprints)
@@ -44,7 +61,7 @@ def test_it_can_be_told_from_others_or_has_to_be_named(runtime: Runtime) -> None
 
 
 def test_names_are_given_once() -> None:
-    assert len(RUNTIMES) == len(_MODULES)
+    assert tuple(RUNTIMES) == ORDER
     assert all(RUNTIME_NAME.fullmatch(name) and name == runtime.name for name, runtime in RUNTIMES.items())
     titles = [runtime.title for runtime in RUNTIMES.values()]
     assert sorted(set(titles)) == sorted(titles)
