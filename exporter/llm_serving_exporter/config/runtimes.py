@@ -80,7 +80,7 @@ _ROW_HINTS = {
     "refresh_seconds": "Write refresh: 10s.",
     "label": "Write labels.",
 }
-# by column of Runtime; `name`, `based_on`, `hooks` and `rows` are the others
+# by column of Runtime; the others say what it starts from, or stand for texts of it
 RUNTIME_COLUMNS = table(
     title=Key(reads=PROSE),
     kind=Key(name="page", reads=_PAGE),

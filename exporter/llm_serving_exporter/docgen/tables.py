@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from llm_serving_exporter.schema.problems import Place
 from llm_serving_exporter.schema.tree import Node, Scalar
 
 PATH = f"exporter/llm_serving_exporter/normalise/{FILE}"
+FOLDER = Path(str(files("llm_serving_exporter.normalise").joinpath("tables")))
 # in the order of the support matrix
 ORDER = (
     "vllm",
@@ -55,22 +56,26 @@ ORDER = (
 )
 
 
-def read_tables() -> dict[str, Runtime]:
-    """The tables by name. Raises ConfigError with everything that is wrong with them."""
+def read_tables(folder: Path = FOLDER, order: Sequence[str] = ORDER) -> dict[str, Runtime]:
+    """The tables of a folder by name. Raises ConfigError with everything that is wrong with them."""
     problems: list[Problem] = []
-    folder = Path(str(files("llm_serving_exporter.normalise").joinpath("tables")))
-    waiting = {path.stem: read_document(str(path), Place(str(path), "", problems)) for path in _paths(folder, problems)}
-    found: dict[str, Runtime] = {}
+    places = {name: Place(str(folder / f"{name}.yml"), "", problems) for name in order}
+    waiting = {name: read_document(place.file, place) for name, place in places.items()}
+    tables: dict[str, Runtime] = {}
     # those that others start from first
     while ready := [name for name, node in waiting.items() if _names_others(node).isdisjoint(waiting)]:
         for name in ready:
             if (node := waiting.pop(name)) is not None:
-                found[name] = read_table(node, Place(str(folder / f"{name}.yml"), "", problems), found)
+                tables[name] = read_table(node, places[name], tables)
     for name in waiting:
-        Place(str(folder / f"{name}.yml"), "", problems).refuse("the table is based on itself, by way of others")
+        places[name].refuse("the table is based on itself, by way of others")
+    for path in sorted(folder.glob("*.yml")):
+        if path.stem not in order:
+            what, fix = "the table has no place in the support matrix", f"Add {path.stem} to ORDER of docgen/tables.py."
+            Place(str(path), "", problems).refuse(what, fix)
     if problems:
         raise ConfigError(*problems)
-    return {name: found[name] for name in ORDER}
+    return {name: tables[name] for name in order}
 
 
 def _names_others(node: Node | None) -> set[str]:
@@ -83,15 +88,6 @@ def _names_others(node: Node | None) -> set[str]:
         *(row.get("as") for row in (rows if isinstance(rows, list) else ()) if isinstance(row, dict)),
     ]
     return {one.text for one in own if isinstance(one, Scalar)}
-
-
-def _paths(folder: Path, problems: list[Problem]) -> Iterator[Path]:
-    for path in sorted(folder.glob("*.yml")):
-        if path.stem not in ORDER:
-            Place(str(path), "", problems).refuse(
-                "the table has no place in the support matrix", f"Add {path.stem} to ORDER of {__name__}."
-            )
-    yield from (folder / f"{name}.yml" for name in ORDER)
 
 
 def tables_json() -> str:

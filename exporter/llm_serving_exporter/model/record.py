@@ -40,13 +40,13 @@ def name_fields(record: Any) -> tuple[str, ...]:
 
 def select_given(record: Struct) -> dict[str, Any]:
     """The fields of a Struct that are not at their default, as they are."""
-    found = {}
-    for one in structs.fields(record):
-        unset = one.default if one.default_factory is NODEFAULT else one.default_factory()
-        value = getattr(record, one.name)
+    given = {}
+    for info in structs.fields(record):
+        unset = info.default if info.default_factory is NODEFAULT else info.default_factory()
+        value = getattr(record, info.name)
         if value != unset:
-            found[one.name] = value
-    return found
+            given[info.name] = value
+    return given
 
 
 def as_dict(record: Any) -> dict[str, Any]:

@@ -65,9 +65,9 @@ def _plain(value: Any, leave_out: Iterable[str] = ()) -> Any:
 def read_compiled() -> dict[str, Runtime]:
     """The tables by name, in the order of the support matrix."""
     # importlib.resources takes longer to import than all of this
-    found = json.loads(Path(__file__).with_name(FILE).read_bytes())
-    rows = [Row(**_read(columns, _ROW)) for columns in found["rows"]]
-    return {columns["name"]: _runtime(columns, rows) for columns in found["runtimes"]}
+    content = json.loads(Path(__file__).with_name(FILE).read_bytes())
+    rows = [Row(**_read(columns, _ROW)) for columns in content["rows"]]
+    return {columns["name"]: _runtime(columns, rows) for columns in content["runtimes"]}
 
 
 def _runtime(columns: dict[str, Any], rows: list[Row]) -> Runtime:
