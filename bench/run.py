@@ -50,13 +50,15 @@ from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.normalise.apply import wanted_by
-from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.sim.carry import Carry
 from llm_serving_exporter.sim.recording import demo_model_config
 from tests.support.builders.recordings import page as recorded_page
 from tests.support.builders.recordings import recording
 from tests.support.servers.server_process import find_program
+
+VLLM = RUNTIMES["vllm"]
 
 
 def best_ms(work: Callable[[], object], rounds: int) -> float:

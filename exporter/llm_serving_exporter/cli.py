@@ -38,6 +38,7 @@ _COMMANDS = {
     "rules": "recording rules and alerts from your settings, for Prometheus, its operator or vmalert",
     "runbook": "what to do about an alert: meaning, queries, first steps",
     "dashboards": "Grafana dashboards with your thresholds and labels",
+    "runtimes": "the tables by which metrics pages are read, to look at or to start one of your own from",
     "drill": "lose a node on purpose, or wait for a loss, and measure whether users noticed and somebody was told",
     "report": "a week's cost from Prometheus: a page, CSV and a summary, with what changed and what to do",
     "demo": "a simulated fleet beside an exporter, Prometheus and Grafana; needs no GPU and no LLM",
@@ -251,6 +252,12 @@ def _runbook(words: list[str]) -> int:
     return run(words)
 
 
+def _runtimes(words: list[str]) -> int:
+    from llm_serving_exporter.commands.runtimes import run
+
+    return run(words)
+
+
 def _dashboards(words: list[str]) -> int:
     try:
         from llm_serving_dashboards.command import run
@@ -311,6 +318,7 @@ _OWN_ARGUMENTS: dict[str, Callable[[list[str]], int]] = {
     "report": _report,
     "rules": _rules,
     "runbook": _runbook,
+    "runtimes": _runtimes,
     "dashboards": _dashboards,
     "simulate": _simulate,
 }

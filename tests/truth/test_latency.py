@@ -7,13 +7,15 @@ import math
 
 import pytest
 
-from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.recordings import recording
 from tests.support.rows import check_rows
 from tests.support.servers.driven_exporter import DrivenExporter
 from tests.truth.test_counts import MAIN
+
+VLLM = RUNTIMES["vllm"]
 
 WINDOW_SECONDS = 60.0
 EDGES = VLLM.default_edges["ttft"]

@@ -8,13 +8,15 @@ from typing import Any
 
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.snapshot import EngineSnapshot
-from llm_serving_exporter.normalise.runtimes.llamacpp import RUNTIME
-from llm_serving_exporter.normalise.runtimes.llamacpp_endpoints import DECODED as GENERATED
+from llm_serving_exporter.normalise.hooks.llamacpp import DECODED as GENERATED
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.sim.recording import Recording
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import engine_of
 from tests.support.servers.llamacpp import read
 from tests.support.servers.replica import Routes, readings
+
+RUNTIME = RUNTIMES["llamacpp"]
 
 RUN, SPECULATIVE, RESTART = (recording(f"llamacpp-b11434{suffix}") for suffix in ("", "-spec", "-restart"))
 PREFILL, CACHED, DECODED = "prefill_tokens_total", "cached_prompt_tokens_total", "decode_tokens_total"

@@ -8,9 +8,11 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.model.snapshot import EngineSnapshot
-from llm_serving_exporter.normalise.runtimes.sglang import RUNTIME as SGLANG
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.recordings import page, recording
 from tests.support.builders.snapshots import engine_of
+
+SGLANG = RUNTIMES["sglang"]
 
 # the page before and the last page of each stretch (recording's README), and the phases in it
 STRETCHES = {

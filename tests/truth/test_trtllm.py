@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
-from llm_serving_exporter.normalise.runtimes.trtllm import RUNTIME
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.recordings import page, recording
 from tests.support.builders.snapshots import snapshot_of
 from tests.support.servers.replica import readings
+
+RUNTIME = RUNTIMES["trtllm"]
 
 RUN = "trtllm-050f80de"
 PATH = "/prometheus/metrics"

@@ -29,24 +29,26 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package with the table and the line of registration, and nothing else changed."""
+    """The package with the table and its line in the order, and nothing else changed by hand."""
     folder = tmp_path_factory.mktemp("contributed")
-    package = folder / "llm_serving_exporter"
+    package = folder / "exporter" / "llm_serving_exporter"
     shutil.copytree(ROOT / "exporter" / "llm_serving_exporter", package, ignore=shutil.ignore_patterns("__pycache__"))
     # it has words of its own between its tables
     (folder / "docs").mkdir()
     shutil.copy(ROOT / "docs" / "configuration.md", folder / "docs")
-    (table,), (line,) = blocks("python"), blocks("diff")
-    (package / "normalise" / "runtimes" / "acme.py").write_text(table)
-    registry = package / "normalise" / "registry.py"
-    before = registry.read_text()
-    registry.write_text(before.replace("_MODULES = (\n", f"_MODULES = (\n{line.removeprefix('+')}"))
-    assert registry.read_text() != before
+    (table,), (line,) = blocks("yaml"), blocks("diff")
+    (package / "normalise" / "tables" / "acme.yml").write_text(table)
+    tables = package / "docgen" / "tables.py"
+    before = tables.read_text()
+    tables.write_text(before.replace("ORDER = (\n", f"ORDER = (\n{line.removeprefix('+')}"))
+    assert tables.read_text() != before
+    done = run(folder, "-m", "llm_serving_exporter.docgen.tables", "--write")
+    assert done.returncode == 0, done.stderr
     return folder
 
 
 def run(copy: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environ = {**os.environ, "PYTHONPATH": str(copy)}
+    environ = {**os.environ, "PYTHONPATH": str(copy / "exporter")}
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, env=environ, cwd=copy, check=False)
 
 

@@ -235,6 +235,12 @@ def read_as_values(text: str, _folder: Path) -> None:
     assert set(yaml.safe_load(text)) <= set(known)
 
 
+def read_as_table(text: str, folder: Path) -> None:
+    """One of the exporter's own tables of a runtime."""
+    table = "\n".join(f"  {line}" for line in text.splitlines())
+    load_text(folder, f"targets: ['http://a:1']\nruntimes:\n-\n{table}\n")
+
+
 def read_as_manifest(text: str, _folder: Path) -> None:
     found = yaml.safe_load(text)
     assert {"apiVersion", "kind"} <= set(found)
@@ -259,6 +265,7 @@ READERS: tuple[Reader, ...] = (
     read_as_scenario,
     read_as_receivers,
     read_as_manifest,
+    read_as_table,
 )
 
 

@@ -49,11 +49,12 @@ def run(words: list[str]) -> int:
 
 
 def test_every_command_is_tried() -> None:
-    assert set(_COMMANDS) == set(NEEDED) | SERVE | {"runbook"}
+    assert set(_COMMANDS) == set(NEEDED) | SERVE | {"runbook", "runtimes"}
 
 
-def test_a_word_that_is_no_runbook_is_shown_without_its_password(capsys: Said) -> None:
-    assert run(["runbook", URL]) == 2
+@pytest.mark.parametrize("words", [["runbook"], ["runtimes", "--show"]])
+def test_a_word_that_is_no_name_is_shown_without_its_password(capsys: Said, words: list[str]) -> None:
+    assert run([*words, URL]) == 2
     said = "".join(capsys.readouterr())
     assert PLANTED not in said
     assert "***" in said

@@ -22,7 +22,7 @@ from llm_serving_exporter.normalise.version import Version, parse_version, satis
 _INTRO = f"""# What each runtime says
 
 The same series whatever serves: this page says for each runtime which of them its metrics page can feed, how well, and why not where
-not. It is made from the tables in `exporter/llm_serving_exporter/normalise/runtimes`. A running exporter says the same of its own targets:
+not. It is made from the tables in `exporter/llm_serving_exporter/normalise/tables`. A running exporter says the same of its own targets:
 `llm_serving_signal_available{{signal,reason}}`, `llm_serving_signal_quality{{signal,quality}}`, and in sentences on the landing page.
 
 | in the matrix | means |

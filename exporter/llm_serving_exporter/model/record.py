@@ -11,9 +11,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct, field, structs
+from msgspec import NODEFAULT, Struct, field, structs
 
-__all__ = ["Struct", "as_dict", "field", "is_record", "name_fields", "replace"]
+__all__ = ["Struct", "as_dict", "field", "is_record", "name_fields", "replace", "select_given"]
 
 T = TypeVar("T")
 
@@ -36,6 +36,17 @@ def name_fields(record: Any) -> tuple[str, ...]:
     """Names of the fields of a record or its class, in their order."""
     known = getattr(record, "__struct_fields__", None)
     return known if known is not None else tuple(item.name for item in dataclasses.fields(record))
+
+
+def select_given(record: Struct) -> dict[str, Any]:
+    """The fields of a Struct that are not at their default, as they are."""
+    given = {}
+    for info in structs.fields(record):
+        unset = info.default if info.default_factory is NODEFAULT else info.default_factory()
+        value = getattr(record, info.name)
+        if value != unset:
+            given[info.name] = value
+    return given
 
 
 def as_dict(record: Any) -> dict[str, Any]:

@@ -53,6 +53,8 @@ def _identity(runtime: Runtime) -> Iterator[Fault]:
     if not runtime.title.strip():
         yield Fault(("title",), "the title is empty", "Write the product's name.")
     yield from version_faults(("versions",), runtime.versions)
+    for method, versions in runtime.kv_as_calibrated.items():
+        yield from version_faults(("kv_as_calibrated", method), versions)
 
 
 def _page(runtime: Runtime) -> Iterator[Fault]:
@@ -99,6 +101,7 @@ def _labels(runtime: Runtime) -> Iterator[Fault]:
         ("rank_labels", runtime.rank_labels),
         ("only", runtime.only),
         ("never", runtime.never),
+        ("not_users", [label for one in runtime.not_users for label in one]),
     )
     for column, labels in columns:
         for label in labels:

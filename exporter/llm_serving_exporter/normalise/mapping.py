@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from typing import Any
 
 from llm_serving_exporter.model import record
 from llm_serving_exporter.model.facts import ServerFacts
@@ -82,7 +83,7 @@ class Row(record.Struct, frozen=True):
     by: str | None = None  # makes a mapping whose keys are this label's values
     # keys for samples that lack the label of `by`; any of the samples then suffices
     named: Mapping[str, str] = record.field(default_factory=dict)
-    # of the values of `by`; a value that it lacks keeps its name, one renamed to "" is left out
+    # of the values of `by`, see `rename_value`; a value that it lacks keeps its name, one renamed to "" is left out
     rename: Mapping[str, str] = record.field(default_factory=dict)
     minus: tuple[str, ...] = ()  # samples that are subtracted
     times: tuple[str, ...] = ()  # samples that multiply; all have to be there
@@ -122,6 +123,12 @@ class Row(record.Struct, frozen=True):
     zero_is_unset: bool = False  # 0 says that nothing is set; the field is then absent as not configured
     caveat: str = ""  # what a reader of the series must know
     source: str = ""  # where the facts come from
+
+    def rename_value(self, value: str) -> str | None:
+        """What `rename` makes of a label's value: its own entry, else that of an HTTP status' class, "4xx"; None where there is neither."""
+        if value in self.rename or len(value) != 3 or not (value.isascii() and value.isdigit()):
+            return self.rename.get(value)
+        return self.rename.get(f"{value[0]}xx")
 
 
 class Endpoint(record.Struct, frozen=True):
@@ -257,3 +264,26 @@ class Runtime(record.Struct, frozen=True):
     missing: Mapping[str, str] = record.field(default_factory=dict)
     versions: str = ""  # that the table is made for
     covered: str = ""  # versions that recorded pages show; "": none, the table is made from the facts
+    recorded: tuple[str, ...] = ()  # recordings in tests/captures that it was held against; (): none
+    hooks: str = ""  # the module of `hooks/` that gives what takes code; "": none
+
+
+class Hooks(record.Struct, frozen=True):
+    """What of a table takes code; a field that is a column of `Runtime` has the column's meaning."""
+
+    endpoints: tuple[Endpoint, ...] = ()
+    polls: tuple[Poll, ...] = ()
+    shows: tuple[tuple[str, Callable[[object], bool]], ...] = ()
+    read_page: Callable[[object], Readings | None] | None = None
+    adds: frozenset[str] = frozenset()
+    stays: frozenset[str] = frozenset()
+    without_metrics: bool = False
+    # (the table as its file says it, the built-in tables before it) -> the whole table: what is made of the rows of others
+    complete: Callable[[Runtime, Mapping[str, Runtime]], Runtime] | None = None
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns that they give."""
+        given = {name: getattr(self, name) for name in record.name_fields(self) if name != "complete"}
+        page = {"kind": PageKind.JSON} if self.read_page is not None else {}
+        return {**page, **{name: content for name, content in given.items() if content}}

@@ -1,51 +1,12 @@
-"""Every runtime that has a table. A new one is its module in `runtimes/` and its line here."""
+"""Every runtime that has a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib import import_module
 
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.normalise.compiled import read_compiled
 from llm_serving_exporter.normalise.mapping import Runtime
-
-# in the order of the support matrix
-_MODULES = (
-    "vllm",
-    "sglang",
-    "tgi",
-    "trtllm",
-    "trtllm_json",
-    "triton_trtllm",
-    "triton_vllm",
-    "triton",
-    "llamacpp",
-    "lmdeploy",
-    "tei",
-    "infinity",
-    "dynamo_frontend",
-    "dynamo_worker",
-    "llm_d_epp",
-    "envoy_ai_gateway",
-    "litellm",
-    "gen_ai",
-    "vllm_stack_router",
-    "vllm_router",
-    "sglang_gateway",
-    "sglang_router",
-    "ray_vllm",
-    "nim",
-    "mistralrs",
-    "xinference",
-    "lightllm",
-    "ollama",
-    "deepspeed_mii",
-    "gpu_only",
-)  # fmt: skip
-
-
-def _load(module: str) -> Runtime:
-    runtime: Runtime = import_module(f"llm_serving_exporter.normalise.runtimes.{module}").RUNTIME
-    return runtime
 
 
 def together(configured: Iterable[Runtime]) -> dict[str, Runtime]:
@@ -53,7 +14,8 @@ def together(configured: Iterable[Runtime]) -> dict[str, Runtime]:
     return {**RUNTIMES, **{runtime.name: runtime for runtime in configured}}
 
 
-RUNTIMES: dict[str, Runtime] = {runtime.name: runtime for runtime in map(_load, _MODULES)}
+# in the order of the support matrix
+RUNTIMES: dict[str, Runtime] = read_compiled()
 
 
 def reads_otherwise(

@@ -157,8 +157,9 @@ def _keyed(row: Row, index: Index, groups: Groups, factor: float) -> Reader | No
         # a sample is named as the table names it, whatever its spelling on the page
         named = next((key for text, key in row.named.items() if group[0] in index.select(text)), None)
         raw = named if named is not None else (sample.label(row.by) or "") if row.by else ""
-        key = raw if named is not None else clean(row.rename.get(raw, raw))
-        if named is None and (row.rename.get(raw) == "" or (keys is not None and not keys.fullmatch(key))):
+        renamed = row.rename_value(raw) if named is None else None
+        key = raw if named is not None else clean(raw if renamed is None else renamed)
+        if named is None and (renamed == "" or (keys is not None and not keys.fullmatch(key))):
             continue
         if key in by_key or len(by_key) < MAX_LABEL_VALUES:
             by_key.setdefault(key, []).append(group)

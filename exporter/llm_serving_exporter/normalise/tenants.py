@@ -70,7 +70,7 @@ def _find_places(row: Row, index: Index) -> tuple[int, ...]:
         for place in index.select(text, row):
             reason = row.named[text] if text in row.named else index.keys[place].label(row.by or "") or ""
             # a reason that is renamed to nothing is not counted
-            if not row.by or text in row.named or row.rename.get(reason) != "":
+            if not row.by or text in row.named or row.rename_value(reason) != "":
                 found.append(place)
     return tuple(found)
 

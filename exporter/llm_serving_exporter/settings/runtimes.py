@@ -14,16 +14,19 @@ from llm_serving_exporter.model.tenants import TenantKind
 from llm_serving_exporter.normalise.check import MOST_DIGITS, faults
 from llm_serving_exporter.normalise.check_row import EXPORTED_FIELDS, FIELDS, ROW_QUALITIES, Fault, name_of
 from llm_serving_exporter.normalise.formula import formula
+from llm_serving_exporter.normalise.hooks import NAMES, load_hooks
 from llm_serving_exporter.normalise.mapping import (
     Aggregate,
     Fingerprint,
     FirstToken,
+    Flags,
     Mark,
     PageKind,
     Reads,
     Row,
     Runtime,
 )
+from llm_serving_exporter.normalise.missing import explain_missing
 from llm_serving_exporter.normalise.plan import on_the_wire
 from llm_serving_exporter.normalise.selector import selector
 from llm_serving_exporter.settings import kinds
@@ -44,7 +47,7 @@ from llm_serving_exporter.settings.keys import (
 )
 from llm_serving_exporter.settings.kinds import Kind, format_duration
 from llm_serving_exporter.settings.options import ConfigFile
-from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, shown
+from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, did_you_mean, shown
 
 # --- columns: one node of the file -> the value; each reader reports what it cannot use and returns None ---------------
 
@@ -84,6 +87,26 @@ NUMBER = Kind("a number", _number)
 CONDITION = Kind("a series with a label's value", _condition, is_text=True)
 
 
+def _flag(text: str) -> str:
+    if not re.fullmatch(r"--?[a-z0-9]+(-[a-z0-9]+)*", text):
+        raise InvalidValueError(f"{shown(text)} is not a flag", "Write one such as --max-num-seqs, with - for _.")
+    return text
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise InvalidValueError(
+            f"{shown(text)} is not a regular expression: {error}", "It has to fit a whole value."
+        ) from None
+    return text
+
+
+FLAG = Kind("a flag", _flag, is_text=True)
+PATTERN = Kind("a regular expression", _pattern, is_text=True)
+
+
 def texts(kind: Kind[str]) -> Reader:
     """A text, or a list of them, as a tuple. A bad one is reported and stands as "", so that the places of the others hold."""
 
@@ -94,6 +117,16 @@ def texts(kind: Kind[str]) -> Reader:
         return tuple(value(element, at, kind) or "" for element, at in elements(node, place, "texts"))
 
     return read
+
+
+def _is_none(node: Node | None) -> bool:
+    """Whether it is the word that says that there is none."""
+    return isinstance(node, Scalar) and node.text == "none"
+
+
+def or_none(reader: Reader) -> Reader:
+    """What `reader` reads, or () of the word `none`."""
+    return lambda node, place, context: () if _is_none(node) else reader(node, place, context)
 
 
 def _members(node: Node, place: Place, example: str) -> Mapping[str, Node]:
@@ -137,6 +170,23 @@ def edges(node: Node, place: Place, context: object = None) -> dict[str, tuple[f
         name: tuple(read_values(child, place.key(name), NUMBER, "seconds"))
         for name, child in _members(node, place, "{ttft: [0.1, 1]}").items()
     }
+
+
+def flags(node: Node, place: Place, context: object = None) -> Flags | None:
+    """Flags of a command line: {batch_limit, unless, bounds, source}."""
+    section = mapping(node, place, ("batch_limit", "unless", "bounds", "source"))
+    if isinstance(node, dict) and "batch_limit" not in node:
+        place.key("batch_limit").refuse("the key is missing", "Write the flag that says how many requests run at once.")
+    by_key = {key: texts(FLAG)(child, place.key(key), None) or () for key, child in section.items() if key != "source"}
+    source = value(section.get("source"), place.key("source"), PROSE) or ""
+    return Flags(by_key.pop("batch_limit", ()), source=source, **by_key) if section else None
+
+
+def series_patterns(node: Node, place: Place, context: object = None) -> tuple[dict[str, str], ...]:
+    """Mappings of labels to regular expressions."""
+    return tuple(
+        pairs(PATTERN, '{user_agent: "probe/.*"}')(child, at, None) for child, at in elements(node, place, "mappings")
+    )
 
 
 def tenants(node: Node, place: Place, context: object = None) -> dict[TenantKind, tuple[str, ...]]:
@@ -205,6 +255,14 @@ _FIELD = kinds.text("field")
 _QUALITIES = {quality.value: quality for quality in ROW_QUALITIES}
 _QUALITY_WORDS = kinds.choice("quality", tuple(_QUALITIES))
 _QUALITY = Kind(_QUALITY_WORDS.expects, lambda text: _QUALITIES[_QUALITY_WORDS.parse(text)])
+# a page of JSON takes hooks, which say so
+_PAGES = {kind.value: kind for kind in (PageKind.METRICS, PageKind.NONE)}
+_PAGE_WORDS = kinds.choice("kind of page", tuple(_PAGES))
+_PAGE = Kind(_PAGE_WORDS.expects, lambda text: _PAGES[_PAGE_WORDS.parse(text)])
+_HOOKS = kinds.choice("name of hooks", NAMES)
+
+_TEXT = re.compile(r"\$([a-z][a-z0-9_]*)")
+
 # by column of Row; `field` is the other
 ROW_COLUMNS = table(
     samples=Key(reads=texts(SAMPLE)),
@@ -240,19 +298,20 @@ ROW_COLUMNS = table(
     caveat=Key(reads=PROSE),
     source=Key(reads=PROSE),
 )
-ROW_KEYS = ("field", *names_of(ROW_COLUMNS))
+ROW_KEYS = ("field", "as", *names_of(ROW_COLUMNS))
 _ROW_HINTS = {
     **dict.fromkeys(("name", "sample", "metric", "metrics"), "Write field: for ours and samples: for the runtime's."),
     "type": "Write reads: value, histogram, mean, labels or text.",
     "refresh_seconds": "Write refresh: 10s.",
     "label": "Write labels.",
 }
-# by column of Runtime; `name`, `based_on` and `rows` are the others
+# by column of Runtime; the others say what it starts from, or stand for texts of it
 RUNTIME_COLUMNS = table(
     title=Key(reads=PROSE),
+    kind=Key(name="page", reads=_PAGE),
     paths=Key(reads=texts(kinds.URL_PATH)),
     health=Key(reads=kinds.URL_PATH),
-    prefixes=Key(reads=texts(SAMPLE)),
+    prefixes=Key(reads=or_none(texts(SAMPLE))),
     fingerprints=Key(reads=fingerprints),
     model_labels=Key(name="model_label", reads=texts(LABEL)),
     engine_labels=Key(name="engine_label", reads=texts(LABEL)),
@@ -260,6 +319,7 @@ RUNTIME_COLUMNS = table(
     rank_labels=Key(reads=texts(LABEL)),
     only=Key(reads=label_values),
     never=Key(reads=label_values),
+    not_users=Key(reads=series_patterns),
     unnamed=Key(reads=values),
     any_case=Key(reads=kinds.BOOLEAN),
     born_at_first_event=Key(reads=kinds.BOOLEAN),
@@ -274,17 +334,20 @@ RUNTIME_COLUMNS = table(
     tenants=Key(reads=tenants),
     no_tenant=Key(reads=values),
     default_edges=Key(reads=edges),
+    flags=Key(reads=flags),
+    kv_as_calibrated=Key(reads=pairs(LABEL_VALUE, '{modelopt: ">=1.0"}')),
+    missing=Key(reads=pairs(PROSE, "{preemptions_total: it does not count them}")),
     versions=Key(reads=PROSE),
+    covered=Key(reads=PROSE),
+    recorded=Key(reads=or_none(texts(PROSE))),
 )
-RUNTIME_KEYS = ("name", "based_on", *names_of(RUNTIME_COLUMNS), "rows")
+RUNTIME_KEYS = ("name", "based_on", "hooks", "texts", "source", *names_of(RUNTIME_COLUMNS), "rows")
 _CODE = (
     "It takes code, which a configuration file cannot hold: start from a built-in table by based_on, or add a table."
 )
 _RUNTIME_HINTS = {
-    **dict.fromkeys(
-        ("endpoints", "polls", "read_page", "shows", "kind", "adds", "stays", "without_metrics", "not_users"), _CODE
-    ),
-    "flags": "Start from a built-in table by based_on, or set targets[].batch_limit_requests.",
+    **dict.fromkeys(("endpoints", "polls", "read_page", "shows", "adds", "stays", "without_metrics"), _CODE),
+    "kind": "Write page: metrics, or none.",
     "model_labels": "Write model_label; it may be a list.",
     "engine_labels": "Write engine_label; it may be a list.",
     "rank_label": "Write rank_labels.",
@@ -335,40 +398,100 @@ def read_runtimes(file: ConfigFile, builtin: Mapping[str, Runtime]) -> Configure
     return Configured(tuple(tables), frozenset(places), tuple(warnings))
 
 
+def read_table(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> Runtime:
+    """One table, what is wrong with it reported. `builtin`: those that it may be based on."""
+    before = len(place.problems)
+    table, faulty = _read(node, place, builtin)
+    _report(faulty, node, place, before)
+    return table
+
+
 def _read(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Runtime, list[Fault]]:
     """The table and what is wrong with it. What could not be read is as if it were not given."""
-    section = mapping(node, place, RUNTIME_KEYS, _RUNTIME_HINTS)
+    section = fill_texts(mapping(node, place, RUNTIME_KEYS, _RUNTIME_HINTS), place)
     if isinstance(node, dict) and "name" not in node:
         place.key("name").refuse("the key is missing", "Write the word that targets have as their runtime.")
     name = value(section.get("name"), place.key("name"), _NAME) or ""
-    base_kind = kinds.choice("runtime with a built-in table", tuple(builtin))
-    base = builtin.get(value(section.get("based_on"), place.key("based_on"), base_kind) or "")
-    rows = tuple(_row(row, at) for row, at in elements(section.get("rows"), place.key("rows"), "mappings"))
+    base = _find_builtin(section.get("based_on"), place.key("based_on"), builtin)
+    source = value(section.get("source"), place.key("source"), PROSE) or ""
+    # with the place of each in the file, where one line may stand for several rows of another table
+    numbered = [
+        (number, row if row.source else replace(row, source=source))
+        for number, (child, at) in enumerate(elements(section.get("rows"), place.key("rows"), "mappings"))
+        for row in _rows(child, at, builtin)
+    ]
+    rows = tuple(row for _, row in numbered)
     columns = _read_columns(section, place, RUNTIME_COLUMNS)
     columns.setdefault("title", name or "-")
     if base is None:
         table = Runtime(name=name, rows=rows, **columns)
-        # a base that is not known might have given what is missing
-        whole = "based_on" not in section
-        return table, [fault for fault in _faults(table, len(rows)) if whole or _is_in_a_row(fault)]
-    for column in _JOINED:
-        columns[column] = tuple(dict.fromkeys((*columns.get(column, ()), *getattr(base, column))))
-    # a page of the base must not be taken for the fork's: what tells them apart, only its user knows
-    columns = {"fingerprints": (), "shows": (), "missing": {}, "versions": "", "covered": "", **columns}
-    table = replace(base, name=name, rows=(*rows, *base.rows), **columns)
-    # those of the base's rows are not the user's
-    return table, [
-        fault for fault in _faults(table, len(rows)) if not _is_in_a_row(fault) or fault.path[1] in range(len(rows))
-    ]
+    else:
+        for column in _JOINED:
+            columns[column] = tuple(dict.fromkeys((*columns.get(column, ()), *getattr(base, column))))
+        # a page of the base must not be taken for the fork's: what tells them apart, only its user knows
+        unset = {"fingerprints": (), "shows": (), "missing": {}, "versions": "", "covered": "", "recorded": ()}
+        table = replace(base, name=name, rows=(*rows, *base.rows), **{**unset, **columns})
+    hooks = value(section.get("hooks"), place.key("hooks"), _HOOKS)
+    code = load_hooks(hooks) if hooks is not None else None
+    if hooks is not None and code is not None:
+        table = replace(table, hooks=hooks, **code.columns)
+    # a base that is not known might have given what is missing
+    whole = base is not None or "based_on" not in section
+    faulty = []
+    for fault in _faults(table, len(rows), says_prefixes=_is_none(section.get("prefixes"))):
+        if not _is_in_a_row(fault):
+            faulty += [fault] if whole else []
+        elif (number := fault.path[1]) in range(len(rows)):  # those of the base's rows are not the user's
+            faulty.append(replace(fault, path=("rows", numbered[int(number)][0], *fault.path[2:])))
+    # of tables with problems something may be missing; nothing starts then
+    if code is not None and code.complete is not None and not place.problems:
+        table = code.complete(table, builtin)
+    return explain_missing(table), faulty
+
+
+def _find_builtin(node: Node | None, place: Place, builtin: Mapping[str, Runtime]) -> Runtime | None:
+    if node is None:
+        return None
+    return builtin.get(value(node, place, kinds.choice("runtime with a built-in table", tuple(builtin))) or "")
+
+
+def fill_texts(section: Mapping[str, Node], place: Place) -> dict[str, Node]:
+    """The keys of a table but for `texts`, with the text of that name in place of each `$name`."""
+    if "texts" not in section:
+        return dict(section)
+    by_name: dict[str, str] = {}
+    at = place.key("texts")
+    for name, node in _members(section["texts"], at, "{at_end: Booked when a request ends.}").items():
+        if not _TEXT.fullmatch(f"${name}"):
+            at.key(name).refuse(f"{shown(name)} is not a name for a text", "Write lower-case letters, digits and _.")
+        by_name[name] = value(_fill(node, at.key(name), by_name), at.key(name), PROSE) or ""
+    return {key: _fill(node, place.key(key), by_name) for key, node in section.items() if key != "texts"}
+
+
+def _fill(node: Node, place: Place, by_name: Mapping[str, str]) -> Node:
+    if isinstance(node, list):
+        return [_fill(child, place.item(number), by_name) for number, child in enumerate(node)]
+    if isinstance(node, dict):
+        return {_fill_text(key, place, by_name): _fill(child, place.key(key), by_name) for key, child in node.items()}
+    return replace(node, text=_fill_text(node.text, place, by_name)) if "$" in node.text else node
+
+
+def _fill_text(text: str, place: Place, by_name: Mapping[str, str]) -> str:
+    def find(match: re.Match[str]) -> str:
+        if match[1] not in by_name:
+            place.refuse(f"there is no text {shown(match[1])}", did_you_mean(match[1], by_name))
+        return by_name.get(match[1], match[0])
+
+    return _TEXT.sub(find, text)
 
 
 def _is_in_a_row(fault: Fault) -> bool:
     return fault.path[0] == "rows" and len(fault.path) > 1
 
 
-def _faults(table: Runtime, own_rows: int) -> Iterator[Fault]:
-    """The faults of any table, and those that matter only in a table of a file, which nobody has reviewed."""
-    if table.kind is PageKind.METRICS and own_rows == len(table.rows) and not table.prefixes:
+def _faults(table: Runtime, own_rows: int, *, says_prefixes: bool) -> Iterator[Fault]:
+    """The faults of any table, and those of a file's. `says_prefixes`: whether it says itself that it has none."""
+    if table.kind is PageKind.METRICS and own_rows == len(table.rows) and not table.prefixes and not says_prefixes:
         fix = 'Write what its families begin with, as in ["acme_"]; where they have nothing in common, their names.'
         yield Fault(("prefixes",), "there is no prefix", fix)
     yield from (fault for fault in faults(table) if table.prefixes or fault.path != ("prefixes",))
@@ -378,6 +501,19 @@ def _faults(table: Runtime, own_rows: int) -> Iterator[Fault]:
             yield Fault(
                 ("rows", number, "guarded"), "nothing says the version, so that the row would never be read", fix
             )
+
+
+def _rows(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Row, ...]:
+    """One row, or those that another table has for the field."""
+    if not isinstance(node, dict) or "as" not in node:
+        return (_row(node, place),)
+    section = mapping(node, place, ("field", "as"))
+    field = value(section.get("field"), place.key("field"), _FIELD)
+    other = _find_builtin(section["as"], place.key("as"), builtin)
+    rows = tuple(row for row in other.rows if row.field == field) if other is not None else ()
+    if other is not None and not rows:
+        place.key("field").refuse(f"{other.title} has no row for {field}", "Write a field that it reads.")
+    return rows
 
 
 def _row(node: Node, place: Place) -> Row:

@@ -8,8 +8,10 @@ from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.normalise.apply import Normaliser, Overrides, wanted_by
 from llm_serving_exporter.normalise.mapping import Readings, Runtime
 from llm_serving_exporter.normalise.polled import Joiner
-from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.parse.page import PageParser
+
+VLLM = RUNTIMES["vllm"]
 
 
 def page_of(text: str, at: float = 0.0, content_type: str = "text/plain") -> Page:

@@ -8,10 +8,12 @@ from llm_serving_exporter.derive.limiter import Judged, decide_limiter, gather_e
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import Limiter, Roofline
 from llm_serving_exporter.model.window import EngineWindow
-from llm_serving_exporter.normalise.runtimes.llamacpp import RUNTIME as LLAMACPP
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.snapshots import engine_of
 from tests.support.builders.windows import window
 from tests.support.rows import check_rows
+
+LLAMACPP = RUNTIMES["llamacpp"]
 
 
 def of_waiting(one: EngineWindow, **more: object) -> dict[str, float]:

@@ -9,12 +9,14 @@ import pytest
 
 from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.normalise.mapping import Runtime
-from llm_serving_exporter.normalise.runtimes.dynamo_worker import RUNTIME as DYNAMO
-from llm_serving_exporter.normalise.runtimes.sglang import RUNTIME as SGLANG
-from llm_serving_exporter.normalise.runtimes.trtllm import RUNTIME as TRTLLM
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.recordings import page
 from tests.support.builders.snapshots import snapshot_of
 from tests.support.rows import check_rows
+
+DYNAMO = RUNTIMES["dynamo-worker"]
+SGLANG = RUNTIMES["sglang"]
+TRTLLM = RUNTIMES["trtllm"]
 
 RUNS = {"sglang-0.5.23": SGLANG, "trtllm-050f80de": TRTLLM, "dynamo-1.6.1-worker": DYNAMO}
 WORK = (

@@ -12,15 +12,17 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.normalise.apply import FIELDS
-from llm_serving_exporter.normalise.runtimes.dynamo_endpoints import read_models
-from llm_serving_exporter.normalise.runtimes.dynamo_frontend import RUNTIME as FRONTEND
-from llm_serving_exporter.normalise.runtimes.dynamo_worker import RUNTIME as WORKER
+from llm_serving_exporter.normalise.hooks.dynamo_frontend import read_models
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.configuration import load_text
 from tests.support.builders.recordings import page, recording
 from tests.support.builders.snapshots import engine_of, snapshot_of
 from tests.support.paths import ROOT, TESTS
 from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
+
+FRONTEND = RUNTIMES["dynamo-frontend"]
+WORKER = RUNTIMES["dynamo-worker"]
 
 MADE = TESTS / "made"
 M = 'model="m"'

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.normalise.runtimes.dynamo_frontend import RUNTIME as FRONTEND
-from llm_serving_exporter.normalise.runtimes.dynamo_worker import RUNTIME as WORKER
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.snapshots import engine_of
 from tests.support.rows import check_rows
+
+FRONTEND = RUNTIMES["dynamo-frontend"]
+WORKER = RUNTIMES["dynamo-worker"]
 
 # http_action_for_class in Dynamo's lib/llm/src/http/service/error.rs (PR 14396); None: no answer is sent
 STATUSES = {

@@ -13,7 +13,7 @@ from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.snapshot import GAUGE_FIELDS, Absence
-from llm_serving_exporter.normalise.runtimes.ollama import read_loaded, read_page
+from llm_serving_exporter.normalise.hooks.ollama import read_loaded, read_page
 from tests.nvml_stub.stub import StubState, stub_environment
 from tests.support.rows import check_rows
 from tests.support.servers.exporter_process import Exporter

@@ -8,11 +8,14 @@ from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.normalise.runtimes.infinity import RUNTIME, is_infinity, read_models, read_stats
+from llm_serving_exporter.normalise.hooks.infinity import is_infinity, read_models, read_stats
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import snapshot_of
 from tests.support.rows import check_rows
 from tests.support.servers.replica import Replica, readings
+
+RUNTIME = RUNTIMES["infinity"]
 
 RUN = recording("infinity-0.0.78")
 LATE = RUN.pages[84]

@@ -7,14 +7,16 @@ import pytest
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.detect import detect
+from llm_serving_exporter.normalise.hooks.lightllm import read_model_name, read_token_load
 from llm_serving_exporter.normalise.mapping import ERRORS
-from llm_serving_exporter.normalise.runtimes.lightllm import RUNTIME as LIGHTLLM
-from llm_serving_exporter.normalise.runtimes.lightllm import read_model_name, read_token_load
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS
 from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
+
+LIGHTLLM = RUNTIMES["lightllm"]
 
 MADE = TESTS / "made"
 PAGE = (MADE / "lightllm.prom").read_text()

@@ -9,8 +9,7 @@ import pytest
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.normalise.detect import detect
-from llm_serving_exporter.normalise.runtimes.llamacpp import RUNTIME
-from llm_serving_exporter.normalise.runtimes.llamacpp_endpoints import (
+from llm_serving_exporter.normalise.hooks.llamacpp import (
     CAPACITY,
     CONTEXT,
     DECODED,
@@ -20,6 +19,7 @@ from llm_serving_exporter.normalise.runtimes.llamacpp_endpoints import (
     read_slots,
     slots_at_rest,
 )
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.normalise.version import parse_version
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.targets.served_models import served_model
@@ -28,6 +28,8 @@ from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.rows import check_rows
 from tests.support.servers.llamacpp import ANSWERS, BUSY, IDLE, MODELS, PROPS, RUN, rate_of, read, routes, slots
 from tests.support.servers.replica import Replica, readings
+
+RUNTIME = RUNTIMES["llamacpp"]
 
 # the page
 

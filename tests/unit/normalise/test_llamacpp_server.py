@@ -15,11 +15,13 @@ from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.snapshot import Quality
-from llm_serving_exporter.normalise.runtimes.llamacpp import RUNTIME
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.configuration import load_text
 from tests.support.builders.snapshots import engine_of
 from tests.support.servers.llamacpp import ANSWERS, BUSY, PROPS, RUN, rate_of, recorded, routes, slots
 from tests.support.servers.replica import Answer, Replica, readings
+
+RUNTIME = RUNTIMES["llamacpp"]
 
 # states, with the recorded answers
 

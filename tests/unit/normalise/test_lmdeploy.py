@@ -8,12 +8,14 @@ import pytest
 
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
-from llm_serving_exporter.normalise.runtimes.lmdeploy import RUNTIME
-from llm_serving_exporter.normalise.runtimes.lmdeploy_endpoints import read_engine_info, read_models
+from llm_serving_exporter.normalise.hooks.lmdeploy import read_engine_info, read_models
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import engine_of, snapshot_of
 from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
+
+RUNTIME = RUNTIMES["lmdeploy"]
 
 RUN = recording("lmdeploy-0.18.0")
 LABELS = 'engine="0",model_name="m"'

@@ -9,13 +9,15 @@ import pytest
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.normalise.detect import detect
-from llm_serving_exporter.normalise.runtimes.mistralrs import RUNTIME as MISTRALRS
-from llm_serving_exporter.normalise.runtimes.mistralrs import read_models
+from llm_serving_exporter.normalise.hooks.mistralrs import read_models
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS
 from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
+
+MISTRALRS = RUNTIMES["mistralrs"]
 
 MADE = TESTS / "made"
 PAGE = (MADE / "mistralrs.prom").read_text()

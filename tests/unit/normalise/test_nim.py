@@ -5,11 +5,13 @@ from __future__ import annotations
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.detect import detect
 from llm_serving_exporter.normalise.mapping import ERRORS
-from llm_serving_exporter.normalise.runtimes.nim import RUNTIME
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS
 from tests.support.servers.replica import Replica, readings
+
+RUNTIME = RUNTIMES["nim"]
 
 MADE = TESTS / "made"
 PAGE, LATER = (MADE / f"nim{which}.prom" for which in ("", "-later"))

@@ -7,12 +7,14 @@ import pytest
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.normalise.apply import FIELDS
 from llm_serving_exporter.normalise.detect import detect, labels_needed
-from llm_serving_exporter.normalise.runtimes.ray_vllm import RUNTIME as RAY
-from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.golden_cases import MADE
 from tests.support.builders.snapshots import page_of, snapshot_of
 from tests.support.servers.replica import readings
+
+RAY = RUNTIMES["ray-vllm"]
+VLLM = RUNTIMES["vllm"]
 
 PAGE = (MADE / "ray_vllm.prom").read_text()
 LATER = (MADE / "ray_vllm-later.prom").read_text()

@@ -8,8 +8,8 @@ from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
 from llm_serving_exporter.normalise.apply import FIELDS
 from llm_serving_exporter.normalise.detect import detect
-from llm_serving_exporter.normalise.runtimes.sglang import RUNTIME as SGLANG
-from llm_serving_exporter.normalise.runtimes.sglang_endpoints import read_loads, read_models, read_server_info
+from llm_serving_exporter.normalise.hooks.sglang import read_loads, read_models, read_server_info
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.normalise.version import satisfies
 from llm_serving_exporter.parse.page import PageParser
 from tests.made.sglang_ranks import page as ranks
@@ -18,6 +18,8 @@ from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS
 from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
+
+SGLANG = RUNTIMES["sglang"]
 
 MADE = TESTS / "made"
 S = 'engine_type="unified",model_name="m",moe_ep_rank="0",pp_rank="0",tp_rank="0"'

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.normalise.runtimes.sglang import RUNTIME as SGLANG
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.snapshots import engine_of, snapshot_of
 from tests.support.rows import check_rows
+
+SGLANG = RUNTIMES["sglang"]
 
 
 @check_rows(("role", "computed"), [("unified", 500), ("prefill", 500), ("decode", None)])

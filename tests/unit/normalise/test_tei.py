@@ -9,12 +9,14 @@ import pytest
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.normalise.detect import detect
-from llm_serving_exporter.normalise.runtimes.tei import RUNTIME as TEI
-from llm_serving_exporter.normalise.runtimes.tgi_endpoints import read_tei_info
+from llm_serving_exporter.normalise.hooks.tei import read_tei_info
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS
 from tests.support.servers.replica import readings
+
+TEI = RUNTIMES["tei"]
 
 MADE = TESTS / "made"
 PAGE = (MADE / "tei.prom").read_text()

@@ -11,13 +11,15 @@ from llm_serving_exporter.model.histogram import Histogram
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.normalise.detect import detect
-from llm_serving_exporter.normalise.runtimes.tgi import RUNTIME as TGI
-from llm_serving_exporter.normalise.runtimes.tgi_endpoints import read_tgi_info
+from llm_serving_exporter.normalise.hooks.tgi import read_tgi_info
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS
 from tests.support.rows import check_rows
 from tests.support.servers.replica import readings
+
+TGI = RUNTIMES["tgi"]
 
 MADE = TESTS / "made"
 PAGE = (MADE / "tgi.prom").read_text()

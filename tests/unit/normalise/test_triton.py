@@ -7,13 +7,15 @@ import pytest
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
 from llm_serving_exporter.normalise.detect import detect
 from llm_serving_exporter.normalise.mapping import Runtime
-from llm_serving_exporter.normalise.runtimes.triton import RUNTIME as TRITON
-from llm_serving_exporter.normalise.runtimes.triton_trtllm import RUNTIME as TRTLLM
-from llm_serving_exporter.normalise.runtimes.triton_vllm import RUNTIME as VLLM
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS
 from tests.support.servers.replica import readings
+
+TRITON = RUNTIMES["triton"]
+TRTLLM = RUNTIMES["triton-trtllm"]
+VLLM = RUNTIMES["triton-vllm"]
 
 MADE = TESTS / "made"
 PAGES = {

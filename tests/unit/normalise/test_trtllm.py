@@ -5,14 +5,16 @@ from __future__ import annotations
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.normalise.detect import detect
-from llm_serving_exporter.normalise.runtimes.trtllm import RUNTIME
-from llm_serving_exporter.normalise.runtimes.trtllm_endpoints import MAX_MODELS, read_models, read_version
+from llm_serving_exporter.normalise.hooks.trtllm import MAX_MODELS, read_models, read_version
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.recordings import page
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS
 from tests.support.rows import check_rows
 from tests.support.servers.replica import Replica, readings
+
+RUNTIME = RUNTIMES["trtllm"]
 
 L = 'engine_type="trtllm",model_name="m"'
 P = f'{L},pid="7"'

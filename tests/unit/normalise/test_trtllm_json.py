@@ -10,11 +10,14 @@ import pytest
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.snapshot import Absence, Quality, Snapshot
+from llm_serving_exporter.normalise.hooks.trtllm_json import MAX_COUNT, read_iterations
 from llm_serving_exporter.normalise.mapping import ERRORS
 from llm_serving_exporter.normalise.polled import MAX_TOTALS, Totals, reading
-from llm_serving_exporter.normalise.runtimes.trtllm_json import MAX_COUNT, RUNTIME, read_iterations
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.rows import check_rows
 from tests.support.servers.replica import Answer, Replica, Routes, readings
+
+RUNTIME = RUNTIMES["trtllm-json"]
 
 
 def record(

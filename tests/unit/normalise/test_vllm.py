@@ -9,12 +9,14 @@ from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.normalise.apply import FIELDS, Overrides
 from llm_serving_exporter.normalise.detect import detect, labels_needed
-from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.normalise.version import satisfies
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.recordings import names, page, recording
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.rows import check_rows
+
+VLLM = RUNTIMES["vllm"]
 
 L = 'engine="0",model_name="m"'
 

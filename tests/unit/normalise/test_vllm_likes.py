@@ -7,11 +7,13 @@ import pytest
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.normalise.apply import Overrides
 from llm_serving_exporter.normalise.detect import detect, labels_needed
-from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.servers.replica import readings
+
+VLLM = RUNTIMES["vllm"]
 
 L = 'engine="0",model_name="m"'
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from llm_serving_exporter.model.record import name_fields
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
 from llm_serving_exporter.normalise.detect import detect
-from llm_serving_exporter.normalise.runtimes.xinference import RUNTIME as XINFERENCE
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS
 from tests.support.servers.replica import readings
+
+XINFERENCE = RUNTIMES["xinference"]
 
 MADE = TESTS / "made"
 PAGE = (MADE / "xinference.prom").read_text()

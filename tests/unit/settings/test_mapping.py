@@ -17,6 +17,7 @@ from llm_serving_exporter.model.snapshot import (
     LABELLED_COUNTER_FIELDS,
 )
 from llm_serving_exporter.normalise.check_row import FIELDS
+from llm_serving_exporter.normalise.hooks import NAMES
 from llm_serving_exporter.settings.runtimes import ROW_KEYS, RUNTIME_KEYS
 from tests.support.builders.configuration import load_text
 from tests.support.paths import ROOT
@@ -96,6 +97,11 @@ def keys_of(section: str) -> set[str]:
 def test_the_page_has_every_key() -> None:
     assert keys_of("A runtime") == set(RUNTIME_KEYS)
     assert keys_of("A row") == set(ROW_KEYS)
+
+
+def test_the_page_has_every_hook() -> None:
+    (row,) = re.findall(r"^\| `hooks` \|(.*)\|$", TEXT, re.MULTILINE)
+    assert tuple(re.findall(r"`([a-z0-9-]+)`", row)) == NAMES
 
 
 def test_the_page_has_every_field() -> None:

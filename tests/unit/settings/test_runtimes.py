@@ -17,7 +17,17 @@ from llm_serving_exporter.model.record import name_fields
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.tenants import TenantKind
-from llm_serving_exporter.normalise.mapping import Aggregate, Fingerprint, FirstToken, Mark, Reads, Row, Runtime
+from llm_serving_exporter.normalise.mapping import (
+    Aggregate,
+    Fingerprint,
+    FirstToken,
+    Flags,
+    Hooks,
+    Mark,
+    Reads,
+    Row,
+    Runtime,
+)
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.settings.config import effective
 from llm_serving_exporter.settings.options import Host
@@ -79,7 +89,13 @@ runtimes:
   tenants: {team: [team_alias, team], key: alias}
   no_tenant: [None, ""]
   default_edges: {ttft: [0.1, 1]}
+  not_users: [{agent: "probe/.*", route: /up}]
+  flags: {batch_limit: [--max-seqs, -n], unless: --stages, bounds: --most, source: https://example.com/flags}
+  kv_as_calibrated: {modelopt: ">=2.1", deepseek_v4: ""}
+  missing: {preemptions_total: not counted}
   versions: ">=2,<3"
+  covered: "2.1"
+  recorded: [acme-2.1]
   rows:
   - field: decode_tokens_total
     samples: 'acme_tokens_total{kind="out"}'
@@ -146,7 +162,13 @@ runtimes:
         tenants={TenantKind.TEAM: ("team_alias", "team"), TenantKind.KEY: ("alias",)},
         no_tenant=frozenset({"None", ""}),
         default_edges={"ttft": (0.1, 1.0)},
+        not_users=({"agent": "probe/.*", "route": "/up"},),
+        flags=Flags(("--max-seqs", "-n"), ("--stages",), "https://example.com/flags", ("--most",)),
+        kv_as_calibrated={"modelopt": ">=2.1", "deepseek_v4": ""},
+        missing={"preemptions_total": "not counted"},
         versions=">=2,<3",
+        covered="2.1",
+        recorded=("acme-2.1",),
         rows=(
             Row(
                 "decode_tokens_total",
@@ -198,22 +220,10 @@ runtimes:
 def test_every_column_of_the_built_in_tables_is_a_key_or_takes_code() -> None:
     row = set(ROW_COLUMNS) | {"field"}
     assert row == {*name_fields(Row)}
-    # functions, and what only they give; what is known of tables that recordings and the support matrix are about
-    code = {
-        "kind",
-        "read_page",
-        "adds",
-        "stays",
-        "endpoints",
-        "polls",
-        "shows",
-        "without_metrics",
-        "kv_as_calibrated",
-        "flags",
-        "not_users",
-    }
-    own = set(RUNTIME_COLUMNS) | {"name", "rows"}
-    assert own | code | {"missing", "covered"} == {*name_fields(Runtime)}
+    code = {*name_fields(Hooks)} - {"complete"}
+    own = set(RUNTIME_COLUMNS) | {"name", "rows", "hooks"}
+    assert own.isdisjoint(code)
+    assert own | code == {*name_fields(Runtime)}
 
 
 def test_a_name_is_its_own_title_and_a_list_of_one_needs_no_list(tmp_path: Path) -> None:
@@ -245,6 +255,114 @@ runtimes:
     assert (table.model_labels, table.engine_labels) == (("served",), vllm.engine_labels)
     assert (table.endpoints, table.default_edges) == (vllm.endpoints, vllm.default_edges)
     assert (table.fingerprints, table.shows, table.missing, table.title) == ((), (), {}, "fork")
+
+
+def test_a_text_stands_wherever_its_name_does(tmp_path: Path) -> None:
+    (table,) = tables(
+        tmp_path,
+        """
+runtimes:
+- name: acme
+  prefixes: [acme_]
+  source: $code/metrics.go
+  texts:
+    repository: https://example.com/acme
+    code: $repository/src
+    done: acme_done_total
+  rows:
+  - {field: requests_running, samples: acme_running, caveat: "Costs $5. See $repository."}
+  - {field: requests_finished_total, samples: $done, named: {$done: stop}, source: $code/requests.go}
+""",
+    )
+    running, finished = table.rows
+    assert running.source == "https://example.com/acme/src/metrics.go"
+    assert running.caveat == "Costs $5. See https://example.com/acme."
+    assert (finished.samples, finished.named) == (("acme_done_total",), {"acme_done_total": "stop"})
+    assert finished.source == "https://example.com/acme/src/requests.go"
+
+
+def test_without_texts_a_dollar_is_a_dollar(tmp_path: Path) -> None:
+    (table,) = tables(tmp_path, ACME.replace("samples: acme_running", "samples: acme_running, caveat: as $is"))
+    assert table.rows[1].caveat == "as $is"
+
+
+def test_rows_of_another_table_stand_where_they_are_named(tmp_path: Path) -> None:
+    (table,) = tables(
+        tmp_path,
+        ACME.replace("  rows:\n", "  rows:\n  - {field: requests_finished_total, as: triton}\n")
+        + "  - {field: requests_waiting, samples: acme_waiting, quality: slow, refresh: 1s}\n",
+    )
+    of_triton = tuple(row for row in RUNTIMES["triton"].rows if row.field == "requests_finished_total")
+    assert table.rows[: len(of_triton)] == of_triton
+    assert [row.field for row in table.rows[len(of_triton) :]] == [
+        "decode_tokens_total",
+        "requests_running",
+        "requests_waiting",
+    ]
+
+
+def test_hooks_give_what_takes_code(tmp_path: Path) -> None:
+    (table,) = tables(tmp_path, ACME.replace("- name: acme", "- name: acme\n  hooks: vllm"))
+    vllm = RUNTIMES["vllm"]
+    assert (table.endpoints, table.shows, table.polls) == (vllm.endpoints, vllm.shows, ())
+    assert [row.field for row in table.rows] == ["decode_tokens_total", "requests_running"]
+
+
+@check_rows(
+    ("changes", "expected"),
+    [
+        (
+            {"- name: acme": "- name: acme\n  texts: {at_end: Booked.}\n  source: $at_ends"},
+            'runtimes[0].source: there is no text "at_ends". Did you mean at_end?',
+        ),
+        (
+            {"- name: acme": "- name: acme\n  texts: {At: Booked.}"},
+            'runtimes[0].texts.At: "At" is not a name for a text. Write lower-case letters, digits and _.',
+        ),
+        (
+            {"  rows:": "  rows:\n  - {field: preemptions_total, as: triton}"},
+            "runtimes[0].rows[0].field: Triton has no row for preemptions_total. Write a field that it reads.",
+        ),
+        (
+            # the line of the file, where an earlier one has become several rows
+            {
+                "  rows:": "  rows:\n  - {field: requests_finished_total, as: triton}",
+                "requests_running, samples": "requests_runing, samples",
+            },
+            'runtimes[0].rows[2].field: there is no field "requests_runing". Did you mean requests_running?',
+        ),
+        (
+            {"- name: acme": "- name: acme\n  hooks: vlm"},
+            "runtimes[0].hooks:",
+        ),
+        (
+            {"- name: acme": "- name: acme\n  flags: {batch_limit: --max_seqs}"},
+            'runtimes[0].flags.batch_limit: "--max_seqs" is not a flag. Write one such as --max-num-seqs, with - for _.',
+        ),
+        (
+            {"- name: acme": '- name: acme\n  not_users: [{agent: "("}]'},
+            'runtimes[0].not_users[0].agent: "(" is not a regular expression',
+        ),
+        (
+            {"- name: acme": "- name: acme\n  kv_as_calibrated: {modelopt: newest}"},
+            "runtimes[0].kv_as_calibrated.modelopt: not a version clause",
+        ),
+        (
+            {"- name: acme": "- name: acme\n  missing: {requests_running: no gauge}"},
+            "runtimes[0].missing.requests_running: the field has a row. Keep one of them.",
+        ),
+        (
+            {"- name: acme": "- name: acme\n  page: json"},
+            "runtimes[0].page:",
+        ),
+    ],
+)
+def test_what_is_wrong_with_them_is_said_at_its_place(tmp_path: Path, changes: dict[str, str], expected: str) -> None:
+    text = ACME
+    for old, new in changes.items():
+        text = text.replace(old, new, 1)
+    (problem,) = problems_of(tmp_path, f"targets: ['http://a:1']\n{text}")
+    assert problem.startswith(expected)
 
 
 @check_rows("name", RUNTIMES)
@@ -361,6 +479,28 @@ def test_its_pages_are_recognised_and_read(tmp_path: Path) -> None:
     (engine,) = found.snapshot.engines
     assert (engine.decode_tokens_total, engine.requests_running, engine.requests_waiting) == (640.0, 3.0, None)
     assert readings([{"/metrics": PAGE}])[0].up is False
+
+
+def test_a_class_of_statuses_is_renamed_where_a_status_is_not(tmp_path: Path) -> None:
+    row = "  - {field: requests_finished_total, samples: acme_done, by: code, rename: {2xx: success, 4xx: '', '499': abort}}"
+    codes = {"200": 1, "299": 2, "404": 4, "499": 8, "503": 16, "4xx": 32, "40": 64, "４04": 128}
+    page_of = (
+        PAGE + "# TYPE acme_done counter\n" + "".join(f'acme_done{{code="{code}"}} {n}\n' for code, n in codes.items())
+    )
+    found = readings([{"/metrics": page_of}], runtimes=tables(tmp_path, f"{ACME}{row}"))[0]
+    assert found.snapshot is not None
+    finished = found.snapshot.engines[0].requests_finished_total
+    assert finished == {"success": 3.0, "abort": 8.0, "503": 16.0, "40": 64.0, "４04": 128.0}
+
+
+def test_a_series_that_fits_all_patterns_of_one_mapping_is_no_users(tmp_path: Path) -> None:
+    text = ACME.replace("- name: acme", '- name: acme\n  not_users: [{agent: "probe/.*", route: /up}]')
+    series = ('agent="probe/1",route="/up"', 'agent="probe/1",route="/chat"', 'agent="curl",route="/up"')
+    counted = "".join(f"acme_tokens_total{{{labels}}} {10**place}\n" for place, labels in enumerate(series))
+    page_of = f"# TYPE acme_tokens_total counter\n{counted}# TYPE acme_running gauge\nacme_running 3\n"
+    found = readings([{"/metrics": page_of}], runtimes=tables(tmp_path, text))[0]
+    assert found.snapshot is not None
+    assert found.snapshot.engines[0].decode_tokens_total == 110.0
 
 
 def test_a_label_may_be_what_tells_it(tmp_path: Path) -> None:

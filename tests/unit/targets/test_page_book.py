@@ -6,10 +6,12 @@ import gc
 import weakref
 
 from llm_serving_exporter.normalise.apply import Plans
-from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.targets.page_book import PageBook
 from tests.support.builders.recordings import page as recorded_page
 from tests.support.builders.snapshots import page_of
+
+VLLM = RUNTIMES["vllm"]
 
 FIRST, SECOND = (page_of(recorded_page("vllm-0.32", second).decode()) for second in (60, 61))
 

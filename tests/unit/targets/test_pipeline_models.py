@@ -20,7 +20,7 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import HttpSettings, Role, Target
 from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.normalise.mapping import Runtime
-from llm_serving_exporter.normalise.runtimes import llamacpp, sglang, trtllm, vllm
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.sim.recording import demo_model_config
 from llm_serving_exporter.targets.pipeline import TargetPipeline
 from llm_serving_exporter.targets.served_models import ModelBook, served_model
@@ -247,16 +247,16 @@ def test_what_the_server_says_of_a_model() -> None:
     ("runtime", "version", "methods"),
     [
         # looked up in the sources of these releases: vLLM's attention layers, SGLang's model runner
-        (vllm.RUNTIME, "0.14.0", {"deepseek_v4"}),
-        (vllm.RUNTIME, "0.15.0", {"compressed-tensors", "deepseek_v4"}),
-        (vllm.RUNTIME, "0.32.0", {"compressed-tensors", "deepseek_v4"}),
+        (RUNTIMES["vllm"], "0.14.0", {"deepseek_v4"}),
+        (RUNTIMES["vllm"], "0.15.0", {"compressed-tensors", "deepseek_v4"}),
+        (RUNTIMES["vllm"], "0.32.0", {"compressed-tensors", "deepseek_v4"}),
         # of today, where it does not say
-        (vllm.RUNTIME, None, {"compressed-tensors", "deepseek_v4"}),
-        (sglang.RUNTIME, "0.5.2", {"deepseek_v4"}),
-        (sglang.RUNTIME, "0.5.3", {"modelopt/fp8_e4m3", "deepseek_v4"}),
-        (sglang.RUNTIME, "0.5.23", {"modelopt/fp8_e4m3", "deepseek_v4"}),
-        (trtllm.RUNTIME, None, {"modelopt"}),
-        (llamacpp.RUNTIME, None, set()),
+        (RUNTIMES["vllm"], None, {"compressed-tensors", "deepseek_v4"}),
+        (RUNTIMES["sglang"], "0.5.2", {"deepseek_v4"}),
+        (RUNTIMES["sglang"], "0.5.3", {"modelopt/fp8_e4m3", "deepseek_v4"}),
+        (RUNTIMES["sglang"], "0.5.23", {"modelopt/fp8_e4m3", "deepseek_v4"}),
+        (RUNTIMES["trtllm"], None, {"modelopt"}),
+        (RUNTIMES["llamacpp"], None, set()),
     ],
 )
 def test_what_auto_means_to_an_engine(runtime: Runtime, version: str | None, methods: set[str]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.normalise.runtimes.vllm import RUNTIME as VLLM
+from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.targets.side_endpoints import place_beside
 from tests.support.rows import check_rows
+
+VLLM = RUNTIMES["vllm"]
 
 
 @check_rows(

@@ -1,1 +1,0 @@
-"""One module a runtime; each defines `RUNTIME`. `normalise/registry.py` lists them."""
