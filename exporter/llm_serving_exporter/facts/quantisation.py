@@ -14,7 +14,7 @@ from typing import Any
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats, quant_modelopt
-from llm_serving_exporter.facts.architectures.registry import language
+from llm_serving_exporter.facts.architectures import language
 from llm_serving_exporter.facts.quant_compressed import compressed_tensors
 from llm_serving_exporter.facts.quant_float8 import bitsandbytes, expert_dtype, fbgemm_fp8, fp8, mxfp4
 from llm_serving_exporter.facts.quant_integer import auto_round, awq, gptq
