@@ -98,7 +98,8 @@ def test_every_block_is_used() -> None:
         block
         for family in FAMILIES.values()
         if isinstance(family, Family)
-        for block in re.findall(r"\*(\w+)", family.rows)
+        for block in re.findall(r"[*=](\w+)", family.rows)
     }
     used |= {block for _, text in blocks.BLOCKS.values() for block in re.findall(r"\*([a-z]\w+)", text)}
+    used |= {value for parameters, _ in blocks.BLOCKS.values() for value in parameters.values()}
     assert blocks.BLOCKS.keys() - used == set()

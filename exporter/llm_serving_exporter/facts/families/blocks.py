@@ -89,17 +89,32 @@ BLOCKS: Mapping[str, tuple[Mapping[str, str], str]] = {
         <down>  ffn  hidden x <width>  <layers>  bias <bias>
         """,
     ),
-    # Llama's decoder
-    "llama": (
-        {"bias": "attention_bias", "out_bias": "<bias>", "mlp_bias": "mlp_bias", "vectors": "1"},
+    # a dense decoder as most are: `inner` the norms on queries and keys, `mlp` the kind of MLP
+    "decoder": (
+        {"bias": "False", "out_bias": "<bias>", "inner": "no_norms", "if": "True", "mlp": "mlp", "mlp_bias": "False",
+         "norms": "input_layernorm,post_attention_layernorm", "vectors": "1"},
         """
         *tables
         *projections bias=<bias> out_bias=<out_bias>
-        *mlp bias=<mlp_bias>
-        *plain_norms vectors=<vectors>
+        *<inner> if=<if>
+        *<mlp> bias=<mlp_bias>
+        *plain_norms names=<norms> vectors=<vectors>
         *windows
         """,
     ),
+    # the same with experts
+    "mixture": (
+        {"bias": "attention_bias", "out_bias": "<bias>", "inner": "no_norms", "if": "True", "experts": "experts"},
+        """
+        *tables
+        *projections bias=<bias> out_bias=<out_bias>
+        *<inner> if=<if>
+        *<experts>
+        *norms
+        *windows
+        """,
+    ),
+    "no_norms": ({"if": ""}, ""),
     "plain_norms": (
         {"names": "input_layernorm, post_attention_layernorm", "vectors": "1", "last": "{root}norm"},
         """

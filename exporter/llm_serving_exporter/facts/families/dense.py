@@ -81,40 +81,16 @@ _GRANITE_DOCLING = {
 }  # fmt: skip
 _EMU3 = {**_UNTIED, **_SEVEN_B, "intermediate_size": 14336, "num_key_value_heads": 8, "vocab_size": 184622}
 
-_LLAMA = _dense("*llama", {**_SEVEN_B, **_UNTIED})
-# no bias in the MLP
-_PLAIN = """
-    *tables
-    *projections bias=attention_bias
-    *mlp
-    *plain_norms
-    *windows
-"""
-_UNBIASED = "*llama bias=False mlp_bias=False"
-_BIASED_QKV = """
-    *tables
-    *projections bias=True out_bias=False
-    *mlp
-    *plain_norms
-    *windows
-"""
-_NORMED = """
-    *tables
-    *projections bias=attention_bias
-    *head_norms
-    *mlp
-    *plain_norms
-    *windows
-"""
-_SANDWICH = """
-    *tables
-    *projections bias=attention_bias
-    *mlp
-    *sandwich
-    *windows
-"""
+_LLAMA_ROWS = "*decoder bias=attention_bias mlp_bias=mlp_bias"
+_LLAMA = _dense(_LLAMA_ROWS, {**_SEVEN_B, **_UNTIED})
+_BIASED_QKV = "*decoder bias=True out_bias=False"
+_NORMED = "*decoder bias=attention_bias inner=head_norms"
+_SANDWICH = (
+    "*decoder bias=attention_bias "
+    "norms=input_layernorm,post_attention_layernorm,pre_feedforward_layernorm,post_feedforward_layernorm"
+)
 _GEMMA3 = _dense(
-    _SANDWICH + "*head_norms", {**_GEMMA2, "vocab_size": 262208},
+    _SANDWICH + " inner=head_norms", {**_GEMMA2, "vocab_size": 262208},
     rules.all_but_every(6, "sliding_window_pattern", "_sliding_window_pattern"), _QK_NORM, terse=True,
 )  # fmt: skip
 _PHI3 = """
@@ -125,29 +101,11 @@ _PHI3 = """
     *windows
 """
 # norms on what a sublayer gives, not on what it takes
-_AFTER = """
-    *tables
-    *projections bias=attention_bias
-    *wide_norms
-    *mlp
-    *plain_norms names=post_attention_layernorm,post_feedforward_layernorm
-    *windows
-"""
-_GLM = """
-    *tables
-    *projections bias=attention_bias out_bias=False
-    *fused_mlp
-    *plain_norms
-    *windows
-"""
-_GLM4_NORMS = "post_self_attn_layernorm, post_mlp_layernorm  norm  hidden  every"
-_RELU2 = """
-    *tables
-    *projections bias=attention_bias
-    *plain_mlp bias=mlp_bias
-    *plain_norms vectors={}
-    *windows
-"""
+_AFTER = "norms=post_attention_layernorm,post_feedforward_layernorm"
+_OLMO2 = f"*decoder bias=attention_bias inner=wide_norms {_AFTER}"
+_GLM = "*decoder out_bias=False mlp=fused_mlp bias="
+_GLM4_NORMS = "\npost_self_attn_layernorm, post_mlp_layernorm  norm  hidden  every"
+_RELU2 = "*decoder bias=attention_bias mlp=plain_mlp mlp_bias=mlp_bias"
 _GLM_DEFAULTS = {**_UNTIED, "num_key_value_heads": 2, "head_dim": 128, "attention_bias": True}
 
 _LIKE_LLAMA: Mapping[str, Family] = {
@@ -157,83 +115,59 @@ _LIKE_LLAMA: Mapping[str, Family] = {
     "granite_docling_text": replace(_LLAMA, defaults=_GRANITE_DOCLING),
     "emu3_text_model": replace(_LLAMA, defaults=_EMU3),
     "iquestcoder": replace(_LLAMA, defaults=_UNTIED),
-    "mistral": _dense(_UNBIASED, _MISTRAL, rules.always),
-    "ministral": _dense(_UNBIASED, _MISTRAL, rules.always),
+    "mistral": _dense("*decoder", _MISTRAL, rules.always),
+    "ministral": _dense("*decoder", _MISTRAL, rules.always),
     "ministral3": _dense(
-        _UNBIASED, {**_MISTRAL, "num_hidden_layers": 34, "vocab_size": 131072, "head_dim": 128, "sliding_window": None}, rules.always
+        "*decoder", {**_MISTRAL, "num_hidden_layers": 34, "vocab_size": 131072, "head_dim": 128, "sliding_window": None}, rules.always
     ),
-    "minicpm": _dense(_UNBIASED, _TIED),
+    "minicpm": _dense("*decoder", _TIED),
     "cwm": _dense(
-        _UNBIASED, {**_UNTIED, "num_key_value_heads": 8, "head_dim": 128, "sliding_window": 8192}, rules.all_but_first_of(4)
+        "*decoder", {**_UNTIED, "num_key_value_heads": 8, "head_dim": 128, "sliding_window": 8192}, rules.all_but_first_of(4)
     ),
-    "helium": _dense("*llama out_bias=False", {**_UNTIED, "num_key_value_heads": 20, "head_dim": 128}),
+    "helium": _dense(_LLAMA_ROWS + " out_bias=False", {**_UNTIED, "num_key_value_heads": 20, "head_dim": 128}),
     "granite_swa": _dense(
-        "*llama\nself_attn.sinks  norm  heads  every", {**_TIED, "num_key_value_heads": 4, "sliding_window": 128},
+        _LLAMA_ROWS + "\nself_attn.sinks  norm  heads  every", {**_TIED, "num_key_value_heads": 4, "sliding_window": 128},
         rules.all_but_first_of(4),
     ),
     "internlm3": _dense(
-        "*llama bias=qkv_bias out_bias=bias mlp_bias=bias", {**_UNTIED, "num_key_value_heads": 2, "head_dim": 128}
+        "*decoder bias=qkv_bias out_bias=bias mlp_bias=bias", {**_UNTIED, "num_key_value_heads": 2, "head_dim": 128}
     ),
-    "smollm3": _dense("*llama", {**_TIED, "num_key_value_heads": 4}, rules.without_rope),
+    "smollm3": _dense(_LLAMA_ROWS, {**_TIED, "num_key_value_heads": 4}, rules.without_rope),
     "seed_oss": _dense(
-        "*llama out_bias=attention_out_bias", {**_UNTIED, "num_key_value_heads": 8, "head_dim": 128, "attention_bias": True}
+        _LLAMA_ROWS + " out_bias=attention_out_bias", {**_UNTIED, "num_key_value_heads": 8, "head_dim": 128, "attention_bias": True}
     ),
-    "ernie4_5": _dense("*llama bias=use_bias mlp_bias=use_bias", {**_TIED, "num_key_value_heads": 2, "head_dim": 128}),
-    "paddleocr_vl_text": _dense("*llama bias=use_bias mlp_bias=use_bias", _PADDLE),
-    "paddleocr_vl": _dense("*llama bias=use_bias mlp_bias=use_bias", _PADDLE),
+    "ernie4_5": _dense("*decoder bias=use_bias mlp_bias=use_bias", {**_TIED, "num_key_value_heads": 2, "head_dim": 128}),
+    "paddleocr_vl_text": _dense("*decoder bias=use_bias mlp_bias=use_bias", _PADDLE),
+    "paddleocr_vl": _dense("*decoder bias=use_bias mlp_bias=use_bias", _PADDLE),
     # HyperCLOVA X: norms behind attention and MLP too
-    "hyperclovax": _dense("*llama\npost_norm1, post_norm2  norm  hidden  every  if flag(use_post_norm, True)", _UNTIED),
+    "hyperclovax": _dense(_LLAMA_ROWS + "\npost_norm1, post_norm2  norm  hidden  every  if flag(use_post_norm, True)", _UNTIED),
     "hunyuan_v1_dense": _dense(
-        _PLAIN + "*head_norms names=self_attn.query_layernorm,self_attn.key_layernorm if=use_qk_norm",
+        "*decoder bias=attention_bias\n*head_norms names=self_attn.query_layernorm,self_attn.key_layernorm if=use_qk_norm",
         {**_UNTIED, "use_qk_norm": True},
     ),
-    "gemma": _dense(_PLAIN, _GEMMA),
+    "gemma": _dense("*decoder bias=attention_bias", _GEMMA),
     "gemma2": _dense(_SANDWICH, _GEMMA2, rules.all_but_every(2)),
     "gemma3": _GEMMA3,
     "gemma3_text": _GEMMA3,
     "vaultgemma": _dense(
-        """
-        *tables
-        *projections bias=attention_bias
-        *mlp
-        *plain_norms names=input_layernorm,pre_feedforward_layernorm
-        *windows
-        """, _GEMMA2, rules.all_but_every(2),
+        "*decoder bias=attention_bias norms=input_layernorm,pre_feedforward_layernorm", _GEMMA2, rules.all_but_every(2),
     ),
     "cohere": _dense(
-        """
-        *tables
-        *projections bias=attention_bias
-        *wide_norms if=use_qk_norm
-        *mlp
-        *plain_norms names=input_layernorm
-        *windows
-        """, _COHERE,
+        "*decoder bias=attention_bias norms=input_layernorm inner=wide_norms if=use_qk_norm", _COHERE,
     ),
     "cohere2": _dense(
-        """
-        *tables
-        *projections bias=attention_bias
-        *mlp
-        *plain_norms names=input_layernorm
-        *windows
-        """, {**_COHERE, "sliding_window": 4096}, rules.all_but_every(4, "sliding_window_pattern", "_sliding_window_pattern"),
+        "*decoder bias=attention_bias norms=input_layernorm",
+        {**_COHERE, "sliding_window": 4096}, rules.all_but_every(4, "sliding_window_pattern", "_sliding_window_pattern"),
     ),
-    "olmo": _dense(_PLAIN.replace("*plain_norms", ""), _UNTIED),  # its norms have no weights
-    "olmo2": _dense(_AFTER, _UNTIED, known=_QK_NORM),
-    "olmo3": _dense(_AFTER, {**_UNTIED, "sliding_window": 4096}, rules.all_but_every(4), _QK_NORM),
+    "olmo": _dense("*decoder bias=attention_bias vectors=0", _UNTIED),  # its norms have no weights
+    "olmo2": _dense(_OLMO2, _UNTIED, known=_QK_NORM),
+    "olmo3": _dense(_OLMO2, {**_UNTIED, "sliding_window": 4096}, rules.all_but_every(4), _QK_NORM),
     "exaone4": _dense(
-        """
-        *tables
-        *projections
-        *head_norms
-        *mlp
-        *plain_norms names=post_attention_layernorm,post_feedforward_layernorm
-        *windows
-        """, {**_UNTIED, "num_key_value_heads": 32, "sliding_window": 4096, "sliding_window_pattern": 4}, rules.letters, _QK_NORM,
+        f"*decoder inner=head_norms {_AFTER}",
+        {**_UNTIED, "num_key_value_heads": 32, "sliding_window": 4096, "sliding_window_pattern": 4}, rules.letters, _QK_NORM,
     ),
     "bitnet": _dense(
-        _PLAIN + "self_attn.attn_sub_norm  norm  hidden  every\nmlp.ffn_sub_norm  norm  intermediate  every",
+        "*decoder bias=attention_bias\nself_attn.attn_sub_norm  norm  hidden  every\nmlp.ffn_sub_norm  norm  intermediate  every",
         {**_UNTIED, "num_key_value_heads": 5},
     ),
 }  # fmt: skip
@@ -272,13 +206,13 @@ _OTHERS: Mapping[str, Family] = {
         *windows
         """, {**_TIED, "num_key_value_heads": 2, "use_bias": True}, rules.always,
     ),
-    "glm": _dense(_GLM, _GLM_DEFAULTS),
-    "glm4": _dense(_GLM + _GLM4_NORMS, _GLM_DEFAULTS),
-    "glm4v_text": _dense(_GLM.replace("attention_bias", "True") + _GLM4_NORMS, _GLM4V, known=_QKV_BIAS),
-    "glm_ocr_text": _dense(_GLM.replace("attention_bias", "False") + _GLM4_NORMS, _GLM_OCR),
-    "nemotron": _dense(_RELU2.format(2), _UNTIED),
-    "arcee": _dense(_RELU2.format(1), _UNTIED),
-    "jais2": _dense(_RELU2.format(2), {**_UNTIED, "attention_bias": True, "mlp_bias": True}),
+    "glm": _dense(_GLM + "attention_bias", _GLM_DEFAULTS),
+    "glm4": _dense(_GLM + "attention_bias" + _GLM4_NORMS, _GLM_DEFAULTS),
+    "glm4v_text": _dense(_GLM + "True" + _GLM4_NORMS, _GLM4V, known=_QKV_BIAS),
+    "glm_ocr_text": _dense(_GLM + "False" + _GLM4_NORMS, _GLM_OCR),
+    "nemotron": _dense(_RELU2 + " vectors=2", _UNTIED),
+    "arcee": _dense(_RELU2, _UNTIED),
+    "jais2": _dense(_RELU2 + " vectors=2", {**_UNTIED, "attention_bias": True, "mlp_bias": True}),
     "apertus": _dense(
         """
         *tables
@@ -551,7 +485,7 @@ _CLASSIC: Mapping[str, Family] = {
 
 _QWEN2_OWN = _dense(_BIASED_QKV, _UNTIED, rules.beyond_first, _QKV_BIAS)
 _QWEN3_OWN = _dense(_NORMED, {**_UNTIED, "head_dim": 128}, rules.beyond_first, _QK_NORM)
-_LLAMA_OWN = _dense("*llama", _UNTIED)
+_LLAMA_OWN = _dense(_LLAMA_ROWS, _UNTIED)
 OWN_CODE: Mapping[str, Family] = {
     # MiMo-7B is Qwen2 with prediction layers, dots.ocr Qwen2 and Keye-VL Qwen3 with a vision tower
     "mimo": _QWEN2_OWN,
@@ -559,10 +493,10 @@ OWN_CODE: Mapping[str, Family] = {
     "keye": _QWEN3_OWN,
     "keyevl1_5": _QWEN3_OWN,
     "phi4mm": _OTHERS["phi4_multimodal"],
-    "internlm": _dense("*llama bias=bias mlp_bias=False", _UNTIED),
+    "internlm": _dense("*decoder bias=bias", _UNTIED),
     "xverse": _LLAMA_OWN,
     "aquila": _LLAMA_OWN,
-    "orion": _dense("*llama vectors=2", _UNTIED),
+    "orion": _dense(_LLAMA_ROWS + " vectors=2", _UNTIED),
 }
 
 # what MiniCPM-V and MiniCPM-o of a version are built on (vLLM models/minicpmv.py); 2.0 and older name none

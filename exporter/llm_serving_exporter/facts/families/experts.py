@@ -58,17 +58,10 @@ W123 = "at=block_sparse_moe. gate=experts.*.w1 up=experts.*.w3 down=experts.*.w2
 
 # Mixtral and Qwen
 
-_QWEN3 = """
-    *tables
-    *projections bias=attention_bias
-    *head_norms
-    *experts
-    *norms
-    *windows
-"""
+_QWEN3 = "*mixture inner=head_norms"
 _STEPPED: Mapping[str, str | Rule] = {"sparse dense": rules.stepped}
 _QWEN3_VL = mixture(
-    _QWEN3.replace("*experts", "*fused_experts"),
+    _QWEN3 + " experts=fused_experts",
     {
         "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 24, "num_attention_heads": 16, "vocab_size": 151936,
         "num_key_value_heads": 16, "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408, "decoder_sparse_step": 1,
@@ -158,7 +151,7 @@ _FIRST_FAMILIES: Mapping[str, Family] = {
         _STEPPED, ("use_qk_norm",), nested=("thinker.model.", "thinker.lm_head"),
     ),
     "olmoe": mixture(
-        _QWEN3.replace("*head_norms", "*wide_norms"), {"num_experts": 64, "num_experts_per_tok": 8}, {"size": "intermediate_size"}
+        "*mixture inner=wide_norms", {"num_experts": 64, "num_experts_per_tok": 8}, {"size": "intermediate_size"}
     ),
     # Granite 3 MoE: a layer's experts are one tensor; some have an MLP that every token passes
     "granitemoe": _GRANITE_FAMILY,
@@ -206,15 +199,7 @@ def _alike(key: str, default: str | None = None) -> Rule:
     return rule
 
 
-_GROUPED = """
-    *tables
-    *projections bias=attention_bias out_bias=OUT
-    NORMS
-    *experts
-    *norms
-    *windows
-"""
-_PLAIN = _GROUPED.replace("OUT", "False").replace("NORMS", "")
+_PLAIN = "*mixture out_bias=False"
 _GLM4_MOE = {
     "num_key_value_heads": 8, "n_routed_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1408, "n_shared_experts": 1,
     "first_k_dense_replace": 1,
@@ -228,12 +213,12 @@ _GLM4V = mixture(
     _ROUTED, _FIRST, nested=BELOW,
 )  # fmt: skip
 # DeepSeekMoE-16B, the family's first: plain attention
-DEEPSEEK = mixture(_GROUPED.replace("OUT", "attention_bias").replace("NORMS", ""), {}, _ROUTED, _FIRST)
+DEEPSEEK = mixture("*mixture", {}, _ROUTED, _FIRST)
 
 _SHARED: Mapping[str, Family] = {
     "deepseek": DEEPSEEK,
     # GLM-4.5 and GLM-4.6
-    "glm4_moe": mixture(_GROUPED.replace("OUT", "False").replace("NORMS", "*head_norms if=use_qk_norm"), _GLM4_MOE, _ROUTED, _FIRST),
+    "glm4_moe": mixture(_PLAIN + " inner=head_norms if=use_qk_norm", _GLM4_MOE, _ROUTED, _FIRST),
     "glm4v_moe": _GLM4V,
     "glm4v_moe_text": _GLM4V,
     # as GLM-4.5, experts in every layer
@@ -247,20 +232,13 @@ _SHARED: Mapping[str, Family] = {
     ),
     # layers from `max_window_layers` on slide where there is a window
     "dots1": mixture(
-        _GROUPED.replace("OUT", "attention_bias").replace("NORMS", "*head_norms"),
+        _QWEN3,
         {"num_key_value_heads": 32, "moe_intermediate_size": 1408, "max_window_layers": 62},
         {**_ROUTED, "full sliding": rules.window(_beyond_first)}, _FIRST,
     ),
     # K-EXAONE: one full layer after several that slide
     "exaone_moe": mixture(
-        """
-        *tables
-        *projections
-        *head_norms
-        *experts
-        *norms
-        *windows
-        """,
+        "*mixture bias=False inner=head_norms",
         {
             "num_key_value_heads": 32, "num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 1024, "num_shared_experts": 1,
             "first_k_dense_replace": 1, "sliding_window": 4096, "sliding_window_pattern": 4,
@@ -353,7 +331,7 @@ _LATER: Mapping[str, Family] = {
         _AFTER_DENSE,
     ),
     "flex_olmo": mixture(
-        _QWEN3.replace("*head_norms", "*wide_norms"), {"num_experts": 7, "num_experts_per_tok": 5}, {"size": "intermediate_size"}
+        "*mixture inner=wide_norms", {"num_experts": 7, "num_experts_per_tok": 5}, {"size": "intermediate_size"}
     ),
     # Aria's language part: shared experts of the routed ones' size
     "aria_text": mixture(
@@ -385,7 +363,7 @@ _LATER: Mapping[str, Family] = {
         {**_LOCAL, "full sliding": rules.all_but_first_of(4), "shared": "shared_intermediate_size | 0"},
     ),
     "kolibri1": mixture(
-        _QWEN3 + "post_self_attn_layernorm, post_mlp_layernorm  norm  hidden  every",
+        _QWEN3 + "\npost_self_attn_layernorm, post_mlp_layernorm  norm  hidden  every",
         {
             "num_key_value_heads": 4, "head_dim": 128, "num_experts": 384, "num_experts_per_tok": 6, "moe_intermediate_size": 512,
             "shared_expert_intermediate_size": 512, "sliding_window": 513,
