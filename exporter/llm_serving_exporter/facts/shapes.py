@@ -39,6 +39,7 @@ from llm_serving_exporter.model.record import Struct, field
 Layers = tuple[int, ...]
 # a size, or a rule that gives as many values as its key has names: sizes, or tuples of layers
 Rule = Callable[["Look"], Any]
+Sizes = Mapping[str, str | Rule]
 
 # keys that add parameters somewhere: a config that sets one which the family's rows do not read is refused
 _SHAPING_DENSE = (
@@ -67,7 +68,7 @@ class Family(Struct, frozen=True, kw_only=True):
     """The rows of a model family, and how its configs are read."""
 
     rows: str  # the lines above
-    sizes: Mapping[str, str | Rule]  # names that rows use; a key of several names takes a rule with as many values
+    sizes: Sizes  # names that rows use; a key of several names takes a rule with as many values
     # of the config class, for keys that are absent (transformers 5.23.0)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     terse: bool = False  # whether published configs leave out sizes that the class has defaults for
@@ -182,8 +183,8 @@ class Look:
                     keys.append(name)
                 case _:
                     zero = isinstance(choice, ast.Constant) and choice.value == 0
-                    found = any(fields.has(key) for key in keys)
-                    default = 0 if found else self._number(choice)
+                    stated = any(fields.has(key) for key in keys)
+                    default = 0 if stated else self._number(choice)
                     return fields.first(*keys, default=default, least=0 if zero else least) if keys else default
         return fields.first(*keys, least=least)
 
@@ -295,7 +296,7 @@ def _refuse_unread(fields: Fields, family: Family, rows: Sequence[Sequence[str]]
 
 
 def _filled(look: Look, text: str) -> str:
-    return re.sub(r"\{(.+?)\}", lambda found: str(look.number(found[1])), text)
+    return re.sub(r"\{(.+?)\}", lambda size: str(look.number(size[1])), text)
 
 
 def _layers(look: Look, column: str) -> Layers:
@@ -313,9 +314,9 @@ def _modules(look: Look, columns: Sequence[str]) -> Iterator[Module]:
     if "layers" in options and not layers:
         return
     rows, *width = (look.number(size) for size in shape.split(" x "))
-    columns_, kind = width[0] if width else 0, _PARTS[part]
+    wide, kind = width[0] if width else 0, _PARTS[part]
     bias = rows if not width else rows if "bias" in options and look.flag(options["bias"]) else 0
-    if not (rows * columns_ or bias):
+    if not (rows * wide or bias):
         return
     expert = (look["experts"], look["per_token"]) if kind is Part.EXPERT else (1, 1)
     linear = bool(width) and "plain" not in options and kind is not Part.EMBEDDING
@@ -324,7 +325,7 @@ def _modules(look: Look, columns: Sequence[str]) -> Iterator[Module]:
     for name in _NAMES.split(names):
         path = look.family.layer + name if "layers" in options and "{" not in name else name
         path = path.replace("{root}", root).replace("{head}", head)
-        yield Module(path, kind, rows * columns_, bias, rows if width else 0, columns_, layers, linear, *expert)
+        yield Module(path, kind, rows * wide, bias, rows if width else 0, wide, layers, linear, *expert)
 
 
 def _option(column: str) -> tuple[str, str]:
@@ -336,21 +337,21 @@ def _reads(look: Look, columns: Sequence[str]) -> Iterator[AttentionLayers]:
     """What attention layers keep, read and compute: K and V of every KV head are stored; QK^T and AV cost 2 FLOPs each per query head and
     element (facts B.10), unless columns say otherwise."""
     column, span, *rest = columns
-    said = {word: value for word, _, value in (text.partition(" ") for text in rest)}
+    differing = {word: value for word, _, value in (text.partition(" ") for text in rest)}
     layers = _layers(look, column)
-    if ("if" in said and not look.flag(said["if"])) or not layers:
+    if ("if" in differing and not look.flag(differing["if"])) or not layers:
         return
     kind, _, tokens = span.partition(":")
     window = look.number(tokens) if tokens else None
-    flops = said.get("flops", "4*heads*head")
+    flops = differing.get("flops", "4*heads*head")
     indexer = None
-    if "indexer" in said:
-        own, key_bytes, each = said["indexer"].split(", ")
+    if "indexer" in differing:
+        own, key_bytes, each = differing["indexer"].split(", ")
         indexer = Indexer(len(look[own]), look.number(key_bytes), look.number(each))
     yield AttentionLayers(
-        len(layers), look.number(said.get("elements", "2*kv*head")), look.number(said.get("kv", "kv")),
-        look.number(said.get("decode", flops)), look.number(said.get("prefill", flops)),
+        len(layers), look.number(differing.get("elements", "2*kv*head")), look.number(differing.get("kv", "kv")),
+        look.number(differing.get("decode", flops)), look.number(differing.get("prefill", flops)),
         Span.FULL if kind == "sliding" and window is None else Span(kind),
-        window, look.number(said.get("heads", "heads")), look.number(said.get("ratio", "1")),
-        look.number(said["top"]) if "top" in said else None, indexer, kept="shared" not in said,
+        window, look.number(differing.get("heads", "heads")), look.number(differing.get("ratio", "1")),
+        look.number(differing["top"]) if "top" in differing else None, indexer, kept="shared" not in differing,
     )  # fmt: skip

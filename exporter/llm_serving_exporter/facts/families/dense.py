@@ -11,12 +11,12 @@ from typing import Any
 
 from llm_serving_exporter.facts.families import rules
 from llm_serving_exporter.facts.fields import Fields
-from llm_serving_exporter.facts.shapes import Family, Look, Rule
+from llm_serving_exporter.facts.shapes import Family, Look, Rule, Sizes
 from llm_serving_exporter.model.record import replace
 
 _UNTIED = {"tie_word_embeddings": False}
 _TIED = {"tie_word_embeddings": True}
-_SIZES: Mapping[str, str | Rule] = {
+_SIZES: Sizes = {
     "hidden": "hidden_size", "heads kv head": rules.dense_heads, "intermediate": "intermediate_size", "vocabulary": "vocab_size",
     "tied": "flag(tie_word_embeddings)", "full sliding": rules.never,
 }  # fmt: skip
@@ -27,7 +27,7 @@ _QK_NORM = ("qk_layernorm", "qk_norm", "use_qk_norm")
 
 def _dense(
     rows: str, defaults: Mapping[str, Any], window: Rule = rules.never, known: tuple[str, ...] = (), *, terse: bool = False,
-    layer: str = "{root}layers.{}.", head: str = "lm_head", sizes: Mapping[str, str | Rule] | None = None,
+    layer: str = "{root}layers.{}.", head: str = "lm_head", sizes: Sizes | None = None,
 ) -> Family:  # fmt: skip
     return Family(
         rows=rows, sizes={**_SIZES, "full sliding": window, **(sizes or {})}, defaults=defaults, terse=terse, shaping="dense",
@@ -261,7 +261,7 @@ is not hidden_size / num_attention_heads = {hidden//heads}, as here it has to be
 
 # families with names of their own for sizes and modules: GPT-2 to Falcon, and some that bring their own code
 
-_GPT_SIZES: Mapping[str, str | Rule] = {
+_GPT_SIZES: Sizes = {
     "hidden": "n_embd | hidden_size", "layers": rules.layers_of("n_layer", "num_hidden_layers"),
     "heads kv head": rules.own_heads("n_head", "num_attention_heads"), "intermediate": "n_inner | 4*hidden",
 }  # fmt: skip

@@ -17,7 +17,7 @@ from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.shapes import Family
 
 if TYPE_CHECKING:
-    from llm_serving_exporter.facts.shapes import Look, Rule
+    from llm_serving_exporter.facts.shapes import Look, Rule, Sizes
 
 _CLASSIFIER = "ForSequenceClassification"
 
@@ -60,13 +60,13 @@ def _one_of(key: str, usual: str, *others: str, what: str = "for which no formul
     return rule
 
 
-_SIZES: Mapping[str, str | Rule] = {
+_SIZES: Sizes = {
     "hidden": "hidden_size", "vocabulary": "vocab_size", "types": "zero(type_vocab_size)", "classifies": _classifies, "labels": _labels,
     "bare": _bare,
 }  # fmt: skip
 
 
-def _encoder(rows: str, sizes: Mapping[str, str | Rule], layer: str) -> Family:
+def _encoder(rows: str, sizes: Sizes, layer: str) -> Family:
     return Family(rows=rows, sizes={**_SIZES, **sizes}, layer=layer, root="", encoder=True, left_out=_left_out)
 
 
@@ -115,12 +115,12 @@ _DENSE = """
 
 
 def _classic(
-    names: Mapping[str, str], top: str, sizes: Mapping[str, str | Rule] | None = None, layer: str = "encoder.layer.{}."
+    names: Mapping[str, str], top: str, sizes: Sizes | None = None, layer: str = "encoder.layer.{}."
 ) -> Family:
     rows = _CLASSIC
     for word, name in names.items():
         rows = rows.replace(word, name)
-    usual: Mapping[str, str | Rule] = {
+    usual: Sizes = {
         "heads": "num_attention_heads", "head": "hidden//heads", "intermediate": "intermediate_size", "embedding": "hidden",
         "placeless": _one_of("position_embedding_type", "absolute", "rotary", "alibi"),
         "gated": _one_of("feed_forward_type", "original", "geglu", "reglu"),

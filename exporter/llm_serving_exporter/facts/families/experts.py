@@ -15,51 +15,44 @@ from llm_serving_exporter.facts.families.rules import routed
 from llm_serving_exporter.facts.shapes import Family
 
 if TYPE_CHECKING:
-    from llm_serving_exporter.facts.shapes import Layers, Look, Rule
+    from llm_serving_exporter.facts.shapes import Layers, Look, Rule, Sizes
 
-SIZES: Mapping[str, str | Rule] = {
+SIZES: Sizes = {
     "hidden": "hidden_size", "vocabulary": "vocab_size", "tied": "flag(tie_word_embeddings)", "heads kv head": rules.heads,
     "full sliding": rules.never, "sparse dense": rules.every_sparse, "experts per_token": routed("num_experts", "num_local_experts"),
     "size": "moe_intermediate_size", "shared": "0", "dense_size": "intermediate_size",
 }  # fmt: skip
-TIED: Mapping[str, str | Rule] = {"tied": "flag(tie_word_embeddings, True)"}
+TIED: Sizes = {"tied": "flag(tie_word_embeddings, True)"}
 NESTED = ("language_model.model.", "language_model.lm_head")
 SAME, BELOW = ("model.", "lm_head"), ("model.language_model.", "lm_head")
 
 
 def mixture(
-    rows: str, defaults: Mapping[str, Any], sizes: Mapping[str, str | Rule], known: Sequence[str] = (), *,
-    nested: tuple[str, str] = NESTED, shaping: str = "experts", terse: bool = False, mla: bool = False,
+    rows: str, defaults: Mapping[str, Any], sizes: Sizes, known: Sequence[str] = (), *,
+    nested: tuple[str, str] | None = NESTED, mla: bool = False,
 ) -> Family:  # fmt: skip
     """A family with these rows; sizes that it does not state are the usual ones."""
     return Family(
-        rows=rows,
-        sizes={**SIZES, **sizes},
-        defaults=defaults,
-        known=tuple(known),
-        nested=nested,
-        shaping=shaping,
-        terse=terse,
-        mla=mla,
-    )
+        rows=rows, sizes={**SIZES, **sizes}, defaults=defaults, known=tuple(known), nested=nested, shaping="experts", mla=mla
+    )  # fmt: skip
 
 
-_LOCAL: Mapping[str, str | Rule] = {
+_LOCAL: Sizes = {
     "experts per_token": routed("num_local_experts", "num_experts"),
     "size": "intermediate_size",
 }
-_ROUTED: Mapping[str, str | Rule] = {
+_ROUTED: Sizes = {
     "experts per_token": routed("n_routed_experts", "num_local_experts"), "sparse dense": rules.after_dense,
     "shared": "(n_shared_experts | 0)*moe_intermediate_size",
 }  # fmt: skip
-_AFTER_DENSE: Mapping[str, str | Rule] = {"sparse dense": rules.after_dense}
+_AFTER_DENSE: Sizes = {"sparse dense": rules.after_dense}
 _FIRST = ("first_k_dense_replace",)
 W123 = "at=block_sparse_moe. gate=experts.*.w1 up=experts.*.w3 down=experts.*.w2"
 
 # Mixtral and Qwen
 
 _QWEN3 = "*mixture inner=head_norms"
-_STEPPED: Mapping[str, str | Rule] = {"sparse dense": rules.stepped}
+_STEPPED: Sizes = {"sparse dense": rules.stepped}
 _QWEN3_VL = mixture(
     _QWEN3 + " experts=fused_experts",
     {

@@ -19,21 +19,20 @@ from llm_serving_exporter.facts.shapes import Family
 from llm_serving_exporter.model.record import replace
 
 if TYPE_CHECKING:
-    from llm_serving_exporter.facts.shapes import Layers, Look, Rule
+    from llm_serving_exporter.facts.shapes import Layers, Look, Sizes
 
 _FIRST = ("first_k_dense_replace",)
-_SIZES: Mapping[str, str | Rule] = {
+_SIZES: Sizes = {
     "heads": "num_attention_heads", "experts per_token": routed("n_routed_experts", "num_local_experts"),
     "sparse dense": rules.after_dense, "shared": "(n_shared_experts | 0)*moe_intermediate_size",
 }  # fmt: skip
 
 
 def _latent(
-    rows: str, defaults: Mapping[str, Any], sizes: Mapping[str, str | Rule] | None = None, known: tuple[str, ...] = _FIRST,
+    rows: str, defaults: Mapping[str, Any], sizes: Sizes | None = None, known: tuple[str, ...] = _FIRST,
     nested: tuple[str, str] | None = experts.NESTED,
 ) -> Family:  # fmt: skip
-    family = mixture(rows, defaults, {**_SIZES, **(sizes or {})}, known, mla=True)
-    return replace(family, nested=nested)
+    return mixture(rows, defaults, {**_SIZES, **(sizes or {})}, known, nested=nested, mla=True)
 
 
 # DeepSeek-V2 and V3, Kimi-K2, GLM-4.7-Flash, Mistral-4
@@ -112,7 +111,7 @@ _SPARSE = """
     *experts
     *norms
 """
-_INDEX: Mapping[str, str | Rule] = {"indexing": _indexing}
+_INDEX: Sizes = {"indexing": _indexing}
 _DEEPSEEK_V32 = {**_DEEPSEEK_V3, "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64}
 _GLM_DSA = {
     "hidden_size": 6144, "intermediate_size": 12288, "num_hidden_layers": 78, "num_attention_heads": 64, "vocab_size": 154880,
@@ -377,7 +376,7 @@ _KIMI = _latent(
 _LING_KNOWN = (
     "first_k_dense_replace", "num_shared_experts", "use_bias", "use_qkv_bias", "use_qk_norm", "kv_lora_rank", "qkv_bias", "attention_bias"
 )  # fmt: skip
-_LING_SIZES: Mapping[str, str | Rule] = {
+_LING_SIZES: Sizes = {
     "heads kv head": rules.heads, "qkv": "use_bias or use_qkv_bias",
     "full linear": rules.kinds(rules.FULL_AND_LINEAR, rules.every_nth(1, "layer_group_size")),
     "experts per_token": routed("num_experts", "num_local_experts", per=("num_experts_per_tok", "num_experts_per_token")),
@@ -401,9 +400,7 @@ _LIGHTNING = """
 _LING_TABLES, _LING_END = "*tables embed=model.word_embeddings\n", "needs  shared\n*experts\n*norms\n"
 
 
-def _ling(
-    rows: str, defaults: Mapping[str, Any], sizes: Mapping[str, str | Rule] | None = None, *, mla: bool = True
-) -> Family:
+def _ling(rows: str, defaults: Mapping[str, Any], sizes: Sizes | None = None, *, mla: bool = True) -> Family:
     return replace(_latent(rows, defaults, {**_LING_SIZES, **(sizes or {})}, _LING_KNOWN, None), mla=mla)
 
 

@@ -16,9 +16,9 @@ from llm_serving_exporter.facts.shapes import Family
 from llm_serving_exporter.model.record import replace
 
 if TYPE_CHECKING:
-    from llm_serving_exporter.facts.shapes import Layers, Look, Rule
+    from llm_serving_exporter.facts.shapes import Layers, Look, Rule, Sizes
 
-_SIZES: Mapping[str, str | Rule] = {
+_SIZES: Sizes = {
     "hidden": "hidden_size", "vocabulary": "vocab_size", "tied": "flag(tie_word_embeddings)", "heads kv head": rules.strict_heads(),
 }  # fmt: skip
 # tables keep their place in a larger checkpoint
@@ -80,7 +80,7 @@ _FITS = """
     refuse  inner != wanted  mamba_n_heads  x mamba_d_head is {inner}, not the inner width {wanted}
 """
 # the block of a hybrid that spells its sizes mamba_n_heads, mamba_d_state and so on (Bamba, Granite 4, Falcon-H1)
-_MAMBA2_SIZES: Mapping[str, str | Rule] = {
+_MAMBA2_SIZES: Sizes = {
     **_SIZES, "mamba_heads": "mamba_n_heads", "mamba_head": _auto("mamba_d_head", "wanted//mamba_heads"), "wanted": "mamba_expand*hidden",
     "inner": "mamba_heads*mamba_head", "elements": "mamba_d_state", "channels": "inner + 2*mamba_n_groups*elements",
     "kernel": "mamba_d_conv",
@@ -414,7 +414,7 @@ _LFM2_ROWS = (
 """
     + _CONVOLUTIONS
 )
-_LFM2_SIZES: Mapping[str, str | Rule] = {
+_LFM2_SIZES: Sizes = {
     **_SIZES, "full conv": _lfm2_layers, "intermediate": _lfm2_width,
     "tied": lambda look: look.fields.flag("tie_embedding", default=look.flag("flag(tie_word_embeddings, True)")),
 }  # fmt: skip

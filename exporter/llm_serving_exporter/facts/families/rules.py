@@ -161,23 +161,21 @@ def each_listed(fields: Fields, key: str, count: int, words: Mapping[str, str]) 
     return by_kind(fields, key, entries, words)
 
 
-def kinds(words: Mapping[str, str], otherwise: Chosen, *keys: str) -> Rule:
-    """The layers of each kind by `layer_types` (or `keys`), else those that `otherwise` chooses, which are of the first kind, and the
-    others."""
+def kinds(words: Mapping[str, str], otherwise: Chosen) -> Rule:
+    """The layers of each kind by `layer_types`, else those that `otherwise` chooses, which are of the first kind, and the others."""
 
     def rule(look: Look) -> tuple[Layers, ...]:
-        for key in keys or ("layer_types",):
-            listed = each_listed(look.fields, key, look["layers"], words)
-            if listed is not None:
-                return listed
-        return split(otherwise(look))
+        listed = each_listed(look.fields, "layer_types", look["layers"], words)
+        return split(otherwise(look)) if listed is None else listed
 
     return rule
 
 
 def split(chosen: Sequence[bool]) -> tuple[Layers, Layers]:
     """The chosen layers and the others."""
-    return tuple(i for i, one in enumerate(chosen) if one), tuple(i for i, one in enumerate(chosen) if not one)
+    return tuple(layer for layer, of_kind in enumerate(chosen) if of_kind), tuple(
+        layer for layer, of_kind in enumerate(chosen) if not of_kind
+    )
 
 
 def chosen(choose: Chosen) -> Rule:

@@ -16,7 +16,7 @@ from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.shapes import Family
 
 if TYPE_CHECKING:
-    from llm_serving_exporter.facts.shapes import Layers, Look, Rule
+    from llm_serving_exporter.facts.shapes import Layers, Look, Rule, Sizes
 
 # Gemma 3n and Gemma 4: sliding and full layers of other head sizes, last layers that read the KV of earlier ones, and a token's own
 # embedding for each layer. That table is looked up, a row a token, and kept in memory: no step streams it. For layers whose values are
@@ -97,7 +97,7 @@ _GEMMA4_ROWS = """*mlp layers=single width=intermediate_size
     experts.down_proj  expert  hidden x moe_intermediate_size  every  if enable_moe_block
     post_feedforward_layernorm_1, post_feedforward_layernorm_2, pre_feedforward_layernorm_2  norm  hidden  every  if enable_moe_block
 """
-_GEMMA_SIZES: Mapping[str, str | Rule] = {
+_GEMMA_SIZES: Sizes = {
     "hidden": "hidden_size", "vocabulary": "vocab_size", **TIED, "heads": "num_attention_heads", "kv": "num_key_value_heads",
     "head": "head_dim", "wide": "head", "few": "kv", "alike": "False", "own": "layers - zero(num_kv_shared_layers)",
     "per_layer": "zero(hidden_size_per_layer_input)", "sliding_own sliding_shared": _own("sliding"), "full_own full_shared": _own("full"),
@@ -323,7 +323,7 @@ _MLLAMA = Family(
 # Muse Glimmer and Muse Spark: a gate on what attention gives; every fourth layer is full, counted from the last one. Glimmer is dense, with
 # norms before and behind both halves. Spark has experts in every layer, behind matrices into and out of their narrower space, and a gate on
 # each residual
-_MUSE: Mapping[str, str | Rule] = {
+_MUSE: Sizes = {
     **SIZES, "full sliding": rules.window(lambda look: [(look["layers"] - 1 - layer) % 4 != 0 for layer in look["every"]]),
 }  # fmt: skip
 _GATED = """
