@@ -21,7 +21,7 @@ from typing import Any
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import loader, models, quantisation
-from llm_serving_exporter.facts.architectures.registry import language
+from llm_serving_exporter.facts.architectures import language
 from llm_serving_exporter.facts.model_files import ModelEntry, ModelFiles
 from llm_serving_exporter.facts.quant_names import plain
 from llm_serving_exporter.facts.resolve import resolve

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.names import find
 from tests.support.models.catalogued import whole_catalogue
 from tests.support.paths import ROOT

@@ -100,6 +100,18 @@ class Fields:
             return default
         raise self.refused(keys[0], "is missing")
 
+    def first(self, *keys: str, default: int | None = None, least: int = 1) -> int:
+        """As `whole`, of the keys that the config states where it states any: a class default never goes before an alias."""
+        stated = [key for key in keys if self.values.get(key) is not None]
+        return self.whole(*(stated or keys), default=default, least=least)
+
+    def inner(self, key: str) -> Fields:
+        """A part of the config, whose messages still name the model's type."""
+        part = self.found(key)
+        if not isinstance(part, Mapping):
+            raise self.refused(key, "is missing" if part is None else "is not a table of keys")
+        return Fields(part, {"model_type": self.model_type})
+
     def layers(self, *keys: str) -> int:
         """Number of layers, bounded."""
         keys = keys or ("num_hidden_layers",)

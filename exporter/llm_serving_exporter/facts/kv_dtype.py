@@ -8,7 +8,7 @@ from typing import Any
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
-from llm_serving_exporter.facts.architectures.registry import family, language
+from llm_serving_exporter.facts.architectures import family, language
 from llm_serving_exporter.facts.quantisation import settings
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.snapshot import Absence

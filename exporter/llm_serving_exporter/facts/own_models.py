@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import models, names, quantisation
-from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.model_files import ModelEntry, ModelFiles
 from llm_serving_exporter.model.snapshot import Absence
 

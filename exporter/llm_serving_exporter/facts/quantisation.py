@@ -8,34 +8,21 @@ lm_head as each reader says. Nothing is guessed: a dialect or layout that no rea
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts import formats, quant_modelopt
-from llm_serving_exporter.facts.architectures.registry import language
-from llm_serving_exporter.facts.quant_compressed import compressed_tensors
-from llm_serving_exporter.facts.quant_float8 import bitsandbytes, expert_dtype, fbgemm_fp8, fp8, mxfp4
-from llm_serving_exporter.facts.quant_integer import auto_round, awq, gptq
+from llm_serving_exporter.facts import formats
+from llm_serving_exporter.facts import quant_dialects as dialects
+from llm_serving_exporter.facts.architectures import language
 from llm_serving_exporter.facts.quant_names import names
-from llm_serving_exporter.facts.quant_quark import quark
 from llm_serving_exporter.facts.quant_settings import Scheme, Settings
 from llm_serving_exporter.model.geometry import Geometry, Module, Part
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import WeightFormat
 
-# by quant_method, `_` written as `-`; vLLM's names for the same checkpoints with other kernels among them
-_READERS: Mapping[str, Callable[[Settings], Scheme | None]] = MappingProxyType(
-    {
-        "fp8": fp8, "fbgemm-fp8": fbgemm_fp8, "mxfp4": mxfp4, "gpt-oss-mxfp4": mxfp4, "bitsandbytes": bitsandbytes,
-        "gptq": gptq, "gptq-marlin": gptq, "auto-gptq": gptq, "awq": awq, "awq-marlin": awq, "auto-awq": awq,
-        "auto-round": auto_round, "intel/auto-round": auto_round, "compressed-tensors": compressed_tensors, "quark": quark,
-        "modelopt": quant_modelopt.modelopt, "modelopt-fp4": quant_modelopt.modelopt,
-        "modelopt-mixed": quant_modelopt.modelopt, "modelopt-mxfp8": quant_modelopt.modelopt,
-    }
-)  # fmt: skip
 _NEVER = frozenset({Part.EMBEDDING, Part.ENCODER_ONLY, Part.ROUTER, Part.NORM})
 
 
@@ -131,7 +118,7 @@ def _method(values: Mapping[str, Any]) -> str:
     method = values.get("quant_method")
     if isinstance(method, str) and method:
         return method.lower().replace("_", "-")
-    return "modelopt" if quant_modelopt.is_modelopt(values) else ""
+    return "modelopt" if dialects.is_modelopt(values) else ""
 
 
 def scheme(config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | None) -> Scheme | None:
@@ -145,7 +132,7 @@ def scheme(config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | None)
                 f"config.json: quantization_config is {str(said)[:64]!r}, not a mapping; name the format that is served instead",
             )
         return None
-    reader = _READERS.get(found.method)
+    reader = dialects.READERS.get(found.method)
     if reader is None:
         said = found.values.get("quant_method")
         what = "is missing" if said is None else f"is {str(said)[:64]!r}, which is not supported"
@@ -157,7 +144,7 @@ def scheme(config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | None)
     experts = found.values.get("expert_dtype") or language(config).find_around("expert_dtype")
     if chosen is None or experts is None or found.method != "fp8":
         return chosen
-    return expert_dtype(chosen, experts, found)
+    return dialects.expert_dtype(chosen, experts, found)
 
 
 def _assigned(geometry: Geometry, base: WeightFormat, chosen: Scheme | None) -> Assignment:

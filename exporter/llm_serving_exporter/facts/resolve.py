@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats, kv_dtype, names, quantisation, weighing
-from llm_serving_exporter.facts.architectures.registry import family, geometry, language
+from llm_serving_exporter.facts.architectures import family, geometry, language
 from llm_serving_exporter.facts.fields import LARGEST
 from llm_serving_exporter.facts.model_files import ModelEntry, ModelFiles
 from llm_serving_exporter.facts.quant_settings import Settings

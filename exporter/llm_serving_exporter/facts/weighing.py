@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from llm_serving_exporter.facts import formats
-from llm_serving_exporter.facts.architectures import embedder
+from llm_serving_exporter.facts.architectures import without_lm_head
 from llm_serving_exporter.facts.quantisation import Assignment
 from llm_serving_exporter.model.geometry import Geometry, Module, Part
 from llm_serving_exporter.model.numbers import add_up
@@ -120,4 +120,4 @@ def as_embedder(model: ModelFacts) -> ModelFacts:
         )
         for group in model.groups
     )
-    return replace(model, geometry=embedder.without_lm_head(model.geometry), groups=groups)
+    return replace(model, geometry=without_lm_head(model.geometry), groups=groups)

@@ -15,7 +15,7 @@ from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.roof import Ceiling, Roof
 from llm_serving_exporter.derive.traffic import add_flops
 from llm_serving_exporter.facts import formats
-from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.loader import gpu_catalogue, model_catalogue
 from llm_serving_exporter.facts.peaks import peaks_of_spec

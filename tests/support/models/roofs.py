@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from llm_serving_exporter.derive.roof import Roof
-from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Module, Part, RecurrentLayers, Span
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.record import replace

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.facts import parts
 from llm_serving_exporter.model.geometry import Geometry, Module, Part, RecurrentLayers
+from tests.support.models import parts
 
 LAYER = "model.layers.{}."
 

@@ -18,7 +18,7 @@ from llm_serving_exporter.derive.roof import (
     ridge_batch,
     token_flops,
 )
-from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.geometry import AttentionLayers, Indexer, Span
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.record import replace

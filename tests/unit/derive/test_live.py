@@ -9,7 +9,7 @@ import pytest
 
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.ring import advance_window, has_restarted
-from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.derive.refusals import list_refusals
-from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.record import replace
 from tests.support.models.roofs import BF16, DEEPSEEK_V3, FP8, H100, H200, INT4, LLAMA_70B, flat, served, shape

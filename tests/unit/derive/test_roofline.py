@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.derive.load import make_roof
-from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel

@@ -16,7 +16,7 @@ from llm_serving_exporter.derive.traffic import (
     measure_work,
     prefill_flops,
 )
-from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.geometry import AttentionLayers, RecurrentLayers, Span
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.record import replace

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.facts import formats
-from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.quantisation import Assignment, assign
 from llm_serving_exporter.facts.weighing import step_bytes, stored_bytes, weigh
 from llm_serving_exporter.model.geometry import Geometry, Part

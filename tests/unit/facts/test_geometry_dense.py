@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.geometry import Geometry, Module, Part, Span
 from tests.support.models.dense_models import (
     GEMMA3_4B,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts.architectures import dense
-from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.facts.architectures import geometry
+from llm_serving_exporter.facts.families import dense
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.models.dense_models import LLAMA_8B, MISTRAL_7B, PUBLISHED
 from tests.support.models.dense_odd import BASE
@@ -143,7 +143,7 @@ anything = (
 
 
 @given(
-    model_type=st.sampled_from(sorted(dense.BUILDERS)),
+    model_type=st.sampled_from(sorted(dense.FAMILIES)),
     fields=st.dictionaries(st.sampled_from([
         *BASE, "head_dim", "tie_word_embeddings", "layer_types", "sliding_window", "use_sliding_window",
             "sliding_window_pattern", "attention_bias",

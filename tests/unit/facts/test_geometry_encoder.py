@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts.architectures import embedder, registry
+from llm_serving_exporter.facts import architectures
 from llm_serving_exporter.model.geometry import Geometry, Part, Span
 from tests.support.models import hybrid_models as models
 from tests.support.models.dense_models import LLAMA_8B, MISTRAL_7B, TIED
@@ -44,17 +44,17 @@ def passed_matrices(geometry: Geometry) -> int:
 )
 def test_every_published_encoder_has_its_exact_number_of_parameters(config: Config, parameters: int) -> None:
     """Facts B.7, and transformers 5.23.0 on the meta device."""
-    assert registry.geometry(config).parameters_total == parameters
+    assert architectures.geometry(config).parameters_total == parameters
 
 
 @check_rows(("config", "parameters"), ENCODERS)
 def test_odd_configs_and_classifiers_have_the_exact_number_too(config: Config, parameters: int) -> None:
-    assert registry.geometry(config).parameters_total == parameters
+    assert architectures.geometry(config).parameters_total == parameters
 
 
 @check_rows("config", [config for config, _ in ENCODERS])
 def test_encoders_keep_nothing_and_do_not_decode(config: Config) -> None:
-    geometry = registry.geometry(config)
+    geometry = architectures.geometry(config)
 
     assert geometry.encoder
     assert geometry.bidirectional
@@ -66,7 +66,7 @@ def test_encoders_keep_nothing_and_do_not_decode(config: Config) -> None:
 
 def test_bert_costs_a_token_what_the_facts_say() -> None:
     """Facts B.7: 2 N_mat + 4 L h s; tables and pooler are not passed by each token."""
-    geometry = registry.geometry(models.BERT_BASE)
+    geometry = architectures.geometry(models.BERT_BASE)
 
     assert passed_matrices(geometry) == 12 * (4 * 768 * 768 + 2 * 768 * 3072)
     assert sum(group.layers * group.prefill_flops for group in geometry.attention) == 4 * 12 * 768
@@ -75,7 +75,7 @@ def test_bert_costs_a_token_what_the_facts_say() -> None:
 
 def test_modernbert_looks_at_its_neighbours_in_two_layers_of_three() -> None:
     """22 layers, every third from the first attends to all; 128 tokens around mean 64 to either side and the token itself."""
-    full, local = registry.geometry(models.MODERNBERT_BASE).attention
+    full, local = architectures.geometry(models.MODERNBERT_BASE).attention
 
     assert (full.layers, full.span, full.window_tokens) == (8, Span.FULL, None)
     assert (local.layers, local.span, local.window_tokens) == (14, Span.SLIDING, 129)
@@ -87,7 +87,7 @@ def test_nv_embed_is_mistral_without_lm_head_and_a_latent_pooler() -> None:
     The facts' 7,850,991,616 leaves out the pooler's three LayerNorms, which the checkpoint holds (cross_attend_blocks.0.norm,
     .0.norm_context and .1.norm, weight and bias of 4096 each).
     """
-    geometry = registry.geometry(models.NV_EMBED_2)
+    geometry = architectures.geometry(models.NV_EMBED_2)
 
     assert geometry.parameters_total == 7_850_991_616 + 3 * 2 * 4096
     assert round(geometry.parameters_total * 2 / 1e9, 3) == 15.702
@@ -101,12 +101,12 @@ def test_nv_embed_is_mistral_without_lm_head_and_a_latent_pooler() -> None:
 def test_the_pooler_of_nv_embed_fills_in_what_its_config_leaves_out() -> None:
     config = {**models.NV_EMBED_2, "latent_attention_config": {"model_type": "latent_attention"}}
 
-    assert registry.geometry(config) == registry.geometry(models.NV_EMBED_2)
+    assert architectures.geometry(config) == architectures.geometry(models.NV_EMBED_2)
 
 
 def test_a_bare_decoder_stack_is_an_embedder() -> None:
     """e5-mistral class, facts B.7: causal, without lm_head."""
-    geometry = registry.geometry({**MISTRAL_7B, "architectures": ["MistralModel"]})
+    geometry = architectures.geometry({**MISTRAL_7B, "architectures": ["MistralModel"]})
 
     assert geometry.parameters_total == 7_110_660_096
     assert geometry.encoder
@@ -116,12 +116,12 @@ def test_a_bare_decoder_stack_is_an_embedder() -> None:
 
 
 def test_a_tied_stack_keeps_its_table_as_input_embedding() -> None:
-    tied = registry.geometry({**LLAMA_8B, **TIED})
-    bare = embedder.without_lm_head(tied)
+    tied = architectures.geometry({**LLAMA_8B, **TIED})
+    bare = architectures.without_lm_head(tied)
 
     assert bare.parameters_total == tied.parameters_total
     assert bare.decode_read_parameters == tied.decode_read_parameters - 128256 * 4096
-    assert embedder.without_lm_head(bare) == bare
+    assert architectures.without_lm_head(bare) == bare
 
 
 @check_rows(
@@ -132,19 +132,19 @@ def test_a_tied_stack_keeps_its_table_as_input_embedding() -> None:
     ],
 )  # fmt: skip
 def test_only_bare_stacks_are_taken_for_embedders(architecture: str, embeds: bool) -> None:
-    assert embedder.embeds(architecture) is embeds
+    assert architectures.embeds(architecture) is embeds
 
 
 @check_rows("named", [None, [], [None], "MistralModel", {"0": "MistralModel"}])
 def test_architectures_that_name_nothing_leave_a_decoder_a_decoder(named: object) -> None:
-    assert not registry.geometry({**MISTRAL_7B, "architectures": named}).encoder
+    assert not architectures.geometry({**MISTRAL_7B, "architectures": named}).encoder
 
 
 def test_a_language_part_names_its_own_architecture() -> None:
     """A multimodal model's own class may end in Model although its language part decodes."""
     inner = {**LLAMA_8B, "architectures": ["LlamaForCausalLM"]}
 
-    assert not registry.geometry({"architectures": ["SomeVisionModel"], "llm_config": inner}).encoder
+    assert not architectures.geometry({"architectures": ["SomeVisionModel"], "llm_config": inner}).encoder
 
 
 @check_rows(
@@ -166,14 +166,14 @@ def test_a_language_part_names_its_own_architecture() -> None:
 )
 def test_what_is_not_covered_is_refused_with_its_key(config: Config, change: Config, key: str) -> None:
     with pytest.raises(FactsError, match=rf"config\.json \({config['model_type']}\): {key} ") as refused:
-        registry.geometry({**config, **change})
+        architectures.geometry({**config, **change})
 
     assert refused.value.reason == "architecture_unknown"
 
 
 def test_a_pooler_that_is_no_object_is_refused() -> None:
     with pytest.raises(FactsError, match="latent_attention_config is not an object"):
-        registry.geometry({**models.NV_EMBED_2, "latent_attention_config": 8})
+        architectures.geometry({**models.NV_EMBED_2, "latent_attention_config": 8})
 
 
 @given(data=st.data())
@@ -185,7 +185,7 @@ def test_no_config_raises_anything_but_a_facts_error(data: st.DataObject) -> Non
         st.lists(st.one_of(st.integers(), st.text(max_size=2)), max_size=4), st.dictionaries(st.text(), st.none()),
     )  # fmt: skip
     try:
-        geometry = registry.geometry({**config, **{key: data.draw(junk, key) for key in sorted(keys)}})
+        geometry = architectures.geometry({**config, **{key: data.draw(junk, key) for key in sorted(keys)}})
     except FactsError:
         return
     assert geometry.parameters_total > 0

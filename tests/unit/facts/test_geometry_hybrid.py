@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts.architectures import registry
+from llm_serving_exporter.facts import architectures
 from llm_serving_exporter.model.geometry import Geometry, Module, Part
 from llm_serving_exporter.model.weights import ModelFacts
 from tests.support.models import hybrid_models as models
@@ -45,23 +45,23 @@ def module(geometry: Geometry, path: str) -> Module:
 
 
 def state_bytes(config: Config, bytes_per_element: float) -> float:
-    facts = ModelFacts("a model", "a test", registry.geometry(config), (), 2.0, "bf16", bytes_per_element)
+    facts = ModelFacts("a model", "a test", architectures.geometry(config), (), 2.0, "bf16", bytes_per_element)
     return facts.state_bytes_per_sequence()
 
 
 @check_rows(("config", "parameters"), PUBLISHED)
 def test_every_published_hybrid_has_its_exact_number_of_parameters(config: Config, parameters: int) -> None:
-    assert registry.geometry(config).parameters_total == parameters
+    assert architectures.geometry(config).parameters_total == parameters
 
 
 @check_rows(("config", "parameters"), HYBRIDS)
 def test_odd_configs_have_the_exact_number_of_parameters_too(config: Config, parameters: int) -> None:
-    assert registry.geometry(config).parameters_total == parameters
+    assert architectures.geometry(config).parameters_total == parameters
 
 
 def test_jamba_has_the_whole_row_of_the_facts() -> None:
     """Table B.8; its KV cache of 256K tokens is the published 4 GiB."""
-    geometry = registry.geometry(models.JAMBA)
+    geometry = architectures.geometry(models.JAMBA)
 
     assert geometry.parameters_active == 12_110_311_296
     assert geometry.decode_read_parameters == 11_841_875_840
@@ -73,7 +73,7 @@ def test_jamba_has_the_whole_row_of_the_facts() -> None:
 
 def test_a_token_passes_only_its_experts() -> None:
     """Nemotron-3-Nano: 23 MoE layers, 6 of 128 experts of two matrices; published 31.6B in all, 3.2 to 3.6B active."""
-    geometry = registry.geometry(models.NEMOTRON_3_NANO)
+    geometry = architectures.geometry(models.NEMOTRON_3_NANO)
 
     idle = 23 * (128 - 6) * 2 * 2688 * 1856
     assert geometry.parameters_total - geometry.parameters_active == idle
@@ -83,12 +83,12 @@ def test_a_token_passes_only_its_experts() -> None:
 
 def test_nemotron_3_nano_reads_the_bytes_of_published_row_22() -> None:
     """Facts F row 22: 3.2 GB per step in FP8 at batch 1."""
-    assert registry.geometry(models.NEMOTRON_3_NANO).decode_read_parameters * 1.0 == pytest.approx(3.2e9, rel=0.02)
+    assert architectures.geometry(models.NEMOTRON_3_NANO).decode_read_parameters * 1.0 == pytest.approx(3.2e9, rel=0.02)
 
 
 def test_experts_of_a_latent_space_are_as_wide_as_it() -> None:
     """Nemotron 3 Super routes in 1024 of 4096 dimensions: two matrices lead in and out, which every token passes."""
-    geometry = registry.geometry(models.NEMOTRON_3_SUPER)
+    geometry = architectures.geometry(models.NEMOTRON_3_SUPER)
 
     up = module(geometry, "backbone.layers.{}.mixer.experts.*.up_proj")
     assert (up.rows, up.columns, up.copies, up.per_token) == (2688, 1024, 512, 22)
@@ -97,7 +97,7 @@ def test_experts_of_a_latent_space_are_as_wide_as_it() -> None:
 
 
 def test_qwen3_next_doubles_its_queries_and_attends_in_every_fourth_layer() -> None:
-    geometry = registry.geometry(models.QWEN3_NEXT_80B)
+    geometry = architectures.geometry(models.QWEN3_NEXT_80B)
 
     query = module(geometry, "model.layers.{}.self_attn.q_proj")
     assert (query.rows, query.columns) == (2 * 16 * 256, 2048)
@@ -108,7 +108,7 @@ def test_qwen3_next_doubles_its_queries_and_attends_in_every_fourth_layer() -> N
 
 
 def test_a_multimodal_config_names_what_is_not_counted() -> None:
-    geometry = registry.geometry(models.QWEN3_5_35B_A3B)
+    geometry = architectures.geometry(models.QWEN3_5_35B_A3B)
 
     assert geometry.left_out == ("vision tower", "multi-token prediction layers")
     assert module(geometry, "model.language_model.layers.{}.linear_attn.in_proj_qkv").linear
@@ -117,7 +117,7 @@ def test_a_multimodal_config_names_what_is_not_counted() -> None:
 def test_a_text_part_that_leaves_out_class_defaults_is_filled_from_them() -> None:
     config = {"model_type": "qwen3_5", "text_config": {"model_type": "qwen3_5_text"}}
 
-    assert registry.geometry(config).parameters_total == 8_953_803_264  # transformers 5.23.0 on the meta device
+    assert architectures.geometry(config).parameters_total == 8_953_803_264  # transformers 5.23.0 on the meta device
 
 
 @check_rows(
@@ -147,7 +147,7 @@ def test_a_mamba_block_is_the_formula_of_the_facts() -> None:
 
     def block(config: Config, prefix: str) -> int:
         return sum(
-            each.matrix + each.vector for each in registry.geometry(config).modules if each.path.startswith(prefix)
+            each.matrix + each.vector for each in architectures.geometry(config).modules if each.path.startswith(prefix)
         )
 
     h, di, ds, dt, conv = 4096, 8192, 16, 256, 4
@@ -162,7 +162,7 @@ def test_a_mamba_block_is_the_formula_of_the_facts() -> None:
 
 
 def test_a_model_without_attention_has_no_kv_cache() -> None:
-    geometry = registry.geometry(models.CODESTRAL_MAMBA_7B)
+    geometry = architectures.geometry(models.CODESTRAL_MAMBA_7B)
 
     assert geometry.attention == ()
     assert geometry.kv_elements_stored() == 0
@@ -170,7 +170,7 @@ def test_a_model_without_attention_has_no_kv_cache() -> None:
 
 
 def test_short_convolutions_keep_their_last_inputs_and_no_other_state() -> None:
-    (group,) = registry.geometry(models.LFM2_1_2B).recurrent
+    (group,) = architectures.geometry(models.LFM2_1_2B).recurrent
 
     assert (group.layers, group.ssm_elements, group.conv_elements) == (10, 0, 2048 * 2)
 
@@ -178,7 +178,7 @@ def test_short_convolutions_keep_their_last_inputs_and_no_other_state() -> None:
 @check_rows("config", [param.values[0] for param in PUBLISHED])
 def test_only_projections_are_linear_modules(config: Config) -> None:
     """Quantisers take Linear modules: no convolution, norm or table; and a module's rows and columns make its matrix."""
-    for each in registry.geometry(config).modules:
+    for each in architectures.geometry(config).modules:
         assert each.rows * each.columns == each.matrix
         name = each.path.rsplit(".", 1)[-1]
         unquantised = ("conv1d", "conv", "A_log", "D", "dt_bias", "embeddings", "embed_tokens")
@@ -218,7 +218,7 @@ def test_only_projections_are_linear_modules(config: Config) -> None:
 )
 def test_what_is_not_covered_is_refused_with_its_key(config: Config, change: Config, key: str) -> None:
     with pytest.raises(FactsError, match=rf"config\.json \({config['model_type']}\): {key} ") as refused:
-        registry.geometry({**config, **change})
+        architectures.geometry({**config, **change})
 
     assert refused.value.reason == "architecture_unknown"
 
@@ -235,7 +235,7 @@ def test_no_config_raises_anything_but_a_facts_error(data: st.DataObject) -> Non
     config, _ = data.draw(st.sampled_from(HYBRIDS))
     keys = data.draw(st.sets(st.sampled_from(sorted(set(config) - {"model_type"})), min_size=1, max_size=3))
     try:
-        geometry = registry.geometry({**config, **{key: data.draw(_JUNK, key) for key in sorted(keys)}})
+        geometry = architectures.geometry({**config, **{key: data.draw(_JUNK, key) for key in sorted(keys)}})
     except FactsError:
         return
     assert geometry.parameters_total >= geometry.parameters_active > 0

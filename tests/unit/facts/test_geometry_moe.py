@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.geometry import Geometry, Module, Part, Span
 from tests.support.models.moe_models import PUBLISHED, TABLE, Config
 from tests.support.models.moe_odd import BASE, ODD

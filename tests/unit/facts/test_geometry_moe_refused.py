@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.models.moe_models import PUBLISHED, TABLE, Config
 from tests.support.models.moe_odd import BASE, ODD

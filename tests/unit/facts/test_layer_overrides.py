@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.geometry import Span
 from tests.support.rows import check_rows
 

@@ -11,7 +11,7 @@ import pytest
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import loader
-from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.model_files import ModelEntry
 from llm_serving_exporter.facts.models import listed, parse
 from llm_serving_exporter.facts.names import find

@@ -8,7 +8,7 @@ import pytest
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import kv_dtype, weighing
-from llm_serving_exporter.facts.architectures.registry import geometry
+from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.quantisation import Assignment, assign
 from llm_serving_exporter.model.geometry import Part
 from tests.support.models.flagship_models import DEEPSEEK_V3_2, DEEPSEEK_V4_FLASH, DEEPSEEK_V4_PRO, KIMI_K3

@@ -6,7 +6,7 @@ import pytest
 
 from llm_serving_exporter.commands.ceiling.launch import read_launch
 from llm_serving_exporter.commands.ceiling.launch_flags import DIALECTS, Dialect
-from llm_serving_exporter.facts.architectures.registry import find_builder
+from llm_serving_exporter.facts.architectures import find_family
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.ceilings import document, refused
@@ -222,7 +222,7 @@ def test_a_start_command_that_is_refused_is_one_fault() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
 def test_own_layouts_are_those_of_the_engines_table(dialect: Dialect) -> None:
     (runtime,) = (one for one in RUNTIMES.values() if one.title == dialect.name)
-    assert dialect.own_layouts == {name for name in runtime.kv_as_calibrated if find_builder(name) is not None}
+    assert dialect.own_layouts == {name for name in runtime.kv_as_calibrated if find_family(name) is not None}
 
 
 @check_rows(

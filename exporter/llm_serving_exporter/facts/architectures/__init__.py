@@ -1,1 +1,0 @@
-"""Closed formulas from a config's fields to a Geometry, one module a family of architectures."""

@@ -1,0 +1,1 @@
+"""Model families as rows, by module; `facts.shapes` says how a row reads."""

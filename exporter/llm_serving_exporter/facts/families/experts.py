@@ -1,0 +1,655 @@
+"""Mixture-of-experts decoders with grouped-query attention (facts model-math B.1-B.5).
+
+Verified against transformers 5.23.0 on the meta device, except `deepseek`, whose code its publisher ships with the model, Grok as in SGLang
+0.5.23 (models/grok.py) and Step 3 as in vLLM 0.33 (models/step3_text.py), against the parameter counts that their makers publish. Routers
+are matrices that no quantiser takes: engines keep them in the model's dtype, whether or not a checkpoint lists them as excluded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from llm_serving_exporter.facts.families import rules
+from llm_serving_exporter.facts.families.rules import routed
+from llm_serving_exporter.facts.shapes import Family
+
+if TYPE_CHECKING:
+    from llm_serving_exporter.facts.shapes import Layers, Look, Rule, Sizes
+
+SIZES: Sizes = {
+    "hidden": "hidden_size", "vocabulary": "vocab_size", "tied": "flag(tie_word_embeddings)", "heads kv head": rules.heads,
+    "full sliding": rules.never, "sparse dense": rules.every_sparse, "experts per_token": routed("num_experts", "num_local_experts"),
+    "size": "moe_intermediate_size", "shared": "0", "dense_size": "intermediate_size",
+}  # fmt: skip
+TIED: Sizes = {"tied": "flag(tie_word_embeddings, True)"}
+NESTED = ("language_model.model.", "language_model.lm_head")
+SAME, BELOW = ("model.", "lm_head"), ("model.language_model.", "lm_head")
+
+
+def mixture(
+    rows: str, defaults: Mapping[str, Any], sizes: Sizes, known: Sequence[str] = (), *,
+    nested: tuple[str, str] | None = NESTED, mla: bool = False,
+) -> Family:  # fmt: skip
+    """A family with these rows; sizes that it does not state are the usual ones."""
+    return Family(
+        rows=rows, sizes={**SIZES, **sizes}, defaults=defaults, known=tuple(known), nested=nested, shaping="experts", mla=mla
+    )  # fmt: skip
+
+
+_LOCAL: Sizes = {
+    "experts per_token": routed("num_local_experts", "num_experts"),
+    "size": "intermediate_size",
+}
+_ROUTED: Sizes = {
+    "experts per_token": routed("n_routed_experts", "num_local_experts"), "sparse dense": rules.after_dense,
+    "shared": "(n_shared_experts | 0)*moe_intermediate_size",
+}  # fmt: skip
+_AFTER_DENSE: Sizes = {"sparse dense": rules.after_dense}
+_FIRST = ("first_k_dense_replace",)
+W123 = "at=block_sparse_moe. gate=experts.*.w1 up=experts.*.w3 down=experts.*.w2"
+
+# Mixtral and Qwen
+
+_QWEN3 = "*mixture inner=head_norms"
+_STEPPED: Sizes = {"sparse dense": rules.stepped}
+_QWEN3_VL = mixture(
+    _QWEN3 + " experts=fused_experts",
+    {
+        "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 24, "num_attention_heads": 16, "vocab_size": 151936,
+        "num_key_value_heads": 16, "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408, "decoder_sparse_step": 1,
+    },
+    _STEPPED, ("use_qk_norm",), nested=BELOW,
+)  # fmt: skip
+_GRANITE = """
+    *tables
+    *projections bias=attention_bias
+    *fused_experts at=block_sparse_moe. router=router.layer fused=input_linear down=output_linear
+    shared_mlp.input_linear  ffn  2*common x hidden  every
+    shared_mlp.output_linear  ffn  hidden x common  every
+    *norms
+    *windows
+"""
+_GRANITE_FAMILY = mixture(
+    _GRANITE, {"num_local_experts": 8, "num_experts_per_tok": 2}, {**_LOCAL, "common": "shared_intermediate_size | 0"}
+)
+
+_FIRST_FAMILIES: Mapping[str, Family] = {
+    "mixtral": mixture(
+        f"""
+        *tables
+        *projections
+        *experts {W123}
+        *norms
+        *windows
+        """, {"num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2}, {**_LOCAL, "full sliding": rules.always},
+    ),
+    # norms over all heads' queries and keys
+    "minimax_m2": mixture(
+        f"""
+        refuse  not flag(use_qk_norm, True)  use_qk_norm  is false, for which there is no formula here
+        *tables
+        *projections
+        *wide_norms
+        *experts {W123}
+        *norms
+        *windows
+        """, {"num_key_value_heads": 8, "head_dim": 128, "num_local_experts": 256, "num_experts_per_tok": 8, "use_qk_norm": True}, _LOCAL,
+    ),
+    # Phi-3.5-MoE: layer norms with bias
+    "phimoe": mixture(
+        f"""
+        *tables
+        *projections bias=attention_bias
+        *experts {W123}
+        {{head}}.bias  lm_head  vocabulary  if lm_head_bias
+        *norms vectors=2
+        *windows
+        """, {"num_key_value_heads": 8, "num_local_experts": 16, "num_experts_per_tok": 2}, {**_LOCAL, "full sliding": rules.always},
+    ),
+    # Qwen1.5-MoE and Qwen2-MoE: a shared expert behind a gate of its own
+    "qwen2_moe": mixture(
+        """
+        *tables
+        *projections bias=flag(qkv_bias,True) out_bias=False
+        *experts shared=shared_expert.
+        mlp.shared_expert_gate  router  1 x hidden  sparse  plain
+        *norms
+        *windows
+        """,
+        {
+            "num_key_value_heads": 16, "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
+            "decoder_sparse_step": 1, "shared_expert_intermediate_size": 5632, "qkv_bias": True, "use_sliding_window": False,
+        },
+        {**_STEPPED, "shared": "shared_expert_intermediate_size"},
+    ),
+    # published configs carry use_qk_norm for norms that the family always has
+    "qwen3_moe": mixture(
+        _QWEN3,
+        {
+            "num_key_value_heads": 4, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "decoder_sparse_step": 1,
+            "use_sliding_window": False,
+        },
+        _STEPPED, ("use_qk_norm",),
+    ),
+    # checkpoints keep a layer's experts as one tensor
+    "qwen3_vl_moe": _QWEN3_VL,
+    "qwen3_vl_moe_text": _QWEN3_VL,
+    "qwen3_omni_moe_text": mixture(
+        _QWEN3,
+        {
+            "hidden_size": 2048, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28, "vocab_size": 3584,
+            "num_key_value_heads": 4, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "decoder_sparse_step": 1,
+        },
+        _STEPPED, ("use_qk_norm",), nested=("thinker.model.", "thinker.lm_head"),
+    ),
+    "olmoe": mixture(
+        "*mixture inner=wide_norms", {"num_experts": 64, "num_experts_per_tok": 8}, {"size": "intermediate_size"}
+    ),
+    # Granite 3 MoE: a layer's experts are one tensor; some have an MLP that every token passes
+    "granitemoe": _GRANITE_FAMILY,
+    "granitemoeshared": _GRANITE_FAMILY,
+}  # fmt: skip
+
+# shared experts in the sparse layers, and often dense layers first
+
+
+def _beyond_first(look: Look) -> list[bool]:
+    first = look.fields.whole("max_window_layers", least=0)
+    return [look.fields.has("sliding_window") and layer >= first for layer in look["every"]]
+
+
+def _ernie_layers(look: Look) -> tuple[Layers, Layers]:
+    """Experts between two layer indices."""
+    fields, last = look.fields, look["layers"] - 1
+    first = fields.whole("moe_layer_start_index", least=0)
+    if fields.found("moe_layer_end_index") not in (None, -1):
+        last = fields.whole("moe_layer_end_index", least=0)
+    interval = fields.whole("moe_layer_interval")
+    return rules.split([first <= layer <= last and (layer + 1) % interval == 0 for layer in look["every"]])
+
+
+def _alike(key: str, default: str | None = None) -> Rule:
+    """A whole number, or a list of them for the layers that must all be the same."""
+
+    def rule(look: Look) -> int:
+        fields = look.fields
+        if not isinstance(fields.found(key), list):
+            return fields.whole(key, default=None if default is None else look.number(default))
+        entries = fields.listed(key) or ()
+        first = entries[0] if entries else None
+        if (
+            isinstance(first, bool)
+            or not isinstance(first, int)
+            or first < 1
+            or any(entry != first for entry in entries)
+        ):
+            raise fields.refused(
+                key, "is a list whose layers are not all the same whole number; there is no formula here for that"
+            )
+        return first
+
+    return rule
+
+
+_PLAIN = "*mixture out_bias=False"
+_GLM4_MOE = {
+    "num_key_value_heads": 8, "n_routed_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1408, "n_shared_experts": 1,
+    "first_k_dense_replace": 1,
+}  # fmt: skip
+_GLM4V = mixture(
+    _PLAIN,
+    {
+        **_GLM4_MOE, "hidden_size": 4096, "intermediate_size": 10944, "num_hidden_layers": 46, "num_attention_heads": 96,
+        "vocab_size": 151424, "attention_bias": True,
+    },
+    _ROUTED, _FIRST, nested=BELOW,
+)  # fmt: skip
+# DeepSeekMoE-16B, the family's first: plain attention
+DEEPSEEK = mixture("*mixture", {}, _ROUTED, _FIRST)
+
+_SHARED: Mapping[str, Family] = {
+    "deepseek": DEEPSEEK,
+    # GLM-4.5 and GLM-4.6
+    "glm4_moe": mixture(_PLAIN + " inner=head_norms if=use_qk_norm", _GLM4_MOE, _ROUTED, _FIRST),
+    "glm4v_moe": _GLM4V,
+    "glm4v_moe_text": _GLM4V,
+    # as GLM-4.5, experts in every layer
+    "solar_open": mixture(
+        _PLAIN,
+        {
+            "num_key_value_heads": 8, "head_dim": 128, "n_routed_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1280,
+            "n_shared_experts": 1,
+        },
+        _ROUTED,
+    ),
+    # layers from `max_window_layers` on slide where there is a window
+    "dots1": mixture(
+        _QWEN3,
+        {"num_key_value_heads": 32, "moe_intermediate_size": 1408, "max_window_layers": 62},
+        {**_ROUTED, "full sliding": rules.window(_beyond_first)}, _FIRST,
+    ),
+    # K-EXAONE: one full layer after several that slide
+    "exaone_moe": mixture(
+        "*mixture bias=False inner=head_norms",
+        {
+            "num_key_value_heads": 32, "num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 1024, "num_shared_experts": 1,
+            "first_k_dense_replace": 1, "sliding_window": 4096, "sliding_window_pattern": 4,
+        },
+        {**_AFTER_DENSE, "full sliding": rules.letters, "shared": "(num_shared_experts | 0)*moe_intermediate_size"}, _FIRST,
+    ),
+    # the routers' correction bias is a parameter here, not a buffer
+    "ernie4_5_moe": mixture(
+        """
+        *tables
+        *projections
+        *experts
+        mlp.moe_statics.e_score_correction_bias  norm  experts  sparse
+        *norms
+        *windows
+        """,
+        {
+            "num_key_value_heads": 4, "moe_num_experts": 64, "moe_k": 6, "moe_intermediate_size": 1536, "moe_num_shared_experts": 2,
+            "moe_layer_start_index": 1, "moe_layer_interval": 1,
+        },
+        {
+            **TIED, "sparse dense": _ernie_layers, "shared": "(moe_num_shared_experts | 0)*moe_intermediate_size",
+            "experts per_token": routed("moe_num_experts", "num_experts", per=("moe_k", "num_experts_per_tok")),
+        },
+    ),
+    # Hunyuan-A13B: experts and a shared MLP in every layer; its per-layer lists must say the same for each
+    "hunyuan_v1_moe": mixture(
+        """
+        refuse  per_token > experts  moe_topk  is {per_token}, more than the {experts} experts
+        *tables
+        *projections bias=attention_bias
+        *head_norms names=self_attn.query_layernorm,self_attn.key_layernorm if=flag(use_qk_norm,True)
+        *experts router=gate.wg shared=shared_mlp.
+        *norms
+        *windows
+        """, {"use_qk_norm": True},
+        {
+            "experts": _alike("num_experts"), "per_token": _alike("moe_topk"), "size": _alike("moe_intermediate_size", "intermediate_size"),
+            "shared_count": _alike("num_shared_expert", "1"), "shared": "shared_count*intermediate_size",
+        },
+        ("num_shared_expert",),
+    ),
+}  # fmt: skip
+
+# later families
+
+
+def _behind_dense(look: Look) -> list[bool]:
+    """Dense layers first have a period of their own; the others' count starts behind them."""
+    fields = look.fields
+    first = fields.whole("first_k_dense_replace", least=0)
+    own = fields.whole("prefix_dense_sliding_window_pattern", default=1)
+    period = fields.whole("sliding_window_pattern", default=4)
+    return [((layer + 1) % own if layer < first else (layer - first + 1) % period) != 0 for layer in look["every"]]
+
+
+def _laguna_groups(look: Look) -> list[Mapping[str, Any]]:
+    """Layers that are alike: query heads of its own for each layer, and a window where `layer_types` says so."""
+    fields, count = look.fields, look["layers"]
+    usual, _, _ = look["num_attention_heads"], look["head"], look["kv"]
+    counts = fields.listed("num_attention_heads_per_layer") or [usual] * count
+    kinds = rules.each_listed(fields, "layer_types", count, rules.FULL_AND_SLIDING) or (look["every"], ())
+    if len(counts) != count or not all(isinstance(heads, int) and heads > 0 for heads in counts):
+        raise fields.refused("num_attention_heads_per_layer", f"is no list of {count} numbers")
+    groups: list[Mapping[str, Any]] = []
+    for layers, window in zip(kinds, (None, "sliding_window"), strict=True):
+        for heads in dict.fromkeys(counts[layer] for layer in layers):
+            here = tuple(layer for layer in layers if counts[layer] == heads)
+            groups.append({"here": here, "heads": heads, "window": None if window is None else look[window]})
+    return groups
+
+
+_LATER: Mapping[str, Family] = {
+    # Hunyuan 3
+    "hy_v3": mixture(
+        _QWEN3,
+        {
+            "num_key_value_heads": 8, "head_dim": 128, "num_experts": 192, "num_experts_per_tok": 8, "num_shared_experts": 1,
+            "moe_intermediate_size": 1536, "first_k_dense_replace": 1,
+        },
+        {**_AFTER_DENSE, "shared": "(num_shared_experts | 0)*moe_intermediate_size"}, (*_FIRST, "use_qk_norm"),
+    ),
+    # Mellum 2
+    "mellum": mixture(
+        _QWEN3,
+        {
+            "num_key_value_heads": 4, "head_dim": 128, "num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 896,
+            "sliding_window": 1024,
+        },
+        _AFTER_DENSE,
+    ),
+    "flex_olmo": mixture(
+        "*mixture inner=wide_norms", {"num_experts": 7, "num_experts_per_tok": 5}, {"size": "intermediate_size"}
+    ),
+    # Aria's language part: shared experts of the routed ones' size
+    "aria_text": mixture(
+        """
+        *tables
+        *projections bias=attention_bias
+        *fused_experts router=router fused=experts.fc1 down=experts.fc2
+        *norms
+        *windows
+        """,
+        {
+            "hidden_size": 4096, "intermediate_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000,
+            "moe_num_experts": 8, "moe_topk": 2, "moe_num_shared_experts": 2,
+        },
+        {
+            "experts per_token": routed("moe_num_experts", per=("moe_topk",)), "size": "intermediate_size",
+            "shared": "intermediate_size*zero(moe_num_shared_experts)",
+        },
+    ),
+    "granitemoe_swa": mixture(
+        """
+        *tables
+        *projections bias=attention_bias
+        self_attn.sinks  norm  heads  every
+        *fused_experts at=block_sparse_moe. router=router
+        *norms
+        *windows
+        """, {"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": 128},
+        {**_LOCAL, "full sliding": rules.all_but_first_of(4), "shared": "shared_intermediate_size | 0"},
+    ),
+    "kolibri1": mixture(
+        _QWEN3 + "\npost_self_attn_layernorm, post_mlp_layernorm  norm  hidden  every",
+        {
+            "num_key_value_heads": 4, "head_dim": 128, "num_experts": 384, "num_experts_per_tok": 6, "moe_intermediate_size": 512,
+            "shared_expert_intermediate_size": 512, "sliding_window": 513,
+        },
+        {**_AFTER_DENSE, "full sliding": rules.all_but_every(5), "shared": "shared_expert_intermediate_size"},
+    ),
+    # Command A+: attention and MLP behind one norm; dense layers first have an MLP of their own size
+    "cohere2_moe": mixture(
+        """
+        *tables
+        *projections bias=attention_bias
+        *experts
+        *plain_norms names=input_layernorm
+        left_out  MTP module  if num_nextn_predict_layers | 0
+        *windows
+        """,
+        {
+            "head_dim": 128, "num_experts": 8, "num_experts_per_tok": 2, "num_shared_experts": 0, "sliding_window": 4096,
+            "first_k_dense_replace": 0,
+        },
+        {
+            **TIED, **_AFTER_DENSE, "full sliding": rules.window(_behind_dense), "size": "intermediate_size",
+            "shared": "intermediate_size*zero(num_shared_experts)", "dense_size": "prefix_dense_intermediate_size",
+        },
+        _FIRST,
+    ),
+    # gpt-oss: biases everywhere, a sink for each head, every other layer slides
+    "gpt_oss": mixture(
+        """
+        *tables
+        *projections bias=flag(attention_bias,True)
+        self_attn.sinks  norm  heads  every
+        *fused_experts router=router bias=True
+        *norms
+        *windows
+        """,
+        {
+            "num_key_value_heads": 8, "head_dim": 64, "num_local_experts": 128, "num_experts_per_tok": 4, "sliding_window": 128,
+            "attention_bias": True,
+        },
+        {**_LOCAL, "full sliding": rules.all_but_every(2)},
+    ),
+    # Arcee Trinity: a gate on the output of attention, norms before and behind both halves, the expert's bias a parameter
+    "afmoe": mixture(
+        """
+        *tables
+        *projections
+        *head_norms
+        self_attn.gate_proj  attention  heads*head x hidden  every
+        *experts router=router.gate
+        mlp.expert_bias  norm  experts  sparse
+        pre_mlp_layernorm, post_mlp_layernorm  norm  hidden  every
+        *norms
+        *windows
+        """,
+        {
+            "head_dim": 128, "num_experts": 64, "num_experts_per_tok": 6, "num_shared_experts": 2, "moe_intermediate_size": 1408,
+            "num_dense_layers": 1, "global_attn_every_n_layers": 4, "sliding_window": 1024,
+        },
+        {
+            "sparse dense": rules.from_layer("num_dense_layers"), "shared": "(num_shared_experts | 0)*moe_intermediate_size",
+            "full sliding": rules.all_but_every(4, "global_attn_every_n_layers"),
+        },
+        ("attention_bias",),
+    ),
+    # as Trinity, without shared experts, the gate with a bias for each head; the last layer is full too
+    "beam": mixture(
+        """
+        *tables
+        *projections bias=attention_bias
+        *head_norms
+        self_attn.gate_proj  attention  heads*head x hidden  every
+        self_attn.gate_bias  norm  heads  every
+        *experts
+        pre_feedforward_layernorm, post_feedforward_layernorm  norm  hidden  every
+        *norms
+        *windows
+        """,
+        {
+            "num_key_value_heads": 8, "head_dim": 128, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 2560,
+            "sliding_window": 512, "first_k_dense_replace": 3,
+        },
+        {
+            **_AFTER_DENSE,
+            "full sliding": rules.window(lambda look: [(layer + 1) % 6 != 0 and layer + 1 < look["layers"] for layer in look["every"]]),
+        },
+        _FIRST,
+    ),
+    # Laguna: a gate on each head's output, the expert's bias a parameter
+    "laguna": mixture(
+        """
+        *tables
+        *projections layers=each:groups bias=attention_bias
+        self_attn.g_proj  attention  (heads if per_head else heads*head) x hidden  each:groups
+        *head_norms layers=each:groups
+        reads  each:groups  sliding:window
+        *experts
+        mlp.gate.e_score_correction_bias  norm  experts  sparse
+        *norms
+        """,
+        {
+            "num_key_value_heads": 8, "head_dim": 128, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512,
+            "shared_expert_intermediate_size": 512, "sliding_window": 512, "first_k_dense_replace": 1,
+        },
+        {
+            **_AFTER_DENSE, "heads kv head": lambda look: (look["num_attention_heads"], look["num_key_value_heads"], look["head_dim"]),
+            "groups": _laguna_groups, "shared": "shared_expert_intermediate_size",
+            "per_head": lambda look: look.fields.found("gating") in (None, True, "per-head"),
+        },
+        _FIRST,
+    ),
+}  # fmt: skip
+
+# names of their own
+
+
+def _chunked(look: Look) -> tuple[Layers, Layers]:
+    """full, chunked: by `layer_types`, else chunked where `no_rope_layers` is 1, else all but every fourth."""
+    fields, count = look.fields, look["layers"]
+    if not fields.has("attention_chunk_size"):
+        return look["every"], ()
+    words = {"full_attention": "full", "chunked_attention": "chunked"}
+    listed = rules.each_listed(fields, "layer_types", count, words)
+    if listed is not None:
+        return listed[0], listed[1]
+    # an empty list stands for the default, as for the config class
+    if fields.listed("no_rope_layers"):
+        return rules.split([not rope for rope in rules.marked(fields, "no_rope_layers", count)])
+    return rules.split(rules.every_nth(4, "no_rope_layer_interval")(look))
+
+
+def _llama4_sparse(look: Look) -> tuple[Layers, Layers]:
+    """Llama Guard 4 has experts in no layer, and says so by a step of 0 and no experts."""
+    if look.fields.has("moe_layers"):
+        return rules.split(rules.indexed("moe_layers")(look))
+    step = look.fields.whole("interleave_moe_layer_step", least=0)
+    return rules.split([step > 0 and (layer + 1) % step == 0 for layer in look["every"]])
+
+
+def _step3_sparse(look: Look) -> tuple[Layers, Layers]:
+    """`moe_layers_enum` lists the layers with experts, as text or as numbers; else all but the first four and the last."""
+    said = look.fields.found("moe_layers_enum")
+    entries = said.split(",") if isinstance(said, str) else said
+    if entries is None:
+        return rules.split([4 <= layer < look["layers"] - 1 for layer in look["every"]])
+    if not isinstance(entries, list) or not all(str(entry).strip().isdigit() for entry in entries):
+        raise look.fields.refused("moe_layers_enum", "is not a list of layers' indices")
+    chosen = {int(entry) for entry in entries}
+    return rules.split([layer in chosen for layer in look["every"]])
+
+
+def _pair(key: str) -> Rule:
+    """The number for text, and the one for images."""
+
+    def rule(look: Look) -> tuple[int, int]:
+        value = look.fields.found(key)
+        entries = value if isinstance(value, list) else [value, value]
+        if len(entries) != 2 or not all(isinstance(entry, int) and entry > 0 for entry in entries):
+            raise look.fields.refused(key, f"is {value!r}, not a number for text and one for images")
+        return entries[0], entries[1]
+
+    return rule
+
+
+def _ernie_vl_sparse(look: Look) -> tuple[Layers, Layers]:
+    """By `mlp_layer_types`, else from the first of `moe_layer_start_index` on."""
+    fields, first = look.fields, look.fields.found("moe_layer_start_index")
+    if fields.has("mlp_layer_types"):
+        return rules.after_dense(look)
+    if not (isinstance(first, list) and first and isinstance(first[0], int)):
+        first = [fields.whole("first_k_dense_replace", least=0)]
+    return rules.split([layer >= first[0] for layer in look["every"]])
+
+
+_LLAMA4 = mixture(
+    """
+    *tables
+    *projections bias=attention_bias
+    *fused_experts at=feed_forward. router=router shared=shared_expert. dense=feed_forward. needs=every
+    *norms
+    reads  full  full
+    reads  chunked  chunked:attention_chunk_size
+    """,
+    {
+        "hidden_size": 5120, "intermediate_size": 8192, "intermediate_size_mlp": 16384, "num_hidden_layers": 48, "num_attention_heads": 40,
+        "vocab_size": 202048, "num_key_value_heads": 8, "head_dim": 128, "num_local_experts": 16, "num_experts_per_tok": 1,
+        "interleave_moe_layer_step": 1, "no_rope_layer_interval": 4, "attention_chunk_size": 8192,
+    },
+    {
+        "experts per_token": routed("num_local_experts", "num_experts"), "size": "intermediate_size", "shared": "intermediate_size",
+        "dense_size": "intermediate_size_mlp", "sparse dense": _llama4_sparse, "full chunked": _chunked,
+    },
+    ("use_qk_norm",),  # its norms on queries and keys have no weights
+)  # fmt: skip
+# experts in each layer, and beside them a dense MLP where `residual_moe` says so (Grok 2)
+_GROK = mixture(
+    f"""
+    refuse  stranger  model_type  is Grok 2's only where `architectures` says so
+    *tables
+    *projections
+    *experts {W123}
+    *mlp width=intermediate_size if=residual_moe
+    *plain_norms names=pre_moe_norm,post_moe_norm,pre_attn_norm,post_attn_norm
+    left_out  MTP module  if num_nextn_predict_layers | 0
+    *windows
+    """, {"head_dim": 128, "num_local_experts": 8, "num_experts_per_tok": 2},
+    {
+        **TIED, "experts per_token": routed("num_local_experts"),
+        "size": "moe_intermediate_size if has(moe_intermediate_size) else intermediate_size",
+        "stranger": lambda look: look.fields.model_type != "grok-1" and not look.fields.architecture.lower().startswith("grok"),
+    },
+)  # fmt: skip
+# ERNIE 4.5 VL: experts for text and others for images in each layer; a token of text passes none of the latter, which are kept in memory
+# and not read by decode, as a table that is looked up
+_ERNIE_VL = mixture(
+    """
+    refuse  moe_k > experts  moe_k  is {moe_k}, more than the {experts} experts
+    *tables
+    *projections
+    *experts router=text_moe.gate gate=text_moe.experts.*.gate_proj up=text_moe.experts.*.up_proj down=text_moe.experts.*.down_proj
+    mlp.text_moe.gate.moe_statics.e_score_correction_bias  norm  experts  sparse
+    mlp.vision_moe.gate  side  image_experts x hidden  sparse  plain
+    mlp.vision_moe.experts.gate_proj, mlp.vision_moe.experts.up_proj  side  image_experts*image_size x hidden  sparse  plain
+    mlp.vision_moe.experts.down_proj  side  image_experts*hidden x image_size  sparse  plain
+    mlp.vision_moe.gate.moe_statics.e_score_correction_bias  side  image_experts  sparse
+    *norms
+    *windows
+    """,
+    {
+        "hidden_size": 2560, "intermediate_size": 12288, "num_hidden_layers": 28, "num_attention_heads": 20, "vocab_size": 103424,
+        "num_key_value_heads": 4, "moe_num_experts": 64, "moe_k": 6, "moe_num_shared_experts": 2, "first_k_dense_replace": 1,
+        "moe_intermediate_size": [1536, 512],
+    },
+    {
+        **TIED, "experts image_experts": _pair("moe_num_experts"), "size image_size": _pair("moe_intermediate_size"),
+        "per_token": "moe_k", "sparse dense": _ernie_vl_sparse, "shared": "size*zero(moe_num_shared_experts)",
+    },
+    _FIRST, nested=SAME,
+)  # fmt: skip
+_ODD: Mapping[str, Family] = {
+    "llama4": _LLAMA4,
+    "llama4_text": _LLAMA4,
+    # attention and experts in parts of the config
+    "dbrx": Family(
+        rows="""
+        refuse  flag(tie_word_embeddings)  tie_word_embeddings  is true, for which there is no formula here
+        refuse  per_token > experts  moe_top_k  is {per_token}, more than the {experts} experts
+        transformer.wte  embedding  vocabulary x hidden
+        lm_head  lm_head  vocabulary x hidden
+        norm_attn_norm.attn.Wqkv  attention  hidden + 2*kv*head x hidden  every
+        norm_attn_norm.attn.out_proj  attention  hidden x hidden  every
+        norm_attn_norm.norm_1, norm_attn_norm.norm_2  norm  hidden  every
+        ffn.router.layer  router  experts x hidden  every  plain
+        ffn.experts.mlp.w1, ffn.experts.mlp.v1, ffn.experts.mlp.w2  expert  ffn_config.ffn_hidden_size x hidden  every
+        transformer.norm_f  norm  hidden
+        reads  every  full
+        """,
+        sizes={
+            "hidden": "d_model", "layers": rules.layers_of("n_layers"), "heads": "n_heads", "kv": "attn_config.kv_n_heads",
+            "head": "hidden//heads", "vocabulary": "vocab_size", "experts": "ffn_config.moe_num_experts",
+            "per_token": "ffn_config.moe_top_k",
+        },
+        layer="transformer.blocks.{}.",
+    ),
+    "grok-1": _GROK,
+    "git": _GROK,  # as Grok 2's config says
+    # Step 3: queries from one narrow matrix for all heads, and a second behind a norm; KV of one head
+    "step3_text": mixture(
+        """
+        *tables
+        self_attn.q_proj  attention  share_q_dim x hidden  every
+        self_attn.k_proj, self_attn.v_proj  attention  kv*head x hidden  every
+        self_attn.wq  attention  heads*head x share_q_dim  every
+        self_attn.o_proj  attention  hidden x heads*head  every
+        self_attn.inter_norm  norm  share_q_dim  every
+        *experts at= router=moe.gate gate=moe.gate_proj up=moe.up_proj down=moe.down_proj shared=share_expert.
+        *norms
+        reads  every  full
+        """,
+        {
+            "hidden_size": 7168, "intermediate_size": 18432, "num_hidden_layers": 61, "num_attention_heads": 64, "vocab_size": 128815,
+            "num_attention_groups": 1, "head_dim": 256, "share_q_dim": 2048, "moe_num_experts": 48, "moe_top_k": 3,
+            "moe_intermediate_size": 5120, "share_expert_dim": 5120,
+        },
+        {
+            "heads kv head": lambda look: (look["num_attention_heads"], look["num_attention_groups"], look["head_dim"]),
+            "experts per_token": routed("moe_num_experts", per=("moe_top_k",)), "sparse dense": _step3_sparse, "shared": "share_expert_dim",
+        },
+        nested=SAME,
+    ),
+    "ernie4_5_vl_moe_text": _ERNIE_VL,
+    "ernie4_5_vl_moe": _ERNIE_VL,
+    "ernie4_5_moe_vl": _ERNIE_VL,
+}  # fmt: skip
+
+FAMILIES: Mapping[str, Family | Callable[..., Family]] = {**_FIRST_FAMILIES, **_SHARED, **_LATER, **_ODD}

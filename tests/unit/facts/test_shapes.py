@@ -1,0 +1,172 @@
+"""The evaluator of families' rows: sizes, flags, lines, and what a config that they do not cover is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.facts.architectures import geometry
+from llm_serving_exporter.facts.fields import Fields
+from llm_serving_exporter.facts.shapes import Family, Look, evaluate
+from llm_serving_exporter.model.geometry import AttentionLayers, Module, Part, RecurrentLayers, Span
+from tests.support.rows import check_rows
+
+CONFIG: dict[str, Any] = {
+    "model_type": "acme", "hidden_size": 8, "num_hidden_layers": 3, "vocab_size": 10, "four": 4, "none": None, "nought": 0, "on": True,
+    "off": False, "part": {"two": 2, "on": True},
+}  # fmt: skip
+SIZES = {"hidden": "hidden_size", "vocabulary": "vocab_size", "heads": "four", "kv": "2", "head": "hidden//heads"}
+
+
+def look(**sizes: Any) -> Look:
+    family = Family(rows="", sizes={**SIZES, **sizes}, defaults={"by_class": 7})
+    return Look(Fields(CONFIG).with_defaults(family.defaults), family)
+
+
+@check_rows(
+    ("text", "value"),
+    [
+        ("hidden + 2*four - 3", 13),
+        ("hidden//3", 2),
+        ("hidden % 3", 2),
+        ("head**3", 8),
+        ("max(four, 9)", 9),
+        ("len(every)", 3),
+        ("none | four", 4),
+        ("missing | 6", 6),
+        ("missing | nought | 0", 0),
+        ("missing | hidden*2", 16),
+        # what a config states goes before a class default
+        ("by_class | four", 4),
+        ("by_class | missing", 7),
+        ("zero(nought)", 0),
+        ("part.two", 2),
+        ("part.missing | 5", 5),
+        ("nowhere.two | 5", 5),
+        ("1 if on else 2", 1),
+        ("1 if off else 2", 2),
+    ],
+)
+def test_a_size(text: str, value: int) -> None:
+    assert look().number(text) == value
+
+
+@check_rows(
+    ("text", "value"),
+    [
+        ("on", True),
+        ("off", False),
+        ("missing", False),
+        ("flag(missing, True)", True),
+        ("flag(off, True)", False),
+        ("flag(part.on)", True),
+        ("has(four)", True),
+        ("has(none)", False),
+        ("not on", False),
+        ("on and off", False),
+        ("on or off", True),
+        ("four == 4", True),
+        ("four == 5", False),
+        ("four != 4", False),
+        ("four > 4", False),
+        ("four > 3", True),
+        ("four < 4", False),
+        ("four < 5", True),
+        ("zero(nought)", False),
+    ],
+)
+def test_a_flag(text: str, value: bool) -> None:
+    assert look().flag(text) is value
+
+
+def test_a_rule_gives_each_of_its_names_a_value_once() -> None:
+    asked: list[Look] = []
+
+    def rule(of: Look) -> tuple[int, int]:
+        asked.append(of)
+        return 1, 2
+
+    both = look(**{"first second": rule})
+    assert (both["second"], both["first"], both["second"], len(asked)) == (2, 1, 2, 1)
+
+
+@check_rows(
+    ("text", "fault"),
+    [
+        ("missing", "missing is missing"),
+        ("nought", "nought is 0, not a whole number of at least 1"),
+        ("missing | nought | 5", "nought is 0, not a whole number of at least 1"),
+        ("nowhere.two", "nowhere is missing"),
+        ("four.two", "four is not a table of keys"),
+    ],
+)
+def test_a_size_that_is_not_there_is_refused_by_its_key(text: str, fault: str) -> None:
+    with pytest.raises(FactsError, match=fault):
+        look().number(text)
+
+
+def built(rows: str, **sizes: Any) -> Any:
+    return evaluate(Fields(CONFIG), Family(rows=rows, sizes={**SIZES, **sizes}))
+
+
+def test_lines_make_modules() -> None:
+    made = built(
+        """
+        embed  embedding  vocabulary x hidden
+        a, b  attention  four x hidden  every  bias on  if on
+        c  ffn  four x hidden  every  bias off
+        left  ffn  four x hidden  every  if off
+        gate  router  four x hidden  every  plain
+        nothing  norm  zero(nought)  every
+        nowhere  norm  hidden  none_of_them
+        {root}norm  norm  2*hidden
+        """,
+        none_of_them=lambda _: (),
+    )
+    every = (0, 1, 2)
+    assert made.modules == (
+        Module("embed", Part.EMBEDDING, 80, 0, 10, 8, linear=False),
+        Module("model.layers.{}.a", Part.ATTENTION, 32, 4, 4, 8, every),
+        Module("model.layers.{}.b", Part.ATTENTION, 32, 4, 4, 8, every),
+        Module("model.layers.{}.c", Part.FFN, 32, 0, 4, 8, every),
+        Module("model.layers.{}.gate", Part.ROUTER, 32, 0, 4, 8, every, linear=False),
+        Module("model.norm", Part.NORM, 0, 16, linear=False),
+    )
+
+
+def test_lines_of_groups_have_the_values_of_their_group() -> None:
+    groups = [{"here": (0, 2), "wide": 3, "window": None}, {"here": (1,), "wide": 5, "window": 64}]
+    made = built("a  ffn  wide x hidden  each:groups\nreads  each:groups  sliding:window", groups=lambda _: groups)
+    assert [(module.rows, module.layers) for module in made.modules] == [(3, (0, 2)), (5, (1,))]
+    assert [(group.layers, group.span, group.window_tokens) for group in made.attention] == [
+        (2, Span.FULL, None), (1, Span.SLIDING, 64)
+    ]  # fmt: skip
+
+
+def test_lines_make_attention_and_state() -> None:
+    made = built(
+        "reads  every  full\nreads  every  full  elements 5  kv 1  flops 6  decode 7  heads 3  shared\nstate  every  9  four"
+    )
+    usual, other = made.attention
+    # keys and values of 2 heads of 2 elements; 4 FLOPs for each element of 4 query heads
+    assert usual == AttentionLayers(3, 8, 2, 32, 32, Span.FULL, None, 4)
+    assert other == AttentionLayers(3, 5, 1, 7, 6, Span.FULL, None, 3, kept=False)
+    assert made.recurrent == (RecurrentLayers(3, 9, 4),)
+
+
+def test_a_config_that_no_line_covers_is_told_why() -> None:
+    with pytest.raises(FactsError, match=r"four is 4, and twice that is 8"):
+        built("refuse  four > 3  four  is {four}, and twice that is {2*four}")
+    assert built("refuse  four > 4  four  never").modules == ()
+
+
+@check_rows("sizes", [[16384] * 35, [8192] * 10 + [16384] * 25])
+def test_gemma3n_counts_each_layers_own_mlp(sizes: list[int]) -> None:
+    def mlps(said: object) -> int:
+        modules = geometry({"model_type": "gemma3n_text", "intermediate_size": said}).modules
+        return sum(module.parameters for module in modules if ".mlp." in module.path)
+
+    assert mlps(sizes) == sum(3 * 2048 * size for size in sizes)
+    assert mlps(16384) == 35 * 3 * 2048 * 16384
