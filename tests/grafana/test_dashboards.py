@@ -34,7 +34,7 @@ def test_all_of_them_are_there(grafana: Grafana) -> None:
 def test_every_panel_is_drawn_and_nothing_complains(
     grafana: Grafana, browser: Any, made: Dashboard, width: int, theme: str
 ) -> None:
-    with looking(browser, grafana.address(made.board.uid), width, 3000, theme) as seen:
+    with looking(browser, grafana.address(made.board.uid), width, 3600, theme) as seen:
         for row in made.board.rows:
             if row.folded:
                 seen.page.get_by_test_id(f"data-testid dashboard-row-title-{row.title}").click()
