@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from importlib import import_module
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from llm_serving_exporter.errors import FactsError
@@ -39,8 +38,6 @@ _OUTER_TIES = 5  # from this version of transformers on
 _MOST_LEVELS = 4  # two are usual: thinker_config.text_config
 # classes that end in "Model" and do decode: GPT-2's and multimodal chat models'
 _DECODING = ("LMHeadModel", "ChatModel", "_Model")
-# of rows, most asked for first
-_MODULES = ("dense", "experts", "latent", "recurrent", "encoders", "several")
 # `per_layer_config`, in which transformers 5 writes what single layers have instead of the config's own value, for any architecture.
 #
 # It takes the place of keys that a family had for its other kind of layer: a Gemma 4 that was saved again has no `global_head_dim` any
@@ -61,16 +58,31 @@ _OVERRIDING: Mapping[str, tuple[str, Mapping[str, str]]] = {
 }  # fmt: skip
 
 
-def find_family(model_type: str) -> Rows | None:
-    """The rows of a model type, or what chooses them by a config; None for one that no rows are of.
+def list_families() -> Iterator[Mapping[str, Rows]]:
+    """The families of each module of rows, most asked for first. A module is imported when none before it has the type."""
+    from llm_serving_exporter.facts.families import dense
 
-    A module of rows is imported when none before it has the type: a server needs few of them.
-    """
-    for name in _MODULES:
-        families: Mapping[str, Rows] = import_module(f"llm_serving_exporter.facts.families.{name}").FAMILIES
-        if model_type in families:
-            return families[model_type]
-    return None
+    yield dense.FAMILIES
+    from llm_serving_exporter.facts.families import experts
+
+    yield experts.FAMILIES
+    from llm_serving_exporter.facts.families import latent
+
+    yield latent.FAMILIES
+    from llm_serving_exporter.facts.families import recurrent
+
+    yield recurrent.FAMILIES
+    from llm_serving_exporter.facts.families import encoders
+
+    yield encoders.FAMILIES
+    from llm_serving_exporter.facts.families import several
+
+    yield several.FAMILIES
+
+
+def find_family(model_type: str) -> Rows | None:
+    """The rows of a model type, or what chooses them by a config; None for one that no rows are of."""
+    return next((families[model_type] for families in list_families() if model_type in families), None)
 
 
 def geometry(config: Mapping[str, Any]) -> Geometry:

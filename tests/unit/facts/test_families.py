@@ -5,18 +5,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from importlib import import_module
 
 import pytest
 
-from llm_serving_exporter.facts import architectures
+from llm_serving_exporter.facts.architectures import list_families
 from llm_serving_exporter.facts.families import blocks, dense
 from llm_serving_exporter.facts.shapes import Family, lines
 from llm_serving_exporter.model.geometry import Part, Span
 from tests.support.rows import check_rows
 
-MODULES = [import_module(f"llm_serving_exporter.facts.families.{name}") for name in architectures._MODULES]
-FAMILIES = {name: family for module in MODULES for name, family in module.FAMILIES.items()}
+FAMILIES = {name: family for families in list_families() for name, family in families.items()}
 PARTS = {part.value for part in Part} | {"side"}
 DIFFERENCES = {
     "elements", "kv", "heads", "decode", "prefill", "flops", "top", "ratio", "indexer", "shared"
@@ -90,7 +88,7 @@ def test_a_block_refuses_a_parameter_that_it_does_not_have() -> None:
 
 
 def test_no_family_stands_twice() -> None:
-    assert len(FAMILIES) == sum(len(module.FAMILIES) for module in MODULES)
+    assert len(FAMILIES) == sum(map(len, list_families()))
 
 
 def test_every_block_is_used() -> None:
