@@ -170,7 +170,10 @@ def _list_rest(queries: QueryBuilder, alerts: _Alerts) -> Iterator[str]:
     models = f"(count({find_rows(queries)}) or vector(0))"
     unknown = f"({len(list_judged(queries))} * {models} - (count({said}) or vector(0)))"
     recorded = f"(count({queries.select(DOWN)}) or count({said}))"
-    calm = f"({alerts.count} == 0)"
+    # what a page inhibits is not alone: the page fires
+    grave = one_of("severity", [severity for severity, _, _ in alerts.grave])
+    ours = choose(queries, 'alertstate="firing"', f'alertname=~"{ALERT_PREFIX}.+"', grave)
+    calm = f"((count({FIRING.name}{{{ours}}}) or vector(0)) == 0)"
     watched = any(rule.alert == WATCHDOG for rule in alerts.rules)
     # in a Prometheus of one cluster it has no label of the cluster
     matchers = [f'alertname="{WATCHDOG}"', *(f'{name}=~"${name}|"' for name in settings.external_labels)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_dashboards.panels import Colour, Panel, Unit, ValueMapping, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
-from llm_serving_dashboards.shared_panels import MODEL, list_worst_first
+from llm_serving_dashboards.shared_panels import list_worst_first
 
 # in the order of docs/limiter.md
 LIMITERS = (
@@ -48,7 +48,7 @@ def make_limiter(queries: QueryBuilder, width: int, height: int = 6) -> Panel:
         "holds the clock down; batch limit and KV capacity, throughput rises with a higher limit or more memory; prefill interference, reduce the prefill budget or use "
         "separate pools; overhead, kernel launches or the network. See docs/limiter.md.",
         Visualization.STATE_TIMELINE,
-        list_worst_first(find_limiter(queries), queries.match_on("model_name", "role"), MODEL, _FIRST_TO_REPAIR),
+        list_worst_first(queries, "limited", find_limiter(queries), _FIRST_TO_REPAIR),
         Unit.NONE,
         width,
         height,

@@ -102,7 +102,6 @@ def _make_lost_panel(queries: QueryBuilder) -> Panel:
 
 
 def _make_n1_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    on = queries.match_on(*BY_MODEL)
     alone = _find_without_redundancy(queries)
     lost = queries.aggregate("max", queries.select(LOST_SHARE), *BY_MODEL)
     states = f"{lost} * 0 + {_NODE_LOST} or ({alone}) * 0 + {_NO_REDUNDANCY} or (1 - {queries.select(SUFFICIENT)}) * {_OVERLOADED} or {queries.select(KNOWN)} * 0 + {_UNKNOWN}"
@@ -114,7 +113,7 @@ def _make_n1_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Whether each model survives it, over time; those that would not come first. Node lost: one is gone and nothing has taken its place, and the table above has its name. No redundancy: no replica would "
             "be left, because all of them stand on it. Unknown: a replica has no node, or its capacity is unknown because it never had a queue and has no roofline.",
             Visualization.STATE_TIMELINE,
-            list_worst_first(states, on, MODEL, _NODE_LOST, _OVERLOADED, _NO_REDUNDANCY),
+            list_worst_first(queries, "survival", states, _NODE_LOST, _OVERLOADED, _NO_REDUNDANCY),
             Unit.NONE,
             8,
             mappings=SURVIVAL,

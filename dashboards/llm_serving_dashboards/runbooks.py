@@ -13,6 +13,10 @@ from llm_serving_exporter.render.runbooks import read_runbook
 VARIABLES: tuple[str, ...] = ()
 # [text](file.md#anchor), with nothing before the file's name or with folders
 _LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)*([\w/.-]+)(?:#[\w-]+)?\)")
+# code stands between two of these
+_FENCE = "```"
+# the end of a line that goes on
+_WRAPPED = re.compile(r"(?<=\S)\n(?=[^\s#|*\-\d])")
 _HEIGHT = 24
 
 
@@ -54,4 +58,11 @@ def _read(name: str, settings: Settings) -> str:
 
     # the panel has the name
     _, _, text = read_runbook(name).partition("\n")
-    return _LINK.sub(lead, text.strip())
+    return _join_lines(_LINK.sub(lead, text.strip()))
+
+
+def _join_lines(text: str) -> str:
+    """Markdown with each paragraph on one line: kubectl keeps an object once more in an annotation, of 256 KiB at most."""
+    parts = text.split(_FENCE)
+    parts[::2] = [_WRAPPED.sub(" ", part) for part in parts[::2]]
+    return _FENCE.join(parts)

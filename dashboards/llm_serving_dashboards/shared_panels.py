@@ -68,16 +68,18 @@ def keep_highest(expression: str, most: int) -> str:
     return f"{expression} > {_ALIKE:g} * scalar({one_too_many})"
 
 
-def list_worst_first(states: str, on: str, legend: str, *worst: int) -> tuple[Query, ...]:
-    """Queries of a timeline's rows, the worst at its top: Grafana draws them query by query, and those of one by name.
+def list_worst_first(queries: QueryBuilder, name: str, states: str, *worst: int) -> tuple[Query, ...]:
+    """Queries of a timeline's rows, a model each, the worst at its top: Grafana draws them query by query, and those of one by name.
 
-    `states`: PromQL of codes; `on`: what a row is; `worst`: the lowest code of each group, by the code at the end of the range, the worst first.
-    What is below all of them stands last.
+    `name`: of these groups on this dashboard; `states`: PromQL of codes; `worst`: the lowest code of each group, by the code at the end of the
+    range, the worst first. What is below all of them stands last. Each query reads the models of its own group alone.
     """
-    now = f"last_over_time(({states})[$__interval:$__interval] @ end())"
-    bounds = (f">= {code}" + (f" < {above}" if above else "") for code, above in zip(worst, (0, *worst), strict=False))
-    found = [f"({states}) and {on} ({now} {bound})" for bound in bounds]
-    return tuple(Query(query, legend) for query in (*found, f"({states}) unless {on} ({now} >= {worst[-1]})"))
+    bounds = [f">= {code}" + (f" < {above}" if above else "") for code, above in zip(worst, (0, *worst), strict=False)]
+    groups = enumerate((*bounds, f"< {worst[-1]}"))
+    return tuple(
+        Query(queries.narrow(f"{name}_{number}", f"({states}) {bound}", "model_name", states), MODEL)
+        for number, bound in groups
+    )
 
 
 def warn_below(warning: float, bad: float | None = None) -> tuple[ThresholdStep, ...]:

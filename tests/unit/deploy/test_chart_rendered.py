@@ -346,7 +346,8 @@ def test_nothing_is_too_large_for_kubectl_or_helm() -> None:
     files = {str(path): path.read_text() for path in CHART.rglob("*") if path.is_file()}
     # Helm keeps the chart's files and the rendered manifest, compressed, in base64 twice over
     release = base64.b64encode(base64.b64encode(gzip.compress(json.dumps([files, done.stdout]).encode())))
-    assert len(release) < MOST_SECRET_BYTES / 2
+    # a quarter is left for what a user's values add; the runbooks' dashboard alone is a fifth
+    assert len(release) < MOST_SECRET_BYTES * 3 / 4
 
 
 def notes(tmp_path: Path, *arguments: str) -> str:
