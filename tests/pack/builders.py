@@ -91,9 +91,14 @@ def target(
     return found
 
 
-def dashboard_of(check: str) -> str:
-    """Whose alerts lead to which dashboard: some checks share one."""
-    return f"llm-serving-{ {'ttft': 'latency', 'slo': 'latency', 'tail': 'kv'}.get(check, check).replace('_', '-') }"
+# what is seen elsewhere than the rest of its check
+_ELSEWHERE = {"ReplicaOutlier": "replica", "Stalled": "replica", "TokenExplosion": "phases"}
+
+
+def dashboard_of(alert: str, check: str) -> str:
+    """Which alerts lead to which dashboard: some checks share one."""
+    of_check = {"ttft": "latency", "slo": "latency", "tail": "kv"}.get(check, check)
+    return f"llm-serving-{_ELSEWHERE.get(alert, of_check).replace('_', '-')}"
 
 
 def firing(
@@ -107,7 +112,7 @@ def firing(
     variables: str = "",
 ) -> Firing:
     """An alert as it is delivered. `variables`: what its dashboard is asked for."""
-    uid = dashboard_of(check)
+    uid = dashboard_of(alert, check)
     return Firing(
         {"severity": severity, "check": check, **labels},
         {

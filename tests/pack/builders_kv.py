@@ -30,7 +30,7 @@ def firing(
             "description": description,
             "action": action,
             "runbook": f"llm-serving-exporter runbook LLMServing{alert}",
-            "dashboard": f"/d/{dashboard_of(check)}?{variables}",
+            "dashboard": f"/d/{dashboard_of(alert, check)}?{variables}",
         },
     )
 

@@ -9,7 +9,7 @@ from tests.pack.promtool import Case, Firing
 
 _CARD = {"gpu": "GPU-1", "gpu_name": "NVIDIA H100", "node": "node-a"}
 _OTHER = {"gpu": "GPU-2", "gpu_name": "NVIDIA H100", "node": "node-a"}
-_VARIABLES = "var-gpu=GPU-1&var-node=node-a"
+_VARIABLES = "var-gpu=GPU-1&var-gpu_name=NVIDIA+H100&var-node=node-a"
 
 
 def _gpu(name: str, values: str, card: Mapping[str, str] = _CARD, **labels: str) -> dict[str, str]:

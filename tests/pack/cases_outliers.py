@@ -140,7 +140,7 @@ def _told(model: str, number: int, summary: str, description: str, role: str = "
         f"{model} on {name}: {summary}",
         f"{description} Peers: replicas of the same model, role, runtime and kind of GPU.",
         f"look at {name} alone; drain and restart it if the others carry the load",
-        f"var-target={name}&var-model_name={model}&var-role={role}",
+        f"var-target={name}&var-model_name={model}",
     )
 
 

@@ -226,7 +226,7 @@ def _still(model: str, requests: str, number: str = "0") -> Firing:
         "For 5m or longer requests ran, waited or were given up, and no token, step or answer was counted, while the page was answered. A health "
         "check that only asks whether the process answers does not see this.",
         "take a stack dump, then restart the replica",
-        f"var-target={model}-0&var-model_name={model}&var-role=unified",
+        f"var-target={model}-0&var-model_name={model}",
     )
 
 

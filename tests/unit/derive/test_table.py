@@ -67,10 +67,11 @@ def computed_figures(monkeypatch: pytest.MonkeyPatch) -> Counter[Figure[Any]]:
         wrapped[id(row)] = replace(row, figure=counted(found, row.figure, done), **others)
     rows = tuple(wrapped[id(row)] for row in ENGINE_ROWS)
     monkeypatch.setattr(deriving, "ENGINE_ROWS", rows)
-    for listed in (deriving._list_rows, deriving._order_rows):  # what they remember is of the real rows
+    remembering = (deriving._list_rows, deriving._list_kept_rows, deriving._order_rows, deriving._order_kept_rows)
+    for listed in remembering:  # what they remember is of the real rows
         listed.cache_clear()
     yield found
-    for listed in (deriving._list_rows, deriving._order_rows):
+    for listed in remembering:
         listed.cache_clear()
 
 

@@ -160,7 +160,7 @@ BAD_CONFIGS = {
     "a list": ("[]", "is not a JSON object"),
     "nothing": ("{}", "it has no model_type, by which a formula is chosen; copy the config.json"),
     "another architecture": ('{"model_type": "hyena"}', "model_type is 'hyena', which no formula here covers"),
-    "a field missing": ('{"model_type": "llama", "hidden_size": 8}', "(llama): num_attention_heads is missing"),
+    "a field missing": ('{"model_type": "llama", "hidden_size": 8}', "(llama): num_hidden_layers is missing"),
     "a field of another kind": (json.dumps({**LLAMA, "hidden_size": "256"}), "hidden_size is '256', not a whole number"),
     "layers without end": (json.dumps({**LLAMA, "num_hidden_layers": 10**9}), "num_hidden_layers is 1000000000, more than 4096"),
     "another quantisation": (json.dumps({**LLAMA, "quantization_config": {"quant_method": "magic"}}), "'magic'"),
