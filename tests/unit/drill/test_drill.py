@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -172,7 +173,9 @@ def test_a_bound_that_is_reached_ends_it_and_the_node_comes_back(bed: Bed, tmp_p
     fleet = bed["suffers"]
     done = drilled(bed, fleet, tmp_path, "--hold", "60s", "--max-ttft", "10s")
     assert (done.status, done.verdict) == (1, "aborted")
-    assert done.report["reasons"][0] == "p99 time to first token is at least 30 s, more than 10 s (--max-ttft)"
+    # at the top edge, or beyond it: on a busy machine another number of requests ends in time
+    reason = r"p99 time to first token is (at least )?30 s, more than 10 s \(--max-ttft\)"
+    assert re.fullmatch(reason, done.report["reasons"][0])
     assert not fleet.lost
     assert done.report["commands"][-1]["what"] == "restore"
     assert done.report["commands"][-1]["status"] == 0
