@@ -84,6 +84,8 @@ def test_one_command_shows_what_a_server_elsewhere_costs(capsys: pytest.CaptureF
     """The price of an hour of two GPUs, as `once` shows it and as its JSON says it."""
     with Replica({"/metrics": page("vllm-0.32", 60)}) as server:
         words = ["once", "--target", server.url, "--gpu-model", "H100 SXM", "--gpu-count", "2", "--gpu-price", "3.5"]
+        # a stub of NVML that an earlier test has loaded stays in the process
+        words += ["--gpu.enabled", "false"]
         assert main([*words, "--wait", "1s"]) == 0
         assert "  cost: 2 GPUs at $3.50 an hour (rate on_demand)" in capsys.readouterr().out
         assert main([*words, "--wait", "1s", "--json"]) == 0
