@@ -184,7 +184,11 @@ def _list_rest(queries: QueryBuilder, alerts: _Alerts) -> Iterator[str]:
             _FINE,
             "Nothing is wrong, every check is known. Models: {}",
         ),
-        (f"{unknown} > 0 and {calm} and {evaluated}", _UNKNOWN, "Nothing fires, but not every check is known. Unknown: {}"),
+        (
+            f"{unknown} > 0 and {calm} and {evaluated}",
+            _UNKNOWN,
+            "Nothing fires, but not every check is known. Unknown: {}",
+        ),
         (f"vector(0) and {models} == 0 and {calm} and {evaluated}", _DEAD, "No exporter tells of a model"),
         (
             f"vector(0) unless {recorded}" + (f" unless {evaluated}" if watched else ""),

@@ -106,7 +106,10 @@ def ask(
 
 # what a row of the panel shows, and what its link reads
 SAID = ("grave", "what", "board", "chosen_model_name", "chosen_role", "chosen_target", "chosen_node", "chosen_gpu")
-NOTHING, NOT_KNOWN = "Nothing is wrong, every check is known. Models: {}", "Nothing fires, but not every check is known. Unknown: {}"
+NOTHING, NOT_KNOWN = (
+    "Nothing is wrong, every check is known. Models: {}",
+    "Nothing fires, but not every check is known. Unknown: {}",
+)
 NO_MODEL = "No exporter tells of a model"
 NOT_LOADED = "The rules are not loaded, nothing is known"
 NOT_EVALUATED = "Alerts are not evaluated, nobody would be told: the Watchdog does not fire"
