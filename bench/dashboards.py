@@ -75,7 +75,7 @@ class Size:
             return
         for fleet in range(self.replicas // self.simulated if _REPLICA.search(series) or card else 1):
             more = fleet * self.simulated
-            own = _REPLICA.sub(lambda found, more=more: f'="{_MODEL}-{found[1]}{int(found[2]) + more}"', series)  # type: ignore[misc]
+            own = _REPLICA.sub(lambda found, more=more: f'="{_MODEL}-{found[1]}{int(found[2]) + more}"', series)
             yield own.replace('gpu="GPU-', f'gpu="GPU-{fleet}-')
 
 

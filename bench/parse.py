@@ -121,9 +121,9 @@ def main() -> None:
             parser.parse(second)
 
         rows.append((f"steady, {label}", best_milliseconds(alternate, asked.best_of) / 2))
-        idle = best_milliseconds(lambda parser=parser: parser.parse(second), asked.best_of)  # type: ignore[misc]  # a default in a lambda
+        idle = best_milliseconds(lambda parser=parser: parser.parse(second), asked.best_of)
         rows.append((f"steady and nothing moves, {label}", idle))
-        strict = best_milliseconds(lambda wanted=wanted: PageParser(wanted).parse(second), asked.best_of // 4)  # type: ignore[misc]  # likewise
+        strict = best_milliseconds(lambda wanted=wanted: PageParser(wanted).parse(second), asked.best_of // 4)
         rows.append((f"first page, strict, {label}", strict))
     re.purge()
     started = time.perf_counter()
@@ -131,7 +131,7 @@ def main() -> None:
     compiling = (time.perf_counter() - started) * 1000
     if pattern.fullmatch(second_body):
         matching = best_milliseconds(
-            lambda: tuple(map(float, pattern.fullmatch(second_body).groups())),  # type: ignore[union-attr]  # it matched above
+            lambda: tuple(map(float, pattern.fullmatch(second_body).groups())),
             asked.best_of,
         )
         rows += [("rejected: one pattern of the page, match", matching), ("rejected: compile it, once", compiling)]

@@ -96,11 +96,11 @@ def _timed(compressions: list[float]) -> Iterator[None]:
     def add(spool: Spool, text: bytes) -> None:
         compressions.append(measure_cpu(lambda: real(spool, text)))
 
-    Spool.add = add  # type: ignore[method-assign]
+    Spool.add = add
     try:
         yield
     finally:
-        Spool.add = real  # type: ignore[method-assign]
+        Spool.add = real
 
 
 def measure_cpu(do: Callable[[], object]) -> float:
@@ -128,7 +128,7 @@ def measure_pages(count: int, rounds: int) -> Costs:
             costs.encode.append(made - kept)
             sent = b""
             if isinstance(page, bytes):
-                kept += measure_cpu(lambda page=page: gzip.compress(page, LEVEL, mtime=0))  # type: ignore[misc]
+                kept += measure_cpu(lambda page=page: gzip.compress(page, LEVEL, mtime=0))
                 sent = gzip.compress(page, LEVEL, mtime=0)
             costs.gzip.append(kept)
             costs.page_bytes = len(page)

@@ -89,7 +89,7 @@ def test_a_slewed_clock_moves_no_rate(clocks: MovedClocks, exporter: Exporter) -
     last = exporter.scrape()
     for _ in range(6):
         clocks.step_wall(0.3)
-        last = exporter.until(lambda page, last=last: generates(page) and _attempts(page) > _attempts(last), "a tick")  # type: ignore[misc]
+        last = exporter.until(lambda page, last=last: generates(page) and _attempts(page) > _attempts(last), "a tick")
 
 
 def _attempts(page: Scraped) -> float:

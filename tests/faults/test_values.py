@@ -36,7 +36,7 @@ BEFORE, AFTER = recorded_page("vllm-0.32", 50), recorded_page("vllm-0.32", 60)
 def lie(page: bytes, **values: float | str) -> bytes:
     """The page with other values of samples whose names are given without `vllm:`."""
     for name, value in values.items():
-        page = change_samples(page, f"vllm:{name}", lambda _, value=value: value)  # type: ignore[misc]  # a default, to bind it now
+        page = change_samples(page, f"vllm:{name}", lambda _, value=value: value)
     return page
 
 
@@ -225,7 +225,7 @@ def test_no_lie_in_any_field_of_any_runtime_gets_out(name: str) -> None:
         read = [sample for sample in list_names(page) if wanted_by(runtime)(sample)]
         for sample in read:
             for value in LIES if name == EVERYWHERE else islice(lies, 1):
-                server.routes = {**truth, CASES[name].path: change_samples(page, sample, lambda _, value=value: value)}  # type: ignore[misc]  # a default, to bind it now
+                server.routes = {**truth, CASES[name].path: change_samples(page, sample, lambda _, value=value: value)}
                 found = list(find_faults(exporter, exporter.tick()))
                 assert found == [], f"{sample} {value}"
                 server.routes = truth

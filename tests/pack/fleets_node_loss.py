@@ -32,7 +32,7 @@ _H100, _A100 = "H100 SXM", "A100 SXM"
 
 
 def _each(replicas: Sequence[Replica], **changes: object) -> tuple[Replica, ...]:
-    return tuple(replace(one, **changes) for one in replicas)  # type: ignore[arg-type]  # the fields' own types
+    return tuple(replace(one, **changes) for one in replicas)
 
 
 def _fleet(model: str, replicas: Sequence[Replica], *expected: Expected, role: str = "unified") -> Fleet:

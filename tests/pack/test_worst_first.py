@@ -134,7 +134,7 @@ def test_models_that_would_not_survive_come_first_and_the_lost_node_before_all(t
         for number, row in enumerate(rows)
     }
     assert len(timeline.queries) == len(rows)
-    ask_promtool(tmp_path, series, found)  # type: ignore[arg-type]
+    ask_promtool(tmp_path, series, found)
 
 
 def test_the_check_says_no_redundancy_and_no_page_of_another_models_node(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_the_check_says_no_redundancy_and_no_page_of_another_models_node(tmp_pat
         write_series("model:llm_serving_largest_node_replicas:max", "1x20", **ALONE),
         build,
     ]
-    ask_promtool(tmp_path, one, {asked(check, 0): {"{}": alone}})  # type: ignore[dict-item]
+    ask_promtool(tmp_path, one, {asked(check, 0): {"{}": alone}})
     ask_promtool(tmp_path, [build], {asked(check, 0): {"{}": UNKNOWN}})
     ask_promtool(tmp_path, [], {asked(check, 0): {"{}": DEAD}})
     rest = write_series("fleet:llm_serving_check:verdict", "2x20", check="node_loss")
@@ -205,7 +205,7 @@ def replica(target: str, *unlike: str, state: str = "ready") -> Series:
 def test_a_slow_replica_is_no_plain_ready_one(tmp_path: Path, series: list[dict[str, str]], shown: str) -> None:
     state = panel("replica", "State")
     code, colour = next((one.value, one.colour) for one in state.mappings if one.text == shown)
-    ask_promtool(tmp_path, series, {asked(state, 0): {"{}": code}})  # type: ignore[dict-item]
+    ask_promtool(tmp_path, series, {asked(state, 0): {"{}": code}})
     assert (colour == Colour.FINE) == (shown == "ready")
     assert (colour == Colour.WARNING) == shown.startswith("ready, ")
 

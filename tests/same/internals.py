@@ -82,7 +82,7 @@ class DrivenService:
         self._logging = ExitStack()
         self._logging.enter_context(keep_logging())
         logs.set_up("debug", log_format, log)
-        self._schedule = HandSchedule(CLOCK)  # type: ignore[arg-type]  # it reads and sets `seconds`
+        self._schedule = HandSchedule(CLOCK)
         arguments = cli._parser("run").parse_args([*words, "--web.listen-address", "127.0.0.1:0"])
         with ExitStack() as stack:
             stack.enter_context(patch.object(jobs, "ThreadSchedule", lambda **_more: self._schedule))

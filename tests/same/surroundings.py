@@ -63,7 +63,7 @@ def fix_surroundings() -> None:
     os.environ.clear()
     os.environ.update(kept | _SET)
     time.tzset()
-    ctypes.CDLL = _WithoutDriver  # type: ignore[misc]  # pynvml takes it from there
+    ctypes.CDLL = _WithoutDriver
     stubs: dict[Any, dict[str, Any]] = {
         time: {"time": CLOCK.wall, "clock_gettime": CLOCK.elapsed, "sleep": CLOCK.sleep},
         socket: {"gethostname": lambda: HOST, "getfqdn": lambda name="": name or HOST, "getaddrinfo": _resolve},

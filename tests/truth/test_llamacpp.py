@@ -122,7 +122,7 @@ def test_one_long_answer_looks_stalled_on_the_counter_and_is_not() -> None:
     pages = [engine(RUN, number) for number in range(77, 84)]
     assert {(page.decode_tokens_total, page.requests_running) for page in pages} == {(8229, 1)}
     # steps move all the while: the signal that is live on the page itself
-    assert all(b.engine_steps_total > a.engine_steps_total for a, b in pairwise(pages))  # type: ignore[operator]  # both have them
+    assert all(b.engine_steps_total > a.engine_steps_total for a, b in pairwise(pages))
 
     # /slots was recorded at every tenth page: 70, 80 and 90
     _, _, at_80, at_90 = readings([beside(number) for number in (70, 70, 80, 90)], window_seconds=10.0)

@@ -113,7 +113,7 @@ def _retiring(settings: Settings, retired: Collection[Situation]) -> Settings:
         yaml.safe_dump({"identity_labels": [CLUSTER], "retired": listed}, file)
         file.flush()
         read, _warnings = read_settings(file.name)
-    return replace(settings, retired=read.retired)  # type: ignore[attr-defined,call-arg,unused-ignore]  # a setting to come
+    return replace(settings, retired=read.retired)
 
 
 def play(situations: Collection[Situation], folder: Path, *, processes: int = 2) -> dict[str, Told]:

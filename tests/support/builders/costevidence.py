@@ -72,7 +72,7 @@ def gauge(hours: Hours | float, **labels: str) -> Gauge:
 
 
 def evidence(now: Usage, earlier: Usage, **more: object) -> Evidence:
-    return Evidence(WEEK, week_before(WEEK, UTC), now, earlier, **more)  # type: ignore[arg-type]
+    return Evidence(WEEK, week_before(WEEK, UTC), now, earlier, **more)
 
 
 def fleet_of(models: int, teams: int, gaps: int, name: str = "model") -> Evidence:

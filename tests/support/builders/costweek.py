@@ -150,7 +150,7 @@ class CostWeek:
                 until_seconds=self.plan.seconds,
                 interval_seconds=self.plan.interval,
                 labels={"job": "llm-serving"},
-            )  # type: ignore[arg-type]  # samples() is all that is asked of a watch
+            )
         make_blocks(path, folder / "data", 24)
         path.unlink()
 

@@ -78,7 +78,7 @@ def page_of(view: View, **changes: object) -> Page:
         "telemetry_path": "/metrics",
         **changes,
     }
-    return Page(render_landing(view, **arguments).decode())  # type: ignore[arg-type]  # keywords by name
+    return Page(render_landing(view, **arguments).decode())
 
 
 def landing_bytes(view: View) -> bytes:

@@ -128,7 +128,7 @@ def simulate(spec: EngineSpec, requests: Sequence[Request]) -> tuple[list[Life],
             names = keys(life)
             for i in range(len(hit), total):
                 # a shared prefix is there for others at once, what is its own when it is preempted
-                name = names[i] if i < len(names) and names[i][0] == "p" else None  # type: ignore[index]
+                name = names[i] if i < len(names) and names[i][0] == "p" else None
                 life.blocks.append(blocks.allocate(name))
             life.blocks = hit + life.blocks
             life.stored = len(hit) * size

@@ -190,7 +190,7 @@ def _make_usage(first: int) -> Usage:
 
     for replica in REPLICAS:
         _put_replica(replica, put)
-    return Usage(**{name: tuple(lines) for name, lines in found.items()})  # type: ignore[arg-type]
+    return Usage(**{name: tuple(lines) for name, lines in found.items()})
 
 
 def _put_replica(of: Replica, put: Callable[[str, Replica, tuple[str, ...], Callable[[int], float]], None]) -> None:
@@ -203,7 +203,7 @@ def _put_replica(of: Replica, put: Callable[[str, Replica, tuple[str, ...], Call
         return lambda hour: share * of.tokens_per_hour * _load(hour) * of.busier(hour)
 
     for phase, share in (("prefill", 0.34), ("decode", 0.66)):
-        put("cost", of, (phase, of.rate, "roofline"), lambda hour, share=share: share * busy(hour) * of.gpus * price)  # type: ignore[misc]
+        put("cost", of, (phase, of.rate, "roofline"), lambda hour, share=share: share * busy(hour) * of.gpus * price)
     put("cost", of, ("idle", of.rate, "roofline"), lambda hour: (1 - busy(hour)) * of.gpus * price)
     put("gpu_seconds", of, ("busy", of.rate), lambda hour: busy(hour) * of.gpus * 3600)
     put("gpu_seconds", of, ("idle", of.rate), lambda hour: (1 - busy(hour)) * of.gpus * 3600)
@@ -217,8 +217,8 @@ def _put_replica(of: Replica, put: Callable[[str, Replica, tuple[str, ...], Call
     if of.rate == "reserved":
         put("energy_cost", of, (), lambda hour: (160 + 420 * busy(hour)) * of.gpus / 1000 * 0.19)
     for slo, good in (("ttft", 0.9935), ("itl", 0.9978)):
-        put("slo", of, (slo, "good"), lambda hour, good=good: 0.0007 * good * of.tokens_per_hour * _load(hour))  # type: ignore[misc]
-        put("slo", of, (slo, "bad"), lambda hour, good=good: 0.0007 * (1 - good) * of.tokens_per_hour * _load(hour))  # type: ignore[misc]
+        put("slo", of, (slo, "good"), lambda hour, good=good: 0.0007 * good * of.tokens_per_hour * _load(hour))
+        put("slo", of, (slo, "bad"), lambda hour, good=good: 0.0007 * (1 - good) * of.tokens_per_hour * _load(hour))
 
 
 def _make_book(first: int) -> Book:

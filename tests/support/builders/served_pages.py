@@ -123,7 +123,7 @@ def judge(
         lengths = follow_lengths(lengths, snapshot, new_life=False)
         settings = Settings(
             hardware=hardware, models=models, role=role, lengths=lengths, stalled_after_seconds=stalled_after
-        )  # type: ignore[arg-type]  # facts by name
+        )
         window = advance_window(window, snapshot, find_spans(WINDOW_SECONDS, snapshot), None)
         tick = Tick(window, settings, tick)
         at += EVERY_SECONDS

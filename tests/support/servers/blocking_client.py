@@ -12,11 +12,11 @@ from llm_serving_exporter.scrape.waits import drive
 class BlockingClient(HttpClient):
     """An `HttpClient` whose calls are not coroutines."""
 
-    def get_metrics(self, path: str) -> Page | Refusal:  # type: ignore[override]  # what the other awaits
+    def get_metrics(self, path: str) -> Page | Refusal:
         return drive(super().get_metrics(path))
 
-    def get_json(self, path: str, *args: Any, **more: Any) -> JsonAnswer | Refusal:  # type: ignore[override]
+    def get_json(self, path: str, *args: Any, **more: Any) -> JsonAnswer | Refusal:
         return drive(super().get_json(path, *args, **more))
 
-    def get_any(self, path: str) -> Page | Refusal:  # type: ignore[override]
+    def get_any(self, path: str) -> Page | Refusal:
         return drive(super().get_any(path))

@@ -47,8 +47,8 @@ class Received:
                     self._add_metric(metric)
 
     def _add_metric(self, metric: object) -> None:
-        name, kind = metric.name, metric.WhichOneof("data")  # type: ignore[attr-defined]
-        self.units[name] = metric.unit  # type: ignore[attr-defined]
+        name, kind = metric.name, metric.WhichOneof("data")
+        self.units[name] = metric.unit
         data = getattr(metric, kind)
         if kind != "gauge":
             assert data.aggregation_temporality == AGGREGATION_TEMPORALITY_CUMULATIVE
@@ -70,21 +70,21 @@ class Received:
                 self.samples[name, labels] = point.as_double
 
     def _read_attribute(self, attribute: object) -> tuple[str, str]:
-        name, value = attribute.key, attribute.value  # type: ignore[attr-defined]
+        name, value = attribute.key, attribute.value
         kind = value.WhichOneof("value")
         self.kinds.setdefault(name, set()).add(kind)
         return name, str(getattr(value, kind))
 
     def _add_histogram(self, name: str, labels: Labels, point: object) -> None:
         total = 0
-        bounds = [*point.explicit_bounds, float("inf")]  # type: ignore[attr-defined]
-        for bound, count in zip(bounds, point.bucket_counts, strict=True):  # type: ignore[attr-defined]
+        bounds = [*point.explicit_bounds, float("inf")]
+        for bound, count in zip(bounds, point.bucket_counts, strict=True):
             total += count
             self.samples[f"{name}_bucket", labels | {("le", str(bound))}] = total
-        assert total == point.count  # type: ignore[attr-defined]
-        if point.HasField("sum"):  # type: ignore[attr-defined]
-            self.samples[f"{name}_count", labels] = point.count  # type: ignore[attr-defined]
-            self.samples[f"{name}_sum", labels] = point.sum  # type: ignore[attr-defined]
+        assert total == point.count
+        if point.HasField("sum"):
+            self.samples[f"{name}_count", labels] = point.count
+            self.samples[f"{name}_sum", labels] = point.sum
 
 
 class Receiver:

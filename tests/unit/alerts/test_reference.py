@@ -53,7 +53,7 @@ def test_every_record_is_there_once_with_its_meaning() -> None:
 
 
 def test_every_alert_is_there_with_its_default_settings_and_its_runbook() -> None:
-    rows = {re.match(r"\[(\w+)\]", row[1])[1]: row for row in cells(alerts_md(SETTINGS))}  # type: ignore[index]
+    rows = {re.match(r"\[(\w+)\]", row[1])[1]: row for row in cells(alerts_md(SETTINGS))}
     assert list(rows) == [alert.name for alert in ALERTS]
     for alert in ALERTS:
         check, link, severity, _lasting, when, settings = rows[alert.name]

@@ -63,7 +63,7 @@ def test_every_query_of_the_runbook_is_in_the_link_with_the_alerts_labels(tmp_pa
 
 @check_rows("alert", ALERTS, ids=lambda alert: alert.name)
 def test_each_runbook_has_queries_that_its_alert_can_fill_in(alert: object) -> None:
-    name, identity = alert.name, alert.identity  # type: ignore[attr-defined]
+    name, identity = alert.name, alert.identity
     queries = read_queries(f"LLMServing{name}")
     link = link_queries(BASE, queries, identity)
     assert link.startswith("https://prometheus.example.com/graph?g0.expr=")

@@ -38,9 +38,9 @@ def test_a_broken_declaration_is_refused(change: dict[str, object], fault: str) 
         "name": "events_total", "kind": Kind.COUNTER, "unit": Unit.COUNT, "group": Group.HEALTH, "help": "Events.", "labels": ("target",),
         "absent": "never",
     }  # fmt: skip
-    Metric(**good)  # type: ignore[arg-type]  # keywords by name
+    Metric(**good)
     with pytest.raises(ValueError, match=fault):
-        Metric(**{**good, **change})  # type: ignore[arg-type]  # keywords by name
+        Metric(**{**good, **change})
 
 
 def test_a_stale_file_is_named(

@@ -215,7 +215,7 @@ def test_gpus_that_spin_without_a_request_are_idle() -> None:
 def test_a_card_that_others_use_too_tells_nothing(shared: dict[str, object]) -> None:
     """Nor do some of the target's GPUs tell of all of them."""
     bench = Bench()
-    bench.reading = replace(bench.reading, **{"gpu_uuids": UUIDS, **shared})  # type: ignore[arg-type]  # by name
+    bench.reading = replace(bench.reading, **{"gpu_uuids": UUIDS, **shared})
     gpus = passes(Server(0.2, 1), BusySource.GPM, 5.0, 0.0)
     for _ in range(4):
         found = bench.tick(gpus=gpus(bench.now + 5.0), **page(bench.now + 5.0, WORKED))

@@ -58,7 +58,7 @@ def until(holds: Callable[[], bool], seconds: float = 15.0) -> None:
 
 
 def config_for(*targets: Target, **more: object) -> Config:
-    return Config(targets=targets, gpu=GpuConfig(enabled=False), **more)  # type: ignore[arg-type]  # keywords by name
+    return Config(targets=targets, gpu=GpuConfig(enabled=False), **more)
 
 
 def reading(daemon: Daemon, name: str) -> TargetReading:

@@ -71,7 +71,7 @@ MLA = replace(LLAMA_8B, mla=True)
         (shape(recurrent=(RecurrentLayers(1, 1, 1),)), (0, 33), False),
     ],
 )  # fmt: skip
-def test_the_estimate_is_shown_where_the_release_knows_the_layers(form, version, sound) -> None:  # type: ignore[no-untyped-def]  # parameters
+def test_the_estimate_is_shown_where_the_release_knows_the_layers(form, version, sound) -> None:
     model = replace(flat(1e9, form=form), estimate_sound=True)
     found = read_runtime_estimate(estimated(), model, version, 1.0)
     assert isinstance(found, float) is sound
@@ -98,7 +98,7 @@ def test_measured_is_believed_before_worked_out_and_nothing_above_one() -> None:
     ("gpus", "formats", "told"),
     [(True, True, Cause.GPU_COUNT), (False, True, Cause.WEIGHT_FORMAT), (False, False, Cause.INPUTS)],
 )
-def test_the_likely_cause_of_an_impossible_ratio(gpus, formats, told) -> None:  # type: ignore[no-untyped-def]  # parameters
+def test_the_likely_cause_of_an_impossible_ratio(gpus, formats, told) -> None:
     assert explain_ratio(assumed_gpus=gpus, assumed_formats=formats) is told
 
 
@@ -113,5 +113,5 @@ def test_the_likely_cause_of_an_impossible_ratio(gpus, formats, told) -> None:  
         (0.00, 0.20, True),
     ],
 )
-def test_two_sources_differ_by_a_quarter_of_what_is_measured(measured, by_model, told) -> None:  # type: ignore[no-untyped-def]  # parameters
+def test_two_sources_differ_by_a_quarter_of_what_is_measured(measured, by_model, told) -> None:
     assert differ(measured, by_model) is told

@@ -44,7 +44,7 @@ SPARSE = AttentionLayers(
 
 
 def sparse(**changes: object) -> Roof:
-    return roof(flat(0, FP8, form=shape((replace(SPARSE, **changes),))))  # type: ignore[arg-type]
+    return roof(flat(0, FP8, form=shape((replace(SPARSE, **changes),))))
 
 
 @check_rows(("context", "entries"), [(0, 0.0), (8, 4.0), (20, 10.0), (21, 10.0), (4000, 10.0)])

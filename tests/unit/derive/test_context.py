@@ -24,7 +24,7 @@ from tests.support.builders.windows import engine, held, window
 from tests.support.models.roofs import DEEPSEEK_V3, GPT_OSS, LLAMA_8B, MISTRAL, shape
 
 
-def found(done: EngineWindow, form=LLAMA_8B) -> tuple[Range, str]:  # type: ignore[no-untyped-def]  # a geometry
+def found(done: EngineWindow, form=LLAMA_8B) -> tuple[Range, str]:
     told = estimate_context(done, form)
     assert not isinstance(told, Absence)
     return told

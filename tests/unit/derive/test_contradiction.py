@@ -111,7 +111,7 @@ def tick(
         engine_steps_total=busy * seconds / latency,
         inter_token_latency_seconds=Histogram((latency,), (events,), events, events * latency),
         request_generation_tokens=Histogram((), (), *booked),
-        **more,  # type: ignore[arg-type]  # fields by name
+        **more,
     )
     none = Histogram((latency,), (0.0,), 0.0, 0.0)
     first = EngineSnapshot(

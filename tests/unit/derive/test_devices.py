@@ -18,7 +18,7 @@ SECOND = views.gpu(1, dram_bandwidth_ratio=0.6, memory_used_bytes=30)
 BOTH = (FIRST.identity.uuid, SECOND.identity.uuid)
 
 
-def of(*gpus: GpuReading, dcgm=Absence.NOT_CONFIGURED, uuids=BOTH) -> DeviceSample:  # type: ignore[no-untyped-def]  # by name
+def of(*gpus: GpuReading, dcgm=Absence.NOT_CONFIGURED, uuids=BOTH) -> DeviceSample:
     made = make_sample(uuids, views.gpus(*gpus), dcgm)
     assert made is not None
     return made

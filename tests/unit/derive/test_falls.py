@@ -49,7 +49,7 @@ def fall(engine: EngineSnapshot) -> set[str]:
     ],
 )
 def test_what_falls_is_found(after: dict[str, object], fallen: str) -> None:
-    assert fall(replace(ENGINE, **after)) == {fallen}  # type: ignore[arg-type]  # fields by name
+    assert fall(replace(ENGINE, **after)) == {fallen}
 
 
 @check_rows(
@@ -64,11 +64,11 @@ def test_what_falls_is_found(after: dict[str, object], fallen: str) -> None:
     ],
 )
 def test_what_does_not_fall_is_not(after: dict[str, object]) -> None:
-    assert fall(replace(ENGINE, **after)) == set()  # type: ignore[arg-type]  # fields by name
+    assert fall(replace(ENGINE, **after)) == set()
 
 
 def of_a_restart(**after: object) -> bool:
-    earlier, later = page(), page(replace(ENGINE, **after), 5.0)  # type: ignore[arg-type]  # fields by name
+    earlier, later = page(), page(replace(ENGINE, **after), 5.0)
     known, now = read_counts(earlier), read_counts(later)
     return are_of_a_restart(find_falls(earlier, later, known, now), known, now)
 

@@ -17,7 +17,7 @@ LLAMACPP = RUNTIMES["llamacpp"]
 
 
 def of_waiting(one: EngineWindow, **more: object) -> dict[str, float]:
-    return gather_evidence([Judged(one, Roofline(), one, **more)])  # type: ignore[arg-type]
+    return gather_evidence([Judged(one, Roofline(), one, **more)])
 
 
 def test_a_prompt_that_waits_is_held_against_what_is_free() -> None:

@@ -48,7 +48,7 @@ def run(readings: list[Reading], settings: Settings | list[Settings] = KNOWN) ->
 def decoding(ticks: int, **more: object) -> list[Reading]:
     """An engine that decodes 64 sequences at 100 steps a second, with 1,000 tokens each."""
     told = {**held(1000, 64), "seconds_per_token": 0.01, **more}
-    return [engine(decoded=32_000.0 * tick, steps=500.0 * tick, **told) for tick in range(ticks)]  # type: ignore[arg-type]  # by name
+    return [engine(decoded=32_000.0 * tick, steps=500.0 * tick, **told) for tick in range(ticks)]
 
 
 def busy_of(result: Derived) -> BusySeconds:

@@ -13,7 +13,7 @@ NOTHING = ServerFacts()
 
 
 def target(**settings: object) -> Target:
-    return Target("t", "http://t:8000", **settings)  # type: ignore[arg-type]  # settings by name
+    return Target("t", "http://t:8000", **settings)
 
 
 def test_configuration_wins_over_the_servers_word() -> None:

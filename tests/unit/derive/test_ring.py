@@ -21,7 +21,7 @@ ENGINE = EngineSnapshot("m", "0", decode_tokens_total=100.0, requests_finished_t
 
 
 def at(seconds: float, engine: EngineSnapshot = ENGINE, start: float | None = 1000.0, **more: object) -> Snapshot:
-    return Snapshot((engine,), "vllm", 1e9 + seconds, seconds, start, **more)  # type: ignore[arg-type]  # test keywords
+    return Snapshot((engine,), "vllm", 1e9 + seconds, seconds, start, **more)
 
 
 def grow(*snapshots: Snapshot, span: float = 60.0) -> tuple[Window, list[bool]]:

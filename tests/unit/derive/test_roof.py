@@ -107,7 +107,7 @@ def test_speculation_touches_the_experts_of_its_drafts() -> None:
 def test_ridge_of_the_weights_alone(weights: WeightFormat, peaks: object, told: float) -> None:
     """Facts D.3: peak / bandwidth x bytes a weight / 2, whatever the model's size and the number of GPUs."""
     for tensor in (1, 8):
-        assert ridge_batch(roof(flat(7e9, weights), peaks, tensor), 0) == pytest.approx(told, rel=2e-3)  # type: ignore[arg-type]  # a table of mixed types
+        assert ridge_batch(roof(flat(7e9, weights), peaks, tensor), 0) == pytest.approx(told, rel=2e-3)
 
 
 def test_ridge_of_experts_comes_e_over_k_times_later() -> None:

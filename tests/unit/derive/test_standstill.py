@@ -34,11 +34,11 @@ def follow(pages: list[EngineSnapshot]) -> Standstill:
 
 
 def page(done: float = 100.0, running: float = 3.0, waiting: float = 0.0, **more: object) -> EngineSnapshot:
-    return engine(decoded=done, steps=done, prefill=done, requests_running=running, requests_waiting=waiting, **more)  # type: ignore[arg-type]
+    return engine(decoded=done, steps=done, prefill=done, requests_running=running, requests_waiting=waiting, **more)
 
 
 def still_for(seconds: float, **more: object) -> list[EngineSnapshot]:
-    return [page(0.0), page(), *[page(**more) for _ in range(int(seconds / STEP))]]  # type: ignore[arg-type]
+    return [page(0.0), page(), *[page(**more) for _ in range(int(seconds / STEP))]]
 
 
 def test_a_hung_engine_stands_still_once_the_span_is_over() -> None:

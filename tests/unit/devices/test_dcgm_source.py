@@ -28,7 +28,7 @@ NO_PROFILING = "".join(line for line in PLAIN.splitlines(keepends=True) if "PROF
 
 
 def config_of(url: str, **settings: object) -> DcgmConfig:
-    return DcgmConfig(url, **{"http": HttpSettings(timeout_seconds=2.0), **settings})  # type: ignore[arg-type]  # settings by name
+    return DcgmConfig(url, **{"http": HttpSettings(timeout_seconds=2.0), **settings})
 
 
 def test_a_page_becomes_readings_with_the_time_they_were_read() -> None:

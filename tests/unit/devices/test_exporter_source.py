@@ -23,7 +23,7 @@ from tests.support.servers.faultserver import FaultServer
 
 
 def source_of(url: str, **settings: object) -> DeviceExporterSource:
-    return DeviceExporterSource(DcgmConfig(url, http=HttpSettings(timeout_seconds=2.0), **settings))  # type: ignore[arg-type]  # by name
+    return DeviceExporterSource(DcgmConfig(url, http=HttpSettings(timeout_seconds=2.0), **settings))
 
 
 def test_a_page_becomes_readings_and_the_connection_is_kept(caplog: pytest.LogCaptureFixture) -> None:
@@ -91,7 +91,7 @@ def test_the_configuration_decides_what_reads_the_gpus(tmp_path: Path) -> None:
     assert config.device_exporter is not None
     assert (config.device_exporter.url, config.device_exporter.metrics_path) == ("http://localhost:5000", "/metrics")
     assert config.device_exporter.interval_seconds == 15.0
-    with closing(open_gpus(config)) as source:  # type: ignore[type-var]  # it has one
+    with closing(open_gpus(config)) as source:
         assert isinstance(source, DeviceExporterSource)
     assert open_gpus(load_text(tmp_path, "gpu: {enabled: false}\n" + target)) is None
     both = load_text(tmp_path, "device_exporter: {url: 'http://a:1'}\ndcgm: {url: 'http://a:2'}\n" + target)
@@ -129,7 +129,7 @@ def test_parts_of_a_card_are_gpus_of_their_own_with_their_share() -> None:
     listed = Target("a", "http://localhost:8000", gpus=(0, 1))
     gpus = node_of(amd_cpx(), listed)
     assert gpus.find_uuids(listed) == (f"{AMD_CARD}-0", f"{AMD_CARD}-1")
-    assert {gpu.identity.name for gpu in gpus.latest.readings.gpus} == {"Instinct MI300X"}  # type: ignore[union-attr]
+    assert {gpu.identity.name for gpu in gpus.latest.readings.gpus} == {"Instinct MI300X"}
     peaks = gpus.facts.find_target_peaks(listed, gpus.find_uuids(listed), gpus.latest.peaks)
     assert isinstance(peaks, GpuPeaks)
     assert (peaks.name, peaks.bandwidth_bytes_per_second) == ("Instinct MI300X part 1/8", pytest.approx(5.3e12 / 8))

@@ -40,7 +40,7 @@ def listing(content: object) -> Behaviour:
 def section_for(server: FaultServer, **changes: object) -> HttpDiscovery:
     http = HttpSettings(timeout_seconds=5.0, max_body_bytes=4 * 2**20)
     section = HttpDiscovery(server.url, "/targets", ("10.0.0.0/8",), 60.0, http, Target("", ""))
-    return replace(section, **changes)  # type: ignore[arg-type]  # fields by name
+    return replace(section, **changes)
 
 
 class ByHand(SectionHttp):

@@ -35,7 +35,7 @@ from tests.support.waiting import wait_until
 
 def target(number: int, **changes: object) -> Target:
     name = f"serving/chat-{number}:8000"
-    return Target(**{"name": name, "url": f"http://10.{number >> 8}.{number & 255}.1:8000", **changes})  # type: ignore[arg-type]
+    return Target(**{"name": name, "url": f"http://10.{number >> 8}.{number & 255}.1:8000", **changes})
 
 
 class Given:

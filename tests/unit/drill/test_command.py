@@ -99,24 +99,24 @@ def test_a_value_of_the_wrong_kind_is_refused_with_what_it_should_be(
 
 
 def test_the_selector_makes_matchers_that_quote_what_they_must() -> None:
-    found = scope_of(parsed("--model", 'org/"x"\\y', "--selector", ' cluster="prod", namespace = "llm" '))  # type: ignore[arg-type]
+    found = scope_of(parsed("--model", 'org/"x"\\y', "--selector", ' cluster="prod", namespace = "llm" '))
     assert found == Scope('org/"x"\\y', "unified", (("cluster", "prod"), ("namespace", "llm")))
     assert found.matchers == r'model_name="org/\"x\"\\y",role="unified",cluster="prod",namespace="llm"'
     assert found.of_model == r'model_name="org/\"x\"\\y",role="unified"'
 
 
 def test_alerts_may_be_named_with_or_without_the_prefix() -> None:
-    found = settings_of(parsed(*TRIGGER, "--expect-alert", "N1Critical", "--expect-alert", "LLMServingReplicaLost"))  # type: ignore[arg-type]
+    found = settings_of(parsed(*TRIGGER, "--expect-alert", "N1Critical", "--expect-alert", "LLMServingReplicaLost"))
     assert found.expected_alerts == ("LLMServingN1Critical", "LLMServingReplicaLost")
-    assert settings_of(parsed(*TRIGGER, "--expect-alert", "none")).expected_alerts == ()  # type: ignore[arg-type]
-    assert settings_of(parsed(*TRIGGER)).expected_alerts is None  # type: ignore[arg-type]
+    assert settings_of(parsed(*TRIGGER, "--expect-alert", "none")).expected_alerts == ()
+    assert settings_of(parsed(*TRIGGER)).expected_alerts is None
 
 
 @pytest.mark.parametrize(
     ("flags", "seconds"), [(TRIGGER, 300.0), (["--watch"], 3600.0), (["--watch", "--loss-timeout", "8h"], 28_800.0)]
 )
 def test_a_loss_that_is_waited_for_may_take_longer(flags: list[str], seconds: float) -> None:
-    assert settings_of(parsed(*flags)).loss_timeout_seconds == seconds  # type: ignore[arg-type]
+    assert settings_of(parsed(*flags)).loss_timeout_seconds == seconds
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"two\nlines\n", "käse".encode(), b"x" * 20_000])
@@ -135,7 +135,7 @@ def test_a_file_that_holds_no_secret_is_refused_and_not_quoted(
 def test_secrets_are_read_without_their_line_end(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("t0ken\r\n")
-    found = access_of(parsed(*TRIGGER, "--username", "ops", "--password-file", str(file)))  # type: ignore[arg-type]
+    found = access_of(parsed(*TRIGGER, "--username", "ops", "--password-file", str(file)))
     assert found["prometheus"].basic == ("ops", "t0ken")
 
 

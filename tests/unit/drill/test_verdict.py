@@ -190,7 +190,7 @@ def test_a_queue_that_is_not_exported_is_no_obstacle_and_one_that_vanished_is() 
 
 def test_what_did_not_come_back_is_named() -> None:
     def at_the_end(*readings: object) -> str:
-        return reasons(course(*readings, sightings=TOLD, phase=Phase.LOST))  # type: ignore[arg-type]
+        return reasons(course(*readings, sightings=TOLD, phase=Phase.LOST))
 
     assert at_the_end(*LOST) == "not recovered within 30 min: fewer replicas were ready than before"
     queue = [reading(15, waiting=8)]

@@ -111,9 +111,9 @@ def test_a_target_that_cannot_be_rendered_leaves_the_others(
     passed_through = serving.add_serving
 
     def broken(families: object, reading: object) -> None:
-        if reading.target.name == "a":  # type: ignore[attr-defined]  # a TargetReading
+        if reading.target.name == "a":
             raise RuntimeError("bug")
-        passed_through(families, reading)  # type: ignore[arg-type]  # as it was called
+        passed_through(families, reading)
 
     monkeypatch.setattr(serving, "add_serving", broken)
     text = exposed(store, 101.0)

@@ -146,9 +146,9 @@ def test_a_target_that_fails_in_the_middle_leaves_the_others(
     ]
 
     def broken(families: object, reading: object) -> None:
-        if reading.target.name == "replica-0101":  # type: ignore[attr-defined]  # a TargetReading
+        if reading.target.name == "replica-0101":
             raise RuntimeError("bug")
-        add(families, reading)  # type: ignore[arg-type]  # as it was called
+        add(families, reading)
 
     monkeypatch.setattr(serving, "add_serving", broken)
     found = text_of(spooled(whole)).splitlines()

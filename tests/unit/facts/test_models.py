@@ -228,7 +228,7 @@ def test_a_checkpoint_has_the_fields_of_its_base_and_formats_of_its_own() -> Non
     found = _small()
     found["model"].append(
         {"name": "org/A-7B-FP8", "source": "x", "base": "A-7B", "quantization": {"quant_method": "fp8"}}
-    )  # type: ignore[attr-defined]
+    )
     entry = parse(found)[2]
     assert entry.config == {**parse(_small())[0].config, "quantization_config": {"quant_method": "fp8"}}
 

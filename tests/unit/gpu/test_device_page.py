@@ -172,8 +172,8 @@ def test_its_memory_says_which_gaudi_it_is(memory: int, name: str) -> None:
 
 
 def test_a_page_says_whose_it_is() -> None:
-    assert recognise(samples_of_exporter(amd_page(amd_labels())).layout.names).name == "amd_device_metrics_exporter"  # type: ignore[union-attr]
-    assert recognise(samples_of_exporter(gaudi_page()).layout.names).name == "gaudi_metric_exporter"  # type: ignore[union-attr]
+    assert recognise(samples_of_exporter(amd_page(amd_labels())).layout.names).name == "amd_device_metrics_exporter"
+    assert recognise(samples_of_exporter(gaudi_page()).layout.names).name == "gaudi_metric_exporter"
     assert recognise(samples_of_exporter(PLAIN).layout.names) is None
     assert recognise(samples_of_exporter("node_load1 0.5\n").layout.names) is None
 
@@ -189,9 +189,9 @@ def test_a_table_feeds_fields_that_there_are_and_says_its_source(table: object) 
     from llm_serving_exporter.model.record import name_fields
 
     known = {*name_fields(GpuReading)}
-    assert {name.partition(".")[0] for name in table.fields} <= known  # type: ignore[attr-defined]
-    assert table.source.startswith("https://")  # type: ignore[attr-defined]
-    assert table.of_whole_card <= set(table.fields)  # type: ignore[attr-defined]
+    assert {name.partition(".")[0] for name in table.fields} <= known
+    assert table.source.startswith("https://")
+    assert table.of_whole_card <= set(table.fields)
 
 
 @given(

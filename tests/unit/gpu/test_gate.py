@@ -14,7 +14,7 @@ WHO = GpuIdentity("GPU-0", 0, "NVIDIA H100 80GB HBM3")
 
 
 def dropped(**values: object) -> GpuReading:
-    gpu = GpuReading(WHO, power_watts=300.0, **values)  # type: ignore[arg-type]  # fields by name
+    gpu = GpuReading(WHO, power_watts=300.0, **values)
     found = drop_implausible(GpuReadings(Attempt(Stage.GPU, None, "", 0.0, 0.0), "nvml", 0.0, (gpu,)))
     assert found.gpus[0].power_watts == 300.0
     return found.gpus[0]

@@ -38,9 +38,9 @@ def test_both_kinds_are_copied_with_changes() -> None:
     assert replace(Part("a", by_name={"x": 1}), name="b") == Part("b", by_name={"x": 1})
     assert replace(LibraryPart("a", by_name={"x": 1}), name="b") == LibraryPart("b", by_name={"x": 1})
     with pytest.raises(TypeError):
-        replace(Part("a"), nome="b")  # type: ignore[call-arg]
+        replace(Part("a"), nome="b")
     with pytest.raises(TypeError):
-        replace(LibraryPart("a"), nome="b")  # type: ignore[call-arg]
+        replace(LibraryPart("a"), nome="b")
 
 
 def test_both_kinds_name_their_fields() -> None:

@@ -39,7 +39,7 @@ def worker(text: str) -> EngineSnapshot:
 
 
 @pytest.mark.parametrize("runtime", [FRONTEND, WORKER], ids=lambda runtime: runtime.name)
-def test_every_field_has_a_row_or_a_reason(runtime) -> None:  # type: ignore[no-untyped-def]  # parametrised
+def test_every_field_has_a_row_or_a_reason(runtime) -> None:
     filled = {row.field for row in runtime.rows}
     assert set(FIELDS) <= filled | set(runtime.missing)
     assert not filled & set(runtime.missing)

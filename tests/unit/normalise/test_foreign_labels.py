@@ -40,7 +40,7 @@ def list_pages() -> dict[str, tuple[Runtime, str]]:
     """The page of each golden that is in the text format and shows an engine, with its runtime."""
     found = {}
     for name, case in CASES.items():
-        body = next(bytes(step[case.path]) for step in reversed(case.steps()) if case.path in step)  # type: ignore[arg-type]  # a recorded page
+        body = next(bytes(step[case.path]) for step in reversed(case.steps()) if case.path in step)
         runtime = detect(PageParser(labels_needed()).parse(page_of(body.decode())).layout).runtime
         if runtime is not None and runtime.role is not Role.FRONTEND and read(runtime, body.decode()).engines:
             found[name] = (runtime, body.decode())

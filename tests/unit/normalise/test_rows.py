@@ -14,7 +14,7 @@ from tests.support.rows import check_rows
 
 
 def runtime(*rows: Row, **columns: object) -> Runtime:
-    return Runtime("made-up", "Made Up", rows, ("x_",), **columns)  # type: ignore[arg-type]  # columns by name
+    return Runtime("made-up", "Made Up", rows, ("x_",), **columns)
 
 
 def only(text: str, *rows: Row, **columns: object) -> EngineSnapshot:
@@ -55,7 +55,7 @@ def test_the_formula() -> None:
 def test_a_part_that_is_not_there_voids_the_row(column: str) -> None:
     # of what is subtracted something suffices: a cache that is off has no hits
     parts = ("x_gone",) if column == "minus" else ("x_run", "x_gone")
-    row = replace(Row(TOKENS, ("x_a",)), **{column: parts})  # type: ignore[arg-type]  # a column by name
+    row = replace(Row(TOKENS, ("x_a",)), **{column: parts})
     snapshot = snapshot_of("x_a 1\nx_run 1\n", runtime=runtime(row, Row("requests_running", ("x_run",))))
     assert snapshot.engines[0].decode_tokens_total is None
     assert snapshot.absent[TOKENS] is Absence.NOT_EXPORTED

@@ -136,7 +136,7 @@ def without(reading: TargetReading, field: str) -> TargetReading:
     ],
     shared=["reading"],
 )  # fmt: skip
-def test_what_cannot_be_known_is_left_out_and_why(reading: TargetReading, change, expected: dict[str, str]) -> None:  # type: ignore[no-untyped-def]
+def test_what_cannot_be_known_is_left_out_and_why(reading: TargetReading, change, expected: dict[str, str]) -> None:
     found = read_server_metrics([change(reading)], "chat")
     assert {name for name, _ in found.left_out} == set(expected)
     assert {one.name for one in found.readings} == {DURATION, PER_TOKEN, FIRST} - set(expected)

@@ -95,7 +95,7 @@ class Bed:
         self.registry = CollectorRegistry()
         setup = Setup(15.0, 20.0, "node-a")
         self.registry.register(ViewCollector(self.store.view, lambda: setup, lambda: self.now))
-        config = OtlpConfig(receiver.url, http=HttpSettings(**http))  # type: ignore[arg-type]  # by name
+        config = OtlpConfig(receiver.url, http=HttpSettings(**http))
         resource = {"service.name": "llm-serving-exporter"}
         self.sender = Sender(
             config, self.registry.collect, resource.items(), targets=self.list_targets, wall=lambda: NOW + self.now

@@ -24,7 +24,7 @@ ENDED = 1
 
 
 def labels_of(point: object) -> Labels:
-    return tuple((one.key, one.value.string_value) for one in point.attributes)  # type: ignore[attr-defined]
+    return tuple((one.key, one.value.string_value) for one in point.attributes)
 
 
 @check_rows("text", HOSTILE)
@@ -63,7 +63,7 @@ def test_text_is_read_as_the_client_librarys_samples_are() -> None:
     families = list(golden_registry(MAIN).collect())
     assert len(families) > 50
     for family in families:
-        assert read_family(family) == read_family(Sampled(family))  # type: ignore[arg-type]
+        assert read_family(family) == read_family(Sampled(family))
 
 
 @check_rows("text", HOSTILE)
@@ -77,6 +77,6 @@ def test_a_label_may_say_anything(text: str) -> None:
         families.add_value(BY_NAME["requests_running"], labels, 3)
     for family in families:
         reading = read_family(family)
-        assert reading == read_family(Sampled(family))  # type: ignore[arg-type]
+        assert reading == read_family(Sampled(family))
         shown = {name: label for name, label in names.items() if label}
         assert [dict(labels) for labels in reading.values] == [shown, {**shown, "target": "b"}]

@@ -36,7 +36,7 @@ def test_where_nvml_works_or_only_fails_for_now_nothing_is_said() -> None:
     ids=["no library", "no driver", "switched off"],
 )
 def test_what_works_what_does_not_and_what_to_set(readings: object) -> None:
-    works, needs, lacks = explain_without_nvml(readings, [known("a"), known("b")])  # type: ignore[arg-type]  # None too
+    works, needs, lacks = explain_without_nvml(readings, [known("a"), known("b")])
     assert "everything that the engines' pages say is still here: load, latency" in works
     assert needs.startswith(
         "For ceilings, rooflines with the bandwidth that the model must move, fit, the limiter and cost set gpu_model"

@@ -49,7 +49,7 @@ def listening(hook: Hook) -> Iterator[str]:
         yield f"{url}/services/T0/B0/secret"
 
 
-def opened(secrets: dict[str, str]):  # type: ignore[no-untyped-def]
+def opened(secrets: dict[str, str]):
     return lambda secret, what: secrets[secret.env]
 
 

@@ -20,14 +20,14 @@ ALL = range(168)
 def quantity(gpus: float = 8.0, price: float = 2.5, **more: object) -> Pool:
     """GPUs of p5.48xlarge wherever they stand, unless said otherwise."""
     given = {"name": "reserved", "use": PoolUse(instance_type=P5), **more}
-    return Pool(kind=PoolKind.QUANTITY, gpus=gpus, usd_per_gpu_hour=price, **given)  # type: ignore[arg-type]
+    return Pool(kind=PoolKind.QUANTITY, gpus=gpus, usd_per_gpu_hour=price, **given)
 
 
 def spend(usd_per_hour: float, *rates: tuple[PoolUse, float], **more: object) -> Pool:
     """A savings plan."""
     given = {"name": "plan", **more}
     of = tuple(SpendRate(*rate) for rate in rates)
-    return Pool(kind=PoolKind.SPEND, usd_per_hour=usd_per_hour, rates=of, **given)  # type: ignore[arg-type]
+    return Pool(kind=PoolKind.SPEND, usd_per_hour=usd_per_hour, rates=of, **given)
 
 
 def row(found: Pools, name: str) -> PoolRow:
@@ -191,7 +191,7 @@ def test_windows_then_quantities_then_spends() -> None:
     pools = (
         spend(6.0, (PoolUse(gpu_name=H100), 3.0), **hour),
         quantity(4.0, 2.5, **hour),
-        Pool("block", PoolKind.WINDOW, PoolUse(instance_type=P5), 2.0, 1.0, **hour),  # type: ignore[arg-type]
+        Pool("block", PoolKind.WINDOW, PoolUse(instance_type=P5), 2.0, 1.0, **hour),
     )
     found = week.measure(*pools)
     assert [one.pool.name for one in found.rows] == ["block", "reserved", "plan"]

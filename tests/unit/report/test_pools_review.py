@@ -27,7 +27,7 @@ RESERVED = Pool("reserved", PoolKind.QUANTITY, PoolUse(instance_type=P5), 8.0, 2
 
 def week_of(gpus: float, **more: object) -> PoolWeek:
     week = PoolWeek()
-    week.add("a", dict.fromkeys(ALL, gpus), **more)  # type: ignore[arg-type]
+    week.add("a", dict.fromkeys(ALL, gpus), **more)
     return week
 
 

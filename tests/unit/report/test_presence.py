@@ -32,7 +32,7 @@ def minutes(*spans: tuple[float, float]) -> bytearray:
 def watched(**seen: object) -> Watching:
     """Data from 0 to 8 h and from 20 h on, by one exporter."""
     counted = {WHO: {OWN: minutes((0, 8), (20, 24))}}
-    return Watching(0.0, DAY_MINUTES, counted, **seen)  # type: ignore[arg-type]
+    return Watching(0.0, DAY_MINUTES, counted, **seen)
 
 
 SILENCE = Silence(WHO, 8 * HOUR - MINUTE, 20 * HOUR)
@@ -134,6 +134,6 @@ def test_a_label_that_targets_alone_have_hides_no_scrape() -> None:
     counted = {who: {(*OWN, "red"): minutes((0, 8), (20, 24))}}
     silence = Silence(who, 8 * HOUR - MINUTE, 20 * HOUR)
     end = (DAY_MINUTES - 1) * MINUTE
-    watching = watch_exporters(_Asked(), counted, [silence], 0.0, end)  # type: ignore[arg-type]
+    watching = watch_exporters(_Asked(), counted, [silence], 0.0, end)
     (part,) = divide_silence(silence, watching, end)
     assert part.reason == Reason.REMOVED

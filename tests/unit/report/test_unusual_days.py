@@ -130,7 +130,7 @@ def test_days_with_gaps_are_neither_judged_nor_compared_with() -> None:
     found = [known(week, ago, shape, 160.0) for ago, week in enumerate(weeks(8))]
     # half of Thursday is not known: it looks like half of the spend
     for begin in [round(hour.begin) for hour in WEEK.hours if hour.day == 3][:12]:
-        del found[0].usd_by_hour[begin]  # type: ignore[attr-defined]
+        del found[0].usd_by_hour[begin]
     assert find_unusual_days(WEEK, found, Usage(), Usage()) == ()
 
 

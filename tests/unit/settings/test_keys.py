@@ -45,7 +45,7 @@ def test_fields_declare_keys_under_their_own_names_or_others() -> None:
     assert names_of(keys_of(Mail)) == ("host", "from", "port", "copies")
     assert (Mail("a", "b").port, Mail("a", "b").copies) == (587, ())
     with pytest.raises(TypeError):
-        Mail()  # type: ignore[call-arg]  # a required key has no default
+        Mail()
 
 
 def test_what_is_given_is_read_by_field_and_what_is_not_is_left_out() -> None:

@@ -252,7 +252,7 @@ def test_effective_is_json_and_shows_secrets_as_their_source(tmp_path: Path) -> 
 def test_the_result_cannot_be_changed() -> None:
     config = load_flags("--target", "a:1")
     with pytest.raises(FrozenInstanceError):
-        config.window_seconds = 1.0  # type: ignore[misc]  # frozen: that is the test
+        config.window_seconds = 1.0
 
 
 def test_at_most_2000_targets(tmp_path: Path) -> None:

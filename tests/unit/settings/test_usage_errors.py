@@ -65,7 +65,7 @@ def test_a_fault_is_told_with_its_flag_and_what_to_write(said: str, told: str) -
 )
 def test_this_pythons_argparse_is_understood(words: list[str], told: str) -> None:
     class Parser(argparse.ArgumentParser):
-        def error(self, message: str) -> None:  # type: ignore[override]  # it ends nothing here
+        def error(self, message: str) -> None:
             raise ValueError(explain_usage_error(message, "PROGRAM"))
 
     parser = Parser()

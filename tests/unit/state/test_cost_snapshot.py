@@ -155,8 +155,8 @@ def test_the_folder_keeps_the_newest_and_nothing_else(tmp_path: Path) -> None:
 
 def hold_folder(path: str, holding: object, done: object) -> None:
     CostFolder(path)
-    holding.set()  # type: ignore[attr-defined] # an Event of multiprocessing
-    done.wait()  # type: ignore[attr-defined] # as above
+    holding.set()
+    done.wait()
 
 
 def test_a_folder_is_one_process_own_until_it_ends_however_it_ends(tmp_path: Path) -> None:

@@ -71,8 +71,8 @@ def test_a_figure_is_worked_out_once_whoever_asks(monkeypatch: pytest.MonkeyPatc
             super().__setitem__(key, value)
 
     def begin(self: figures.Computed, handed_in: object) -> None:
-        make(self, handed_in)  # type: ignore[arg-type]  # whatever derive hands in
-        self._values = Counting(self._values)  # type: ignore[assignment]  # a dict that counts
+        make(self, handed_in)
+        self._values = Counting(self._values)
         self._known = self._values.__getitem__
 
     monkeypatch.setattr(figures.Computed, "__init__", begin)

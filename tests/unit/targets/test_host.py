@@ -249,7 +249,7 @@ def test_targets_come_and_go_while_gpus_are_read_and_targets_tick() -> None:
     def again(job: object) -> None:
         try:
             while not done.is_set():
-                job()  # type: ignore[operator]
+                job()
         except BaseException as error:
             faults.append(error)
 

@@ -76,5 +76,5 @@ def test_no_lie_costs_money() -> None:
     for value in ("1e308", "+Inf", "NaN"):
         lying = AFTER
         for name in (*cached, "vllm:generation_tokens_total", "vllm:prompt_tokens_total"):
-            lying = change_samples(lying, name, lambda _, value=value: value)  # type: ignore[misc]  # a default, to bind it now
+            lying = change_samples(lying, name, lambda _, value=value: value)
         assert spend(lying) == pytest.approx(honest)

@@ -199,7 +199,7 @@ def read_secure(ticks: int, **target: object) -> tuple[list[TargetReading], TlsR
         now = [0.0]
         host = TargetHost(Config(targets=()), monotonic=lambda: now[0], wall=lambda: UNIX_START + now[0])
         http = HttpSettings(ca_file=ca_file)
-        hosted = host.add_target(Target("a", f"http://127.0.0.1:{server.port}", http=http, **target))  # type: ignore[arg-type]
+        hosted = host.add_target(Target("a", f"http://127.0.0.1:{server.port}", http=http, **target))
         found = []
         for _ in range(ticks):
             now[0] += 10.0

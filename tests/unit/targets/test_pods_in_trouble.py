@@ -152,7 +152,7 @@ def test_a_slow_kubelet_holds_up_neither_gpus_nor_targets(node: Node, monkeypatc
 
     def late(self: StubKubelet, request: bytes, context: object) -> bytes:
         answered.wait(20)
-        return original(self, request, context)  # type: ignore[arg-type]  # as it came
+        return original(self, request, context)
 
     monkeypatch.setattr(StubKubelet, "_list", late)
     node.kubelet.__exit__(None, None, None)

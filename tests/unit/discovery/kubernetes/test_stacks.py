@@ -197,7 +197,7 @@ def test_pods_of_a_stack_that_run_no_engine_are_no_targets() -> None:
 
 
 def url_of(labels: dict[str, str], *containers: dict[str, object], **pod: object) -> str:
-    (target,) = targets_of([plain_pod(labels=labels, containers=containers, **pod)])  # type: ignore[arg-type]
+    (target,) = targets_of([plain_pod(labels=labels, containers=containers, **pod)])
     return f"{target.identity.container} {target.url.rpartition(':')[2]} {target.runtime or ''}".rstrip()
 
 
@@ -248,8 +248,8 @@ def test_a_workspace_of_kaito_is_one_engine_over_its_pods() -> None:
     assert (target.identity.workload, target.identity.workload_kind) == ("chat", "Workspace")
     # of one whose phases are apart the decoder stands behind llm-d's sidecar
     pod = kaito("chat-0", "0", **{"kaito.sh/inference-role": "decode", "inferenceset.kaito.sh/created-by": "chats"})
-    pod["spec"]["containers"][0]["ports"] = [{"containerPort": 5001}]  # type: ignore[index]
-    pod["spec"]["initContainers"] = [  # type: ignore[index]
+    pod["spec"]["containers"][0]["ports"] = [{"containerPort": 5001}]
+    pod["spec"]["initContainers"] = [
         {"name": "llm-d-routing-sidecar", "restartPolicy": "Always", "ports": [{"containerPort": 5000}]}
     ]
     (target,) = targets_of([pod])

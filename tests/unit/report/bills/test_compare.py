@@ -36,14 +36,14 @@ def read(*paths: str, week: Week = WEEK, pieces: tuple[MeteredHour, ...] | None 
     known = {
         normalise_resource(one.provider_id) for one in (made.meter() if pieces is None else pieces) if one.provider_id
     }
-    return read_bill(BillSettings(paths, **settings), week, known, lambda text: None)  # type: ignore[arg-type]
+    return read_bill(BillSettings(paths, **settings), week, known, lambda text: None)
 
 
 def against(bill: Bill, pieces: tuple[MeteredHour, ...] | None = None, week: Week = WEEK, **more: object) -> Comparison:
     period = find_period(bill.ledger, week)
     assert period is not None
     scope = Scope(InstanceTypes(GPU_FAMILIES), (), ())
-    return compare(bill.ledger, made.meter() if pieces is None else pieces, period, scope, **more)  # type: ignore[arg-type]
+    return compare(bill.ledger, made.meter() if pieces is None else pieces, period, scope, **more)
 
 
 def focus() -> str:

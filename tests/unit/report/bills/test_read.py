@@ -37,7 +37,7 @@ ONE = (made.SAME,)
 
 
 def read(*paths: Path, **settings: object) -> Bill:
-    return read_bill(BillSettings(tuple(map(str, paths)), **settings), WEEK, (), lambda text: None)  # type: ignore[arg-type]
+    return read_bill(BillSettings(tuple(map(str, paths)), **settings), WEEK, (), lambda text: None)
 
 
 def rows(count: int = 5) -> list[dict[str, str]]:

@@ -44,7 +44,7 @@ NULLS = ("", "NULL")
 def review(folder: Path, rows: list[dict[str, str]], week: Week = W38, **settings: object) -> Review:
     """Of $672 that were metered, as a bill of these lines has it."""
     (folder / "bill.csv").write_text(made.write_csv(rows))
-    asked = Settings(bills=BillSettings((str(folder / "bill.csv"),), **settings))  # type: ignore[arg-type]
+    asked = Settings(bills=BillSettings((str(folder / "bill.csv"),), **settings))
     fleet = Evidence(week, week_before(week, UTC), usage(owner(), {"decode": METERED}, 9e6, 1e6), Usage())
     return add_bills(build_review(fleet, asked), fleet, asked, week.end + 30 * 86400, lambda text: None)
 
@@ -205,7 +205,7 @@ def against(folder: Path, rows: list[dict[str, str]], pieces: tuple[MeteredHour,
     ledger = read_bill(BillSettings((str(path),)), WEEK, known, lambda text: None).ledger
     period = find_period(ledger, WEEK)
     assert period is not None
-    return compare(ledger, pieces, period, Scope(InstanceTypes(GPU_FAMILIES), (), known), **more)  # type: ignore[arg-type]
+    return compare(ledger, pieces, period, Scope(InstanceTypes(GPU_FAMILIES), (), known), **more)
 
 
 # three of eight GPUs in use

@@ -49,7 +49,7 @@ def fleet() -> Evidence:
 
 
 def review(path: Path, now: float = LONG_AFTER, **more: object) -> Review:
-    asked = Settings(bills=BillSettings((str(path),), **more))  # type: ignore[arg-type]
+    asked = Settings(bills=BillSettings((str(path),), **more))
     return add_bills(build_review(fleet(), asked), fleet(), asked, now, lambda text: None)
 
 

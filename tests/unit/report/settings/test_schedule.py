@@ -16,7 +16,7 @@ from tests.support.rows import check_rows
 GOOD = 'prometheus: {url: "http://prometheus:9090"}\nschedule: "0 7 * * mon"\nout: reviews\ntimezone: Europe/Berlin\n'
 
 
-def loaded(tmp_path: Path, text: str, *flags: str):  # type: ignore[no-untyped-def]
+def loaded(tmp_path: Path, text: str, *flags: str):
     path = tmp_path / "report.yml"
     path.write_text(text)
     config = load_flags("--target", "a:1", "--report.settings-file", str(path), *flags)

@@ -28,7 +28,7 @@ def ideal(spec: EngineSpec) -> StepCost:
 def test_a_prompt_alone_takes_its_floor(spec: EngineSpec, prompt: int, prefix: int) -> None:
     work = ideal(spec).mixed(0, 0, [Chunk(prompt - prefix, prefix, True)])
     assert work.seconds == pytest.approx(prefill_floor_seconds(spec.roof, prompt, prefix), rel=1e-9)
-    rate = spec.roof.peaks.flops["bf16"] * spec.tensor  # type: ignore[index]
+    rate = spec.roof.peaks.flops["bf16"] * spec.tensor
     assert work.compute_seconds * rate == pytest.approx(sum(prefill_flops(spec.roof, prompt - prefix, prefix).values()))
 
 

@@ -32,7 +32,7 @@ def written(form: Form = Form.OPENMETRICS, minutes: int = 10, **more: object) ->
         until_seconds=60.0 * minutes,
         interval_seconds=60.0,
         form=form,
-        **more,  # type: ignore[arg-type]
+        **more,
     )
     return out.getvalue(), found
 
