@@ -111,7 +111,7 @@ docs: $(DEVELOPS) ## build/docs: docs/ as a site, with a search that works from 
 	$(BIN)/python -m sphinx --fail-on-warning --quiet --jobs auto -b html -c docs -d build/doctrees . build/docs $(ARGS)
 	@echo "open $(CURDIR)/build/docs/index.html"
 
-generate: $(DEVELOPS) ## write what is made from catalogue, tables, configuration keys and rules (normalise/tables.json, METRICS.md, docs/{configuration,runtimes,records,alerts}.md, alerts/rendered, dashboards/rendered, files, schema and README of the chart, tables and picture of docs/accuracy.md, docs/sample)
+generate: $(DEVELOPS) ## write what is made from catalogue, tables, configuration keys and rules (engines/tables.json, METRICS.md, docs/{configuration,runtimes,records,alerts}.md, alerts/rendered, dashboards/rendered, files, schema and README of the chart, tables and picture of docs/accuracy.md, docs/sample)
 	$(BIN)/python -m llm_serving_exporter.docgen.tables --write
 	$(BIN)/python -m tests.same generate
 

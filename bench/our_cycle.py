@@ -25,11 +25,11 @@ from prometheus_client import CollectorRegistry
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.derive.derive import Tick
+from llm_serving_exporter.engines.apply import Normaliser
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.normalise.apply import Normaliser
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.scrape.http import HttpClient
 from llm_serving_exporter.settings.config import Config

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 
 from llm_serving_alerts.rules import Severity
-from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.kinds import Kind, parse_duration
 from llm_serving_exporter.settings.problems import InvalidValueError, shown

@@ -27,8 +27,8 @@ from llm_serving_alerts.settings import (
     Workload,
 )
 from llm_serving_exporter.catalogue.spec import LABELS
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import ConfigError, Problem
-from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.checks import slo_warnings
 from llm_serving_exporter.settings.config import SloConfig

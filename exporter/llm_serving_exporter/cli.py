@@ -98,7 +98,7 @@ def _parser(command: str) -> CommandParser:
 
 
 def _load(arguments: argparse.Namespace) -> Config:
-    from llm_serving_exporter.normalise.registry import RUNTIMES
+    from llm_serving_exporter.engines.registry import RUNTIMES
     from llm_serving_exporter.settings.load import load
 
     config = load(arguments, os.environ, runtimes=RUNTIMES)
@@ -134,7 +134,7 @@ def _run_words(words: list[str]) -> int:
 
 
 def _check(config: Config) -> int:
-    from llm_serving_exporter.normalise.registry import RUNTIMES
+    from llm_serving_exporter.engines.registry import RUNTIMES
     from llm_serving_exporter.settings.runtimes import table_lines, target_lines
 
     if config.web.config_file is not None:
@@ -182,7 +182,7 @@ def _name_discovery(config: Config) -> str:
 
 def _discovered(config: Config) -> Discovered:
     from llm_serving_exporter.discovery.first_answer import discover_once
-    from llm_serving_exporter.normalise.registry import together
+    from llm_serving_exporter.engines.registry import together
 
     return discover_once(config, together(config.runtimes), print_message)
 

@@ -11,7 +11,7 @@ from itertools import cycle, islice
 import pytest
 
 from llm_serving_exporter.cli import main
-from llm_serving_exporter.normalise.apply import wanted_by
+from llm_serving_exporter.engines.apply import wanted_by
 from tests.support.builders.golden_cases import CASES
 from tests.support.builders.lying_pages import (
     LIES,

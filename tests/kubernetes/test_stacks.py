@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from llm_serving_exporter.discovery.kubernetes.section import SectionPods
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.discovered_pods import section
 from tests.support.builders.pods import Pod, fixture_pods, running_status
 from tests.support.servers.kube_cluster import KubeCluster

@@ -13,9 +13,9 @@ from itertools import pairwise
 
 import pytest
 
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import EngineSnapshot
-from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import engine_of
 from tests.support.servers.replica import readings

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.recordings import recording

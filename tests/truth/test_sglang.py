@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.snapshot import EngineSnapshot
-from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.recordings import page, recording
 from tests.support.builders.snapshots import engine_of
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
-from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.recordings import page, recording
 from tests.support.builders.snapshots import snapshot_of
 from tests.support.servers.replica import readings

@@ -313,7 +313,7 @@ def test_help_does_not_wait_for_what_reads_a_configuration() -> None:
         "import sys\n"
         "from llm_serving_exporter.cli import main\n"
         "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
-        "late = {'llm_serving_exporter.settings.load', 'llm_serving_exporter.normalise.registry', 'yaml', 'prometheus_client', 'pynvml'}\n"
+        "late = {'llm_serving_exporter.settings.load', 'llm_serving_exporter.engines.registry', 'yaml', 'prometheus_client', 'pynvml'}\n"
         "print(sorted(late & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

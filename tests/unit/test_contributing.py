@@ -37,7 +37,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "docs").mkdir()
     shutil.copy(ROOT / "docs" / "configuration.md", folder / "docs")
     (table,), (line,) = blocks("yaml"), blocks("diff")
-    (package / "normalise" / "tables" / "acme.yml").write_text(table)
+    (package / "engines" / "tables" / "acme.yml").write_text(table)
     tables = package / "docgen" / "tables.py"
     before = tables.read_text()
     tables.write_text(before.replace("ORDER = (\n", f"ORDER = (\n{line.removeprefix('+')}"))
@@ -104,8 +104,8 @@ def test_it_stands_in_the_support_matrix(copy: Path) -> None:
 
 def test_the_checks_say_what_is_still_amiss(copy: Path) -> None:
     script = (
-        "from llm_serving_exporter.normalise.check import faults\n"
-        "from llm_serving_exporter.normalise.registry import RUNTIMES\n"
+        "from llm_serving_exporter.engines.check import faults\n"
+        "from llm_serving_exporter.engines.registry import RUNTIMES\n"
         "print(*faults(RUNTIMES['acme']), sep='\\n')"
     )
     done = run(copy, "-c", script)

@@ -7,7 +7,7 @@ from importlib.resources import files
 from itertools import takewhile
 
 from llm_serving_exporter import __version__
-from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.settings.flags import CommandParser
 from llm_serving_exporter.settings.problems import did_you_mean, shown
 from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, EXIT_USAGE, print_line, print_message
@@ -45,7 +45,7 @@ def run(words: Sequence[str]) -> int:
 
 def make_section(name: str) -> str:
     """A built-in table as a file's `runtimes:`, under a name of its own."""
-    path = files("llm_serving_exporter.normalise").joinpath(f"tables/{name}.yml")
+    path = files("llm_serving_exporter.engines").joinpath(f"tables/{name}.yml")
     lines = path.read_text(encoding="utf-8").splitlines()
     about = list(takewhile(lambda line: line.startswith("#"), lines))
     table = [f"    {line}" if line else "" for line in lines[len(about) + 1 :]]

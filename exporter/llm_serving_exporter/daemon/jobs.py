@@ -19,12 +19,12 @@ from llm_serving_exporter.devices.attribution import gpu_interval
 from llm_serving_exporter.devices.dcgm_source import DcgmSource
 from llm_serving_exporter.devices.kubelet import open_kubelet
 from llm_serving_exporter.discovery.sections import Discovery
+from llm_serving_exporter.engines.registry import reads_otherwise, together
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target, is_relabelled
 from llm_serving_exporter.model.text import count_nouns
-from llm_serving_exporter.normalise.registry import reads_otherwise, together
 from llm_serving_exporter.settings.config import Config, hash_of
 from llm_serving_exporter.targets.host import HostedTarget, TargetHost
 from llm_serving_exporter.targets.same_engines import SameEngines

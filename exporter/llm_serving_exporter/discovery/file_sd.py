@@ -10,9 +10,9 @@ from collections.abc import Collection
 
 from llm_serving_exporter.discovery.listed import Listed, read_list
 from llm_serving_exporter.discovery.section import SectionReading, Source
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.files.watched import Watched
-from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.settings.discovery import MOST_FILES, FileDiscovery, is_glob, list_files
 from llm_serving_exporter.settings.document import read_document
 from llm_serving_exporter.settings.options import Host

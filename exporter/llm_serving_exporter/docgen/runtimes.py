@@ -12,17 +12,17 @@ from llm_serving_exporter.derive.span import (
     REFRESHES_IN_A_WINDOW,
     REQUESTS_IN_A_WINDOW,
 )
+from llm_serving_exporter.engines.at_rest import may_be_silent
+from llm_serving_exporter.engines.formula import formula
+from llm_serving_exporter.engines.mapping import FirstToken, Flags, PageKind, Row, Runtime
+from llm_serving_exporter.engines.version import Version, parse_version, satisfies
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.normalise.at_rest import may_be_silent
-from llm_serving_exporter.normalise.formula import formula
-from llm_serving_exporter.normalise.mapping import FirstToken, Flags, PageKind, Row, Runtime
-from llm_serving_exporter.normalise.version import Version, parse_version, satisfies
 
 _INTRO = f"""# What each runtime says
 
 The same series whatever serves: this page says for each runtime which of them its metrics page can feed, how well, and why not where
-not. It is made from the tables in `exporter/llm_serving_exporter/normalise/tables`. A running exporter says the same of its own targets:
+not. It is made from the tables in `exporter/llm_serving_exporter/engines/tables`. A running exporter says the same of its own targets:
 `llm_serving_signal_available{{signal,reason}}`, `llm_serving_signal_quality{{signal,quality}}`, and in sentences on the landing page.
 
 | in the matrix | means |

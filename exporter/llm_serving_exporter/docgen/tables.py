@@ -1,4 +1,4 @@
-"""`normalise/tables.json`: the built-in tables, read from `normalise/tables/*.yml` as those of a user's file are.
+"""`engines/tables.json`: the built-in tables, read from `engines/tables/*.yml` as those of a user's file are.
 
 `python -m llm_serving_exporter.docgen.tables --write` or `--check` at the top of a clone. It needs none that was written before.
 """
@@ -11,15 +11,15 @@ from importlib.resources import files
 from pathlib import Path
 
 from llm_serving_exporter.docgen.generated_files import write_or_check
+from llm_serving_exporter.engines.compiled import FILE, write_compiled
+from llm_serving_exporter.engines.mapping import Runtime
 from llm_serving_exporter.errors import ConfigError, Problem
-from llm_serving_exporter.normalise.compiled import FILE, write_compiled
-from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.settings.document import read_document
 from llm_serving_exporter.settings.problems import Node, Place, Scalar
 from llm_serving_exporter.settings.runtimes import read_table
 
-PATH = f"exporter/llm_serving_exporter/normalise/{FILE}"
-FOLDER = Path(str(files("llm_serving_exporter.normalise").joinpath("tables")))
+PATH = f"exporter/llm_serving_exporter/engines/{FILE}"
+FOLDER = Path(str(files("llm_serving_exporter.engines").joinpath("tables")))
 # in the order of the support matrix
 ORDER = (
     "vllm",

@@ -20,7 +20,7 @@ from llm_serving_exporter.settings.options import ConfigFile, Settings
 from llm_serving_exporter.settings.problems import Place, shown
 
 if TYPE_CHECKING:
-    from llm_serving_exporter.normalise.mapping import Runtime
+    from llm_serving_exporter.engines.mapping import Runtime
     from llm_serving_exporter.settings.discovery import DiscoverySection
 
 # that one exporter reads

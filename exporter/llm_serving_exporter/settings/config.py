@@ -28,9 +28,9 @@ from llm_serving_exporter.settings.kinds import format_duration
 from llm_serving_exporter.settings.options import Option, option
 
 if TYPE_CHECKING:
+    from llm_serving_exporter.engines.mapping import Runtime
     from llm_serving_exporter.model.hardware import GpuSpec
     from llm_serving_exporter.model.prices import PriceBook
-    from llm_serving_exporter.normalise.mapping import Runtime
     from llm_serving_exporter.settings.discovery import DiscoverySection
 
 

@@ -8,14 +8,14 @@ import socket
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from llm_serving_exporter.engines.mapping import Runtime
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.files.key_file import KeyFileError, read_key_file
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.tenants import SHORTEST_KEY_BYTES, TenantKind
 from llm_serving_exporter.model.text import LABEL_LENGTH
-from llm_serving_exporter.normalise.mapping import Runtime
-from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.checks import (
     Placed,

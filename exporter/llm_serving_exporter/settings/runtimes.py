@@ -7,15 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.snapshot import SHOWS_AN_ENGINE, Quality
-from llm_serving_exporter.model.target import Role, Target
-from llm_serving_exporter.model.tenants import TenantKind
-from llm_serving_exporter.normalise.check import MOST_DIGITS, faults
-from llm_serving_exporter.normalise.check_row import EXPORTED_FIELDS, FIELDS, ROW_QUALITIES, Fault, name_of
-from llm_serving_exporter.normalise.formula import formula
-from llm_serving_exporter.normalise.hooks import NAMES, load_hooks
-from llm_serving_exporter.normalise.mapping import (
+from llm_serving_exporter.engines.check import MOST_DIGITS, faults
+from llm_serving_exporter.engines.check_row import EXPORTED_FIELDS, FIELDS, ROW_QUALITIES, Fault, name_of
+from llm_serving_exporter.engines.formula import formula
+from llm_serving_exporter.engines.hooks import NAMES, load_hooks
+from llm_serving_exporter.engines.mapping import (
     Aggregate,
     Fingerprint,
     FirstToken,
@@ -26,9 +22,13 @@ from llm_serving_exporter.normalise.mapping import (
     Row,
     Runtime,
 )
-from llm_serving_exporter.normalise.missing import explain_missing
-from llm_serving_exporter.normalise.plan import on_the_wire
-from llm_serving_exporter.normalise.selector import selector
+from llm_serving_exporter.engines.missing import explain_missing
+from llm_serving_exporter.engines.plan import on_the_wire
+from llm_serving_exporter.engines.selector import selector
+from llm_serving_exporter.model.record import Struct, replace
+from llm_serving_exporter.model.snapshot import SHOWS_AN_ENGINE, Quality
+from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.tenants import TenantKind
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.keys import (
     Key,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from llm_serving_exporter.engines.arguments import find_batch_limit, read_arguments
+from llm_serving_exporter.engines.mapping import Runtime
 from llm_serving_exporter.model.retry import Retry
 from llm_serving_exporter.model.snapshot import LimitSource, Snapshot
-from llm_serving_exporter.normalise.arguments import find_batch_limit, read_arguments
-from llm_serving_exporter.normalise.mapping import Runtime
 
 # the driver may not have been asked yet, and an engine that has just started may not be on its list
 FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 30.0, 600.0

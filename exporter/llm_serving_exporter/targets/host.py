@@ -20,6 +20,8 @@ from llm_serving_exporter.derive.gpus import Assignment
 from llm_serving_exporter.devices.attribution import GpuCounter, SettingsBuilder
 from llm_serving_exporter.devices.kubelet import KubeletReader
 from llm_serving_exporter.devices.node_gpus import DcgmReader, NodeGpus
+from llm_serving_exporter.engines.mapping import Runtime
+from llm_serving_exporter.engines.registry import together
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.model.device import GpuReadings
@@ -30,8 +32,6 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.normalise.mapping import Runtime
-from llm_serving_exporter.normalise.registry import together
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.scrape.waits import drive

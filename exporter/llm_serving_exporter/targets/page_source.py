@@ -5,6 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
+from llm_serving_exporter.engines.at_rest import is_silent, may_be_silent
+from llm_serving_exporter.engines.detect import detect
+from llm_serving_exporter.engines.mapping import USUAL_HEALTH, PageKind, Runtime
+from llm_serving_exporter.engines.polled import EMPTY, Joiner, Totals
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.page import Page, Refusal
@@ -12,11 +17,6 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.retry import Retry
 from llm_serving_exporter.model.samples import Layout, Samples
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.normalise.at_rest import is_silent, may_be_silent
-from llm_serving_exporter.normalise.detect import detect
-from llm_serving_exporter.normalise.mapping import USUAL_HEALTH, PageKind, Runtime
-from llm_serving_exporter.normalise.polled import EMPTY, Joiner, Totals
-from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.targets.page_book import PageBook
 from llm_serving_exporter.targets.polls import Polls

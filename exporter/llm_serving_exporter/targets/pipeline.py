@@ -38,6 +38,11 @@ from llm_serving_exporter.derive.ring import (
 )
 from llm_serving_exporter.derive.span import find_spans
 from llm_serving_exporter.derive.stale import FROZEN_AFTER_SECONDS, drop_frozen, drop_undecoded, has_moved
+from llm_serving_exporter.engines.apply import Normaliser, Overrides
+from llm_serving_exporter.engines.arguments import find_batch_limit
+from llm_serving_exporter.engines.at_rest import is_silent
+from llm_serving_exporter.engines.created import find_created
+from llm_serving_exporter.engines.mapping import Runtime
 from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.derived import Derivation
 from llm_serving_exporter.model.facts import ServerFacts
@@ -50,11 +55,6 @@ from llm_serving_exporter.model.samples import Layout, Samples
 from llm_serving_exporter.model.snapshot import CounterKey, LeftOut, Snapshot
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.model.window import Window
-from llm_serving_exporter.normalise.apply import Normaliser, Overrides
-from llm_serving_exporter.normalise.arguments import find_batch_limit
-from llm_serving_exporter.normalise.at_rest import is_silent
-from llm_serving_exporter.normalise.created import find_created
-from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.scrape.waits import drive

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from llm_serving_exporter.engines.index import spellings
+from llm_serving_exporter.engines.mapping import Readings, Runtime
 from llm_serving_exporter.model.page import Refusal
 from llm_serving_exporter.model.retry import Retry
 from llm_serving_exporter.model.samples import Samples
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.normalise.index import spellings
-from llm_serving_exporter.normalise.mapping import Readings, Runtime
 from llm_serving_exporter.scrape.http import Client
 from llm_serving_exporter.targets.side_endpoints import SHORTEST_TIMEOUT_SECONDS, is_for_good, place_beside
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from llm_serving_exporter.engines.mapping import Runtime
 from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.page import Refusal
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.retry import Retry
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 
 log = logging.getLogger("llm_serving_exporter.target")

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from llm_serving_exporter.catalogue.bounds import MOST_EVENTS
+from llm_serving_exporter.engines.mapping import Runtime
+from llm_serving_exporter.engines.tenants import Key, TenantPlan, find_labels, plan_tenants
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.samples import Samples
 from llm_serving_exporter.model.snapshot import Snapshot
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.tenants import OTHER, TenantKind, TenantReading, TenantRow
-from llm_serving_exporter.normalise.mapping import Runtime
-from llm_serving_exporter.normalise.tenants import Key, TenantPlan, find_labels, plan_tenants
 from llm_serving_exporter.targets.several_servers import WITHIN_INTERVALS
 from llm_serving_exporter.targets.tenant_names import TenantNames
 

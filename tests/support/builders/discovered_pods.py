@@ -18,8 +18,8 @@ from llm_serving_exporter.discovery.kubernetes.targets import (
     is_unclear,
     list_known_labels,
 )
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
 
 Pod = dict[str, Any]

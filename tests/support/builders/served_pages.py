@@ -13,11 +13,11 @@ from llm_serving_exporter.derive.lengths import Histories, follow_lengths
 from llm_serving_exporter.derive.ring import advance_window
 from llm_serving_exporter.derive.roof import Roof
 from llm_serving_exporter.derive.span import find_spans
+from llm_serving_exporter.engines.apply import Overrides
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.roofline import Verdict
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import Window
-from llm_serving_exporter.normalise.apply import Overrides
 from tests.support.builders.snapshots import snapshot_of
 
 WINDOW_SECONDS, EVERY_SECONDS = 60.0, 10.0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from llm_serving_exporter.engines.apply import Normaliser, Overrides, wanted_by
+from llm_serving_exporter.engines.mapping import Readings, Runtime
+from llm_serving_exporter.engines.polled import Joiner
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.page import Page
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
-from llm_serving_exporter.normalise.apply import Normaliser, Overrides, wanted_by
-from llm_serving_exporter.normalise.mapping import Readings, Runtime
-from llm_serving_exporter.normalise.polled import Joiner
-from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.parse.page import PageParser
 
 VLLM = RUNTIMES["vllm"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from llm_serving_exporter.engines.hooks.llamacpp import read_slots
 from llm_serving_exporter.model.reading import TargetReading
-from llm_serving_exporter.normalise.hooks.llamacpp import read_slots
 from tests.support.builders.recordings import recording
 from tests.support.servers.replica import Answer, Routes
 

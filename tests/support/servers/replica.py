@@ -11,9 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
+from llm_serving_exporter.engines.mapping import Runtime
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.normalise.mapping import Runtime
 from llm_serving_exporter.settings.config import Config, TenantsConfig
 from llm_serving_exporter.targets.host import TargetHost
 from tests.support.waiting import PATIENCE_SECONDS

@@ -19,9 +19,9 @@ from llm_serving_alerts.rules import Record
 from llm_serving_alerts.settings import Workload
 from llm_serving_alerts.settings_file import default_settings, defaults_text, read_settings
 from llm_serving_exporter.cli import main
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Quality
-from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
 from tests.support.waiting import PATIENCE_SECONDS

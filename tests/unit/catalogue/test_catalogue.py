@@ -52,7 +52,7 @@ def test_a_stale_file_is_named(
     assert main(["--check"]) == 1
     assert (
         capsys.readouterr().err
-        == "out of date: exporter/llm_serving_exporter/normalise/tables.json, METRICS.md, docs/runtimes.md, docs/img/limiter.svg, "
+        == "out of date: exporter/llm_serving_exporter/engines/tables.json, METRICS.md, docs/runtimes.md, docs/img/limiter.svg, "
         "docs/img/ceiling.svg; "
         "run `make generate`, remove what is not made any more, commit the result\n"
     )

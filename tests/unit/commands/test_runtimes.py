@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.cli import main
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.configuration import load_text
 from tests.support.builders.recordings import page
 from tests.support.servers.replica import readings

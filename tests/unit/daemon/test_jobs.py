@@ -19,6 +19,8 @@ from llm_serving_exporter.daemon.jobs import DISCOVERY_EVERY_SECONDS, FIRST_WITH
 from llm_serving_exporter.daemon.schedule import MAX_THREADS
 from llm_serving_exporter.daemon.timetable import Run, Timetable
 from llm_serving_exporter.devices.node_gpus import open_gpus
+from llm_serving_exporter.engines.mapping import Fingerprint, Mark, Row, Runtime
+from llm_serving_exporter.engines.registry import RUNTIMES, reads_otherwise
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
@@ -31,8 +33,6 @@ from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import HttpSettings, Target
-from llm_serving_exporter.normalise.mapping import Fingerprint, Mark, Row, Runtime
-from llm_serving_exporter.normalise.registry import RUNTIMES, reads_otherwise
 from llm_serving_exporter.scrape import lookup
 from llm_serving_exporter.settings.config import Config, DcgmConfig, GpuConfig, SloConfig
 from llm_serving_exporter.settings.discovery import FileDiscovery

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.derive.limiter import Judged, decide_limiter, gather_evidence
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.roofline import Limiter, Roofline
 from llm_serving_exporter.model.window import EngineWindow
-from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.snapshots import engine_of
 from tests.support.builders.windows import window
 from tests.support.rows import check_rows

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from llm_serving_exporter.normalise.mapping import Row
-from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.engines.mapping import Row
+from llm_serving_exporter.engines.registry import RUNTIMES
 from tests.support.builders.configuration import load_text, problems_of
 
 TEXT = "targets: ['http://a:1']\nruntimes:\n- name: fork\n  based_on: {}\n  fingerprints: fork_x\n  rows: [{}]\n"

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import trustme
 
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import ExpectedReplicas, Role, Secret, Target
-from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.settings.config import Config, effective
 from tests.support.builders.configuration import load_flags, load_text, problems_of, problems_of_flags
 from tests.support.builders.recordings import page

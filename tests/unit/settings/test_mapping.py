@@ -10,14 +10,14 @@ import pytest
 
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.commands.once import as_table
+from llm_serving_exporter.engines.check_row import FIELDS
+from llm_serving_exporter.engines.hooks import NAMES
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     GAUGE_FIELDS,
     HISTOGRAM_FIELDS,
     LABELLED_COUNTER_FIELDS,
 )
-from llm_serving_exporter.normalise.check_row import FIELDS
-from llm_serving_exporter.normalise.hooks import NAMES
 from llm_serving_exporter.settings.runtimes import ROW_KEYS, RUNTIME_KEYS
 from tests.support.builders.configuration import load_text
 from tests.support.paths import ROOT

@@ -11,13 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.discovery.file_sd import SectionFiles
-from llm_serving_exporter.errors import ConfigError
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.record import name_fields
-from llm_serving_exporter.model.snapshot import Absence, Quality
-from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.model.tenants import TenantKind
-from llm_serving_exporter.normalise.mapping import (
+from llm_serving_exporter.engines.mapping import (
     Aggregate,
     Fingerprint,
     FirstToken,
@@ -28,7 +22,13 @@ from llm_serving_exporter.normalise.mapping import (
     Row,
     Runtime,
 )
-from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.errors import ConfigError
+from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.record import name_fields
+from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.tenants import TenantKind
 from llm_serving_exporter.settings.config import effective
 from llm_serving_exporter.settings.options import Host
 from llm_serving_exporter.settings.runtimes import ROW_COLUMNS, ROW_KEYS, RUNTIME_COLUMNS, RUNTIME_KEYS

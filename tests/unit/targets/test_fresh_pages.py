@@ -10,10 +10,10 @@ from math import isfinite
 
 import pytest
 
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.snapshot import Quality
-from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.discovered_pods import plain_pod, targets_of
 from tests.support.builders.golden_cases import CASES, MADE, Case
 from tests.support.rows import check_rows

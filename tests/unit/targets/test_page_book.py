@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import weakref
 
-from llm_serving_exporter.normalise.apply import Plans
-from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.engines.apply import Plans
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.targets.page_book import PageBook
 from tests.support.builders.recordings import page as recorded_page
 from tests.support.builders.snapshots import page_of

@@ -6,12 +6,12 @@ import pytest
 
 from llm_serving_exporter.cost.meter import MOST_NAMES
 from llm_serving_exporter.daemon.store import Store
+from llm_serving_exporter.engines import plan
+from llm_serving_exporter.engines.plan import MAX_ENGINES
+from llm_serving_exporter.engines.rows import MAX_LABEL_VALUES
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.normalise import plan
-from llm_serving_exporter.normalise.plan import MAX_ENGINES
-from llm_serving_exporter.normalise.rows import MAX_LABEL_VALUES
 from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.targets.host import TargetHost
 from tests.support.quick import keep_quick

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.normalise.registry import RUNTIMES
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.targets.side_endpoints import place_beside
 from tests.support.rows import check_rows
 

@@ -12,6 +12,7 @@ import pytest
 
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.expose import serving
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.tenants import add_tenants
@@ -23,7 +24,6 @@ from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.tenants import OTHER, UNLABELLED, WITHHELD, TenantKind, TenantSettings
 from llm_serving_exporter.model.text import escape_label_value
-from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.settings.config import Config, TenantsConfig
 from llm_serving_exporter.targets.host import TargetHost
 from llm_serving_exporter.targets.tenant_names import HEX_DIGITS, TenantNames

@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Mapping
 
 from llm_serving_exporter.commands.ceiling.limits import States
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.record import Struct, field
-from llm_serving_exporter.normalise.registry import RUNTIMES
 
 # what flags say that stand alone
 WITHOUT_VALUE = ("attention_dp", "expert_parallel", "pooling")

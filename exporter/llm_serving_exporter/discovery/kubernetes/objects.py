@@ -14,9 +14,9 @@ import msgspec
 
 from llm_serving_exporter.discovery.kubernetes.annotations import LONGEST_VALUE
 from llm_serving_exporter.discovery.kubernetes.records import ContainerRecord, NodeRecord, PodRecord
+from llm_serving_exporter.engines.arguments import read_arguments
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.text import clean
-from llm_serving_exporter.normalise.arguments import read_arguments
-from llm_serving_exporter.normalise.registry import RUNTIMES
 
 Times: TypeAlias = datetime | None
 # a bound for what is kept of a pod, whatever an admission webhook made of it

@@ -34,6 +34,7 @@ from llm_serving_exporter.discovery.kubernetes.targets import (
     list_workers,
 )
 from llm_serving_exporter.discovery.section import SectionReading, Source
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.kubelet import Worker
 from llm_serving_exporter.model.pod import PodState
@@ -41,7 +42,6 @@ from llm_serving_exporter.model.pools import NodePlace
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.text import count_nouns
-from llm_serving_exporter.normalise.registry import RUNTIMES
 from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
 
 Pods = Mirror[tuple[str, str], PodRecord]

@@ -183,7 +183,7 @@ STACKS: tuple[Stack, ...] = (
     Stack("an engine by its label", {"engine": _ENGINE_NAMES}, "https://github.com/sgl-project/sglang/blob/main/docker/k8s-sglang-service.yaml", role_label="component", roles=_PHASES),
     Stack("an engine by its app", {"app": _ENGINE_NAMES}, _RECOMMENDED, role_label="component", roles=_PHASES),
 
-    # every node's agent has a page of its own, with the replicas that run there (normalise/tables/ray-vllm.yml)
+    # every node's agent has a page of its own, with the replicas that run there (engines/tables/ray-vllm.yml)
     Stack("Ray Serve", {"ray.io/cluster": ANY, "ray.io/serve": ANY}, _KUBERAY, ("ray-head", "ray-worker"), ("metrics",), port=8080,
           needs_gpus=True),
     Stack("LeaderWorkerSet", {_LWS_NAME: ANY}, _LWS, needs_gpus=True),

@@ -6,9 +6,9 @@ import pytest
 
 from llm_serving_exporter.commands.ceiling.launch import read_launch
 from llm_serving_exporter.commands.ceiling.launch_flags import DIALECTS, Dialect
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.facts.architectures import find_family
 from llm_serving_exporter.model.hardware import Parallel
-from llm_serving_exporter.normalise.registry import RUNTIMES
 from tests.support.builders.ceilings import document, refused
 from tests.support.rows import check_rows
 

@@ -1,0 +1,210 @@
+"""Runs a runtime's table over samples.
+
+What depends only on a page's layout (which index feeds which field of which engine, and why a field is absent) is worked
+out once into a Plan and kept while the layout stays the same object; a page then costs one pass over the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from llm_serving_exporter.engines.gate import describe_value, list_implausible
+from llm_serving_exporter.engines.index import Identity
+from llm_serving_exporter.engines.mapping import Runtime
+from llm_serving_exporter.engines.plan import Plan, make_plan, on_the_wire
+from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.page import Page
+from llm_serving_exporter.model.record import Struct
+from llm_serving_exporter.model.samples import Layout, Samples
+from llm_serving_exporter.model.snapshot import (
+    COUNTER_FIELDS,
+    GAUGE_FIELDS,
+    HISTOGRAM_FIELDS,
+    LABELLED_COUNTER_FIELDS,
+    SHOWS_AN_ENGINE,
+    Absence,
+    EngineSnapshot,
+    LeftOut,
+    LimitSource,
+    Snapshot,
+)
+
+# of engines whose pages have one layout; what a server says of itself comes from outside
+MOST_VERSIONS = 16
+FIELDS = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, *GAUGE_FIELDS)
+
+# counters that alerts watch: at 0 from the start, because an increase() over one that is born at 1 is 0
+_FROM_ZERO = frozenset({"preemptions_total"})
+# 2001: what is smaller is some other number
+EARLIEST_START = 1e9
+# a server's clock may run ahead of ours; a start further in the future is not a time
+CLOCK_SKEW_SECONDS = 86_400.0
+
+
+class Overrides(Struct, frozen=True):
+    """What the configuration says about a target; None: it says nothing."""
+
+    model_name: str | None = None  # names a model where the page does not
+    batch_limit_requests: int | None = None  # wins over the page and the endpoints
+    context_limit_tokens: int | None = None  # likewise
+    decode_context_parallel_size: int | None = None  # wins over the endpoints
+    pod_batch_limit: int | None = None  # by the arguments of its pod, where neither the page nor an endpoint says it
+    command_line_batch_limit: int | None = None  # by those of its process, likewise after the pod's
+
+
+def wanted_by(runtime: Runtime) -> Callable[[str], bool]:
+    """A predicate over wire names for the parser: the samples that this runtime's table reads."""
+    names = on_the_wire(runtime)
+    return names.__contains__
+
+
+class Plans:
+    """The plans of many targets: those whose pages have one layout share it. Each is kept as long as its layout. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        # by layout: a table, the version of the engine, and how such a page is read by it
+        self._plans: WeakKeyDictionary[Layout, list[tuple[Runtime, str | None, Plan]]] = WeakKeyDictionary()
+
+    def find(self, runtime: Runtime, layout: Layout, version: str | None) -> Plan:
+        """As `make_plan`."""
+        with self._lock:
+            known = self._plans.setdefault(layout, [])
+            for of_runtime, of_version, plan in known:
+                if of_runtime is runtime and of_version == version:
+                    return plan
+        plan = make_plan(runtime, layout, version)
+        with self._lock:
+            if len(known) >= MOST_VERSIONS:
+                known.clear()
+            known.append((runtime, version, plan))
+        return plan
+
+
+class Normaliser:
+    """Samples -> Snapshot for one target. Holds only the plan of the current layout; `apply` has no other memory.
+
+    `plans`: of other targets.
+    """
+
+    def __init__(self, runtime: Runtime, facts: ServerFacts, overrides: Overrides, plans: Plans | None = None) -> None:
+        self.runtime = runtime
+        self._facts = facts
+        self._overrides = overrides
+        self._plans = Plans() if plans is None else plans
+        self._layout: Layout | None = None
+        self._plan: Plan | None = None
+
+    def apply(self, samples: Samples, page: Page) -> Snapshot:
+        """One snapshot of the page. Never fails: a gap is None and has its reason in `absent`; what cannot be true is one."""
+        if self._plan is None or samples.layout is not self._layout:
+            self._plan = self._plans.find(self.runtime, samples.layout, self._facts.version)
+            self._layout = samples.layout
+        plan, values = self._plan, samples.values
+        absent = dict(plan.absent)
+        left_out: list[LeftOut] = []
+        engines = tuple(
+            self._engine(identity, readers, values, absent, plan, left_out)
+            for identity, readers in plan.engines.items()
+        )
+        start = values[plan.start_index] if plan.start_index is not None else None
+        if start is not None and not EARLIEST_START < start < page.received_unix_seconds + CLOCK_SKEW_SECONDS:
+            start = None
+        return Snapshot(
+            engines=engines,
+            runtime=self.runtime.name,
+            unix_seconds=page.received_unix_seconds,
+            monotonic_seconds=page.received_monotonic_seconds,
+            process_start_unix_seconds=start,
+            absent=absent,
+            quality=plan.quality,
+            unmapped_families=plan.unmapped,
+            foreign_labels={field: label for field, label in plan.foreign.items() if field in absent},
+            may_fall=plan.may_fall,
+            freezes=plan.freezes,
+            decode_only=plan.decode_only,
+            refreshed_every=plan.refreshed_every,
+            significant_digits=self.runtime.significant_digits,
+            sources=plan.sources,
+            errors_counted=plan.errors_counted,
+            unborn=plan.unborn,
+            awaited=plan.awaited,
+            at_rest=plan.at_rest,
+            left_out=tuple(left_out),
+        )
+
+    def _engine(
+        self,
+        identity: Identity,
+        readers: Mapping[str, Callable[[tuple[float, ...]], Any]],
+        values: tuple[float, ...],
+        absent: dict[str, Absence],
+        plan: Plan,
+        left_out: list[LeftOut],
+    ) -> EngineSnapshot:
+        found: dict[str, Any] = {}
+        for name, read in readers.items():
+            value = read(values)
+            if value is None:
+                absent.setdefault(name, _why(name, plan))
+            else:
+                found[name] = value
+        facts = self._facts
+        parts = self._overrides.decode_context_parallel_size or facts.decode_context_parallel_size or 1
+        parts *= facts.prefill_context_parallel_size or 1
+        for name in plan.of_a_context_part & found.keys():
+            if facts.unread_parallel_sizes:
+                del found[name]
+                absent[name] = Absence.LAYOUT_UNREAD
+            else:
+                found[name] *= parts
+        self._known_otherwise(identity, found, absent, plan)
+        model_name = identity.model_name
+        if not plan.names_models:
+            # one model named elsewhere is the page's (a page without the label is of a server of one model)
+            named = self._facts.model_names
+            model_name = self._overrides.model_name or (named[0] if len(named) == 1 else "")
+        for name in list_implausible(found):
+            left_out.append(LeftOut(model_name, identity.engine, name, describe_value(found.pop(name))))
+            absent[name] = Absence.IMPLAUSIBLE
+        return EngineSnapshot(model_name, identity.engine, **found)
+
+    def _known_otherwise(
+        self, identity: Identity, found: dict[str, Any], absent: dict[str, Absence], plan: Plan
+    ) -> None:
+        labelled = identity.engine != "" and not found.keys().isdisjoint(SHOWS_AN_ENGINE)
+        if "requests_running" not in found and not labelled and not plan.silent:
+            return  # limits belong to engines
+        for name in _FROM_ZERO & plan.awaited:
+            found[name] = 0.0
+            absent.pop(name, None)
+        # the surest first
+        limits = {
+            LimitSource.CONFIG: self._overrides.batch_limit_requests,
+            LimitSource.PAGE: found.get("batch_limit_requests"),
+            LimitSource.SERVER_INFO: self._facts.batch_limit_requests,
+            LimitSource.POD: self._overrides.pod_batch_limit,
+            LimitSource.COMMAND_LINE: self._overrides.command_line_batch_limit,
+        }
+        for source, limit in limits.items():
+            if limit is not None:
+                found["batch_limit_requests"], found["batch_limit_source"] = float(limit), source
+                absent.pop("batch_limit_requests", None)
+                break
+        contexts = self._facts.context_limit_tokens
+        context = self._overrides.context_limit_tokens or contexts.get(identity.model_name)
+        if context is None and len(set(contexts.values())) == 1:
+            context = next(iter(contexts.values()))
+        if context is not None:
+            found["context_limit_tokens"] = float(context)
+            absent.pop("context_limit_tokens", None)
+
+
+def _why(field: str, plan: Plan) -> Absence:
+    """Why a field that is on the page has no value."""
+    if field in plan.inconsistent:
+        return Absence.INCONSISTENT
+    return Absence.NOT_CONFIGURED if field in plan.unset else Absence.INVALID

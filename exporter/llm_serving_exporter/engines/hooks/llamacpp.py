@@ -1,0 +1,159 @@
+"""llama.cpp's side endpoints: /props and /v1/models -> facts at start, /slots -> samples while requests run.
+
+Each field may be missing: they moved between builds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from llm_serving_exporter.engines.json_values import listed, mapping, number, text, whole
+from llm_serving_exporter.engines.mapping import Endpoint, Hooks, Poll, Readings
+from llm_serving_exporter.engines.polled import reading
+from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.text import clean
+
+MAX_MODELS = 256  # a router lists every file of its folder
+MAX_ALIASES = 64
+MAX_SLOTS = 4096
+MAX_PATH = 4096
+MOST_TOKENS = 10**12
+
+CAPACITY, USED, DECODED, CONTEXT = "slots:n_ctx", "slots:tokens_busy", "slots:n_decoded_busy", "slots:tokens_decoding"
+
+_PLAIN = {"all f32": "float32", "f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+# llama_model_ftype_name writes "Q4_K - Medium", "IQ2_XS - 2.3125 bpw", "MXFP4 MoE", each perhaps with "(guessed)"
+_SIZES = {"small": "_s", "medium": "_m", "large": "_l"}
+_FTYPE = re.compile(r"([a-z0-9_]+)(?: - (small|medium|large)\b)?")
+
+
+def _count(value: object) -> float | None:
+    """A number of tokens; 0 is one."""
+    found = number(value)
+    return found if found is not None and 0 <= found < MOST_TOKENS else None
+
+
+def _file_name(path: str) -> str:
+    return clean(path.replace("\\", "/").rsplit("/", 1)[-1])
+
+
+def read_props(answer: object, facts: ServerFacts) -> ServerFacts:
+    """`/props`: build, slots, context of a slot, and the model by alias and path."""
+    props = mapping(answer)
+    context = whole(mapping(props.get("default_generation_settings")).get("n_ctx"))
+    root = text(props.get("model_path"), MAX_PATH)
+    name = text(props.get("model_alias")) or (_file_name(root) if root else None)
+    found = replace(
+        facts,
+        version=text(props.get("build_info"), 64) or facts.version,
+        batch_limit_requests=whole(props.get("total_slots")) or facts.batch_limit_requests,
+        model_names=(name,) if name else facts.model_names,
+        model_roots={name: root} if name and root else facts.model_roots,
+        context_limit_tokens={name or "": context} if context else facts.context_limit_tokens,
+    )
+    return _stored_as(props.get("model_ftype"), found)
+
+
+def read_models(answer: object, facts: ServerFacts) -> ServerFacts:
+    """`/v1/models`: the size of the weights and their format; the name where /props has none. A router lists every model it may load."""
+    entries = [model for entry in listed(mapping(answer).get("data"), MAX_MODELS) if (model := mapping(entry))]
+    one = entries[0] if len(entries) == 1 else next((e for e in entries if _is_called(e, facts.model_names)), None)
+    if one is None:
+        return facts
+    found, name = facts, text(one.get("id"))
+    if name and name not in facts.model_names:
+        # what the API calls the model; /props may know only its file
+        roots, contexts = set(facts.model_roots.values()), set(facts.context_limit_tokens.values())
+        found = replace(
+            found,
+            model_names=(name,),
+            model_roots={name: roots.pop()} if len(roots) == 1 else facts.model_roots,
+            context_limit_tokens={name: contexts.pop()} if len(contexts) == 1 else facts.context_limit_tokens,
+        )
+    meta = mapping(one.get("meta"))
+    return _stored_as(meta.get("ftype"), replace(found, weight_bytes=whole(meta.get("size")) or found.weight_bytes))
+
+
+def _is_called(entry: Mapping[str, object], names: tuple[str, ...]) -> bool:
+    called = {text(entry.get("id")), *(text(alias) for alias in listed(entry.get("aliases"), MAX_ALIASES))}
+    return any(name in called for name in names)
+
+
+def _stored_as(ftype: object, facts: ServerFacts) -> ServerFacts:
+    """The file's type: a dtype, or a mix of GGUF types under the name that llama-quantize gives it."""
+    if not isinstance(ftype, str) or facts.quantization is not None:
+        return facts
+    word = ftype.lower().replace("(guessed)", "").strip()
+    if word in _PLAIN:
+        return replace(facts, dtype=_PLAIN[word], quantization="")
+    match = _FTYPE.match(word)
+    if match is None or word.startswith("unknown"):
+        return facts
+    return replace(facts, quantization=clean(match[1] + _SIZES.get(match[2] or "", ""), 64))
+
+
+def read_slots(answer: object) -> Readings:
+    """`/slots`: context of all slots, and tokens of those at work. A sample whose field a slot lacks is left out."""
+    slots = [slot for one in listed(answer, MAX_SLOTS) if (slot := mapping(one))]
+    if not slots:
+        return ()
+    if not all(isinstance(slot.get("is_processing"), bool) for slot in slots):
+        return ()
+    busy = [slot for slot in slots if slot["is_processing"]]
+    tokens = [_count(slot.get("n_prompt_tokens")) for slot in busy]
+    decoded = [_decoded(slot) for slot in busy]
+    decoding = [size for size, done in zip(tokens, decoded, strict=True) if done != 0]
+    sums = {
+        CAPACITY: _sum([_count(slot.get("n_ctx")) for slot in slots]),
+        USED: _sum(tokens),
+        DECODED: _sum(decoded),
+        CONTEXT: None if None in decoded else _sum(decoding),
+    }
+    return tuple(reading(name, value) for name, value in sums.items() if value is not None)
+
+
+def slots_at_rest(last: Readings) -> Readings:
+    """No slot works; what /slots said last tells the context, and which samples this build has."""
+    if not last:
+        return reading(USED, 0.0), reading(DECODED, 0.0), reading(CONTEXT, 0.0)
+    return tuple((key, value if key.name == CAPACITY else 0.0) for key, value in last)
+
+
+def _decoded(slot: Mapping[str, object]) -> float | None:
+    """Tokens generated so far: next_token[0].n_decoded, or next_token.n_decoded."""
+    following = slot.get("next_token")
+    if isinstance(following, list):
+        following = following[0] if following else None
+    return _count(mapping(following).get("n_decoded"))
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    found = list(values)
+    return None if None in found else float(add_up(value for value in found if value is not None))
+
+
+HOOKS = Hooks(
+    endpoints=(
+        Endpoint(
+            "/props",
+            read_props,
+            (
+                "version",
+                "batch_limit_requests",
+                "context_limit_tokens",
+                "model_names",
+                "model_roots",
+                "dtype",
+                "quantization",
+            ),
+        ),
+        Endpoint("/v1/models", read_models, ("model_names", "weight_bytes", "dtype", "quantization")),
+    ),
+    # a sleeping server loads its model to answer /slots, and each answer puts its sleep off (llama.cpp PR 27376)
+    polls=(
+        Poll("/slots", read_slots, "kv_cache_usage_ratio", busy="llamacpp:requests_processing", at_rest=slots_at_rest),
+    ),
+)

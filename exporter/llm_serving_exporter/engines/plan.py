@@ -1,0 +1,270 @@
+"""Layout -> Plan: which samples feed which field of which engine, and why a field is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from llm_serving_exporter.engines.at_rest import (
+    NOT_THERE,
+    find_awaited,
+    find_unborn,
+    is_at_rest,
+    is_silent,
+    list_waited,
+    may_be_silent,
+)
+from llm_serving_exporter.engines.index import Identity, Index, spellings
+from llm_serving_exporter.engines.mapping import ERRORS, PageKind, Reads, Row, Runtime
+from llm_serving_exporter.engines.readers import Reader
+from llm_serving_exporter.engines.rows import MAX_LABEL_VALUES, read_row
+from llm_serving_exporter.engines.selector import selector
+from llm_serving_exporter.engines.version import Version, parse_version, satisfies
+from llm_serving_exporter.model.record import Struct
+from llm_serving_exporter.model.samples import Layout
+from llm_serving_exporter.model.snapshot import (
+    COUNTER_FIELDS,
+    GAUGE_FIELDS,
+    HISTOGRAM_FIELDS,
+    LABELLED_COUNTER_FIELDS,
+    Absence,
+    Quality,
+)
+
+# A page's labels come from outside; this cap keeps the series that we export bounded whatever it holds.
+MAX_ENGINES = 1024  # identities (model_name, engine) of one page; the largest data-parallel layouts known have hundreds
+
+
+class Plan(Struct, frozen=True):
+    """How a page of one layout is read."""
+
+    # identity -> field -> function of the page's values, None for an invalid value
+    engines: Mapping[Identity, Mapping[str, Reader]]
+    absent: Mapping[str, Absence]  # why a field is not read
+    quality: Mapping[str, Quality]  # of each field that is read
+    start_index: int | None  # place of the process's start among the values; None: the page has none
+    unmapped: tuple[str, ...]  # families of the runtime that no row reads
+    may_fall: frozenset[str]  # fields that may fall, as their rows state
+    freezes: frozenset[str]  # fields that freeze, as their rows state
+    decode_only: frozenset[str]  # fields that are brought up to date by decoding alone, as their rows state
+    of_a_context_part: frozenset[str]  # fields that are of one part of the context, as their rows state
+    refreshed_every: Mapping[str, float]  # field -> seconds, as its row states; at once where it is not there
+    inconsistent: frozenset[str]  # fields whose None means that two samples disagree
+    foreign: Mapping[str, str]  # field -> the label in which its series differ, and of which the table knows nothing
+    unset: frozenset[str]  # fields whose None means that nothing is set
+    names_models: bool  # whether the page names its models
+    sources: Mapping[str, int]  # field -> number of its row in the runtime's table
+    # whether the page tells requests that ended in an error from others, or may once there are some
+    errors_counted: bool
+    unborn: frozenset[str]  # fields that the page lacks because their first event is yet to come: 0 until then
+    # those of `unborn`, and of declared families without a sample, that this version certainly has
+    awaited: frozenset[str]
+    at_rest: bool  # whether the page has nothing of what the runtime counts of its work, and will once there is some
+    silent: bool  # whether it has nothing of any engine's
+
+
+_SUFFIXES = {Reads.HISTOGRAM: ("_bucket", "_sum", "_count"), Reads.PRESENCE: ("", "_count")}
+
+
+def _named(row: Row) -> Iterable[str]:
+    """The sample names of everything that a row is worked out from."""
+    parts = (*row.samples, *row.minus, *row.times, *row.over, *((row.agrees,) if row.agrees else ()))
+    return dict.fromkeys(selector(text).name for text in parts)
+
+
+def _row_names(row: Row, respelt: tuple[tuple[str, str], ...]) -> Iterable[str]:
+    suffixes = _SUFFIXES.get(row.reads, ("",))
+    for name in (*_named(row), *((row.times_label[0],) if row.times_label else ())):
+        for spelling in spellings(name, respelt):
+            yield from (spelling + suffix for suffix in suffixes)
+    for condition in (row.proof, row.when, row.unless):
+        if condition:
+            yield from spellings(condition[0], respelt)
+
+
+def on_the_wire(runtime: Runtime) -> frozenset[str]:
+    """Every sample name that the runtime's table reads, in every spelling."""
+    names = {name for row in runtime.rows for name in _row_names(row, runtime.respelt)}
+    names |= {name.removesuffix("_total") for name in names}
+    others = [name for name in (runtime.start_sample, runtime.living) if name]
+    return frozenset(names | {spelling for name in others for spelling in spellings(name, runtime.respelt)})
+
+
+def _applies(row: Row, index: Index, version: Version | None) -> Absence | None:
+    """None where the row may be used, else why not."""
+    if row.when is not None and not index.shown(row.when):
+        return Absence.NOT_EXPORTED
+    if row.unless is not None and index.shown(row.unless):
+        return Absence.NOT_CONFIGURED
+    if not row.guarded or (row.proof is not None and index.shown(row.proof)):
+        return None
+    if version is None:
+        return Absence.VERSION_UNKNOWN if index.select(row.samples[0]) else Absence.NOT_EXPORTED
+    return None if satisfies(version, row.versions) else Absence.NOT_EXPORTED
+
+
+def make_plan(runtime: Runtime, layout: Layout, engine_version: str | None) -> Plan:
+    """Works out how a page of this layout is read. `engine_version`: as the engine writes it; None: not known.
+
+    A field that several rows could fill takes the first that can; where none can, the last reason other than
+    "not exported" is kept, because it says more.
+    """
+    index = Index(runtime, layout)
+    version = parse_version(engine_version)
+    start = index.positions(runtime.start_sample) if runtime.start_sample else []
+    engines: dict[Identity, dict[str, Reader]] = {}
+    absent: dict[str, Absence] = {}
+    used: dict[str, Row] = {}
+    own: set[Identity] = set()
+    prefixes = tuple(form for prefix in runtime.prefixes for form in spellings(prefix, runtime.respelt))
+    rows = runtime.rows
+    for row in rows:
+        if row.field in used:
+            continue
+        refused = _applies(row, index, version)
+        outcome = refused or read_row(row, index)
+        if isinstance(outcome, Absence):
+            if outcome is Absence.NOT_EXPORTED and not refused and _declared(row, layout, runtime):
+                outcome = Absence.IDLE
+            if absent.get(row.field, Absence.NOT_EXPORTED) is Absence.NOT_EXPORTED:
+                absent[row.field] = outcome
+            continue
+        used[row.field] = row
+        absent.pop(row.field, None)
+        if not prefixes or selector(row.samples[0]).name.startswith(runtime.prefixes):
+            own.update(outcome)
+        for identity, reader in outcome.items():
+            if identity in engines or len(engines) < MAX_ENGINES:
+                engines.setdefault(identity, {})[row.field] = reader
+    if runtime.living is not None:
+        alive = {index.identity(index.keys[p]) for p in index.positions(runtime.living)}
+        if alive:
+            engines = {identity: fields for identity, fields in engines.items() if identity in alive}
+        else:
+            # gauges that nobody sets go after a while: nothing tells idle replicas from dead ones then
+            absent = {field: _idle(field, why) for field, why in absent.items()}
+    unborn = find_unborn(runtime, absent, index)
+    awaited = find_awaited(runtime, absent, unborn, version)
+    at_rest = is_at_rest(runtime, absent)
+    waited = list_waited(runtime, index, version) if at_rest else ()
+    fields = {row.field for row in waited}
+    absent = {field: Absence.IDLE if field in fields and why in NOT_THERE else why for field, why in absent.items()}
+    silent = not own and at_rest and may_be_silent(runtime) and is_silent(layout, prefixes)
+    if silent:  # the first request brings all that it will show
+        own, engines = {Identity("", "0")}, {Identity("", "0"): {}}
+    if runtime.kind is PageKind.JSON and not layout.keys:
+        # its JSON, with nothing to say yet: an engine at rest
+        own, engines = {Identity("", "0")}, {Identity("", "0"): {}}
+        absent = dict.fromkeys(absent, Absence.IDLE)
+    if runtime.kind is PageKind.NONE or (runtime.without_metrics and layout.keys):
+        if not engines:
+            # the server answers, with nothing loaded or nothing to say: one engine of which nothing is known
+            own, engines = {Identity("", "0")}, {Identity("", "0"): {}}
+            absent = dict.fromkeys(absent, Absence.IDLE)
+        unsaid = {*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, *GAUGE_FIELDS} - set(used)
+        absent = {**dict.fromkeys(unsaid, Absence.NO_METRICS), **absent}
+    return Plan(
+        # a page with nothing of the runtime's own is not its page, whatever generic families it has
+        engines={identity: engines[identity] for identity in sorted(engines)} if own else {},
+        absent=absent,
+        quality=_quality(used, multiprocess=runtime.start_sample is not None and not start),
+        start_index=start[0] if start else None,
+        unmapped=_unmapped(runtime, layout),
+        may_fall=frozenset(field for field, row in used.items() if row.may_fall),
+        freezes=frozenset(field for field, row in used.items() if row.freezes),
+        decode_only=frozenset(field for field, row in used.items() if row.decode_only),
+        of_a_context_part=frozenset(field for field, row in used.items() if row.of_a_context_part),
+        refreshed_every={field: row.refresh_seconds for field, row in used.items() if row.refresh_seconds},
+        inconsistent=frozenset(field for field, row in used.items() if row.agrees) | index.foreign.keys(),
+        foreign=index.foreign,
+        unset=frozenset(field for field, row in used.items() if row.zero_is_unset),
+        names_models=index.names_models,
+        sources={field: rows.index(row) for field, row in used.items()},
+        errors_counted=_counts_errors(runtime, {**awaited, **used}, waited, layout, index),
+        unborn=unborn,
+        awaited=frozenset(awaited),
+        at_rest=at_rest,
+        silent=silent,
+    )
+
+
+def _idle(field: str, why: Absence) -> Absence:
+    return Absence.IDLE if why is Absence.NOT_EXPORTED and field in GAUGE_FIELDS else why
+
+
+def _counts_errors(
+    runtime: Runtime, used: Mapping[str, Row], waited: Sequence[Row], layout: Layout, index: Index
+) -> bool:
+    """Whether requests that ended in an error can be told from others: by their reason, or by the server's HTTP answers, which an idle one
+    has yet to give. Of a server at rest: whether they may be, by any of the rows that are `waited` for."""
+    name = "requests_finished_total"
+    rows = (used[name],) if name in used else tuple(row for row in waited if row.field == name)
+    by_reason = any(
+        "error" in row.named.values()
+        or ("error" in row.rename.values() and _says_why(row, index))
+        or _names_errors(row, index)
+        for row in rows
+    )
+    answers = [row for row in runtime.rows if row.field == "http_responses_total"]
+    by_status = "http_responses_total" in used or any(_declared(row, layout, runtime) for row in answers)
+    return ERRORS not in runtime.missing and (by_reason or by_status)
+
+
+def _reasons(row: Row, index: Index) -> set[str | None]:
+    """The engine's words for why requests ended, as they stand on the page; None of a sample that does not say."""
+    if row.by is None:
+        return set()
+    return {index.keys[position].label(row.by) for text in row.samples for position in index.select(text, row)}
+
+
+def _says_why(row: Row, index: Index) -> bool:
+    """Whether this version of the engine says why a request ended."""
+    return _reasons(row, index) != {None}
+
+
+def _names_errors(row: Row, index: Index) -> bool:
+    return "error" in _reasons(row, index)
+
+
+def _quality(used: Mapping[str, Row], *, multiprocess: bool) -> dict[str, Quality]:
+    found = {
+        field: (row.multiprocess_quality or row.quality) if multiprocess else row.quality for field, row in used.items()
+    }
+    return {field: quality for field, quality in found.items() if quality is not Quality.LIVE}
+
+
+def _declared(row: Row, layout: Layout, runtime: Runtime) -> bool:
+    """Whether the page has the families' TYPE lines: a family without samples waits for its first event."""
+    if row.reads in (Reads.LABELS, Reads.TEXT, Reads.PRESENCE):
+        return False
+    names = [selector(text).name for text in (row.samples[0], *row.minus[:1])]
+    return all(
+        any(
+            spelling in layout.types or spelling.removesuffix("_total") in layout.types
+            for spelling in spellings(name, runtime.respelt)
+        )
+        for name in names
+    )
+
+
+def _unmapped(runtime: Runtime, layout: Layout) -> tuple[str, ...]:
+    """Families with this runtime's prefix that no row reads and no list knows: what a new version brought."""
+    read = {form for row in runtime.rows for name in _named(row) for form in spellings(name, runtime.respelt)}
+    prefixes = tuple(form for prefix in runtime.prefixes for form in spellings(prefix, runtime.respelt))
+    if not prefixes:
+        return ()
+    ignored = tuple(form for pattern in runtime.ignored for form in spellings(pattern, runtime.respelt))
+    unknown = []
+    for family in layout.types:
+        if (
+            not family.startswith(prefixes)
+            or family in read
+            or f"{family}_total" in read
+            or family.endswith("_created")
+        ):
+            continue
+        if any(f"{family}{suffix}" in read for suffix in ("_count", "_sum", "_bucket")):
+            continue
+        if not any(fnmatchcase(family, pattern) or fnmatchcase(f"{family}_total", pattern) for pattern in ignored):
+            unknown.append(family)
+    return tuple(sorted(unknown)[:MAX_LABEL_VALUES])

@@ -1,0 +1,69 @@
+"""Samples that a runtime's JSON gives: of side endpoints, joined to its page's; of a page that reading empties, added up."""
+
+from __future__ import annotations
+
+from llm_serving_exporter.engines.mapping import Readings, Runtime
+from llm_serving_exporter.model.samples import Layout, Samples, SeriesKey
+
+# series that are added up; a page's labels come from outside. Of more, those that the last page does not have start again
+MAX_TOTALS = 16_384
+
+
+class Joiner:
+    """Keeps the joined layout as long as both its parts stay, so that what is worked out from it stays too."""
+
+    def __init__(self) -> None:
+        self._base: Layout | None = None
+        self._keys: tuple[SeriesKey, ...] = ()
+        self._joined: Layout | None = None
+
+    def join(self, samples: Samples, polled: Readings) -> Samples:
+        """The page's samples and these behind them."""
+        if not polled:
+            return samples
+        keys = tuple(key for key, _ in polled)
+        if self._joined is None or self._base is not samples.layout or self._keys != keys:
+            base = samples.layout
+            names = base.names | {key.name for key in keys}
+            self._base, self._keys = base, keys
+            self._joined = Layout((*base.keys, *keys), base.types, frozenset(names), base.series_count + len(keys))
+        return Samples(self._joined, (*samples.values, *(value for _, value in polled)))
+
+
+class Totals:
+    """What a page that is emptied by reading it has said in all: increments added up from 0, and what holds on until the next sample."""
+
+    def __init__(self) -> None:
+        self._totals: dict[SeriesKey, float] = {}
+        self._held: Readings = ()
+
+    def let_go(self) -> None:
+        """Holds nothing any more: who answers next may be another server. What was added up stays, so that no total falls."""
+        self._held = ()
+
+    def add_up(self, runtime: Runtime, answer: Readings) -> Readings:
+        """The totals after an answer, and its other samples; of an answer without samples what is still held."""
+        added: dict[SeriesKey, float] = {}
+        for key, value in answer:
+            if key.name in runtime.adds and (key in added or len(added) < MAX_TOTALS):
+                added[key] = added.get(key, 0.0) + value
+        for key, value in added.items():
+            self._totals[key] = self._totals.get(key, 0.0) + value
+        if len(self._totals) > MAX_TOTALS:
+            gone = [key for key in self._totals if key not in added]
+            for key in gone[: len(self._totals) - MAX_TOTALS]:
+                del self._totals[key]
+        if answer:
+            others = tuple(sample for sample in answer if sample[0].name not in runtime.adds)
+            self._held = tuple(sample for sample in others if sample[0].name in runtime.stays)
+        else:
+            others = self._held
+        return (*self._totals.items(), *others)
+
+
+EMPTY = Layout((), {}, frozenset(), 0)
+
+
+def reading(name: str, value: float, **labels: str) -> tuple[SeriesKey, float]:
+    """One polled sample."""
+    return SeriesKey(name, tuple(sorted(labels.items()))), value

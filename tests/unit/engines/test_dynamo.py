@@ -1,0 +1,417 @@
+"""Dynamo's traps, one by one: the frontend that is no engine, and workers that pass their engine's families on."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from llm_serving_exporter.engines.apply import FIELDS
+from llm_serving_exporter.engines.hooks.dynamo_frontend import read_models
+from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
+from llm_serving_exporter.model.target import Role
+from tests.support.builders.configuration import load_text
+from tests.support.builders.recordings import page, recording
+from tests.support.builders.snapshots import engine_of, snapshot_of
+from tests.support.paths import ROOT, TESTS
+from tests.support.rows import check_rows
+from tests.support.servers.replica import readings
+
+FRONTEND = RUNTIMES["dynamo-frontend"]
+WORKER = RUNTIMES["dynamo-worker"]
+
+MADE = TESTS / "made"
+M = 'model="m"'
+GENERATE = 'dynamo_component="backend",dynamo_endpoint="generate",worker_id="7b36"'
+OTHER = 'dynamo_component="backend",dynamo_endpoint="worker_kv_query_source_1",worker_id="7b36"'
+
+
+def frontend(text: str) -> EngineSnapshot:
+    return engine_of(text, None, runtime=FRONTEND)
+
+
+def worker(text: str) -> EngineSnapshot:
+    return engine_of(text, None, runtime=WORKER)
+
+
+@pytest.mark.parametrize("runtime", [FRONTEND, WORKER], ids=lambda runtime: runtime.name)
+def test_every_field_has_a_row_or_a_reason(runtime) -> None:
+    filled = {row.field for row in runtime.rows}
+    assert set(FIELDS) <= filled | set(runtime.missing)
+    assert not filled & set(runtime.missing)
+    for row in runtime.rows:
+        assert row.source.startswith("https://"), row
+
+
+# --- the frontend ---------------------------------------------------------------------------------------------------
+
+
+def test_prefill_is_the_prompt_without_its_cached_part() -> None:
+    text = f"""dynamo_frontend_input_sequence_tokens_sum{{{M}}} 1000
+dynamo_frontend_cached_tokens_sum{{{M}}} 300
+"""
+    snapshot = snapshot_of(text, None, runtime=FRONTEND)
+    engine = snapshot.engines[0]
+    assert (engine.prompt_tokens_total, engine.prefill_tokens_total, engine.cached_prompt_tokens_total) == (
+        1000,
+        700,
+        300,
+    )
+    assert (engine.prefix_cache_query_tokens_total, engine.prefix_cache_hit_tokens_total) == (1000, 300)
+    assert snapshot.quality["prefill_tokens_total"] is Quality.APPROXIMATE
+    assert "prefill_tokens_total" in snapshot.may_fall
+
+
+def test_the_older_name_of_the_cached_tokens_is_read_too() -> None:
+    engine = frontend(
+        f"""dynamo_frontend_input_sequence_tokens_sum{{{M}}} 1000
+dynamo_frontend_cached_sequence_length_sum{{{M}}} 300
+"""
+    )
+    assert (engine.prefill_tokens_total, engine.cached_prompt_tokens_total) == (700, 300)
+
+
+def test_what_the_cache_gave_is_not_guessed_where_the_frontend_does_not_say_it() -> None:
+    snapshot = snapshot_of(f"dynamo_frontend_input_sequence_tokens_sum{{{M}}} 1000\n", None, runtime=FRONTEND)
+    assert snapshot.engines[0].prefill_tokens_total is None
+    assert snapshot.absent["prefill_tokens_total"] is Absence.NOT_EXPORTED
+
+
+def test_finished_requests_by_what_became_of_them() -> None:
+    kinds = {
+        ("success", ""): 10, ("error", "cancelled"): 4, ("error", "internal"): 2, ("error", "unavailable"): 1,
+        ("error", "first_token_timeout"): 1, ("error", "validation"): 50, ("error", "not_found"): 60, ("error", "overload"): 70,
+    }  # fmt: skip
+    engine = frontend(
+        "".join(
+            f'dynamo_frontend_requests_total{{{M},endpoint="e",status="{status}",error_type="{kind}"}} {count}\n'
+            for (status, kind), count in kinds.items()
+        )
+    )
+    # a client's own mistakes (validation, not_found) and rejections (overload) are no ends of requests that ran
+    assert engine.requests_finished_total == {"success": 10, "abort": 4, "error": 4}
+
+
+def test_without_its_reason_a_request_that_failed_is_no_success_and_no_error() -> None:
+    """Up to 0.9 the label error_type is not there: a client's mistake, a cancellation and an error look alike."""
+    text = "".join(
+        f'dynamo_frontend_requests_total{{{M},endpoint="e",status="{status}"}} {count}\n'
+        for status, count in (("success", 90), ("error", 10))
+    )
+    snapshot = snapshot_of(text, None, runtime=FRONTEND)
+    (engine,) = snapshot.engines
+    assert engine.requests_finished_total == {"success": 90, "failed": 10}
+    assert engine.http_responses_total is None
+    assert not snapshot.errors_counted
+    assert snapshot_of(text.replace("status", 'error_type="",status'), None, runtime=FRONTEND).errors_counted
+
+
+def test_requests_that_are_all_a_clients_own_mistake_are_none_that_finished() -> None:
+    text = f'dynamo_frontend_requests_total{{{M},endpoint="e",status="error",error_type="validation"}} 3\n'
+    snapshot = snapshot_of(f"{text}dynamo_frontend_output_tokens_total{{{M}}} 0\n", None, runtime=FRONTEND)
+    assert snapshot.engines[0].requests_finished_total is None
+    assert snapshot.absent["requests_finished_total"] is Absence.IDLE
+
+
+def test_failures_before_anything_went_well() -> None:
+    text = 'dynamo_frontend_failures_total{class="Internal",reason="r"} 2\n'
+    assert frontend(text).http_responses_total == {"5xx": 2}
+
+
+def test_a_rejection_is_counted_as_one() -> None:
+    engine = frontend(f'dynamo_frontend_model_rejection_total{{{M},endpoint="chat_completions"}} 32\n')
+    assert engine.requests_rejected_total == {"overload": 32}
+
+
+def test_failures_are_responses_by_the_status_that_their_class_gets() -> None:
+    classes = {
+        "InvalidRequest": 6,
+        "NotFound": 3,
+        "RateLimited": 1,
+        "Unavailable": 5,
+        "Internal": 2,
+        "CapacityExhausted": 1,
+        "Cancelled": 9,
+    }
+    text = f'dynamo_frontend_requests_total{{{M},status="success",error_type=""}} 10\n' + "".join(
+        f'dynamo_frontend_failures_total{{class="{name}",reason="r"}} {count}\n' for name, count in classes.items()
+    )
+    # a request that was cancelled by its client gets no answer
+    assert frontend(text).http_responses_total == {"2xx": 10, "4xx": 10, "5xx": 8}
+
+
+def test_names_that_nobody_serves_are_no_model() -> None:
+    snapshot = snapshot_of(page("dynamo-1.6.1-frontend", 144).decode(), None, runtime=FRONTEND)
+    assert b'model="unknown_model"' in page("dynamo-1.6.1-frontend", 144)
+    assert [(engine.model_name, engine.engine) for engine in snapshot.engines] == [("tiny", "0")]
+    # families without a model are the only model's
+    assert snapshot.engines[0].http_responses_total == {"2xx": 881, "4xx": 9, "5xx": 105}
+
+
+def test_a_context_of_0_is_none_set() -> None:
+    assert b'dynamo_frontend_model_context_length{model="tiny"} 0\n' in page("dynamo-1.6.1-frontend", 120)
+    snapshot = snapshot_of(page("dynamo-1.6.1-frontend", 120).decode(), None, runtime=FRONTEND)
+    assert snapshot.engines[0].context_limit_tokens is None
+    assert snapshot.absent["context_limit_tokens"] is Absence.NOT_CONFIGURED
+    assert frontend(f"dynamo_frontend_model_context_length{{{M}}} 8192\n").context_limit_tokens == 8192
+
+
+def test_no_batch_is_made_of_what_spans_workers() -> None:
+    run = recording("dynamo-1.6.1-frontend")
+    assert b'dynamo_frontend_active_requests{model="tiny"} 48\n' in run.pages[52]
+    assert b'dynamo_frontend_model_max_num_seqs{model="tiny"} 16\n' in run.pages[52]
+    engine = frontend(run.pages[52].decode())
+    assert (engine.requests_running, engine.batch_limit_requests, engine.kv_cache_capacity_tokens) == (None, None, None)
+    # the worker's 32 waiting requests wait in the worker, not here
+    assert engine.requests_waiting == 0
+
+
+def test_waiting_in_the_router_is_summed_over_its_queues() -> None:
+    engine = frontend(
+        f"""dynamo_frontend_router_queue_pending_requests{{{M},policy_class="default",worker_type="prefill"}} 3
+dynamo_frontend_router_queue_pending_requests{{{M},policy_class="default",worker_type="decode"}} 4
+dynamo_frontend_queued_requests{{{M}}} 99
+"""
+    )
+    assert engine.requests_waiting == 7
+
+
+def test_a_counter_that_ends_in_count_is_no_histogram() -> None:
+    # dynamo_frontend_detokenize_token_count is TYPE counter; the page is read, and nothing is made of it
+    run = recording("dynamo-1.6.1-frontend")
+    assert b"# TYPE dynamo_frontend_detokenize_token_count counter" in run.pages[120]
+    snapshot = snapshot_of(run.pages[120].decode(), None, runtime=FRONTEND)
+    assert snapshot.unmapped_families == ()
+
+
+def test_other_prefixes_are_the_same_families() -> None:
+    renamed = page("dynamo-1.6.1-frontend", 120).decode().replace("dynamo_frontend_", "nv_llm_http_service_")
+    plain = page("dynamo-1.6.1-frontend", 120).decode()
+    assert engine_of(renamed, None, runtime=FRONTEND) == engine_of(plain, None, runtime=FRONTEND)
+    last = readings([{"/metrics": renamed}])[-1]
+    assert (last.up, last.runtime) == (True, "dynamo-frontend")
+
+
+def test_before_the_first_request_what_is_missing_is_missing_not_zero() -> None:
+    snapshot = snapshot_of(page("dynamo-1.6.1-frontend", 0).decode(), None, runtime=FRONTEND)
+    (engine,) = snapshot.engines
+    assert (engine.model_name, engine.decode_tokens_total, engine.requests_finished_total) == ("tiny", None, None)
+
+
+def test_every_family_of_the_recorded_pages_is_known() -> None:
+    for runtime, run in ((FRONTEND, "dynamo-1.6.1-frontend"), (WORKER, "dynamo-1.6.1-worker")):
+        for number, body in recording(run).pages.items():
+            assert snapshot_of(body.decode(), None, runtime=runtime).unmapped_families == (), (run, number)
+
+
+def test_the_frontend_is_a_frontend_and_asks_for_the_context() -> None:
+    run = recording("dynamo-1.6.1-frontend")
+    models = b'{"object":"list","data":[{"id":"tiny","object":"model","owned_by":"nvidia","context_window":4096}]}'
+    step = {"/metrics": run.pages[120], "/v1/models": models}
+    last = readings([step, step])[-1]
+    assert last.page_role is Role.FRONTEND
+    assert last.snapshot is not None
+    assert last.snapshot.engines[0].context_limit_tokens == 4096
+
+
+def test_models_of_any_shape_are_read_or_left() -> None:
+    recorded = recording("dynamo-1.6.1-frontend").json("json/models-0060.json")
+    assert read_models(recorded, ServerFacts()) == ServerFacts(model_names=("tiny",))
+    entries = [
+        {"id": "a", "context_window": 8},
+        {"id": "b", "context_window": "8"},
+        {"id": "c", "context_window": True},
+        {"id": 1},
+        None,
+    ]
+    assert read_models({"data": entries}, ServerFacts()).context_limit_tokens == {"a": 8}
+    for answer in (None, [], {}, {"data": None}, {"data": {}}, {"data": ["x"]}):
+        assert read_models(answer, ServerFacts()) == ServerFacts()
+
+
+# up to 1.1 (facts runtimes-others 10.2): lower case in request families, as it is in the others
+LOWERED = """dynamo_frontend_model_context_length{model="Qwen/Qwen3-8B"} 4096
+dynamo_frontend_output_tokens_total{model="qwen/qwen3-8b"} 70
+dynamo_frontend_input_sequence_tokens_sum{model="qwen/qwen3-8b"} 500
+dynamo_frontend_input_sequence_tokens_count{model="qwen/qwen3-8b"} 5
+"""
+
+
+def test_a_model_is_one_whichever_way_its_name_is_spelt() -> None:
+    engine = frontend(LOWERED)
+    assert (engine.model_name, engine.context_limit_tokens) == ("Qwen/Qwen3-8B", 4096)
+    assert (engine.decode_tokens_total, engine.prompt_tokens_total) == (70, 500)
+    # what names no model is the only one's
+    assert frontend(LOWERED + 'dynamo_frontend_failures_total{class="Internal"} 2\n').http_responses_total == {"5xx": 2}
+
+
+def test_models_that_differ_otherwise_stay_apart() -> None:
+    other = LOWERED + 'dynamo_frontend_output_tokens_total{model="qwen/qwen3-8b-fp8"} 9\n'
+    found = {one.model_name: one.decode_tokens_total for one in snapshot_of(other, None, runtime=FRONTEND).engines}
+    assert found == {"Qwen/Qwen3-8B": 70, "qwen/qwen3-8b-fp8": 9}
+    # elsewhere a name is what it is
+    text = 'vllm:num_requests_running{engine="0",model_name="A"} 1\nvllm:num_requests_running{engine="0",model_name="a"} 2\n'
+    assert [one.model_name for one in snapshot_of(text).engines] == ["A", "a"]
+
+
+def renamed(number: int, *, router: bool) -> str:
+    """A recorded page of a frontend with DYN_METRICS_PREFIX=acme, with and without the KV router."""
+    lines = (
+        page("dynamo-1.6.1-frontend", number).decode().replace("dynamo_frontend_", "acme_").splitlines(keepends=True)
+    )
+    return "".join(line for line in lines if router or "dynamo_component_" not in line or "uptime" in line)
+
+
+@pytest.mark.parametrize(
+    ("router", "said"),
+    [
+        (True, "the page of a Dynamo router, or of a Dynamo frontend under another DYN_METRICS_PREFIX, not of an engine"),
+        (False, "a Dynamo process that serves no endpoint (a frontend under another DYN_METRICS_PREFIX?), not of an engine"),
+    ],
+)  # fmt: skip
+def test_a_frontend_under_another_prefix_is_told_what_to_do(router: bool, said: str) -> None:
+    (found,) = readings([{"/metrics": renamed(120, router=router)}])
+    assert found.up is False
+    assert said in found.problem
+    assert "unset DYN_METRICS_PREFIX there, or write a table based_on dynamo-frontend (docs/dynamo.md)" in found.problem
+
+
+@check_rows("router", [True, False])
+@check_rows("named", [None, "acme-frontend"])
+def test_the_documents_own_table_reads_a_frontend_under_another_prefix(
+    tmp_path: Path, router: bool, named: str | None
+) -> None:
+    (config,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/dynamo.md").read_text(), re.DOTALL)
+    runtimes = load_text(tmp_path, config).runtimes
+    steps = [{"/metrics": renamed(number, router=router)} for number in (0, 60, 120)]
+    found = readings(steps, runtimes=runtimes, runtime=named)
+    plain = readings([{"/metrics": page("dynamo-1.6.1-frontend", number)} for number in (0, 60, 120)])
+    assert [(one.up, one.runtime) for one in found] == [(True, "acme-frontend")] * 3
+    assert found[-1].page_role is Role.FRONTEND
+    assert [one.snapshot.engines for one in found if one.snapshot] == [
+        one.snapshot.engines for one in plain if one.snapshot
+    ]
+
+
+def test_a_table_that_a_target_names_is_not_refused_as_a_router() -> None:
+    table = replace(
+        FRONTEND, name="acme-frontend", title="ACME", fingerprints=(), respelt=(("dynamo_frontend_", "acme_"),)
+    )
+    nothing = "".join(line for line in renamed(0, router=True).splitlines(keepends=True) if "acme_" not in line)
+    (found,) = readings([{"/metrics": nothing}], runtimes=(table,), runtime="acme-frontend")
+    assert "has nothing of ACME" in found.problem
+
+
+# --- a worker -------------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_is_read_by_its_engines_own_families() -> None:
+    engine = worker((MADE / "dynamo-worker-vllm.prom").read_text())
+    assert (engine.model_name, engine.engine) == ("m", "0")
+    assert (engine.decode_tokens_total, engine.prefill_tokens_total) == (40, 3000)
+    # vLLM's own count, not Dynamo's cancellations beside it
+    assert engine.requests_finished_total == {"length": 40}
+    assert engine.requests_running == 2
+
+
+def test_a_prefill_worker_says_its_role_and_a_backend_leaves_it_open() -> None:
+    prefill = readings([{"/metrics": (MADE / "dynamo-worker-vllm.prom").read_bytes()}])[-1]
+    assert (prefill.runtime, prefill.page_role) == ("dynamo-worker", Role.PREFILL)
+    backend = readings([{"/metrics": page("dynamo-1.6.1-worker", 120)}])[-1]
+    assert (backend.runtime, backend.page_role) == ("dynamo-worker", None)
+
+
+def test_requests_that_are_no_generation_are_not_counted() -> None:
+    engine = worker(
+        f"""vllm:e2e_request_latency_seconds_bucket{{engine="0",model_name="m",le="1"}} 5
+vllm:e2e_request_latency_seconds_bucket{{engine="0",model_name="m",le="+Inf"}} 5
+vllm:e2e_request_latency_seconds_sum{{engine="0",model_name="m"}} 2.5
+vllm:e2e_request_latency_seconds_count{{engine="0",model_name="m"}} 5
+dynamo_component_cancellation_total{{{GENERATE}}} 2
+dynamo_component_cancellation_total{{{OTHER}}} 90
+dynamo_component_errors_total{{{GENERATE},error_type="generate"}} 1
+dynamo_component_errors_total{{{GENERATE},error_type="publish_response"}} 2
+dynamo_component_errors_total{{{OTHER},error_type="generate"}} 80
+"""
+    )
+    # publish_response: the cancelled ones once more
+    assert engine.requests_finished_total == {"success": 5, "abort": 2, "error": 1}
+
+
+def test_the_percent_of_the_cache_is_a_ratio_under_both_names() -> None:
+    for name in ("dynamo_component_gpu_cache_usage_percent", "dynamo_component_kvstats_gpu_cache_usage_percent"):
+        text = f'{name}{{dp_rank="0",dynamo_component="backend",model="m"}} 0.25\n'
+        assert worker(text).kv_cache_usage_ratio == 0.25
+
+
+def test_ranks_are_engines_whichever_label_has_them() -> None:
+    text = """vllm:num_requests_running{engine="0",model_name="m"} 3
+vllm:num_requests_running{engine="1",model_name="m"} 4
+dynamo_component_gpu_cache_usage_percent{dp_rank="0",model="m"} 0.25
+dynamo_component_gpu_cache_usage_percent{dp_rank="1",model="m"} 0.5
+"""
+    snapshot = snapshot_of(text, None, runtime=WORKER)
+    assert [(one.engine, one.requests_running, one.kv_cache_usage_ratio) for one in snapshot.engines] == [
+        ("0", 3, 0.25),
+        ("1", 4, 0.5),
+    ]
+
+
+def test_a_worker_before_its_first_request_is_up_and_says_nothing() -> None:
+    # Dynamo's mocker has none of its families until then; after a restart too
+    assert b"vllm:" not in page("dynamo-1.6.1-worker", 0)
+    last = readings([{"/metrics": page("dynamo-1.6.1-worker", 0)}])[-1]
+    assert (last.up, last.runtime) == (True, "dynamo-worker")
+    assert last.snapshot is not None
+    assert not any(engine.is_engine for engine in last.snapshot.engines)
+    # whose families they will be is not known yet, and some come with the first request
+    assert last.snapshot.absent["requests_running"] is Absence.IDLE
+
+
+def test_families_that_an_imitation_lacks_are_absent() -> None:
+    snapshot = snapshot_of(page("dynamo-1.6.1-worker", 56).decode(), None, runtime=WORKER)
+    (engine,) = snapshot.engines
+    assert (engine.requests_running, engine.requests_waiting, engine.kv_cache_usage_ratio) == (16, 32, 0.123046875)
+    for field in ("decode_tokens_total", "prefill_tokens_total", "kv_cache_capacity_tokens", "engine_steps_total"):
+        assert snapshot.absent[field] is Absence.NOT_EXPORTED
+
+
+def test_a_worker_of_sglang_is_read_by_sglangs_rows() -> None:
+    labels = 'engine_type="decode",model_name="m",moe_ep_rank="0",pp_rank="0"'
+    engine = worker(
+        f"""dynamo_component_requests_total{{{GENERATE}}} 5
+sglang:num_running_reqs{{{labels},tp_rank="0"}} 3
+sglang:num_running_reqs{{{labels},tp_rank="1"}} 3
+sglang:realtime_tokens_total{{{labels},mode="decode",tp_rank="0"}} 70
+"""
+    )
+    assert (engine.model_name, engine.requests_running, engine.decode_tokens_total) == ("m", 3, 70)
+
+
+def test_a_worker_of_tensorrt_llm_counts_aborts_beside_the_engines_own_families() -> None:
+    labels = 'engine_type="undefined",model_name="undefined"'
+    text = f"""dynamo_component_requests_total{{{GENERATE},model="m"}} 5
+trtllm_request_success_total{{{labels},finished_reason="stop"}} 7
+trtllm_num_aborted_requests_total{{{labels}}} 2
+# TYPE trtllm_kv_transfer_latency_seconds histogram
+# TYPE trtllm_request_type_image counter
+"""
+    snapshot = snapshot_of(text, None, runtime=WORKER)
+    assert snapshot.engines[0].requests_finished_total == {"stop": 7, "abort": 2}
+    assert snapshot.unmapped_families == ()
+
+
+@pytest.mark.parametrize("prefix", ["trtllm_", "trtllm:"])
+def test_a_worker_of_tensorrt_llm_is_read_by_its_rows(prefix: str) -> None:
+    # released versions label everything "undefined" (facts runtimes-others 5.3); the model is Dynamo's label
+    engine = worker(
+        f"""dynamo_component_requests_total{{{GENERATE},model="m"}} 5
+{prefix}num_requests_running{{engine_type="undefined",model_name="undefined"}} 3
+{prefix}generation_tokens_total{{engine_type="undefined",model_name="undefined"}} 70
+"""
+    )
+    assert (engine.model_name, engine.requests_running, engine.decode_tokens_total) == ("m", 3, 70)

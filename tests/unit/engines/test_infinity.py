@@ -1,0 +1,159 @@
+"""Infinity's page is any FastAPI application's: it is told by its model list, which also has the queue."""
+
+from __future__ import annotations
+
+import json
+
+from llm_serving_exporter.engines.hooks.infinity import is_infinity, read_models, read_stats
+from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.reading import State
+from llm_serving_exporter.model.snapshot import Absence
+from tests.support.builders.recordings import recording
+from tests.support.builders.snapshots import snapshot_of
+from tests.support.rows import check_rows
+from tests.support.servers.replica import Replica, readings
+
+RUNTIME = RUNTIMES["infinity"]
+
+RUN = recording("infinity-0.0.78")
+LATE = RUN.pages[84]
+QUEUE = RUN.members["json/models-0084.json"]
+
+
+def models(**queues: int) -> str:
+    stats = {
+        name: {"queue_fraction": queue / 32000, "queue_absolute": queue, "results_pending": 0, "batch_size": 32}
+        for name, queue in queues.items()
+    }
+    return json.dumps({"data": [{"id": name, "stats": one, "owned_by": "infinity"} for name, one in stats.items()]})
+
+
+def test_it_is_recognised_by_its_model_list_and_read() -> None:
+    one = readings([{"/metrics": LATE, "/models": QUEUE}])[0]
+    assert (one.up, one.runtime, one.model_name) == (True, "infinity", "minilm")
+    assert one.snapshot is not None
+    (engine,) = one.snapshot.engines
+    assert (engine.requests_waiting, engine.batch_limit_requests) == (3649, 16)
+    assert engine.is_engine
+
+
+def test_a_server_below_v1_is_recognised_too() -> None:
+    page = LATE.replace(b'"/embeddings"', b'"/v1/embeddings"')
+    for target in ({}, {"runtime": "infinity"}):
+        one = readings([{"/metrics": page, "/v1/models": QUEUE}] * 2, **target)[-1]
+        assert one.snapshot is not None, one.problem
+        assert one.snapshot.engines[0].requests_waiting == 3649
+        assert one.snapshot.engines[0].http_responses_total == {"2xx": 1646}
+
+
+@check_rows(
+    "listed",
+    [
+        None,
+        '{"object":"list","data":[{"id":"gpt","object":"model","owned_by":"me"}]}',  # any OpenAI-like server
+        '{"data":[]}',
+        '{"data":[{"id":"m","stats":[1]}]}',
+        "[]",
+    ],
+)
+def test_any_other_application_stays_unknown(listed: str | None) -> None:
+    routes = {"/metrics": LATE, **({"/models": listed, "/v1/models": listed} if listed is not None else {})}
+    one = readings([routes])[0]
+    assert (one.up, one.state, one.runtime) == (False, State.UNKNOWN, "")
+    assert one.last is not None
+    assert one.last.reason is FailureReason.UNKNOWN_RUNTIME
+
+
+def test_the_queue_is_asked_for_at_each_tick_and_a_path_that_is_not_there_once() -> None:
+    with Replica() as replica:
+        readings([{"/metrics": LATE, "/models": models(m=waiting)} for waiting in (1, 2, 3)], replica=replica)
+        assert replica.asked.count("/v1/models") <= 3  # to recognise it, by the polls and by the facts
+        assert replica.asked.count("/models") >= 4  # to recognise it, and at each of three ticks
+    waits = [
+        one.snapshot.engines[0].requests_waiting
+        for one in readings([{"/metrics": LATE, "/models": models(m=waiting)} for waiting in (1, 2, 3)])
+        if one.snapshot is not None
+    ]
+    assert waits == [1, 2, 3]
+
+
+def test_a_tick_without_the_model_list_keeps_the_engine_and_has_no_queue() -> None:
+    """The list may come late while the server computes: the counters are still the same model's."""
+    with_it, without_it = (
+        {"/metrics": LATE, "/models": QUEUE},
+        {"/metrics": LATE, "/models": (503, "text/plain", b"busy")},
+    )
+    before, now, after = readings([with_it, without_it, with_it])
+    for one in (before, now, after):
+        assert one.snapshot is not None
+        assert [(engine.model_name, engine.engine) for engine in one.snapshot.engines] == [("minilm", "0")]
+    assert now.snapshot is not None
+    assert now.snapshot.engines[0].requests_waiting is None
+    assert now.snapshot.absent["requests_waiting"] is Absence.NOT_EXPORTED
+    assert now.snapshot.engines[0].http_responses_total == {"2xx": 1646}
+    assert after.restarts_total == 0
+
+
+def test_several_models_have_a_queue_each_and_the_http_counters_are_nobodys() -> None:
+    one = readings([{"/metrics": LATE, "/models": models(embed=7, rerank=0)}])[0]
+    assert one.snapshot is not None
+    assert [(e.model_name, e.requests_waiting, e.http_responses_total) for e in one.snapshot.engines] == [
+        ("", None, {"2xx": 1646}),
+        ("embed", 7, None),
+        ("rerank", 0, None),
+    ]
+
+
+def test_scrapes_health_checks_and_unknown_paths_are_not_counted() -> None:
+    """They are on the page: 105 health checks, 208 scrapes, 104 model lists, 3 paths that are not there."""
+    last = RUN.pages[208].decode()
+    assert 'http_requests_total{handler="/metrics",method="GET",status="2xx"} 208.0' in last
+    snapshot = snapshot_of(last, None, runtime=RUNTIME)
+    assert snapshot.engines[0].http_responses_total == {"2xx": 1900, "4xx": 6}
+    assert snapshot.engines[0].e2e_request_latency_seconds is not None
+    assert snapshot.engines[0].e2e_request_latency_seconds.edges == (0.1, 0.5, 1.0)
+
+
+def test_server_errors_are_errors_and_refused_requests_are_neither() -> None:
+    lines = "".join(
+        f'http_requests_total{{handler="/embeddings",method="POST",status="{status}"}} {count}\n'
+        for status, count in (("2xx", 5), ("4xx", 3), ("5xx", 2))
+    )
+    snapshot = snapshot_of(f"# TYPE http_requests_total counter\n{lines}", None, runtime=RUNTIME)
+    assert snapshot.engines[0].requests_finished_total == {"success": 5, "error": 2}
+    assert snapshot.engines[0].http_responses_total == {"2xx": 5, "4xx": 3, "5xx": 2}
+
+
+def test_the_pending_results_are_not_taken_for_running_requests() -> None:
+    """They read 0 in every answer of the run, under full load too."""
+    pending = {
+        entry["stats"]["results_pending"]
+        for name in RUN.members
+        if name.startswith("json/models-")
+        for entry in RUN.json(name)["data"]
+    }
+    assert pending == {0}
+    assert "requests_running" in RUNTIME.missing
+
+
+@check_rows(
+    "answer",
+    [
+        None,
+        3,
+        "x",
+        [],
+        {"data": 5},
+        {"data": [5, {"id": 7}, {"id": "m", "stats": {"queue_absolute": "many", "batch_size": True}}]},
+    ],
+)
+def test_odd_json_gives_no_samples(answer: object) -> None:
+    assert read_stats(answer) == ()
+
+
+def test_a_list_of_no_models_is_nothing() -> None:
+    assert not is_infinity({"data": []})
+    assert read_models({"data": []}, ServerFacts()) == ServerFacts()
+    assert read_models(json.loads(QUEUE), ServerFacts()).model_names == ("minilm",)
