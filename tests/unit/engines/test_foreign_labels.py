@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 from llm_serving_exporter.engines.detect import detect, labels_needed
@@ -36,6 +37,7 @@ def label_twice(page: str, label: str, factor: float = 1.0, values: tuple[str, s
     return "\n".join(lines) + "\n"
 
 
+@functools.cache
 def list_pages() -> dict[str, tuple[Runtime, str]]:
     """The page of each golden that is in the text format and shows an engine, with its runtime."""
     found = {}
@@ -51,16 +53,13 @@ def read(runtime: Runtime, text: str) -> Snapshot:
     return snapshot_of(text, None, runtime=runtime)
 
 
-PAGES = list_pages()
-
-
 def test_there_are_pages_of_many_runtimes() -> None:
-    assert len({runtime.name for runtime, _ in PAGES.values()}) >= 10
+    assert len({runtime.name for runtime, _ in list_pages().values()}) >= 10
 
 
-@check_rows("name", PAGES)
+@check_rows("name", list_pages)
 def test_what_counts_is_added_up_and_what_does_not_add_up_is_what_all_series_say(name: str) -> None:
-    runtime, text = PAGES[name]
+    runtime, text = list_pages()[name]
     once, twice = read(runtime, text), read(runtime, label_twice(text, "stage_of_nobody"))
     assert [(one.model_name, one.engine) for one in twice.engines] == [
         (one.model_name, one.engine) for one in once.engines
@@ -77,9 +76,9 @@ def test_what_counts_is_added_up_and_what_does_not_add_up_is_what_all_series_say
                 assert duplicate or twice.foreign_labels[field] == "stage_of_nobody"
 
 
-@check_rows("name", PAGES)
+@check_rows("name", list_pages)
 def test_where_the_series_differ_the_field_is_absent_with_the_labels_name(name: str) -> None:
-    runtime, text = PAGES[name]
+    runtime, text = list_pages()[name]
     once, twice = read(runtime, text), read(runtime, label_twice(text, "stage_of_nobody", 0.5))
     stated = {row.field for row in runtime.rows if row.aggregate in (Aggregate.MAX, Aggregate.ONE)}
     for one, two in zip(once.engines, twice.engines, strict=True):
@@ -110,9 +109,9 @@ REPLICAS = (
 
 
 @check_rows("label", REPLICAS)
-@check_rows("name", [name for name in PAGES if name.startswith(("vllm-0.32-s", "sglang-0.5.23-s", "tgi", "lmdeploy"))])
+@check_rows("name", [name for name in CASES if name.startswith(("vllm-0.32-s", "sglang-0.5.23-s", "tgi", "lmdeploy"))])
 def test_a_label_that_names_replicas_makes_engines(name: str, label: str) -> None:
-    runtime, text = PAGES[name]
+    runtime, text = list_pages()[name]
     once, twice = read(runtime, text), read(runtime, label_twice(text, label, values=("x", "y")))
     (one,) = (engine for engine in once.engines if engine.is_engine)
     engines = [engine for engine in twice.engines if engine.is_engine]
@@ -138,14 +137,14 @@ def drop_total(page: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-@check_rows("name", PAGES)
+@check_rows("name", list_pages)
 def test_a_counter_is_read_without_its_suffix_where_its_type_says_counter(name: str) -> None:
-    runtime, text = PAGES[name]
+    runtime, text = list_pages()[name]
     assert read(runtime, drop_total(text)).engines == read(runtime, text).engines
 
 
 def test_a_gauge_of_the_bare_name_is_no_counter() -> None:
-    text = drop_total(PAGES["vllm-0.32-saturated"][1])
+    text = drop_total(list_pages()["vllm-0.32-saturated"][1])
     gauges = re.sub(r"^(# TYPE vllm:\S+) counter$", r"\1 gauge", text, flags=re.MULTILINE)
     (engine,) = read(RUNTIMES["vllm"], gauges).engines
     assert engine.prompt_tokens_total is engine.decode_tokens_total is None
