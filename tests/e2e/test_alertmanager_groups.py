@@ -18,6 +18,7 @@ from tests.support.builders.alertexamples import EVERYTHING, IDENTITY, example_a
 from tests.support.servers.alertmanager import Alertmanager, alert
 from tests.support.servers.pagerduty import PagerDuty
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.yaml_text import load_yaml
 
 
 def key(**labels: str) -> AlertKey:
@@ -146,7 +147,7 @@ def test_the_rendered_configuration_pages_once_for_a_cause_that_joins(tmp_path: 
 
 @pytest.mark.parametrize("text", ["severity", "=x", "severity~x"])
 def test_what_is_no_matcher_is_not_guessed_at(text: str) -> None:
-    document = yaml.safe_load(CONFIG)
+    document = load_yaml(CONFIG)
     document["route"]["routes"][0]["matchers"] = [text]
     with pytest.raises(AssertionError, match="is not a matcher"):
         read_config(yaml.safe_dump(document))

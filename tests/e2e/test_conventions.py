@@ -24,6 +24,7 @@ from tests.support.conventions import BESIDE_ONE_ANOTHER, Convention
 from tests.support.servers.prometheus_server import PrometheusServer
 from tests.support.servers.tsdb import make_blocks
 from tests.support.servers.victoriametrics import VictoriaMetrics, replay
+from tests.support.yaml_text import load_yaml
 
 MINUTE, MINUTES = 60.0, 40
 # Prometheus evaluates a group for the first time at some moment within its first interval
@@ -120,7 +121,7 @@ def test_a_drills_plan_is_the_same(stored: Stored, tmp_path: Path) -> None:
     make_blocks(source, tmp_path / "data")
     files = rule_files(read_settings(str(stored.folder / "settings.yml"))[0])
     # the rules are there to be asked about; what they make of this history is in it. An evaluation between two plans would tell them apart
-    alerts = yaml.safe_load(files["alerts.yml"])
+    alerts = load_yaml(files["alerts.yml"])
     for group in alerts["groups"]:
         group["interval"] = NEVER
     (tmp_path / "alerts.yml").write_text(yaml.safe_dump(alerts))

@@ -16,6 +16,7 @@ from tests.support.servers.exporter_process import Exporter
 from tests.support.servers.kube_api import Manifest
 from tests.support.servers.kube_cluster import KubeCluster
 from tests.support.waiting import wait_until
+from tests.support.yaml_text import load_yaml
 
 pytestmark = pytest.mark.kubernetes
 
@@ -38,7 +39,7 @@ class Installed:
     def __init__(self, cluster: KubeCluster, manifests: list[Manifest], folder: Path) -> None:
         self._cluster = cluster
         self.roles = [one for one in manifests if one["kind"] in RBAC]
-        config = yaml.safe_load(exporter_config(manifests))
+        config = load_yaml(exporter_config(manifests))
         sections = config["kubernetes"]
         self.namespaces = [name for section in sections for name in section.get("namespaces", ())]
         for name in (NAME, *self.namespaces):

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.kubernetes.crds import install_crds
 from tests.support.helm import CHART, KUSTOMIZE, STACKS, kustomize, render
 from tests.support.paths import ROOT
 from tests.support.servers.kube_api import Manifest
 from tests.support.servers.kube_cluster import KubeCluster
+from tests.support.yaml_text import load_all_yaml
 from tests.unit.deploy.test_chart_strict import EVERYTHING, LONGEST_RELEASE, MODES
 from tests.unit.deploy.test_kubernetes_page import PAGE_VALUES
 
@@ -25,7 +25,7 @@ KUSTOMIZATIONS = sorted(path.parent for path in KUSTOMIZE.rglob("kustomization.y
 
 def manifests_of(path: Path) -> list[Manifest]:
     """The objects in a file; none in one that is a program's configuration."""
-    documents = yaml.safe_load_all(path.read_text())
+    documents = load_all_yaml(path.read_text())
     return [one for one in documents if isinstance(one, dict) and {"apiVersion", "kind", "metadata"} <= one.keys()]
 
 

@@ -6,11 +6,11 @@ import copy
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.support.helm import pick, render
 from tests.support.servers.kube_api import Manifest
 from tests.support.servers.kube_cluster import KubeCluster
+from tests.support.yaml_text import load_yaml
 
 pytestmark = pytest.mark.kubernetes
 
@@ -42,7 +42,7 @@ def of_sidecar(patch: str, *arguments: str) -> Manifest:
     """An engine's pod with the sidecar in it, as the patch of the chart's ConfigMap makes it."""
     manifests = render("--set=mode=sidecar", *arguments)
     texts = pick(manifests, "ConfigMap", "llm-serving-exporter-sidecar")["data"]
-    added = yaml.safe_load(texts[patch])["spec"]["template"]
+    added = load_yaml(texts[patch])["spec"]["template"]
     pod = copy.deepcopy(STRICT_ENGINE)
     pod["metadata"]["labels"] |= added["metadata"]["labels"]
     for name, value in added["spec"].items():

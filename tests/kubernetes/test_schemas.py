@@ -14,6 +14,7 @@ from tests.support.helm import CHART, KUSTOMIZE, STACKS, kustomize, need_tool, r
 from tests.support.paths import ROOT
 from tests.support.servers.kube_cluster import KubeCluster
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.yaml_text import load_yaml
 
 pytestmark = pytest.mark.kubernetes
 
@@ -88,7 +89,7 @@ def test_kustomize_makes_what_the_schemas_allow(schemas: Path, tmp_path: Path, f
 
 
 def test_the_autoscaler_is_what_the_schemas_allow(schemas: Path, tmp_path: Path) -> None:
-    scaler = yaml.safe_load((ROOT / "deploy/keda/horizontalpodautoscaler.yaml").read_text())
+    scaler = load_yaml((ROOT / "deploy/keda/horizontalpodautoscaler.yaml").read_text())
     assert conform(schemas, [scaler], tmp_path)["summary"]["valid"] == 1
 
 

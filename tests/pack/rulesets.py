@@ -18,10 +18,10 @@ import yaml
 from llm_serving_alerts.render import ALERTS, RECORDS, rule_files, rule_groups
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import read_settings
+from tests.support.yaml_text import load_yaml
 
 BESIDE = "beside"
 # libyaml's, where PyYAML was built with it: ten times as fast
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -135,7 +135,7 @@ def read_groups(rule_file: str) -> list[dict[str, Any]]:
     """The groups of a rule file that a test file names: `rules/SET.KIND.yml` with records, alerts or beside as KIND, or a path."""
     path = PurePath(rule_file)
     if path.is_absolute():
-        return list(yaml.load(Path(path).read_text(encoding="utf-8"), LOADER)["groups"])
+        return list(load_yaml(Path(path).read_text(encoding="utf-8"))["groups"])
     name, _, kind = path.stem.rpartition(".")
     rules = RULESETS[name]
     if kind == BESIDE:
@@ -170,7 +170,7 @@ def _group_names(settings: str) -> tuple[str, ...]:
 @cache
 def _all_groups(settings: str) -> dict[str, list[dict[str, Any]]]:
     files = rule_files(_read_settings(settings))
-    return {kind: yaml.load(files[f"{kind}.yml"], LOADER)["groups"] for kind in (RECORDS, ALERTS)}
+    return {kind: load_yaml(files[f"{kind}.yml"])["groups"] for kind in (RECORDS, ALERTS)}
 
 
 def _read_settings(settings: str) -> Settings:

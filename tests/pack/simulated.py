@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from llm_serving_alerts.promql import Dialect
 from llm_serving_alerts.records import record_groups
 from llm_serving_alerts.render import groups_text
@@ -18,7 +16,8 @@ from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
 from llm_serving_exporter.sim.fleet.watch import Sample
 from tests.pack.judging import verdict
 from tests.pack.narrowing import write_narrowed
-from tests.pack.rulesets import LOADER, belongs
+from tests.pack.rulesets import belongs
+from tests.support.yaml_text import load_yaml
 
 Shown = dict[tuple[str, tuple[tuple[str, str], ...]], list[float | None]]
 
@@ -62,7 +61,7 @@ def judge(
     folder: Path, rules: Iterable[Group], series: list[dict[str, str]], expected: list[dict[str, Any]], *, every: str
 ) -> str:
     """promtool's verdict on `promql_expr_test`s; "" where all hold. `every`: seconds between readings, as text."""
-    made = yaml.load(groups_text(tuple(rules)), LOADER)["groups"]
+    made = load_yaml(groups_text(tuple(rules)))["groups"]
     test = {"interval": every, "input_series": series, "promql_expr_test": expected}
     document = {
         "evaluation_interval": "1m",

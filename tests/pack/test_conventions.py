@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from llm_serving_alerts.render import RECORDS, rule_files
 from llm_serving_alerts.settings_file import read_settings
@@ -20,9 +19,10 @@ from llm_serving_exporter.drill import names
 from llm_serving_exporter.drill.course import Scope
 from tests.pack.judging import verdict
 from tests.pack.narrowing import write_narrowed
-from tests.pack.rulesets import LOADER, keep_groups
+from tests.pack.rulesets import keep_groups
 from tests.support.builders.namespaced_fleet import MODEL, NAMESPACES, NamespacedFleet
 from tests.support.conventions import BESIDE_ONE_ANOTHER, CONVENTIONS, PLAIN, Convention, Place
+from tests.support.yaml_text import load_yaml
 
 GROUPS = (
     "identity", "claims", "exporters", "seen", "said", "targets", "workloads", "signals", "traffic", "history", "memory", "presence",
@@ -91,7 +91,7 @@ def judge(
 def groups_of(folder: Path, settings: str) -> dict[str, list[dict[str, Any]]]:
     (folder / "settings.yml").write_text(settings)
     files = rule_files(read_settings(str(folder / "settings.yml"))[0])
-    return {Path(name).stem: keep_groups(yaml.load(text, LOADER)["groups"], GROUPS) for name, text in files.items()}
+    return {Path(name).stem: keep_groups(load_yaml(text)["groups"], GROUPS) for name, text in files.items()}
 
 
 def same_everywhere(folder: Path, settings: str, number: int) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
-import yaml
 
 from llm_serving_alerts.render import rule_files
 from llm_serving_alerts.settings_file import read_settings
@@ -18,8 +17,9 @@ from tests.pack.cases_ttft import slo_events
 from tests.pack.judging import promtool, verdict
 from tests.pack.narrowing import write_narrowed
 from tests.pack.promtool import Case, Firing, Sampled, document
-from tests.pack.rulesets import LOADER, PRESENCE, keep_groups
+from tests.pack.rulesets import PRESENCE, keep_groups
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.yaml_text import load_yaml
 
 IDENTITY = "identity_labels: [cluster, namespace]\n"
 
@@ -37,7 +37,7 @@ def judge(
     config.write_text(settings)
     wanted = tuple(groups)
     texts = rule_files(read_settings(str(config))[0])
-    files = {name: keep_groups(yaml.load(text, LOADER)["groups"], wanted) for name, text in texts.items()}
+    files = {name: keep_groups(load_yaml(text)["groups"], wanted) for name, text in texts.items()}
     write_narrowed(folder, "test.yml", document(cases, records, evaluated), files)
     assert not verdict(folder, "test.yml")
 
@@ -152,7 +152,7 @@ def test_every_grouping_and_matching_of_every_rule_keeps_the_labels_that_tell_eq
     rules = [
         rule
         for text in rule_files(read_settings(str(config))[0]).values()
-        for group in yaml.safe_load(text)["groups"]
+        for group in load_yaml(text)["groups"]
         for rule in group["rules"]
     ]
     groupings = 0

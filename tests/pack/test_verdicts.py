@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from llm_serving_alerts.alerting.verdicts import REST, VERDICT
 from llm_serving_alerts.render import ALERTS, RECORDS, rule_files
@@ -15,9 +14,10 @@ from llm_serving_alerts.settings_file import read_settings
 from tests.pack.builders import held
 from tests.pack.judging import verdict
 from tests.pack.promtool import Case, looks
-from tests.pack.rulesets import LOADER, RULESETS, as_yaml, belongs, keep_groups
+from tests.pack.rulesets import RULESETS, as_yaml, belongs, keep_groups
 from tests.pack.write import CHECKS
 from tests.support.quick import keep_quick
+from tests.support.yaml_text import load_yaml
 
 pytestmark = pytest.mark.process
 
@@ -33,7 +33,7 @@ def groups_of(folder: Path, settings: str) -> dict[str, list[dict[str, Any]]]:
     path = folder / "settings.yml"
     path.write_text(settings)
     files = rule_files(read_settings(str(path) if settings.strip() else None)[0])
-    return {kind: yaml.load(files[f"{kind}.yml"], LOADER)["groups"] for kind in (RECORDS, ALERTS)}
+    return {kind: load_yaml(files[f"{kind}.yml"])["groups"] for kind in (RECORDS, ALERTS)}
 
 
 def judge(folder: Path, groups: dict[str, list[dict[str, Any]]], series: dict[str, str], asked: dict[str, Any]) -> str:

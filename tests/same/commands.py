@@ -31,6 +31,7 @@ from tests.support.builders.input_files import write_input
 from tests.support.logging_state import keep_logging
 from tests.support.paths import TESTS
 from tests.support.servers.replica import Replica
+from tests.support.yaml_text import load_yaml
 
 INPUTS = Path(__file__).with_name("inputs")
 UNIT = TESTS / "unit"
@@ -53,14 +54,14 @@ def write_help(outputs: Outputs) -> None:
 def write_answers(outputs: Outputs) -> None:
     """What commands answer to the rows of `inputs/`, with the files that they write."""
     for file in sorted(INPUTS.glob("*.yml")):
-        for row in yaml.safe_load(file.read_text(encoding="utf-8")):
+        for row in load_yaml(file.read_text(encoding="utf-8")):
             _run_row(outputs, file.stem, row)
 
 
 def write_messages(outputs: Outputs) -> None:
     """What is said of wrong inputs: of every command's words, and of each kind of file."""
     for file in sorted((UNIT / "wrong_inputs").glob("*.yml")):
-        for row in yaml.safe_load(file.read_text(encoding="utf-8")):
+        for row in load_yaml(file.read_text(encoding="utf-8")):
             _run_row(outputs, file.stem, row)
     for path in sorted((UNIT / "settings/bad").glob("*.yml")):
         with chdir(path.parent):

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.settings.kinds import parse_duration
+from tests.support.yaml_text import load_yaml
 
 # an alert's labels, sorted
 AlertKey = tuple[tuple[str, str], ...]
@@ -119,7 +118,7 @@ class Config:
 
 def read_config(text: str) -> Config:
     """An alertmanager.yml as it is rendered."""
-    document = yaml.safe_load(text)
+    document = load_yaml(text)
     top = Route((), "", (), 30.0, 300.0, 4 * 3600.0, False)
     return Config(
         _route(document["route"], top),

@@ -15,6 +15,7 @@ import yaml
 
 from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.yaml_text import load_all_yaml, load_yaml
 
 Manifest = dict[str, Any]
 
@@ -80,7 +81,7 @@ def kustomize(folder: Path) -> list[Manifest]:
     command = [need_tool("kubectl"), "kustomize", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
-    return [document for document in yaml.safe_load_all(done.stdout) if document]
+    return [document for document in load_all_yaml(done.stdout) if document]
 
 
 def pick(manifests: list[Manifest], kind: str, name: str = "") -> Manifest:
@@ -118,7 +119,7 @@ def normalise(manifests: list[Manifest]) -> dict[tuple[str, str, str], Manifest]
     for manifest in manifests:
         one = _without_helms(copy.deepcopy(manifest), hashed)
         if "data" in one:
-            one["data"] = {name: yaml.safe_load(text) for name, text in one["data"].items()}
+            one["data"] = {name: load_yaml(text) for name, text in one["data"].items()}
             # of what is generated the labels are kustomize's own
             one["metadata"].pop("labels", None)
         found[one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]] = one

@@ -29,6 +29,7 @@ from tests.support.paths import ROOT
 from tests.support.rows import check_rows
 from tests.support.servers.replica import Replica
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.yaml_text import load_yaml
 
 PAGES = ("README.md", "docs/start.md", "docs/start-kubernetes.md", "docs/start-fleet.md")
 OURS = "llm-serving-exporter"
@@ -90,7 +91,7 @@ def write_files(page: str) -> None:
             Path(name).parent.mkdir()
             Path(name).write_text(block.text)
         elif block.language == "yaml" and first == "# values":
-            values = yaml.safe_load(rest)
+            values = load_yaml(rest)
             assert set(values) == {"config"}, "keys of the exporter's own"
             Path("exporter.yml").write_text(yaml.safe_dump({"targets": [{"url": "http://a:8000"}], **values["config"]}))
             assert main(["check-config", "--config.file", "exporter.yml"]) == 0
@@ -113,7 +114,7 @@ def test_the_thresholds_of_the_fleet_are_those_of_its_rules(tmp_path: Path, monk
     (line,) = re.findall(r"Add `(slo: \{file: [^`]+)` to `exporter.yml`", (ROOT / "docs/start-fleet.md").read_text())
     write_files("docs/start-fleet.md")
     config = load_text(tmp_path, Path("exporter.yml").read_text() + line)
-    rules = yaml.safe_load(Path("rules.yml").read_text())["slo"]
+    rules = load_yaml(Path("rules.yml").read_text())["slo"]
     assert {name: f"{getattr(config.slo, f'{name}_seconds') * 1000:g}ms" for name in rules} == {
         name: rule["threshold"] for name, rule in rules.items()
     }
@@ -178,7 +179,7 @@ HELM = [words for _, words, _ in SHOWN if words[0] == "helm"]
 def test_the_chart_has_what_helm_is_told(words: list[str], tmp_path: Path) -> None:
     """Keys are those of the chart's values; with helm, the chart is rendered too."""
     assert words[2:4] == [NAME, f"deploy/helm/{NAME}"]
-    values = yaml.safe_load((ROOT / "deploy/helm" / NAME / "values.yaml").read_text())
+    values = load_yaml((ROOT / "deploy/helm" / NAME / "values.yaml").read_text())
     settings = [(flag, text) for flag, text in pairwise(words) if flag in ("--set", "--set-string")]
     for key in (text.partition("=")[0] for _, text in settings):
         node = values

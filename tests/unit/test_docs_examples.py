@@ -32,6 +32,7 @@ from tests.support.paths import ROOT
 from tests.support.rows import check_rows
 from tests.support.servers.replica import Replica
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.yaml_text import load_yaml
 from tests.unit.test_docs_commands import CHECKERS, OURS, run_ours
 from tests.unit.test_docs_commands import PAGES as RUN_IN_ORDER
 
@@ -216,7 +217,7 @@ def read_as_prometheus(text: str, folder: Path) -> None:
 
 def read_as_receivers(text: str, folder: Path) -> None:
     """A part of the configuration that we render, with the receiver in the place of its own."""
-    receivers = yaml.safe_load(text)
+    receivers = load_yaml(text)
     assert isinstance(receivers, list)
     whole = {"route": {"receiver": receivers[0]["name"]}, "receivers": receivers}
     (folder / "alertmanager.yml").write_text(yaml.safe_dump(whole))
@@ -231,8 +232,8 @@ def read_as_target_groups(text: str, folder: Path) -> None:
 
 def read_as_values(text: str, _folder: Path) -> None:
     """Keys of the chart; helm renders them in tests/unit/deploy."""
-    known = yaml.safe_load((ROOT / "deploy/helm/llm-serving-exporter/values.yaml").read_text())
-    assert set(yaml.safe_load(text)) <= set(known)
+    known = load_yaml((ROOT / "deploy/helm/llm-serving-exporter/values.yaml").read_text())
+    assert set(load_yaml(text)) <= set(known)
 
 
 def read_as_table(text: str, folder: Path) -> None:
@@ -242,7 +243,7 @@ def read_as_table(text: str, folder: Path) -> None:
 
 
 def read_as_manifest(text: str, _folder: Path) -> None:
-    found = yaml.safe_load(text)
+    found = load_yaml(text)
     assert {"apiVersion", "kind"} <= set(found)
 
 
@@ -279,7 +280,7 @@ def run_checker(*words: str) -> None:
 @check_rows("block", of_language("yaml"), ids=str)
 def test_a_file_is_taken_by_whatever_reads_it(block: Block, tmp_path: Path) -> None:
     """A file that is shown because it is refused is tried where its message is."""
-    yaml.safe_load(block.text)
+    load_yaml(block.text)
     if block.needs:
         return
     make_folder(tmp_path, block.place.partition(":")[0])

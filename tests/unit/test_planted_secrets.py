@@ -17,6 +17,7 @@ from llm_serving_exporter.cli import _COMMANDS, main
 from llm_serving_exporter.sim.demo import _arguments as demo_arguments
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
+from tests.support.yaml_text import load_yaml
 
 PLANTED = "pl4nted"
 URL = f"http://me:{PLANTED}@127.0.0.1:9/x?token={PLANTED}"
@@ -125,7 +126,7 @@ def replaced(document: Any, put: str) -> Iterator[Any]:
 
 
 def test_no_key_of_a_configuration_shows_a_password(capsys: Said, tmp_path: Path) -> None:
-    example = yaml.safe_load((ROOT / "deploy" / "llm-serving-exporter.example.yml").read_text())
+    example = load_yaml((ROOT / "deploy" / "llm-serving-exporter.example.yml").read_text())
     example.setdefault("targets", ["http://127.0.0.1:9"])
     path, refused = tmp_path / "exporter.yml", 0
     for document in replaced(example, URL):

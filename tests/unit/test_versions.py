@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
-import yaml
 
 from llm_serving_alerts.rulers import PORTABLE
 from tests.support.paths import ROOT
 from tests.support.servers.server_process import find_program
+from tests.support.yaml_text import load_yaml
 
 PAGE = (ROOT / "docs/releases.md").read_text()
 SETUP = (ROOT / "scripts/setup.sh").read_text()
@@ -113,7 +113,7 @@ def test_what_is_supported_is_what_is_declared() -> None:
     for name, word in (("Prometheus", "Prometheus"), ("VictoriaMetrics, vmalert", "vmalert")):
         (least,) = re.findall(rf"{word} ([\d.]+) and newer", PORTABLE.about)
         assert TABLE[name].supported.startswith(f"{least} and newer")
-    chart = yaml.safe_load((ROOT / "deploy/helm/llm-serving-exporter/Chart.yaml").read_text())
+    chart = load_yaml((ROOT / "deploy/helm/llm-serving-exporter/Chart.yaml").read_text())
     (least,) = re.findall(r">=(\d+\.\d+)\.0", chart["kubeVersion"])
     assert TABLE["Kubernetes API server"].supported.startswith(f"{least} and newer")
     assert (

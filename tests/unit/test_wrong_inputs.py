@@ -22,6 +22,7 @@ from llm_serving_exporter.cli import main
 from llm_serving_exporter.daemon.service import Service
 from tests.support.builders.input_files import write_input
 from tests.support.rows import check_rows
+from tests.support.yaml_text import load_yaml
 
 FOLDER = Path(__file__).parent / "wrong_inputs"
 _WORDS = (
@@ -41,7 +42,7 @@ NOWHERE = ("configuration: there is no server to read", "report: there is no Pro
 
 @cache
 def read_table() -> list[dict[str, Any]]:
-    return [row for file in sorted(FOLDER.glob("*.yml")) for row in yaml.safe_load(file.read_text())]
+    return [row for file in sorted(FOLDER.glob("*.yml")) for row in load_yaml(file.read_text())]
 
 
 def _name(row: dict[str, Any]) -> str:

@@ -89,6 +89,7 @@ SITUATIONS = (
         exporters=_exporters(
             "cluster-exporters-vanish", replace(_OUTAGE, scraped=False), first=(replace(_OUTAGE, scraped=False),)
         ),
+        slow=True,
     ),
     Situation(
         fleet(
@@ -113,6 +114,7 @@ SITUATIONS = (
         CAUSE,
         REPAIRED,
         kube="deployment",
+        slow=True,
     ),
     Situation(
         fleet("retired-model", 3, 130, Event(CAUSE, "scale", value=0), requests_per_second=1.0),
@@ -180,6 +182,7 @@ SITUATIONS = (
         CAUSE,
         REPAIRED,
         discovers=False,
+        slow=True,
     ),
     Situation(
         _two_models("lost-network", 130, Event(CAUSE, "cut-off"), Event(REPAIRED, "reconnect")),

@@ -97,6 +97,7 @@ SITUATIONS = (
         replace(NOTHING, silent=LOST_REPLICAS),
         CAUSE,
         kube="statefulset",
+        slow=True,
     ),
     Situation(
         fleet("stuck-rollout", 4, 150, requests_per_second=1.0),

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import yaml
-
 from llm_serving_alerts.render import RECORDS, rule_files
 from llm_serving_alerts.settings import Settings
 from tests.pack.judging import verdict
 from tests.pack.narrowing import write_narrowed
-from tests.pack.rulesets import LOADER
+from tests.support.yaml_text import load_yaml
 
 
 def write_series(name: str, values: str, **labels: str) -> dict[str, str]:
@@ -32,7 +30,7 @@ def ask_promtool(
 
     `settings`: those of their recording rules that the queries rest on are evaluated too.
     """
-    groups = yaml.load(rule_files(settings)[f"{RECORDS}.yml"], LOADER)["groups"] if settings is not None else []
+    groups = load_yaml(rule_files(settings)[f"{RECORDS}.yml"])["groups"] if settings is not None else []
     questions = [
         {
             "expr": expression,

@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-import yaml
-
 from tests.support.paths import TESTS
+from tests.support.yaml_text import load_all_yaml
 
 FIXTURES = TESTS / "kubernetes" / "fixtures"
 STACKS = tuple(sorted(path.stem for path in FIXTURES.glob("*.yaml")))
@@ -25,7 +24,7 @@ def fixture_pods(stack: str) -> list[Pod]:
 
 @cache
 def _read_pods(stack: str) -> list[Pod]:
-    return list(yaml.safe_load_all((FIXTURES / f"{stack}.yaml").read_text()))
+    return list(load_all_yaml((FIXTURES / f"{stack}.yaml").read_text()))
 
 
 def fixture_pod(stack: str, part: str = "") -> Pod:

@@ -12,6 +12,7 @@ import yaml
 from tests.support.servers.pagerduty import ROUTING_KEY, PagerDuty
 from tests.support.servers.server_process import ServerProcess, program
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.yaml_text import load_yaml
 
 # Debian's package calls the server prometheus-alertmanager
 PROGRAMS = ("prometheus-alertmanager", "alertmanager")
@@ -31,7 +32,7 @@ def write_config(files: Mapping[str, str], folder: Path, inbox: PagerDuty | None
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     config = folder / "alertmanager.yml"
-    document = {**yaml.safe_load(files["alertmanager.yml"]), **changes}
+    document = {**load_yaml(files["alertmanager.yml"]), **changes}
     if inbox is not None:
         _at_pace(document["route"])
         for receiver in document["receivers"]:

@@ -20,6 +20,7 @@ from tests.support.servers.alertmanager import DEAD_MAN, Alertmanager, alert, wr
 from tests.support.servers.pagerduty import PagerDuty
 from tests.support.servers.prometheus_server import PrometheusServer
 from tests.support.waiting import wait_until
+from tests.support.yaml_text import load_yaml
 from tests.unit.alerts.test_routes import amtool, receivers
 
 _SECTION = re.compile(r"^## A dead man's switch\n(.*?)^## ", re.MULTILINE | re.DOTALL)
@@ -29,7 +30,7 @@ _BLOCK = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 def documented() -> list[dict[str, Any]]:
     section = _SECTION.search((ROOT / "docs/alertmanager.md").read_text())
     assert section
-    return [yaml.safe_load(text)[0] for text in _BLOCK.findall(section[1])]
+    return [load_yaml(text)[0] for text in _BLOCK.findall(section[1])]
 
 
 RECEIVERS = documented()
@@ -40,7 +41,7 @@ def files_with(receiver: dict[str, Any], *, repeated: str = "") -> dict[str, str
     """The example configuration with this receiver for the one of its name. `repeated`: after how long a sign of life is sent
     again, where a test cannot wait for a minute."""
     files = alertmanager_files(default_settings())
-    document = yaml.safe_load(files["alertmanager.yml"])
+    document = load_yaml(files["alertmanager.yml"])
     names = [one["name"] for one in document["receivers"]]
     document["receivers"][names.index(receiver["name"])] = receiver
     (route,) = (one for one in document["route"]["routes"] if one["receiver"] == receiver["name"])

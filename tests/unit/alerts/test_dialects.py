@@ -18,6 +18,7 @@ from tests.pack.promtool import attach_rules, document
 from tests.pack.rulesets import as_yaml, keep_groups
 from tests.support.rows import check_rows
 from tests.support.servers.server_process import find_program
+from tests.support.yaml_text import load_yaml
 
 DELAY = 30.0
 NEWER = "no promtool3 on PATH; `make test-prometheus3` builds it where Go is installed"
@@ -85,7 +86,7 @@ GROUPS = ("identity", "gpu", "gpu.alerts")
 def test_rules_fire_alike(tmp_path: Path, judge: str, name: str) -> None:
     program = found(judge)
     for file, text in rule_files(default_settings(), ruler=BY_NAME[name]).items():
-        kept = keep_groups(yaml.safe_load(text)["groups"], GROUPS)
+        kept = keep_groups(load_yaml(text)["groups"], GROUPS)
         assert kept
         (tmp_path / file).write_text(as_yaml({"groups": kept}))
     # what two exporters change is asked in tests/pack
@@ -147,7 +148,7 @@ def test_scraped_series_and_the_clock_are_looked_at_earlier(expression: str, del
 
 def test_a_key_of_the_group_leaves_expressions_as_they_are() -> None:
     settings = replace(default_settings(), evaluation_delay_seconds=DELAY)
-    groups = yaml.safe_load(rule_files(settings, ruler=BY_NAME["mimir"])["alerts.yml"])["groups"]
-    plain = yaml.safe_load(rule_files(default_settings(), ruler=PORTABLE)["alerts.yml"])["groups"]
+    groups = load_yaml(rule_files(settings, ruler=BY_NAME["mimir"])["alerts.yml"])["groups"]
+    plain = load_yaml(rule_files(default_settings(), ruler=PORTABLE)["alerts.yml"])["groups"]
     assert {group.pop("query_offset") for group in groups} == {"30s"}
     assert groups == plain

@@ -7,7 +7,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import yaml
 
 from llm_serving_alerts.layout import lay_out
 from llm_serving_alerts.promql import clauses
@@ -18,10 +17,10 @@ from llm_serving_alerts.runbook_expressions import complete_runbook
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings, read_settings
 from llm_serving_exporter.model.record import replace
-from tests.pack.rulesets import LOADER
 from tests.support.rows import check_rows
 from tests.support.servers.prometheus_server import PrometheusServer
 from tests.support.servers.server_process import find_program
+from tests.support.yaml_text import load_yaml
 
 
 def every_setting(folder: Path) -> Settings:
@@ -43,9 +42,7 @@ def every_setting(folder: Path) -> Settings:
 def written(settings: Settings) -> dict[str, tuple[str, str]]:
     """Each rule's expression on one line, and as the file has it, by name and number."""
     rules = list(every_rule(rule_groups(settings)))
-    rendered = [
-        rule["expr"] for group in yaml.load(rule_document(settings), LOADER)["groups"] for rule in group["rules"]
-    ]
+    rendered = [rule["expr"] for group in load_yaml(rule_document(settings))["groups"] for rule in group["rules"]]
     names = [rule.record if isinstance(rule, Record) else rule.alert for rule in rules]
     assert len(rules) == len(rendered)
     return {
@@ -56,7 +53,7 @@ def written(settings: Settings) -> dict[str, tuple[str, str]]:
 
 def test_libyaml_and_its_python_twin_write_the_same_bytes(tmp_path: Path) -> None:
     """Which of them there is depends on how PyYAML was built; the committed files must not. (A smiley libyaml writes as \\U0001F600.)"""
-    document = yaml.load(rule_document(every_setting(tmp_path)), LOADER)
+    document = load_yaml(rule_document(every_setting(tmp_path)))
     document["odd"] = [*"'#|", "", " both ", "a: b", "µ – ×", "x" * 300, "one\ntwo", "one\n\n two \n", "yes", "1"]
     fast, plain = DUMPERS
     assert dump(document, fast) == dump(document, plain)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from llm_serving_alerts.render import rule_files
 from llm_serving_alerts.settings_file import default_settings
 from tests.pack.builders import held, target
 from tests.pack.judging import verdict
 from tests.pack.narrowing import write_narrowed
-from tests.pack.rulesets import LOADER, PRESENCE, belongs
+from tests.pack.rulesets import PRESENCE, belongs
+from tests.support.yaml_text import load_yaml
 
 MINUTES = 5
 HOUR = 60 // MINUTES
@@ -22,7 +22,7 @@ GROUPS = {f"llm-serving.{name}" for name in ("targets", *PRESENCE, "exporter.ale
 @pytest.mark.e2e
 def test_most_targets_down_for_more_than_a_day_still_page(tmp_path: Path) -> None:
     files = {
-        name: [group for group in yaml.load(text, LOADER)["groups"] if belongs(group["name"], GROUPS)]
+        name: [group for group in load_yaml(text)["groups"] if belongs(group["name"], GROUPS)]
         for name, text in rule_files(default_settings()).items()
     }
     assert all(files.values())

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.routes import INHIBITIONS, ONE_PAGE, ONE_TICKET, alertmanager_config, alertmanager_files
@@ -19,6 +18,7 @@ from tests.support.paths import ROOT
 from tests.support.rows import check_rows
 from tests.support.servers.alertmanager import write_config
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.yaml_text import load_yaml
 
 COMMITTED = ROOT / "alerts" / "alertmanager"
 # by hand, from the table in docs/alertmanager.md
@@ -78,7 +78,7 @@ def test_what_stands_in_comments_to_be_used_is_accepted_too(tmp_path: Path) -> N
     files = alertmanager_files(default_settings())
     # prose begins with "# ", what is to be used has no space there, or more of them
     text = re.sub(r"^( *)#(?! \S|$)", r"\1", files["alertmanager.yml"], flags=re.MULTILINE)
-    document = yaml.safe_load(text)
+    document = load_yaml(text)
     (tickets,) = (receiver for receiver in document["receivers"] if receiver["name"] == "tickets")
     assert set(tickets) == {"name", "slack_configs", "email_configs"}
     assert document["global"]["smtp_smarthost"]
@@ -120,7 +120,7 @@ def test_alerts_of_other_packs_go_by_severity_and_one_that_is_for_no_one_reaches
 
 
 def test_every_route_to_people_is_quiet_in_maintenance_and_maintenance_is_not_now() -> None:
-    document = yaml.safe_load((COMMITTED / "alertmanager.yml").read_text())
+    document = load_yaml((COMMITTED / "alertmanager.yml").read_text())
 
     def walk(route: dict[str, object], receiver: object) -> list[tuple[object, object]]:
         own = route.get("receiver", receiver)
@@ -153,7 +153,7 @@ def test_inhibitions_name_alerts_that_exist_and_carry_what_is_compared() -> None
 
 def test_only_a_lost_node_and_a_lost_fleet_silence_pages(tmp_path: Path) -> None:
     settings = settings_of(IDENTITY, tmp_path)
-    for rule in yaml.safe_load(alertmanager_config(settings))["inhibit_rules"]:
+    for rule in load_yaml(alertmanager_config(settings))["inhibit_rules"]:
         (cause,) = (text for text in rule["source_matchers"] if text.startswith("alertname="))
         name = cause.removeprefix('alertname="LLMServing').removesuffix('"')
         pages = any(text.startswith("severity=") and "critical" in text for text in rule["target_matchers"])
@@ -170,7 +170,7 @@ def test_every_check_has_either_one_ticket_or_one_an_alert_and_only_a_gpu_has_on
 
 
 def test_every_group_of_people_has_the_severity_so_that_a_silence_made_of_it_leaves_others_alone() -> None:
-    route = yaml.safe_load((COMMITTED / "alertmanager.yml").read_text())["route"]
+    route = load_yaml((COMMITTED / "alertmanager.yml").read_text())["route"]
     grouped = [route["group_by"]]
     for child in route["routes"]:
         if child["receiver"] in ("pagerduty", "tickets"):
@@ -180,7 +180,7 @@ def test_every_group_of_people_has_the_severity_so_that_a_silence_made_of_it_lea
 
 
 def test_the_identity_labels_stand_in_every_group_and_every_inhibition(tmp_path: Path) -> None:
-    document = yaml.safe_load(alertmanager_config(settings_of(IDENTITY, tmp_path)))
+    document = load_yaml(alertmanager_config(settings_of(IDENTITY, tmp_path)))
     routes = [document["route"], *document["route"]["routes"]]
     routes += [grandchild for child in document["route"]["routes"] for grandchild in child.get("routes", ())]
     grouped = [route["group_by"] for route in routes if "group_by" in route]
@@ -198,7 +198,7 @@ def test_promtool_accepts_the_example_for_prometheus_and_it_scrapes_as_the_rules
     example = COMMITTED / "prometheus.example.yml"
     done = subprocess.run(["promtool", "check", "config", example], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    document = yaml.safe_load(example.read_text())
+    document = load_yaml(example.read_text())
     assert document["global"]["scrape_interval"] == f"{default_settings().scrape_interval_seconds:g}s"
     (relabel,) = document["alerting"]["alert_relabel_configs"]
     assert relabel["action"] == "labeldrop"

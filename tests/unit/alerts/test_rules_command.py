@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
-import yaml
 
 from llm_serving_alerts.render import rule_document, rule_files
 from llm_serving_alerts.settings_file import default_settings, defaults_text
 from llm_serving_exporter.cli import main
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
+from tests.support.yaml_text import load_all_yaml, load_yaml
 
 RENDERED = ROOT / "alerts" / "rendered"
 
@@ -20,11 +20,11 @@ RENDERED = ROOT / "alerts" / "rendered"
 def test_without_a_word_all_groups_go_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rules"]) == 0
     out, err = capsys.readouterr()
-    groups = [group["name"] for group in yaml.safe_load(out)["groups"]]
+    groups = [group["name"] for group in load_yaml(out)["groups"]]
     assert groups == [
         group["name"]
         for name in ("records.yml", "alerts.yml")
-        for group in yaml.safe_load((RENDERED / name).read_text())["groups"]
+        for group in load_yaml((RENDERED / name).read_text())["groups"]
     ]
     assert len(set(groups)) == len(groups)
     assert err == ""
@@ -56,7 +56,7 @@ def test_the_printed_settings_used_as_settings_give_the_same_rules(
 def test_the_operators_objects_are_documents_of_one_stream(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--format", "operator", "--label", "release=prom", "--label", "on=true", "--namespace", "llm"]
     assert main(["rules", *words]) == 0
-    objects = list(yaml.safe_load_all(capsys.readouterr().out))
+    objects = list(load_all_yaml(capsys.readouterr().out))
     assert [found["metadata"]["name"] for found in objects] == ["llm-serving-records", "llm-serving-alerts"]
     for found in objects:
         assert found["metadata"]["namespace"] == "llm"
@@ -101,7 +101,7 @@ def test_a_warning_is_said_and_the_rules_are_rendered(tmp_path: Path, capsys: py
     assert main(["rules", "--config.file", str(settings)]) == 0
     out, err = capsys.readouterr()
     assert err.startswith("warning: slo.ttft: 2 s lies between the bucket edges 1 s and 2.5 s of vLLM's histogram")
-    assert "groups" in yaml.safe_load(out)
+    assert "groups" in load_yaml(out)
 
 
 def test_a_folder_that_cannot_be_made_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,7 @@ from llm_serving_exporter.model.snapshot import Quality
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.yaml_text import load_yaml
 
 PAGE = (ROOT / "docs/rules.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
@@ -46,8 +47,8 @@ def test_the_settings_of_the_page_are_taken(text: str, tmp_path: Path) -> None:
 
 
 def test_every_key_of_the_settings_has_an_example() -> None:
-    shown = {key for text in SETTINGS for key in yaml.safe_load(text)}
-    assert shown == set(yaml.safe_load(defaults_text()))
+    shown = {key for text in SETTINGS for key in load_yaml(text)}
+    assert shown == set(load_yaml(defaults_text()))
 
 
 @check_rows(("text", "printed"), REFUSED)

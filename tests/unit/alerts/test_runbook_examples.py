@@ -14,6 +14,7 @@ from llm_serving_alerts.render import rule_files
 from llm_serving_alerts.settings_file import default_settings
 from tests.pack.rulesets import PRESENCE, belongs
 from tests.support.paths import ROOT
+from tests.support.yaml_text import load_yaml
 
 RUNBOOK = (ROOT / "alerts/llm_serving_alerts/runbooks/LLMServingN1Insufficient.md").read_text()
 GROUPS = {
@@ -79,7 +80,7 @@ def table() -> dict[str, tuple[float, float]]:
 def test_the_rules_say_what_the_worked_example_of_n1_says(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     assert promtool, "promtool is missing; `make test` installs it"
-    rules = yaml.safe_load(rule_files(default_settings())["records.yml"])
+    rules = load_yaml(rule_files(default_settings())["records.yml"])
     rules["groups"] = [group for group in rules["groups"] if belongs(group["name"], GROUPS)]
     assert len(rules["groups"]) >= len(GROUPS)
     (tmp_path / "records.yml").write_text(yaml.safe_dump(rules))

@@ -33,11 +33,12 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.settings.sources import OPTIONS
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
+from tests.support.yaml_text import load_yaml
 
 FOLDER = ROOT / "alerts/llm_serving_alerts/runbooks"
 INDEX = FOLDER / "README.md"
 RUNBOOKS = sorted(set(FOLDER.glob("*.md")) - {INDEX})
-SETTINGS = yaml.safe_load((FOLDER.parent / "settings.yml").read_text())
+SETTINGS = load_yaml((FOLDER.parent / "settings.yml").read_text())
 HEADINGS = ["Meaning", "Impact", "See it", "Do first", "Do not", "Escalate", "False alarms", "Expression"]
 
 # flags of the engines that the runbooks may name. vLLM: docs.vllm.ai, engine arguments, optimisation; SGLang: docs.sglang.io, server

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.render import ALERTS as ALERT_RULES
@@ -25,6 +24,7 @@ from llm_serving_alerts.settings import BurnWindow, Objective, Settings
 from llm_serving_alerts.settings_file import FORMER, default_settings, defaults_text, read_settings
 from llm_serving_exporter.errors import ConfigError
 from tests.support.rows import check_rows
+from tests.support.yaml_text import load_yaml
 
 SHARED = "List what all replicas of a workload share, such as cluster, namespace or team."
 BURN = "Write for example {long: 1h, short: 5m, factor: 14.4}."
@@ -46,7 +46,7 @@ def problems(folder: Path, text: str) -> list[str]:
 
 
 def _groups(settings: Settings, name: str) -> list[dict[str, Any]]:
-    found = yaml.load(groups_text(rule_groups(settings)[name]), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    found = load_yaml(groups_text(rule_groups(settings)[name]))
     groups: list[dict[str, Any]] = found["groups"]
     return groups
 
@@ -102,7 +102,7 @@ def test_the_defaults_warn_of_nothing() -> None:
 
 
 def test_every_alert_stands_in_the_packaged_file_with_all_of_its_settings_and_no_other() -> None:
-    written = yaml.safe_load(defaults_text())["alerts"]
+    written = load_yaml(defaults_text())["alerts"]
     assert {name: set(lines) - {"for"} for name, lines in written.items()} == {
         alert.name: set(alert.values) for alert in ALERTS
     }
@@ -519,10 +519,8 @@ def test_the_order_of_a_users_file_changes_no_byte(tmp_path: Path) -> None:
 
 def test_the_operators_objects_have_names_labels_and_the_same_groups(tmp_path: Path) -> None:
     settings = default_settings()
-    objects = {
-        name: yaml.safe_load(text) for name, text in prometheus_rules(settings, {"release": "prom"}, "llm").items()
-    }
-    plain = {name: yaml.safe_load(text) for name, text in rule_files(settings).items()}
+    objects = {name: load_yaml(text) for name, text in prometheus_rules(settings, {"release": "prom"}, "llm").items()}
+    plain = {name: load_yaml(text) for name, text in rule_files(settings).items()}
     assert list(objects) == ["records.prometheusrule.yml", "alerts.prometheusrule.yml"]
     for name in ("records", "alerts"):
         found = objects[f"{name}.prometheusrule.yml"]
@@ -533,5 +531,5 @@ def test_the_operators_objects_have_names_labels_and_the_same_groups(tmp_path: P
             "namespace": "llm",
         }
         assert found["spec"] == plain[f"{name}.yml"]
-    without = yaml.safe_load(prometheus_rules(settings, {}, None)["alerts.prometheusrule.yml"])
+    without = load_yaml(prometheus_rules(settings, {}, None)["alerts.prometheusrule.yml"])
     assert "namespace" not in without["metadata"]

@@ -7,15 +7,14 @@ import yaml
 
 from bench.cycle import scrape_config
 from bench.otelcol import configure
+from tests.support.yaml_text import load_yaml
 
 
 def test_it_scrapes_what_prometheus_would_and_writes_where_vmagent_does(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    scrape = yaml.safe_load(
-        scrape_config(tmp_path_factory.mktemp("otelcol"), "fast", "'127.0.0.1:80'", "20ms").read_text()
-    )
-    made = yaml.safe_load(yaml.safe_dump(configure(scrape, "http://127.0.0.1:80/write", 8888)))
+    scrape = load_yaml(scrape_config(tmp_path_factory.mktemp("otelcol"), "fast", "'127.0.0.1:80'", "20ms").read_text())
+    made = load_yaml(yaml.safe_dump(configure(scrape, "http://127.0.0.1:80/write", 8888)))
     assert made["receivers"]["prometheus"]["config"]["global"]["scrape_interval"] == "20ms"
     assert made["receivers"]["prometheus"]["config"]["scrape_configs"][0]["static_configs"] == [
         {"targets": ["127.0.0.1:80"]}

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from llm_serving_exporter.cli import main
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
+from tests.support.yaml_text import load_yaml
 
 RENDERED = ROOT / "dashboards" / "rendered"
 # what the API server takes: 1 MiB of data a ConfigMap (kubernetes.io/docs/concepts/configuration/configmap)
@@ -44,7 +44,7 @@ def test_a_configmap_a_dashboard_that_the_sidecar_finds(tmp_path: Path) -> None:
     assert len(found) == len(list(RENDERED.iterdir()))
     for path in found:
         assert path.stat().st_size < MOST_BYTES
-        made = yaml.safe_load(path.read_text())
+        made = load_yaml(path.read_text())
         assert made["kind"] == "ConfigMap"
         assert made["metadata"] == {
             "name": path.stem, "namespace": "monitoring", "labels": {"grafana_dashboard": "1", "team": "llm"}
@@ -58,9 +58,9 @@ def test_a_data_source_for_a_grafana_that_has_none(tmp_path: Path) -> None:
     settings.write_text("scrape_interval: 30s\n")
     words = ["--format", "configmap", "--datasource-url", "http://p:9090", "--output-dir", str(tmp_path)]
     assert main(["dashboards", "--config.file", str(settings), *words]) == 0
-    made = yaml.safe_load((tmp_path / "llm-serving-datasource.yml").read_text())
+    made = load_yaml((tmp_path / "llm-serving-datasource.yml").read_text())
     assert made["metadata"]["labels"] == {"grafana_datasource": "1"}
-    (found,) = yaml.safe_load(made["data"]["llm-serving-datasource.yml"])["datasources"]
+    (found,) = load_yaml(made["data"]["llm-serving-datasource.yml"])["datasources"]
     assert (found["url"], found["jsonData"]["timeInterval"]) == ("http://p:9090", "30s")
 
 

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 from grafanalib import core
 
-from llm_serving_alerts.settings_file import default_settings
-from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_dashboards.grafana import render
 from llm_serving_dashboards.grafana.changes import PANEL_CHANGES, QUERY_CHANGES, ROW_CHANGES
 from llm_serving_dashboards.grafana.patch import Changes, apply_changes
 from llm_serving_dashboards.panels import Panel, Unit, Visualization
-from tests.support.builders.default_boards import panels_of
+from tests.support.builders.default_boards import default_boards, default_documents, panels_of
 from tests.support.rows import check_rows
 
 # of each visualization the class that writes its panels; the base of all where the visualization is ours
@@ -46,8 +44,8 @@ class Empty:
 
 
 def rendered(visualization: Visualization) -> Iterator[dict[str, Any]]:
-    for made in build_dashboards(default_settings()):
-        yield from (panel for panel in panels_of(made.document) if panel.get("type") == visualization.value)
+    for document in default_documents().values():
+        yield from (panel for panel in panels_of(document) if panel.get("type") == visualization.value)
 
 
 def value_at(document: dict[str, Any], path: str) -> Any:
@@ -68,7 +66,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, Any], Chan
         return apply_changes(written, changes, drawn)
 
     monkeypatch.setattr(render, "apply_changes", apply)
-    for made in build_dashboards(default_settings()):
+    for made in default_boards().values():
         assert made.document
     return found
 
@@ -80,12 +78,7 @@ def test_without_grafanalibs_class_a_panel_is_empty(
     before = list(rendered(visualization))
     assert before
     monkeypatch.setattr(core, CLASSES[visualization], Empty)
-    found = [
-        panel
-        for made in build_dashboards(default_settings())
-        for panel in panels_of(made.document)
-        if "title" not in panel
-    ]
+    found = [panel for made in default_boards().values() for panel in panels_of(made.document) if "title" not in panel]
     assert len(found) >= len(before)
     for panel in found:
         assert not {"title", "description", "targets", "datasource", "gridPos", "transformations"} & set(panel)
@@ -107,12 +100,7 @@ def test_grafanalibs_class_writes_the_options(
 ) -> None:
     assert all(value_at(panel, path) is not ABSENT for panel in rendered(visualization) for path in (*written, "type"))
     monkeypatch.setattr(core, CLASSES[visualization], Empty)
-    left = [
-        panel
-        for made in build_dashboards(default_settings())
-        for panel in panels_of(made.document)
-        if "type" not in panel
-    ]
+    left = [panel for made in default_boards().values() for panel in panels_of(made.document) if "type" not in panel]
     assert left
     assert all(value_at(panel, path) is ABSENT for panel in left for path in written)
 
@@ -121,7 +109,7 @@ def test_grafanalibs_classes_write_the_queries_the_mappings_and_the_rows(monkeyp
     assert any(value_at(panel, "fieldConfig.defaults.mappings") for panel in rendered(Visualization.STAT))
     for name in ("Target", "StatValueMappings", "RowPanel"):
         monkeypatch.setattr(core, name, Empty)
-    for made in build_dashboards(default_settings()):
+    for made in default_boards().values():
         for panel in panels_of(made.document):
             assert panel.get("type") != "row"
             assert all(set(target) - {"interval"} == {"editorMode", "range"} for target in panel.get("targets", ()))
@@ -165,7 +153,7 @@ QUERY_KEYS = {"datasource", "editorMode", "expr", "format", "instant", "legendFo
 
 
 def test_no_other_key_is_rendered() -> None:
-    for made in build_dashboards(default_settings()):
+    for made in default_boards().values():
         for panel in panels_of(made.document):
             if panel["type"] == "row":
                 assert set(panel) == {"type", "title", "collapsed", "panels", "id", "gridPos"}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from llm_serving_alerts.settings_file import default_settings, read_settings
-from llm_serving_dashboards.boards import build_dashboards
+from llm_serving_dashboards.boards import Dashboard, build_dashboards
 from llm_serving_dashboards.queries import NOTHING, list_record_labels
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PLACE_LABELS
@@ -17,9 +17,13 @@ from tests.support.rows import check_rows
 
 
 def documents(tmp_path: Path, settings: str) -> dict[str, dict[str, Any]]:
+    return {made.board.uid: made.document for made in boards(tmp_path, settings)}
+
+
+def boards(tmp_path: Path, settings: str) -> tuple[Dashboard, ...]:
     path = tmp_path / "settings.yml"
     path.write_text(settings)
-    return {made.board.uid: made.document for made in build_dashboards(read_settings(str(path))[0])}
+    return build_dashboards(read_settings(str(path))[0])
 
 
 def panel(document: dict[str, Any], title: str) -> dict[str, Any]:
@@ -57,7 +61,8 @@ def steps(found: dict[str, Any]) -> list[float | None]:
 def test_a_threshold_is_the_alerts_own(
     tmp_path: Path, settings: str, uid: str, title: str, wanted: list[float | None]
 ) -> None:
-    assert steps(panel(documents(tmp_path, settings)[uid], title)) == wanted
+    (made,) = (one for one in boards(tmp_path, settings) if one.board.uid == uid)
+    assert steps(panel(made.document, title)) == wanted
     assert steps(panel(default_documents()[uid], title)) != wanted
 
 
@@ -129,8 +134,8 @@ def test_labels_of_the_targets_are_variables_and_are_read_where_they_are_sure_to
     assert seen > 40
 
 
-def test_no_query_reads_a_label_that_a_scrape_may_have_renamed(tmp_path: Path) -> None:
-    for uid, document in documents(tmp_path, "").items():
+def test_no_query_reads_a_label_that_a_scrape_may_have_renamed() -> None:
+    for uid, document in default_documents().items():
         assert [one for one in expressions(document) if find_renamed(one, PLACE_LABELS)] == [], uid
 
 

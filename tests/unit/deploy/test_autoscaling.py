@@ -15,6 +15,7 @@ from tests.support.hpa import SYNC_SECONDS, Autoscaler
 from tests.support.paths import ROOT
 from tests.support.servers.server_process import program
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.yaml_text import load_yaml
 
 KEDA = ROOT / "deploy/keda"
 OBJECTS = ("scaledobject.yaml", "scaledobject-tolerance.yaml", "scaledobject-leaderworkerset.yaml")
@@ -25,7 +26,7 @@ LABELS = 'model_name="Qwen/Qwen3-32B",role="unified"'
 
 
 def load(name: str) -> dict[str, Any]:
-    found = yaml.safe_load((KEDA / name).read_text())
+    found = load_yaml((KEDA / name).read_text())
     assert isinstance(found, dict)
     return found
 

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from llm_serving_exporter import __version__
 from scripts.chart_readme import list_values
 from tests.support.helm import CHART, KUSTOMIZE, STACKS, kustomize
 from tests.support.paths import ROOT
+from tests.support.yaml_text import load_yaml
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
-VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+VALUES = load_yaml((CHART / "values.yaml").read_text())
 OLDER = sorted((ROOT / "tests/unit/deploy/values").glob("values-*.yaml"))
 # maps whose keys are the user's or Kubernetes', not the chart's
 FREE = {
@@ -36,7 +36,7 @@ def objects(schema: dict[str, Any], above: str = "") -> Iterator[tuple[str, dict
 
 
 def test_the_chart_has_the_version_of_the_exporter() -> None:
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    chart = load_yaml((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == __version__
 
 
@@ -92,7 +92,7 @@ def test_each_key_of_an_older_values_file_is_still_there(file: Any) -> None:
             elif isinstance(one, dict) and "properties" in known and known.get("additionalProperties") is False:
                 yield from missing(one, known, f"{above}{name}.")
 
-    assert list(missing(yaml.safe_load(file.read_text()), SCHEMA)) == []
+    assert list(missing(load_yaml(file.read_text()), SCHEMA)) == []
 
 
 def test_there_is_a_values_file_of_this_version() -> None:

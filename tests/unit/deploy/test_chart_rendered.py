@@ -27,6 +27,7 @@ from tests.support.helm import (
     template,
 )
 from tests.support.paths import ROOT
+from tests.support.yaml_text import load_all_yaml, load_yaml
 
 pytestmark = pytest.mark.packages
 
@@ -81,7 +82,7 @@ def test_the_daemonset_is_root_and_may_do_nothing_else() -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_the_counters_of_cost_have_a_folder_that_outlives_the_container(mode: str) -> None:
     manifests = render(f"--set=mode={mode}")
-    assert yaml.safe_load(exporter_config(manifests))["state_dir"] == "/var/lib/llm-serving-exporter"
+    assert load_yaml(exporter_config(manifests))["state_dir"] == "/var/lib/llm-serving-exporter"
     if mode == "sidecar":
         return  # its container is a patch, which the tests of sidecars read
     spec = pod_spec(manifests)
@@ -118,7 +119,7 @@ def test_only_a_sidecar_takes_its_own_pod_for_its_engines() -> None:
     }
     patches = pick(render("--set=mode=sidecar,sidecar.container=engine"), "ConfigMap", f"{NAME}-sidecar")["data"]
     for name, containers in (("native.yml", "initContainers"), ("plain.yml", "containers")):
-        (container,) = yaml.safe_load(patches[name])["spec"]["template"]["spec"][containers]
+        (container,) = load_yaml(patches[name])["spec"]["template"]["spec"][containers]
         assert downward(container) == {
             "NODE_NAME": "spec.nodeName",
             "POD_NAME": "metadata.name",
@@ -148,7 +149,7 @@ def test_without_the_kubelets_socket_nobody_is_root(arguments: str) -> None:
 
 def sidecars(*arguments: str) -> dict[str, dict[str, Any]]:
     found = pick(render("--set=mode=sidecar", *arguments), "ConfigMap", f"{NAME}-sidecar")
-    return {name: yaml.safe_load(text)["spec"]["template"] for name, text in found["data"].items()}
+    return {name: load_yaml(text)["spec"]["template"] for name, text in found["data"].items()}
 
 
 def test_a_sidecar_takes_no_engine_out_of_service() -> None:
@@ -177,7 +178,7 @@ def test_a_sidecars_configuration_is_in_each_namespace() -> None:
     configs = [one for one in made if "exporter.yml" in one["data"]]
     assert [one["metadata"]["namespace"] for one in configs] == ["chat", "code"]
     assert kinds(made) == ["ConfigMap"] * 3
-    assert yaml.safe_load(exporter_config(made))["targets"] == [{"url": "http://localhost:30000"}]
+    assert load_yaml(exporter_config(made))["targets"] == [{"url": "http://localhost:30000"}]
     monitor = pick(render("--set=mode=sidecar,sidecar.namespaces={chat,code},scrape.kind=podmonitor"), "PodMonitor")
     assert monitor["spec"]["namespaceSelector"] == {"matchNames": ["chat", "code"]}
     for patch in sidecars().values():
@@ -205,7 +206,7 @@ def test_prometheus_finds_the_pods_and_keeps_their_labels(mode: str) -> None:
     ]
     (selection,) = config["spec"]["kubernetesSDConfigs"][0]["selectors"]
     assert dict(part.split("=") for part in selection["label"].split(",")) == dict(wanted)
-    assert yaml.safe_load(exporter_config(made))["web"]["listen_address"] == ":12000"
+    assert load_yaml(exporter_config(made))["web"]["listen_address"] == ":12000"
 
 
 def test_annotations_are_for_prometheus_without_an_operator() -> None:
@@ -243,8 +244,8 @@ def test_rights_are_what_the_values_want_and_no_more() -> None:
     assert rules_of(some, "Role") == [("pods", watch)] * 2
     wide = render("--set=discovery.namespaces={chat},discovery.nodeData=true,gpu.dra=true")
     assert rules_of(wide, "ClusterRole") == [("nodes", watch), ("resourceslices", watch)]
-    assert yaml.safe_load(exporter_config(wide))["gpu"]["dra"] is True
-    assert "dra" not in yaml.safe_load(exporter_config(plain))["gpu"]
+    assert load_yaml(exporter_config(wide))["gpu"]["dra"] is True
+    assert "dra" not in load_yaml(exporter_config(plain))["gpu"]
     assert kinds(render("--set=rbac.create=false,serviceAccount.create=false")) == ["ConfigMap", "DaemonSet"]
 
 
@@ -264,7 +265,7 @@ def test_who_asks_no_api_server_has_no_token() -> None:
     made = render("--set=discovery.enabled=false")
     assert pod_spec(made)["automountServiceAccountToken"] is False
     assert not {"ClusterRole", "Role"} & set(kinds(made))
-    assert "kubernetes" not in yaml.safe_load(exporter_config(made))
+    assert "kubernetes" not in load_yaml(exporter_config(made))
 
 
 def test_a_disruption_budget_is_there_for_several_shards_and_blocks_no_drain() -> None:
@@ -279,7 +280,7 @@ def test_a_disruption_budget_is_there_for_several_shards_and_blocks_no_drain() -
     assert workload["template"]["metadata"]["labels"].items() >= budget["selector"]["matchLabels"].items()
     assert workload["replicas"] == 3
     assert workload["podManagementPolicy"] == "Parallel"
-    assert yaml.safe_load(exporter_config(made))["shard"] == "ordinal/3"
+    assert load_yaml(exporter_config(made))["shard"] == "ordinal/3"
 
 
 def test_the_network_policy_lets_through_what_is_needed() -> None:
@@ -317,7 +318,7 @@ def test_a_change_of_the_configuration_rolls_the_pods() -> None:
 
 def test_the_users_configuration_wins() -> None:
     made = render("--set=config.gpu.gpm=false,config.kubernetes[0].selector=app=mine,config.slo.ttft=1s")
-    found = yaml.safe_load(exporter_config(made))
+    found = load_yaml(exporter_config(made))
     assert found["kubernetes"] == [{"selector": "app=mine"}]
     assert found["gpu"] == {"gpm": False, "pod_resources_socket": "/var/lib/kubelet/pod-resources/kubelet.sock"}
     assert found["slo"] == {"ttft": "1s"}
@@ -327,7 +328,7 @@ def test_rules_and_dashboards_are_the_committed_ones() -> None:
     made = render("--set=rules.enabled=true,dashboards.enabled=true,scrape.release=kps")
     for name in ("records", "alerts"):
         rule = pick(made, "PrometheusRule", f"llm-serving-{name}")
-        assert rule["spec"] == yaml.safe_load((ROOT / f"alerts/rendered/{name}.yml").read_text())
+        assert rule["spec"] == load_yaml((ROOT / f"alerts/rendered/{name}.yml").read_text())
         assert rule["metadata"]["labels"]["release"] == "kps"
     boards = {path.name: path.read_text() for path in (ROOT / "dashboards/rendered").glob("*.json")}
     shown = [one for one in made if one["metadata"]["labels"].get("grafana_dashboard") == "1"]
@@ -341,7 +342,7 @@ def test_rules_and_dashboards_are_the_committed_ones() -> None:
 
 def test_nothing_is_too_large_for_kubectl_or_helm() -> None:
     done = template("--set=rules.enabled=true,dashboards.enabled=true,scrape.kind=podmonitor")
-    manifests = [document for document in yaml.safe_load_all(done.stdout) if document]
+    manifests = [document for document in load_all_yaml(done.stdout) if document]
     assert max(len(json.dumps(one)) for one in manifests) < MOST_ANNOTATION_BYTES
     files = {str(path): path.read_text() for path in CHART.rglob("*") if path.is_file()}
     # Helm keeps the chart's files and the rendered manifest, compressed, in base64 twice over
@@ -358,7 +359,7 @@ def notes(tmp_path: Path, *arguments: str) -> str:
     (chart / "templates/shown.yaml").write_text('shown: {{ tpl (.Files.Get "files/notes.txt") . | toJson }}\n')
     done = template("--show-only", "templates/shown.yaml", *arguments, chart=chart)
     assert done.returncode == 0, done.stderr
-    return str(yaml.safe_load(done.stdout)["shown"])
+    return str(load_yaml(done.stdout)["shown"])
 
 
 def test_the_notes_say_how_to_see_the_first_series(tmp_path: Path) -> None:
@@ -382,27 +383,27 @@ def test_the_notes_say_how_to_see_the_first_series(tmp_path: Path) -> None:
 def test_the_review_is_the_examples_cronjob() -> None:
     settings = "--set=report.enabled=true,report.secretName=s,report.settings.prometheus.url=http://prometheus:9090"
     job = pick(render(settings), "CronJob")["spec"]
-    example = yaml.safe_load((ROOT / "deploy/report-cronjob.example.yml").read_text())["spec"]
+    example = load_yaml((ROOT / "deploy/report-cronjob.example.yml").read_text())["spec"]
     for key in ("schedule", "timeZone", "concurrencyPolicy", "startingDeadlineSeconds"):
         assert job[key] == example[key]
     made, shown = (one["jobTemplate"]["spec"]["template"]["spec"]["containers"][0] for one in (job, example))
     assert made["args"] == shown["args"]
     assert made["volumeMounts"] == shown["volumeMounts"]
-    assert yaml.safe_load(pick(render(settings), "ConfigMap", f"{NAME}-report")["data"]["report.yml"]) == {
+    assert load_yaml(pick(render(settings), "ConfigMap", f"{NAME}-report")["data"]["report.yml"]) == {
         "out": "/var/lib/llm-serving-exporter/reviews",
         "prometheus": {"url": "http://prometheus:9090"},
     }
 
 
 def test_the_review_has_the_pools_of_the_exporters_prices(tmp_path: Path) -> None:
-    prices = yaml.safe_load((ROOT / "deploy/prices.example.yml").read_text())
+    prices = load_yaml((ROOT / "deploy/prices.example.yml").read_text())
     values = tmp_path / "values.yml"
     values.write_text(
         yaml.safe_dump(
             {"prices": prices, "report": {"enabled": True, "settings": {"prometheus": {"url": "http://p:9090"}}}}
         )
     )
-    files = yaml.safe_load(pick(render("-f", str(values)), "ConfigMap", f"{NAME}-report")["data"]["report.yml"])
+    files = load_yaml(pick(render("-f", str(values)), "ConfigMap", f"{NAME}-report")["data"]["report.yml"])
     assert files["price_file"] == "prices.yml"
     written = pick(render("-f", str(values)), "ConfigMap", f"{NAME}-report")["data"]["prices.yml"]
     path = tmp_path / "prices.yml"
@@ -412,7 +413,4 @@ def test_the_review_has_the_pools_of_the_exporters_prices(tmp_path: Path) -> Non
     assert [pool.name for pool in found.pools] == ["reserved-h200", "block-november", "savings-plan"]
     # another one may be named
     other = render("-f", str(values), "--set=report.settings.price_file=/etc/mine.yml")
-    assert (
-        yaml.safe_load(pick(other, "ConfigMap", f"{NAME}-report")["data"]["report.yml"])["price_file"]
-        == "/etc/mine.yml"
-    )
+    assert load_yaml(pick(other, "ConfigMap", f"{NAME}-report")["data"]["report.yml"])["price_file"] == "/etc/mine.yml"

@@ -15,6 +15,7 @@ from scripts.chart_schema import CONFIG, TARGET
 from tests.support.builders.configuration import load_text
 from tests.support.helm import template
 from tests.support.paths import ROOT
+from tests.support.yaml_text import load_all_yaml, load_yaml
 from tests.unit.deploy.test_chart import SCHEMA as IN_USE
 
 DEFINITIONS = IN_USE["definitions"]
@@ -79,12 +80,12 @@ def test_the_exporter_takes_every_key_of_the_schema(tmp_path: Path) -> None:
 def test_what_the_exporter_does_not_know_the_schema_refuses(tmp_path: Path) -> None:
     for text in ("scrap: {}", "scrape: {intervall: 5s}", "targets: [{url: 'http://a:1', gpus: none, modell: a}]"):
         assert UNKNOWN in refused(tmp_path, text)
-        assert [*unknown(yaml.safe_load(text), DEFINITIONS[CONFIG])]
+        assert [*unknown(load_yaml(text), DEFINITIONS[CONFIG])]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_schema_takes_every_configuration_that_is_shipped(path: Path) -> None:
-    assert [*unknown(yaml.safe_load(path.read_text()), DEFINITIONS[CONFIG])] == []
+    assert [*unknown(load_yaml(path.read_text()), DEFINITIONS[CONFIG])] == []
 
 
 def test_the_schema_takes_the_examples_of_the_pages() -> None:
@@ -93,7 +94,7 @@ def test_the_schema_takes_the_examples_of_the_pages() -> None:
         for page in PAGES
         for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     ]
-    documents = [one for block in blocks for one in yaml.safe_load_all(block)]
+    documents = [one for block in blocks for one in load_all_yaml(block)]
     ours = [
         one
         for one in documents

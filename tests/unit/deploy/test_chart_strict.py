@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.support.helm import CHART, NAME, exporter_config, kinds, pick, pod_spec, render, template
+from tests.support.yaml_text import load_yaml
 from tests.unit.deploy.test_chart import NONE_WILL_DO, SCHEMA, VALUES
 
 MODES = ("daemonset", "statefulset", "sidecar")
@@ -34,7 +35,7 @@ def pods(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
         elif one["kind"] == "CronJob":
             found.append(one["spec"]["jobTemplate"]["spec"]["template"])
         elif one["metadata"]["name"].endswith("-sidecar"):
-            found += [yaml.safe_load(text)["spec"]["template"] for text in one["data"].values()]
+            found += [load_yaml(text)["spec"]["template"] for text in one["data"].values()]
     assert found
     return found
 

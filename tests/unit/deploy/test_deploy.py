@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from llm_serving_exporter.daemon.schedule import MAX_THREADS
 from llm_serving_exporter.scrape.lookup import MOST_THREADS
@@ -21,6 +20,7 @@ from tests.support.builders.configuration import load_flags
 from tests.support.paths import ROOT
 from tests.support.servers.server_process import program
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.yaml_text import load_yaml
 
 COMPOSE = ROOT / "deploy/compose"
 FILES = ("compose.yml", "beside-engine.yml")
@@ -39,7 +39,7 @@ def test_the_unit_allows_every_thread_and_socket_that_the_exporter_makes() -> No
 
 def services(file: str) -> dict[str, Any]:
     """Those of a file and of what it includes."""
-    document = yaml.safe_load((COMPOSE / file).read_text())
+    document = load_yaml((COMPOSE / file).read_text())
     found = dict(document["services"])
     for included in document.get("include", ()):
         found |= services(included)
@@ -71,7 +71,7 @@ def test_every_image_has_a_version_and_every_port_is_this_machines(file: str) ->
 @pytest.mark.process
 def test_prometheus_finds_the_exporter_alertmanager_and_the_rules(tmp_path: Path) -> None:
     text = (COMPOSE / "prometheus.yml").read_text()
-    document = yaml.safe_load(text)
+    document = load_yaml(text)
     hosts = {
         target.partition(":")[0]
         for one in (*document["scrape_configs"], *document["alerting"]["alertmanagers"])
@@ -93,11 +93,11 @@ def test_prometheus_finds_the_exporter_alertmanager_and_the_rules(tmp_path: Path
 def test_grafana_is_provisioned_from_where_the_files_are_mounted() -> None:
     volumes = dict(one.split(":")[:2] for one in services("compose.yml")["grafana"]["volumes"])
     (provider,) = (ROOT / "dashboards/provisioning/dashboards").glob("*.yml")
-    path = yaml.safe_load(provider.read_text())["providers"][0]["options"]["path"]
+    path = load_yaml(provider.read_text())["providers"][0]["options"]["path"]
     assert volumes["../../dashboards/rendered"] == path
     assert volumes["../../dashboards/provisioning"] == "/etc/grafana/provisioning"
     (source,) = (ROOT / "dashboards/provisioning/datasources").glob("*.yml")
-    assert yaml.safe_load(source.read_text())["datasources"][0]["url"] == "http://prometheus:9090"
+    assert load_yaml(source.read_text())["datasources"][0]["url"] == "http://prometheus:9090"
     home = services("compose.yml")["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
     assert (ROOT / "dashboards/rendered" / Path(home).name).exists()
 
@@ -107,8 +107,8 @@ def test_the_exporter_reads_the_fleet_that_is_simulated() -> None:
     command = services("compose.yml")["fleet"]["command"]
     first = int(command[command.index("--port") + 1])
     urls = {one.name: f"http://127.0.0.1:{first + number}" for number, one in enumerate(scenario.replicas)}
-    written = yaml.safe_load(exporter_config(scenario, urls))
-    configured = yaml.safe_load((COMPOSE / "exporter.yml").read_text())
+    written = load_yaml(exporter_config(scenario, urls))
+    configured = load_yaml((COMPOSE / "exporter.yml").read_text())
     assert {key: configured[key] for key in written} == written
     config = load_flags("--config.file", str(COMPOSE / "exporter.yml"))
     assert config.prices is not None

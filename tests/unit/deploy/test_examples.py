@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import yaml
-
 from llm_serving_exporter.cli import _OWN_ARGUMENTS
 from llm_serving_exporter.report.settings.arguments import parser
 from tests.support.paths import ROOT
+from tests.support.yaml_text import load_yaml
 
 DEPLOY = ROOT / "deploy"
 
 
 def test_the_cronjob_calls_the_review_as_it_wants_to_be_called() -> None:
-    job = yaml.safe_load((DEPLOY / "report-cronjob.example.yml").read_text())
+    job = load_yaml((DEPLOY / "report-cronjob.example.yml").read_text())
     assert (job["apiVersion"], job["kind"]) == ("batch/v1", "CronJob")
     pod = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]

@@ -6,10 +6,10 @@ import re
 import shlex
 
 import pytest
-import yaml
 
 from tests.support.helm import NAME, STACKS, render, template
 from tests.support.paths import ROOT
+from tests.support.yaml_text import load_yaml
 from tests.unit.deploy.test_autoscaling import STEPS
 
 PAGE = (ROOT / "docs/kubernetes.md").read_text()
@@ -63,7 +63,7 @@ def test_there_are_commands_for_each_mode() -> None:
 
 
 def test_the_yaml_of_the_page_parses() -> None:
-    found = [yaml.safe_load(text) for language, text in BLOCKS if language == "yaml"]
+    found = [load_yaml(text) for language, text in BLOCKS if language == "yaml"]
     assert len(found) >= 4
     assert all(isinstance(one, dict) for one in found)
 

@@ -13,6 +13,7 @@ from scripts import render_kustomize
 from tests.support.helm import KUSTOMIZE, NAME, STACKS, kustomize, need_tool, normalise, pick, render
 from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.yaml_text import load_yaml
 
 OVERLAYS = {path.stem: f"--values={path}" for path in sorted(STACKS.glob("*.yaml"))}
 
@@ -122,7 +123,7 @@ def test_the_sidecars_patch_goes_onto_an_engine(tmp_path: Path, way: str) -> Non
     command += ["--patch-file", str(tmp_path / "sidecar.yml")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
-    pod = yaml.safe_load(done.stdout)["spec"]["template"]
+    pod = load_yaml(done.stdout)["spec"]["template"]
     containers = {kind: [one["name"] for one in pod["spec"][kind]] for kind in ("containers", "initContainers")}
     beside = {"native": ("initContainers", {"download"}), "plain": ("containers", {"vllm"})}[way]
     assert set(containers[beside[0]]) == {NAME, *beside[1]}

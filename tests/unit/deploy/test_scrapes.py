@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from llm_serving_exporter.sim.prometheus import Pace, Rules, prometheus_config
 from tests.support.paths import ROOT
+from tests.support.yaml_text import load_all_yaml, load_yaml
 
 # folders of what is shipped or shown; tests scrape as they like
 ROOTS = ("deploy", "docs", "alerts", "dashboards", "exporter")
@@ -49,7 +48,7 @@ def scrapes_of(document: Any) -> Iterator[tuple[str, bool]]:
 
 def scrapes() -> Iterator[tuple[str, bool]]:
     for where, text in texts():
-        for document in yaml.safe_load_all(text):
+        for document in load_all_yaml(text):
             for name, honors in scrapes_of(document):
                 yield f"{where}: {name}", honors
 
@@ -73,7 +72,7 @@ def test_templates_of_scrapes_say_so_too() -> None:
 
 
 def test_the_demos_prometheus_does(tmp_path: Path) -> None:
-    document = yaml.safe_load(prometheus_config("127.0.0.1:1", Pace(), Rules()))
+    document = load_yaml(prometheus_config("127.0.0.1:1", Pace(), Rules()))
     assert [honors for _, honors in scrapes_of(document)] == [True]
 
 

@@ -7,14 +7,14 @@ import subprocess
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.support.helm import find_tool
 from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.yaml_text import load_yaml
 
 FILE = ROOT / ".github/workflows/ci.yml"
-WORKFLOW: dict[Any, Any] = yaml.safe_load(FILE.read_text())
+WORKFLOW: dict[Any, Any] = load_yaml(FILE.read_text())
 # of the job that has never run here
 UNPROVEN = "image"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import yaml
 
 from llm_serving_exporter.catalogue import standstill as declared
 from llm_serving_exporter.catalogue.health import ASKED_WHETHER_LIVE
@@ -18,6 +17,7 @@ from llm_serving_exporter.settings.config import LimiterConfig
 from tests.support.builders.windows import engine
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
+from tests.support.yaml_text import load_yaml
 
 STEP = 5.0
 SPAN = declared.SPAN_SECONDS
@@ -142,12 +142,12 @@ def test_the_limiter_calls_it_stalled_after_the_span_and_its_hold() -> None:
 
 
 def test_rule_and_limiter_rest_on_one_declaration() -> None:
-    settings = yaml.safe_load((ROOT / "alerts/llm_serving_alerts/settings.yml").read_text())
+    settings = load_yaml((ROOT / "alerts/llm_serving_alerts/settings.yml").read_text())
     assert settings["alerts"]["Stalled"]["range"] == "5m"
     assert SPAN == 300.0 == LimiterConfig().stalled_after_seconds
     (expr,) = [
         rule["expr"]
-        for group in yaml.safe_load((ROOT / "alerts/rendered/alerts.yml").read_text())["groups"]
+        for group in load_yaml((ROOT / "alerts/rendered/alerts.yml").read_text())["groups"]
         for rule in group["rules"]
         if rule.get("alert") == "LLMServingStalled"
     ]

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX
@@ -19,6 +18,7 @@ from llm_serving_exporter.model.shard import Shard
 from tests.support.builders.configuration import load_flags
 from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE_SECONDS
+from tests.support.yaml_text import load_yaml
 
 PAGE = (ROOT / "docs/discovery.md").read_text()
 
@@ -51,7 +51,7 @@ def test_its_commands_print_what_it_shows(tmp_path: Path) -> None:
 
 def test_the_statefulset_gives_each_pod_its_shard() -> None:
     (block,) = re.findall(r"```yaml\n(apiVersion.*?)```", PAGE, re.DOTALL)
-    spec = yaml.safe_load(block)["spec"]
+    spec = load_yaml(block)["spec"]
     flags = [word for word in spec["template"]["spec"]["containers"][0]["args"] if word.startswith("--shard")]
     pods = [f"exporter-{ordinal}" for ordinal in range(spec["replicas"])]
     found = [load_flags("--target", "a:1", *flags, host_name=pod).shard for pod in pods]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -28,6 +27,7 @@ from tests.support.paths import ROOT, TESTS
 from tests.support.servers.prometheus_server import PrometheusServer
 from tests.support.servers.server_process import find_program, program
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.yaml_text import load_yaml
 from tests.unit.otlp.test_sender import canonical, read_page
 
 PATH = "/api/v1/otlp/v1/metrics"
@@ -136,7 +136,7 @@ def write_labels(labels: dict[str, str]) -> str:
 
 def list_expressions() -> Iterator[str]:
     for path in sorted((ROOT / "alerts/rendered").glob("*.yml")):
-        for group in (yaml.safe_load(path.read_text()) or {}).get("groups", ()):
+        for group in (load_yaml(path.read_text()) or {}).get("groups", ()):
             for rule in group["rules"]:
                 yield rule["expr"]
 

@@ -8,10 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from scripts.project_urls import CHART, DOCKERFILE, UNIT, WRITERS, read_urls, render
 from tests.support.paths import ROOT
+from tests.support.yaml_text import load_yaml
 
 URLS = {
     "Homepage": "https://example.com/exporter",
@@ -46,7 +46,7 @@ def state(checkout: Path, urls: dict[str, str]) -> dict[Path, str]:
 def test_one_setting_changes_all_of_them_and_takes_them_away_again(checkout: Path) -> None:
     before = state(checkout, {})
     made = state(checkout, URLS)
-    chart = yaml.safe_load(made[CHART])
+    chart = load_yaml(made[CHART])
     assert (chart["home"], chart["sources"]) == (URLS["Homepage"], [URLS["Source"]])
     assert re.findall(r"^Documentation=(.*)$", made[UNIT], re.MULTILINE) == [URLS["Documentation"]]
     assert made[UNIT].index("[Unit]") < made[UNIT].index("Documentation=") < made[UNIT].index("[Service]")

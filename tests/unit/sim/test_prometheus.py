@@ -16,6 +16,7 @@ from llm_serving_exporter.sim import alertmanager
 from llm_serving_exporter.sim.ports import require_free
 from llm_serving_exporter.sim.prometheus import Pace, Prometheus, Rules
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.yaml_text import load_yaml
 
 RULE = {"alert": "Always", "expr": "vector(1)", "labels": {"severity": "warning", "model_name": "m"}}
 needs_both = pytest.mark.skipif(
@@ -29,8 +30,8 @@ def ask(url: str) -> Any:
 
 
 def test_receivers_keep_their_names_and_lose_what_they_would_send_by() -> None:
-    before = yaml.safe_load(alertmanager_config(default_settings()))
-    after = yaml.safe_load(alertmanager.told_to_nobody(alertmanager_config(default_settings())))
+    before = load_yaml(alertmanager_config(default_settings()))
+    after = load_yaml(alertmanager.told_to_nobody(alertmanager_config(default_settings())))
     assert [receiver["name"] for receiver in before["receivers"]] == [
         receiver["name"] for receiver in after["receivers"]
     ]

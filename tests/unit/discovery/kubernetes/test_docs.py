@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import yaml
-
 from llm_serving_exporter.catalogue.health import PODS_WAITING
 from llm_serving_exporter.discovery.kubernetes.annotations import ANNOTATIONS, PREFIX
 from llm_serving_exporter.discovery.kubernetes.mirror import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
 from tests.support.builders.configuration import load_text
 from tests.support.paths import ROOT
 from tests.support.servers.kube_api import READ_PODS
+from tests.support.yaml_text import load_yaml
 
 PAGE = (ROOT / "docs" / "kubernetes-discovery.md").read_text()
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
@@ -24,7 +23,7 @@ def test_the_configuration_that_it_shows_is_good(tmp_path: Path) -> None:
 
 
 def test_the_rights_that_it_shows_are_those_that_suffice_at_a_real_server() -> None:
-    assert yaml.safe_load(BLOCKS[1])["rules"] == READ_PODS
+    assert load_yaml(BLOCKS[1])["rules"] == READ_PODS
 
 
 def test_it_names_every_annotation_the_series_and_the_pauses() -> None:
