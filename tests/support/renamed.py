@@ -67,13 +67,23 @@ def _without_owned(expression: str, label: str) -> str:
     rest = expression
     for match in re.finditer(r" group_left \(([^)]*)\) target:llm_serving_owner:info\)", expression):
         if label in match[1].split(", "):
-            opening = max(
-                at
-                for at in range(match.start())
-                if expression[at] == "(" and _closing(expression, at) == match.end() - 1
-            )
-            rest = rest.replace(expression[opening : match.end()], "owned")
+            rest = rest.replace(expression[_opening(expression, match.end() - 1) : match.end()], "owned")
     return rest
+
+
+def _opening(text: str, closing: int) -> int:
+    """Where the parenthesis that is closed there opens."""
+    open_, quoted = list[int](), False
+    for index, character in enumerate(text[: closing + 1]):
+        if character == '"':
+            quoted = not quoted
+        elif not quoted and character == "(":
+            open_.append(index)
+        elif not quoted and character == ")":
+            opening = open_.pop()
+            if index == closing:
+                return opening
+    raise ValueError(f"nothing opens {text[: closing + 1]}")
 
 
 def _closing(text: str, opening: int) -> int:

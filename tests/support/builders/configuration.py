@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,14 @@ HOST_NAME = "pod-7"
 
 
 def arguments(*flags: str) -> argparse.Namespace:
+    return _make_parser().parse_args(flags)
+
+
+@cache
+def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     add_flags(parser)
-    return parser.parse_args(flags)
+    return parser
 
 
 def load_flags(*flags: str, environ: Mapping[str, str] | None = None, **settings: Any) -> Config:
