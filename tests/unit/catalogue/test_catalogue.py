@@ -58,6 +58,8 @@ def test_a_stale_file_is_named(
     )
     assert main(["--write"]) == 0
     assert main(["--check"]) == 0
+    for picture in ("docs/img/limiter.svg", "docs/img/ceiling.svg"):
+        assert (tmp_path / picture).read_text() == (ROOT / picture).read_text()
 
 
 def test_each_series_stands_once_in_its_chapter_of_metrics_md() -> None:
