@@ -26,7 +26,6 @@ from llm_serving_exporter.settings.keys import (
     list_reader,
     mapping,
     names_of,
-    parse_text,
     read_complete,
     read_keys,
     table,
@@ -104,7 +103,7 @@ def check_gpu_model(text: str, place: Place, context: Context) -> str | None:
     """The name, where it is one of the file's own GPUs or of the catalogue's; else None, and it is reported."""
     if split_words(text) in {split_words(name) for name in context.gpu_models}:
         return text
-    return parse_text(text, place, GPU_MODEL)
+    return GPU_MODEL.read(text, place)
 
 
 # --- `model:` of a target ----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.model.shard import MOST_SHARDS, Shard
 from llm_serving_exporter.settings import kinds
-from llm_serving_exporter.settings.keys import is_empty, mapping, parse_text, value
+from llm_serving_exporter.settings.keys import is_empty, mapping, value
 from llm_serving_exporter.settings.kinds import Kind, ServerAddress
 from llm_serving_exporter.settings.options import Context, Host
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, shown
@@ -175,7 +175,7 @@ def read_host(environ: Mapping[str, str], problems: list[Problem] | None = None,
     for field, (variable, kind) in _VARIABLES.items():
         if text := environ.get(variable):
             place = Place(f"environment variable {variable}", "", [] if problems is None else problems)
-            texts[field] = parse_text(text, place, kind) or ""
+            texts[field] = kind.read(text, place) or ""
     node = texts.pop("node", "") or name
     return Host(name, node, **texts) if texts.get("namespace") and texts.get("pod") else Host(name, node)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from math import nan
 from typing import Generic, TypeVar
@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 from llm_serving_exporter.model.own_host import is_own_host
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import has_control_characters
-from llm_serving_exporter.settings.problems import InvalidValueError, did_you_mean, listed, shown
+from llm_serving_exporter.settings.problems import InvalidValueError, Place, did_you_mean, listed, shown
 
 # Prometheus' model.ParseDuration: every unit at most once, largest first; a year has 365 days.
 _UNIT_MILLISECONDS = {
@@ -123,6 +123,14 @@ class Kind(Struct, Generic[T], frozen=True):
     # free text: in YAML an unquoted `on`, `no` or `123` is refused rather than guessed
     is_text: bool = False
 
+    def read(self, text: str, place: Place) -> T | None:
+        """The value of a text; None where it is not usable, which is then reported."""
+        try:
+            return self.parse(text)
+        except InvalidValueError as error:
+            place.refuse(error.what, error.fix)
+            return None
+
 
 def _boolean(text: str) -> bool:
     lowered = text.lower()
@@ -226,10 +234,22 @@ def choice(what: str, options: Collection[str]) -> Kind[str]:
     return Kind(f"a {what}: {listed(options)}", parse)
 
 
-def member(what: str, words: type[E]) -> Kind[E]:
-    """One of the words of an enumeration, as its member. `what` names the kind: "role"."""
-    word = choice(what, tuple(each.value for each in words))
-    return Kind(word.expects, lambda text: words(word.parse(text)))
+def member(what: str, members: Iterable[E]) -> Kind[E]:
+    """One of the words of an enumeration, or of some of its members, as the member. `what` names the kind: "role"."""
+    by_word = {each.value: each for each in members}
+    word = choice(what, by_word)
+    return Kind(word.expects, lambda text: by_word[word.parse(text)])
+
+
+def matching(what: str, pattern: str, fix: str) -> Kind[str]:
+    """Text that a regular expression fits as a whole. `what` names it: "the name of a label"."""
+
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise InvalidValueError(f"{shown(text)} is not {what}", fix)
+        return text
+
+    return Kind(what, parse, is_text=True)
 
 
 def text(what: str, longest: int = 200) -> Kind[str]:

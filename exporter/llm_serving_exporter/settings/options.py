@@ -1,16 +1,16 @@
-"""An option: a key of the process as a whole, which a flag and an environment variable can set too. What reads sections gets a context."""
+"""Keys that more than a file sets: an option by flag and variable, a key of a target by a label. What reads sections gets a context."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
 
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.settings import kinds
-from llm_serving_exporter.settings.keys import Key, Keys, declare, keys_of, value
+from llm_serving_exporter.settings.keys import Key, Keys, declares, keys_of, value
 from llm_serving_exporter.settings.kinds import Kind
 from llm_serving_exporter.settings.problems import Node, Place
 
@@ -18,11 +18,12 @@ T = TypeVar("T")
 ENVIRONMENT_PREFIX = "LLM_SERVING_EXPORTER_"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Option(Key):
     """A key whose `name` is the flag without "--": "web.listen-address"."""
 
     reads: Kind[Any]
+    _: KW_ONLY
     # the flag may be given again, the variable holds a comma-separated list, the file a list
     repeatable: bool = False
     # False: a flag and a variable alone; the file has a richer form of its own, or none
@@ -51,19 +52,20 @@ class Option(Key):
         return re.sub(r"[.-]", "_", self.name)
 
     def parsed_default(self) -> Any:
-        """The value of the default, as one that is set; None where the option has no default."""
-        if not self.default:
-            return None
+        """The value of the default, as one that is set. Only of an option that has one."""
         content = self.reads.parse(self.default)
         return (content,) if self.repeatable else content
 
     def default_value(self) -> Any:
-        """What the configuration holds where nobody sets the option; None where it has no default."""
-        return self.convert(self.parsed_default()) if self.default else None
+        """What the configuration holds where nobody sets the option."""
+        return self.convert(self.parsed_default()) if self.default else self.unset
 
     def convert(self, content: Any) -> Any:
         """What the configuration holds for a value that is set."""
         return content if self.becomes is None else self.becomes(content)
+
+
+declare = declares(Option)
 
 
 def option(
@@ -76,9 +78,23 @@ def option(
     unset: Any = None,
     becomes: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """A field of a dataclass that an option sets. Without a value the field has the default, else `unset`."""
-    declared = Option(name=name, reads=kind, help=help_text, default=default, repeatable=repeatable, becomes=becomes)
-    return declare(declared, unset)
+    """A field of a dataclass that an option sets."""
+    return declare(kind, help_text, name=name, default=default, repeatable=repeatable, unset=unset, becomes=becomes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetKey(Key):
+    """A key of a target, which a label of a list of targets may set too."""
+
+    # the label of a file_sd group that may set it too; "" = none
+    label: str = ""
+    # how the label's text is read, where that is not how the file's value is read
+    label_reads: Kind[Any] | None = None
+    # whether `target_defaults` and the `defaults` of file_sd may set it
+    in_defaults: bool = True
+
+
+target_key = declares(TargetKey)
 
 
 # --- what is set -------------------------------------------------------------------------------------------------------

@@ -38,7 +38,6 @@ from llm_serving_exporter.settings.keys import (
     is_empty,
     mapping,
     names_of,
-    parse_text,
     read_keys,
     read_values,
     table,
@@ -195,7 +194,7 @@ def tenants(node: Node, place: Place, context: object = None) -> dict[TenantKind
     for name, child in _members(node, place, "{team: [team_alias, team]}").items():
         at = place.key(name)
         labels = texts(LABEL)(child, at, None)
-        kind = parse_text(name, at, kinds.member("kind of tenant", TenantKind))
+        kind = kinds.member("kind of tenant", TenantKind).read(name, at)
         if kind in (TenantKind.OFF, TenantKind.HEADER):
             at.refuse(
                 f"{name} has no label in a table",

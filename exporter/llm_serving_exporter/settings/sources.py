@@ -10,7 +10,7 @@ from typing import Any
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.settings import config, kinds
 from llm_serving_exporter.settings.endpoints import DcgmSettings, DeviceExporterSettings, OtlpSettings
-from llm_serving_exporter.settings.keys import mapping, parse_text, read_values, value
+from llm_serving_exporter.settings.keys import mapping, read_values, value
 from llm_serving_exporter.settings.kinds import Kind
 from llm_serving_exporter.settings.options import ENVIRONMENT_PREFIX, Option, Setting, options_of, plain_keys
 from llm_serving_exporter.settings.problems import Node, Place, did_you_mean
@@ -98,7 +98,7 @@ def from_environment(environ: Mapping[str, str], problems: list[Problem]) -> dic
 
 
 def _parse_texts(option: Option, texts: Iterable[str], place: Place) -> dict[str, Setting]:
-    values = [parse_text(text, place, option.reads) for text in texts]
+    values = [option.reads.read(text, place) for text in texts]
     good = tuple(item for item in values if item is not None)
     if not good:
         return {}

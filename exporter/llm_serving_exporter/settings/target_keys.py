@@ -30,9 +30,9 @@ from llm_serving_exporter.settings.identity import (
     merge_labels,
     read_own_labels,
 )
-from llm_serving_exporter.settings.keys import Key, Reader, declare, is_empty, keys_of, parse_text, read_values, value
+from llm_serving_exporter.settings.keys import is_empty, keys_of, read_values, value
 from llm_serving_exporter.settings.kinds import URL, Kind, ServerAddress
-from llm_serving_exporter.settings.options import Context
+from llm_serving_exporter.settings.options import Context, TargetKey, target_key
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, shown
 
 AUTO = "auto"
@@ -59,7 +59,7 @@ def read_runtime(node: Node, place: Place, context: Context) -> str | None:
 
 def read_url(url: str, place: Place) -> ServerAddress | None:
     """The address that a target's URL names; None where it is not usable, which is then reported."""
-    address = parse_text(url, place, URL)
+    address = URL.read(url, place)
     if address is not None and address.path is not None and address.path.rstrip("/") == "/v1":
         place.refuse(
             "the URL ends in /v1, which is the API", "Remove /v1: the metrics page is beside it, not below it."
@@ -109,34 +109,6 @@ def _gpu(text: str) -> str | int:
 
 
 # --- the keys ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetKey(Key):
-    """A key of a target."""
-
-    # the label of a file_sd group that may set it too; "" = none
-    label: str = ""
-    # how the label's text is read, where that is not how the file's value is read
-    label_reads: Kind[Any] | None = None
-    # whether `target_defaults` and the `defaults` of file_sd may set it
-    in_defaults: bool = True
-
-
-def target_key(
-    reads: Kind[Any] | Reader,
-    help_text: str,
-    *,
-    name: str = "",
-    label: str = "",
-    label_reads: Kind[Any] | None = None,
-    in_defaults: bool = True,
-) -> Any:
-    """A field that a key of a target sets; None where the key is not given."""
-    declared = TargetKey(
-        reads=reads, help=help_text, name=name, label=label, label_reads=label_reads, in_defaults=in_defaults
-    )
-    return declare(declared)
 
 
 @dataclass(frozen=True, slots=True)

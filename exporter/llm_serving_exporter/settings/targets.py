@@ -30,16 +30,15 @@ from llm_serving_exporter.settings.keys import (
     is_empty,
     mapping,
     names_of,
-    parse_text,
     read_complete,
     read_keys,
     table,
     value,
 )
 from llm_serving_exporter.settings.kinds import URL, Kind, ServerAddress
-from llm_serving_exporter.settings.options import ConfigFile, Context, Host, Settings
+from llm_serving_exporter.settings.options import ConfigFile, Context, Host, Settings, TargetKey
 from llm_serving_exporter.settings.problems import Node, Place, Scalar, shown
-from llm_serving_exporter.settings.target_keys import AUTO, ROLE, TARGET_KEYS, TargetKey, TargetSettings, read_url
+from llm_serving_exporter.settings.target_keys import AUTO, ROLE, TARGET_KEYS, TargetSettings, read_url
 
 if TYPE_CHECKING:
     from llm_serving_exporter.settings.discovery import HttpSdSettings
@@ -303,7 +302,7 @@ def _read_address(text: str | None, scheme: str, place: Place) -> ServerAddress 
             "Set the scheme and the path by the labels __scheme__ and __metrics_path__.",
         )
         return None
-    return parse_text(f"{scheme}://{text}", place, URL)
+    return URL.read(f"{scheme}://{text}", place)
 
 
 # --- what flags say of the GPUs of the servers that --target names -----------------------------------------------------
