@@ -36,13 +36,7 @@ from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery, read_k
 from llm_serving_exporter.settings.options import ConfigFile, Context, Settings
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, shown
 from llm_serving_exporter.settings.target_keys import TargetSettings
-from llm_serving_exporter.settings.targets import (
-    build_server,
-    build_target,
-    drop_inherited,
-    read_defaults,
-    warn_of_dropped,
-)
+from llm_serving_exporter.settings.targets import build_server, build_target, read_defaults, read_section_defaults
 
 # --- paths: plain, or with wildcards in the last element, as in Prometheus ---------------------------------------------
 
@@ -298,9 +292,7 @@ def read_http_sd(
     settings = HttpSdSettings(**values)
     if not settings.hosts and len(place.problems) == before:
         place.key("hosts").refuse("no host is allowed", _HTTP_SD_EXAMPLE)
-    where = place.key("defaults")
-    stated = read_defaults(settings.defaults, where, context)
-    defaults = build_target(stated.completed_by(drop_inherited(under)), where, context.host)
+    defaults, odd = read_section_defaults(settings.defaults, place, under, context)
     address, path = settings.url
     server = build_server(
         settings, address, settings.refresh_seconds, place, context, max_body_bytes=settings.max_body_bytes
@@ -308,9 +300,9 @@ def read_http_sd(
     if server.http.timeout_seconds >= settings.refresh_seconds:
         refuse_timeout(place.key("timeout"), settings.refresh_seconds, server.http.timeout_seconds)
     context.warnings.extend(target_warnings([Placed(server, place)], context.host.name))
-    context.warnings.extend(warn_of_dropped(under, stated, place))
-    section = HttpDiscovery(server.url, path, settings.hosts, settings.refresh_seconds, server.http, defaults)
-    return section, Placed(defaults, where)
+    context.warnings.extend(odd)
+    section = HttpDiscovery(server.url, path, settings.hosts, settings.refresh_seconds, server.http, defaults.target)
+    return section, defaults
 
 
 # --- all sections ------------------------------------------------------------------------------------------------------

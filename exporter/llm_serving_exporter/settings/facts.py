@@ -19,7 +19,6 @@ from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.weights import Precision
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.keys import (
-    Key,
     elements,
     key,
     keys_of,
@@ -109,11 +108,11 @@ def check_gpu_model(text: str, place: Place, context: Context) -> str | None:
 # --- `model:` of a target ----------------------------------------------------------------------------------------------
 
 _MODEL_KEYS = table(
-    config=Key(reads=read_path),
-    name=Key(reads=MODEL_NAME),
-    weight_format=Key(reads=WEIGHT_FORMAT),
-    kv_cache_dtype=Key(reads=KV_CACHE_DTYPE),
-    state_dtype=Key(reads=STATE_DTYPE),
+    config=read_path,
+    name=MODEL_NAME,
+    weight_format=WEIGHT_FORMAT,
+    kv_cache_dtype=KV_CACHE_DTYPE,
+    state_dtype=STATE_DTYPE,
 )
 _MODEL_HINTS = {
     "path": "Write config: /path/of/the/model.",

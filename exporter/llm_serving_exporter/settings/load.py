@@ -35,7 +35,7 @@ from llm_serving_exporter.settings.endpoints import (
     read_dcgm,
     read_device_exporter,
     read_otlp,
-    refuse_dcgm_timeout,
+    refuse_device_timeouts,
 )
 from llm_serving_exporter.settings.facts import GPU_MODELS, check_models, read_gpu_models
 from llm_serving_exporter.settings.http import check_file
@@ -252,7 +252,7 @@ def load(
     if not _timing_in_doubt(problems):
         refuse_timeouts(settings, [*_place_defaults(defaults, file, context), *everywhere])
         refuse_window(settings, everywhere, stale_after)
-        refuse_dcgm_timeout(settings)
+        refuse_device_timeouts(settings)
     refuse_duplicates(targets)
     refuse_too_many(targets, shard)
     if "target-labels" in settings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from llm_serving_exporter.model.identity import Identity
@@ -111,28 +111,27 @@ def _read_settings(
     return settings if settings.node is None else replace(settings, node=None, nodes=(settings.node,))
 
 
-def drop_inherited(settings: TargetSettings) -> TargetSettings:
-    """What `target_defaults` set for targets that somebody else names (http_sd, Kubernetes): everything but credentials.
+def read_section_defaults(
+    node: Node | None, place: Place, under: TargetSettings, context: Context
+) -> tuple[Placed, list[str]]:
+    """`defaults:` of a section whose targets somebody else names (http_sd, Kubernetes), and what is odd about them.
 
-    Those a section has to give in `defaults` of its own.
+    Credentials of `target_defaults` (`under`) do not go to such targets: a section has to give them in `defaults` of its own.
     """
-    tls = settings.tls
-    return replace(
-        settings,
+    inherited = replace(
+        under,
         auth=None,
-        headers=None if settings.headers is None else plain_headers(settings.headers),
-        tls=None if tls is None else replace(tls, cert_file=None, key_file=None),
+        headers=None if under.headers is None else plain_headers(under.headers),
+        tls=None if under.tls is None else replace(under.tls, cert_file=None, key_file=None),
     )
-
-
-def warn_of_dropped(under: TargetSettings, stated: TargetSettings, place: Place) -> Iterator[str]:
-    """A sentence for each kind of credentials of `target_defaults` that do not go to the targets of a section. `stated`: its defaults."""
-    inherited = drop_inherited(under)
-    for name in ("auth", "headers", "tls"):
-        if getattr(under, name) != getattr(inherited, name) and getattr(stated, name) is None:
-            yield (
-                f"{place}: credentials in target_defaults.{name} do not go to the targets of this section; write them in its own defaults"
-            )
+    at = place.key("defaults")
+    stated = read_defaults(node, at, context)
+    warnings = [
+        f"{place}: credentials in target_defaults.{name} do not go to the targets of this section; write them in its own defaults"
+        for name in ("auth", "headers", "tls")
+        if getattr(under, name) != getattr(inherited, name) and getattr(stated, name) is None
+    ]
+    return Placed(build_target(stated.completed_by(inherited), at, context.host), at), warnings
 
 
 # --- settings of several places -> one target --------------------------------------------------------------------------
@@ -344,11 +343,11 @@ def refuse_stated_gpus(settings: Settings, context: Context) -> None:
 # --- the lists of the file ---------------------------------------------------------------------------------------------
 
 _EXPECTED = table(
-    model_name=Key(reads=MODEL_NAME, required=True),
-    role=Key(reads=ROLE),
-    replicas=Key(reads=kinds.integer(0, 1_000_000), required=True),
-    labels=Key(reads=read_own_labels),
-    **{name: Key(reads=kind) for name, kind in FLEET_KEYS.items()},
+    model_name=Key(MODEL_NAME, required=True),
+    role=ROLE,
+    replicas=Key(kinds.integer(0, 1_000_000), required=True),
+    labels=read_own_labels,
+    **FLEET_KEYS,
 )
 _OF_REPLICAS = dict.fromkeys(
     ("pod", "container", "node", "nodes", "target", "name"),
