@@ -27,13 +27,13 @@ _HEADER_VALUE = kinds.text("header value", 4096)
 _USERNAME = kinds.text("user name")
 _SERVER_NAME = kinds.text("server name", 253)
 AUTH_KEYS = ("bearer_token_file", "bearer_token_env", "basic")
-_NO_SECRETS = "The file must not hold secrets: write"
+NO_SECRETS = "The file must not hold secrets: write"
 _AUTH_HINTS = {
-    **dict.fromkeys(("bearer_token", "token", "credentials"), f"{_NO_SECRETS} bearer_token_file or bearer_token_env."),
-    "password": f"{_NO_SECRETS} password_file or password_env below basic.",
+    **dict.fromkeys(("bearer_token", "token", "credentials"), f"{NO_SECRETS} bearer_token_file or bearer_token_env."),
+    "password": f"{NO_SECRETS} password_file or password_env below basic.",
     "username": "Write it below basic: auth: {basic: {username: …, password_file: …}}.",
 }
-_BASIC_HINTS = {"password": f"{_NO_SECRETS} password_file or password_env."}
+_BASIC_HINTS = {"password": f"{NO_SECRETS} password_file or password_env."}
 
 
 class Auth(Struct, frozen=True):

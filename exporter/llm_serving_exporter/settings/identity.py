@@ -14,7 +14,7 @@ from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.model.shard import MOST_SHARDS, Shard
 from llm_serving_exporter.settings import kinds
-from llm_serving_exporter.settings.keys import is_empty, mapping, value
+from llm_serving_exporter.settings.keys import is_empty, mapping, refuse_repeats, value
 from llm_serving_exporter.settings.kinds import Kind, ServerAddress
 from llm_serving_exporter.settings.options import Context, Host
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, shown
@@ -56,7 +56,7 @@ def read_texts_by_name(
     if node is None or is_empty(node):
         return None
     texts = {}
-    for name, content in mapping(node, place, node.keys() if isinstance(node, dict) else (example,)).items():
+    for name, content in mapping(node, place, node if isinstance(node, dict) else (example,)).items():
         at = place.key(name)
         if (refusal := refuse(name)) is not None:
             at.refuse(*refusal)
@@ -67,9 +67,7 @@ def read_texts_by_name(
     return tuple(sorted(texts.items()))
 
 
-def read_own_labels(
-    node: Node | None, place: Place, context: Context | None = None
-) -> tuple[tuple[str, str], ...] | None:
+def read_own_labels(node: Node, place: Place, context: Context | None = None) -> tuple[tuple[str, str], ...] | None:
     """`labels:` of a target, by name; None where it is not given."""
     return read_texts_by_name(
         node, place, LABEL_VALUE, refuse_label_name, most=MOST_LABELS, what="labels", example="team"
@@ -146,8 +144,7 @@ TARGET_LABEL: Kind[str] = Kind(
 
 def refuse_target_labels(names: tuple[str, ...], place: Place) -> None:
     """Reports names that are given twice, and more than there may be."""
-    if len(set(names)) < len(names):
-        place.refuse("a label is named twice", "Name each label once.")
+    refuse_repeats(names, place, "label")
     if len(names) > MOST_TARGET_LABELS:
         what = f"{len(names)} labels are more than {MOST_TARGET_LABELS}"
         place.refuse(what, "Each of them stands on every series: keep those that rules and dashboards group by.")

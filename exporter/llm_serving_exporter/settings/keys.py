@@ -15,14 +15,14 @@ whole mapping or list is of the wrong type: it may be a secret in the wrong plac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import cache
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.settings.kinds import Kind
-from llm_serving_exporter.settings.problems import Node, Place, Scalar, did_you_mean, listed
+from llm_serving_exporter.settings.problems import MOST_PROBLEMS, Node, Place, Scalar, did_you_mean, listed
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -240,8 +240,8 @@ class Section:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing wrong with it has been reported so far."""
-        return len(self.place.problems) == self._before
+        """Whether nothing wrong with it has been reported so far; False once so much is wrong that no more is reported."""
+        return self._before == len(self.place.problems) <= MOST_PROBLEMS
 
     def refuse_missing(self, example: str, *, or_empty: bool = False) -> bool:
         """Whether it lacks required keys, which are then reported. `example`: a sentence with one that has them."""
@@ -267,6 +267,12 @@ def read_complete(
     section = Section(keys, node, place, context, hints=hints)
     section.refuse_missing(example)
     return section.values if all(item.field in section.values for item in keys.values() if item.required) else None
+
+
+def refuse_repeats(names: Sequence[object], place: Place, noun: str) -> None:
+    """Reports names of which one stands twice. `noun`: what they name."""
+    if len(set(names)) < len(names):
+        place.refuse(f"a {noun} is named twice", f"Name each {noun} once.")
 
 
 def section_reader(declaring: type, example: str = "", hints: Mapping[str, str] = NO_HINTS) -> Reader:

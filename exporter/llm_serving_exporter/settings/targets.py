@@ -14,7 +14,7 @@ from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.checks import Placed
 from llm_serving_exporter.settings.config import TARGET, TARGET_GPU_COUNT, TARGET_GPU_MODEL, TARGET_GPU_PRICE
 from llm_serving_exporter.settings.facts import MODEL_NAME, check_gpu_model
-from llm_serving_exporter.settings.http import Auth, Tls, plain_headers
+from llm_serving_exporter.settings.http import NO_SECRETS, Auth, Tls, plain_headers
 from llm_serving_exporter.settings.identity import (
     FLEET_KEYS,
     build_identity,
@@ -38,7 +38,7 @@ from llm_serving_exporter.settings.keys import (
 from llm_serving_exporter.settings.kinds import URL, Kind, ServerAddress
 from llm_serving_exporter.settings.options import ConfigFile, Context, Host, Settings, TargetKey
 from llm_serving_exporter.settings.problems import Node, Place, Scalar, shown
-from llm_serving_exporter.settings.target_keys import AUTO, ROLE, TARGET_KEYS, TargetSettings, read_url
+from llm_serving_exporter.settings.target_keys import AUTO, ROLE, TARGET_KEYS, TARGET_URL, TargetSettings
 
 if TYPE_CHECKING:
     from llm_serving_exporter.settings.discovery import HttpSdSettings
@@ -49,11 +49,12 @@ Asked: TypeAlias = "DcgmSettings | DeviceExporterSettings | OtlpSettings | HttpS
 IN_DEFAULTS = {attribute: key for attribute, key in TARGET_KEYS.items() if key.in_defaults}
 # what users of Prometheus, or of other exporters, would write
 _HINTS = {
-    "bearer_token": "The file must not hold secrets: write auth: {bearer_token_file: …} or {bearer_token_env: …}.",
+    **dict.fromkeys(
+        ("bearer_token", "api_key"), f"{NO_SECRETS} auth: {{bearer_token_file: …}} or {{bearer_token_env: …}}."
+    ),
     "bearer_token_file": "Write it below auth: auth: {bearer_token_file: …}.",
     "bearer_token_env": "Write it below auth: auth: {bearer_token_env: …}.",
-    "api_key": "The file must not hold secrets: write auth: {bearer_token_file: …} or {bearer_token_env: …}.",
-    "password": "The file must not hold secrets: write auth: {basic: {username: …, password_file: …}}.",
+    "password": f"{NO_SECRETS} auth: {{basic: {{username: …, password_file: …}}}}.",
     "authorization": "Write auth: {bearer_token_file: …} or auth: {bearer_token_env: …}.",
     "basic_auth": "Write auth: {basic: {username: …, password_file: …}}.",
     "tls_config": "Write tls: {ca_file: …}.",
@@ -89,7 +90,7 @@ def read_target(node: Node, place: Place, context: Context) -> TargetSettings | 
 
 def read_target_url(url: str, place: Place) -> TargetSettings | None:
     """What a URL alone sets for a target; None where it is not usable, which is then reported."""
-    address = read_url(url, place)
+    address = TARGET_URL.read(url, place)
     return None if address is None else TargetSettings(address=address, metrics_path=address.path)
 
 
@@ -152,12 +153,12 @@ def build_target(settings: TargetSettings, place: Place, host: Host) -> Target:
     if settings.gpus is not None and settings.gpu_count is not None and len(settings.gpus) != settings.gpu_count:
         what = f"gpus names {count_nouns(len(settings.gpus), 'GPU')}, gpu_count says {settings.gpu_count}"
         place.refuse(what, "Remove gpu_count where gpus is given.")
-    auth = settings.auth or Auth()
-    headers = settings.headers or ()
+    auth, headers = settings.auth or Auth(), settings.headers or ()
     if (auth.bearer_token or auth.basic_username) and any(name.lower() == "authorization" for name, _ in headers):
         place.refuse("both auth and a header Authorization are given", "Keep one of them.")
     address = settings.address
-    identity = place_locally(build_identity(_by_name(settings)), address, host)
+    stated = settings.stated
+    identity = place_locally(build_identity(stated), address, host)
     return Target(
         name=settings.name or (choose_name(identity, address, host) if address else ""),
         url=address.url if address else "",
@@ -170,7 +171,7 @@ def build_target(settings: TargetSettings, place: Place, host: Host) -> Target:
             **_by_name(auth),
             **_by_name(settings.tls or Tls()),
         ),
-        **select_target_fields(_by_name(settings)),
+        **select_target_fields(stated),
     )
 
 
@@ -198,16 +199,16 @@ def build_server(
     return build_target(settings, place, context.host)
 
 
-def select_target_fields(settings: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a Target that settings, by their names, set as they are. What they leave open (None) is left out."""
-    fields = {name: content for name, content in settings.items() if name in CARRIED and content is not None}
+def _by_name(settings: Auth | Tls) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in name_fields(settings)}
+
+
+def select_target_fields(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a Target that settings set as they are. `stated`: what they set, by field."""
+    fields = {name: content for name, content in stated.items() if name in CARRIED}
     if fields.get("runtime") == AUTO:
         fields["runtime"] = None
     return fields
-
-
-def _by_name(settings: TargetSettings | Auth | Tls) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in name_fields(settings)}
 
 
 def choose_nodes(configured: tuple[str, ...] | None, address: ServerAddress | None, host: Host) -> tuple[str, ...]:
@@ -312,9 +313,10 @@ _STATED_RATE = Rate(RateKind.ON_DEMAND.value, RateKind.ON_DEMAND)
 
 def complete_stated_gpus(server: TargetSettings, settings: Settings) -> TargetSettings:
     """The settings of a server of --target, with what --gpu-model and --gpu-count say."""
-    flags = (("gpu_model", TARGET_GPU_MODEL), ("gpu_count", TARGET_GPU_COUNT))
-    given = {field: settings[flag.name].value for field, flag in flags if flag.name in settings}
-    return replace(server, **given)
+    flags = {"gpu_model": TARGET_GPU_MODEL, "gpu_count": TARGET_GPU_COUNT}
+    return replace(
+        server, **{field: settings[flag.name].value for field, flag in flags.items() if flag.name in settings}
+    )
 
 
 def price_stated_gpus(settings: Settings, targets: Sequence[Placed]) -> PriceBook | None:

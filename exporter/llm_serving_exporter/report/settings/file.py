@@ -9,7 +9,7 @@ from apscheduler.triggers.cron import CronTrigger
 
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.settings.settings import Server, Settings, Smtp
-from llm_serving_exporter.settings.http import AUTH_KEYS, read_auth, read_secret
+from llm_serving_exporter.settings.http import AUTH_KEYS, NO_SECRETS, read_auth, read_secret
 from llm_serving_exporter.settings.keys import Section, is_empty, keys_of, mapping, names_of, read_keys
 from llm_serving_exporter.settings.options import Context
 from llm_serving_exporter.settings.problems import Node, Place, shown
@@ -19,13 +19,13 @@ _BESIDE = ("prometheus", "smtp", "webhook_url_file", "webhook_url_env")
 _PASSWORD_KEYS = ("password_file", "password_env")
 _HINTS = {
     "currency": "Remove it: every amount is in USD.",
-    "webhook_url": "The file must not hold secrets: write webhook_url_file or webhook_url_env.",
+    "webhook_url": f"{NO_SECRETS} webhook_url_file or webhook_url_env.",
     "week": "It is a flag: --week 2026-W46.",
 }
-_SMTP_HINTS = {"password": "The file must not hold secrets: write password_file or password_env."}
+_SMTP_HINTS = {"password": f"{NO_SECRETS} password_file or password_env."}
 _PROMETHEUS_HINTS = {
-    "bearer_token": "The file must not hold secrets: write bearer_token_file or bearer_token_env.",
-    "password": "The file must not hold secrets: write basic: {username: …, password_file: …}.",
+    "bearer_token": f"{NO_SECRETS} bearer_token_file or bearer_token_env.",
+    "password": f"{NO_SECRETS} basic: {{username: …, password_file: …}}.",
 }
 _NUMBERED_DAY = re.compile(r"(^|[,-])[0-9]")
 
