@@ -169,17 +169,14 @@ class AllowedHosts:
         if address is None:
             named = host in self._names or any(host.endswith(ending) for ending in self._endings)
             return named or (self._any and not is_own_host(host, ""))
-        return any(address in network for network in self._networks) or (self._any and not _is_special(address))
-
-
-def _is_special(address: IPAddress) -> bool:
-    return (
-        address.is_loopback
-        or address.is_unspecified
-        or address.is_link_local
-        or address.is_multicast
-        or (isinstance(address, ipaddress.IPv4Address) and address.is_reserved)
-    )
+        is_special = (
+            address.is_loopback
+            or address.is_unspecified
+            or address.is_link_local
+            or address.is_multicast
+            or (address.version == 4 and address.is_reserved)
+        )
+        return any(address in network for network in self._networks) or (self._any and not is_special)
 
 
 # --- what the daemon gets ----------------------------------------------------------------------------------------------

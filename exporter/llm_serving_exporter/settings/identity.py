@@ -16,7 +16,7 @@ from llm_serving_exporter.model.shard import MOST_SHARDS, Shard
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.keys import is_empty, mapping, refuse_repeats, value
 from llm_serving_exporter.settings.kinds import Kind, ServerAddress
-from llm_serving_exporter.settings.options import Context, Host
+from llm_serving_exporter.settings.options import Context, Host, Setting
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, shown
 
 NODE = kinds.text("node", 253)
@@ -205,21 +205,24 @@ def _shard(text: str) -> Shard:
 SHARD = Kind("a shard such as 2/4, or ordinal/4", _shard)
 
 
-def resolve_shard(shard: Shard, environ: Mapping[str, str], host_name: str) -> Shard:
+def resolve_shard(setting: Setting, context: Context) -> Shard | None:
     """The shard of this process. For `ordinal/4` it follows from the ordinal at the end of the pod's name: chat-0 has the first one.
 
     The pod's name is POD_NAME, as the downward API sets it, else the host name, which is the same in a pod without hostNetwork.
-    Raises InvalidValueError where that name has no ordinal, or one beyond the last shard.
+    None where that name has no ordinal, or one beyond the last shard, which is then reported.
     """
+    shard: Shard = setting.value
     if shard.number != _UNKNOWN_NUMBER:
         return shard
-    name = environ.get("POD_NAME") or host_name
+    name = context.environ.get("POD_NAME") or context.host.name
     match = re.fullmatch(r".*-([0-9]{1,9})", name, re.DOTALL)
     if match is None:
         what = f"the pod's name {shown(name)} does not end in an ordinal, so that its shard is not known"
-        raise InvalidValueError(what, "Run it as a StatefulSet (with POD_NAME where it has hostNetwork), or write 2/4.")
-    ordinal = int(match[1])
-    if ordinal >= shard.count:
+        fix = "Run it as a StatefulSet (with POD_NAME where it has hostNetwork), or write 2/4."
+    elif (ordinal := int(match[1])) >= shard.count:
         what = f"the pod {shown(name)} has the ordinal {ordinal}, but the ordinals of {shard.count} shards end at {shard.count - 1}"
-        raise InvalidValueError(what, "Give the StatefulSet as many replicas as there are shards, starting at 0.")
-    return replace(shard, number=ordinal + 1)
+        fix = "Give the StatefulSet as many replicas as there are shards, starting at 0."
+    else:
+        return replace(shard, number=ordinal + 1)
+    setting.place.refuse(what, fix)
+    return None

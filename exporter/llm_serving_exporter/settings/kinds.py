@@ -426,7 +426,9 @@ def parse_url(text: str) -> ServerAddress:
         if not separator or parts.netloc.endswith(":"):
             raise InvalidValueError(f"{shown(text)} names no port", _URL_EXAMPLE)
         port = _DEFAULT_PORTS[parts.scheme]
-    return ServerAddress(parts.scheme, _host_of(parts, text), port, _path_of(parts))
+    host = _host_of(parts, text)
+    path = URL_PATH.parse(parts.path) if parts.path not in ("", "/") else None
+    return ServerAddress(parts.scheme, host, port, path)
 
 
 URL = Kind("a URL such as http://localhost:9400", parse_url, is_text=True)
@@ -438,13 +440,8 @@ def _host_of(parts: SplitResult, text: str) -> str:
         try:
             return str(ipaddress.IPv6Address(host))
         except ValueError:
-            raise InvalidValueError(
-                f"{shown(text)} holds no valid IPv6 address in its brackets", _URL_EXAMPLE
-            ) from None
+            what = f"{shown(text)} holds no valid IPv6 address in its brackets"
+            raise InvalidValueError(what, _URL_EXAMPLE) from None
     if not _HOST.fullmatch(host):
         raise InvalidValueError(f"{shown(text)} names no valid host", _URL_EXAMPLE)
     return host
-
-
-def _path_of(parts: SplitResult) -> str | None:
-    return URL_PATH.parse(parts.path) if parts.path not in ("", "/") else None

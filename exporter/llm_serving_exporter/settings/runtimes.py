@@ -1,15 +1,13 @@
-"""`runtimes:` of the file -> tables with the columns of the built-in ones, checked as they are, and shown to people."""
+"""`runtimes:` of the file -> tables with the columns of the built-in ones, checked as they are."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from textwrap import wrap
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from llm_serving_exporter.engines.check import MOST_DIGITS, faults
-from llm_serving_exporter.engines.check_row import EXPORTED_FIELDS, FIELDS, ROW_QUALITIES, Fault, name_of
-from llm_serving_exporter.engines.formula import formula
+from llm_serving_exporter.engines.check_row import ROW_QUALITIES, Fault, name_of
 from llm_serving_exporter.engines.hooks import NAMES, load_hooks
 from llm_serving_exporter.engines.mapping import (
     Aggregate,
@@ -26,8 +24,8 @@ from llm_serving_exporter.engines.missing import explain_missing
 from llm_serving_exporter.engines.plan import on_the_wire
 from llm_serving_exporter.engines.selector import selector
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.snapshot import SHOWS_AN_ENGINE, Quality
-from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.snapshot import SHOWS_AN_ENGINE
+from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.tenants import TenantKind
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.keys import (
@@ -46,7 +44,7 @@ from llm_serving_exporter.settings.keys import (
     table,
     value,
 )
-from llm_serving_exporter.settings.kinds import Kind, format_duration
+from llm_serving_exporter.settings.kinds import Kind
 from llm_serving_exporter.settings.options import ConfigFile
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, did_you_mean, shown
 
@@ -400,7 +398,7 @@ def _read(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Run
     whole = base is not None or "based_on" not in section
     faulty = []
     for fault in _faults(table, len(rows), says_prefixes=_is_none(section.get("prefixes"))):
-        if not _is_in_a_row(fault):
+        if fault.path[0] != "rows" or len(fault.path) == 1:
             faulty += [fault] if whole else []
         elif (number := fault.path[1]) in range(len(rows)):  # those of the base's rows are not the user's
             faulty.append(replace(fault, path=("rows", numbered[int(number)][0], *fault.path[2:])))
@@ -444,10 +442,6 @@ def _fill_text(text: str, place: Place, by_name: Mapping[str, str]) -> str:
         return by_name.get(match[1], match[0])
 
     return _TEXT.sub(find, text)
-
-
-def _is_in_a_row(fault: Fault) -> bool:
-    return fault.path[0] == "rows" and len(fault.path) > 1
 
 
 def _faults(table: Runtime, own_rows: int, *, says_prefixes: bool) -> Iterator[Fault]:
@@ -548,80 +542,3 @@ def _reads(runtime: Runtime, name: str) -> bool:
     marks = {mark.name for one_of in runtime.fingerprints for mark in one_of.all_of}
     families = {name_of(text) for row in runtime.rows for text in row.samples}
     return name in marks | families | on_the_wire(runtime)
-
-
-# --- for people: what a runtime is recognised by, and what each field is read from -------------------------------------
-
-_WIDTH = 120
-
-
-def target_lines(targets: Iterable[Target]) -> list[str]:
-    """One line a target: its name, its URL, whose page it is."""
-    rows = [(target.name, target.url, target.runtime or "found out from the page") for target in targets]
-    names, urls = (max((len(row[column]) for row in rows), default=0) for column in (0, 1))
-    return [f"  {name:<{names}}  {url:<{urls}}  {runtime}" for name, url, runtime in rows]
-
-
-def table_lines(table: Runtime, where: str, builtin: Iterable[Runtime]) -> list[str]:
-    """A table: where it stands, its page, how it is recognised, and a line a field; fields of the table that it is based on as one."""
-    base = next((other for other in builtin if other.rows and table.rows[-len(other.rows) :] == other.rows), None)
-    inherited = base.rows if base is not None else ()
-    added = table.rows[: len(table.rows) - len(inherited)]
-    lines = [
-        f"runtime {table.name} ({table.title}), {where}",
-        f"  page           {', '.join(table.paths)}",
-        f"  recognised by  {_describe_fingerprints(table)}",
-        f"  model_name     {_from_label(table.model_labels) or 'as the target is configured'}",
-        f"  engine         {_from_label(table.engine_labels) or '0'}",
-    ]
-    below = {row.field for row in inherited}
-    fields = [field for field in FIELDS if any(row.field == field for row in added)]
-    width = max((len(field) for field in fields), default=0)
-    title = base.title if base is not None else ""
-    for field in fields:
-        ways = [_way(row) for row in added if row.field == field] + [f"as {title}"] * (field in below)
-        lines.append(f"  {field:<{width}}  {'; else '.join(ways)}")
-    lines += _list_fields(f"as {title}", [field for field in FIELDS if field in below and field not in fields])
-    if table.kind is not PageKind.NONE:
-        lines += _list_fields(
-            "not read", [field for field in EXPORTED_FIELDS if field not in below and field not in fields]
-        )
-    return lines
-
-
-def _list_fields(what: str, fields: Sequence[str]) -> list[str]:
-    if not fields:
-        return []
-    return wrap(f"{what}: {', '.join(fields)}", _WIDTH, initial_indent="  ", subsequent_indent="    ")
-
-
-def _from_label(labels: Sequence[str]) -> str:
-    return f"from the label {', else '.join(labels)}" if labels else ""
-
-
-def _describe_fingerprints(table: Runtime) -> str:
-    if not table.fingerprints:
-        return f"nothing: only a target with runtime: {table.name} is read by it"
-    return ", or ".join(map(_fingerprint_text, table.fingerprints))
-
-
-def _fingerprint_text(fingerprint: Fingerprint) -> str:
-    text = " with ".join(map(_mark_text, fingerprint.all_of))
-    return f"{text} without {' or '.join(map(_mark_text, fingerprint.none_of))}" if fingerprint.none_of else text
-
-
-def _mark_text(mark: Mark) -> str:
-    return mark.name if mark.label is None else f"{mark.name}{{{mark.label}}}"
-
-
-def _way(row: Row) -> str:
-    return "".join((formula(row), *(f", {quality}" for quality in _list_qualities(row))))
-
-
-def _list_qualities(row: Row) -> Iterable[str]:
-    """In which versions a row is right, and how far."""
-    if row.versions:
-        yield f"versions {row.versions}"
-    if row.quality is not Quality.LIVE:
-        every = f" ({format_duration(row.refresh_seconds)})" if row.refresh_seconds else ""
-        yield f"{row.quality.value}{every}"

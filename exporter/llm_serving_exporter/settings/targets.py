@@ -165,7 +165,7 @@ def build_target(settings: TargetSettings, place: Place, host: Host) -> Target:
         identity=identity,
         nodes=choose_nodes(settings.nodes, address, host),
         http=HttpSettings(
-            timeout_seconds=settings.timeout_seconds or default_timeout(interval),
+            timeout_seconds=settings.timeout_seconds or min(TIMEOUT_SHARE * interval, LONGEST_DEFAULT_TIMEOUT_SECONDS),
             max_body_bytes=settings.max_body_bytes,
             headers=headers,
             **_by_name(auth),
@@ -216,11 +216,6 @@ def choose_nodes(configured: tuple[str, ...] | None, address: ServerAddress | No
     if configured:
         return configured
     return (host.node,) if address is not None and address.is_local(host.name) else ()
-
-
-def default_timeout(interval_seconds: float) -> float:
-    """80 % of the interval, at most 10 s."""
-    return min(TIMEOUT_SHARE * interval_seconds, LONGEST_DEFAULT_TIMEOUT_SECONDS)
 
 
 # --- groups of a list, from a file or a server -------------------------------------------------------------------------
