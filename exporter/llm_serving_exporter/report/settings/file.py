@@ -35,17 +35,17 @@ def read_settings(node: Node | None, place: Place, context: Context) -> Settings
     keys = keys_of(Settings)
     section = mapping(node, place, (*names_of(keys), *_BESIDE), _HINTS)
     server = _read_server(section.get("prometheus"), place.key("prometheus"), context)
-    found = Settings(
+    settings = Settings(
         **read_keys(keys, section, place, context),
         server=server,
         webhook_url=read_secret(section, place, "webhook_url_file", "webhook_url_env", context),
         smtp=_read_smtp(section.get("smtp"), place.key("smtp"), context),
     )
-    if found.purchase_usd is not None and "api_price" not in section:
+    if settings.purchase_usd is not None and "api_price" not in section:
         place.key("purchase").refuse("there is no API price to compare the purchase with", "Add api_price.")
-    if found.schedule is not None and not _is_schedule(found.schedule, place.key("schedule"), found.timezone):
-        return replace(found, schedule=None)
-    return found
+    if settings.schedule is not None and not _is_schedule(settings.schedule, place.key("schedule"), settings.timezone):
+        return replace(settings, schedule=None)
+    return settings
 
 
 def _read_server(node: Node | None, place: Place, context: Context) -> Server:
@@ -66,17 +66,14 @@ def _read_server(node: Node | None, place: Place, context: Context) -> Server:
 def _is_schedule(text: str, place: Place, timezone: str) -> bool:
     fields = text.split()
     if len(fields) == 5 and _NUMBERED_DAY.search(fields[4]):
-        place.refuse(
-            "the day of the week is a number: cron counts from Sunday, other schedulers from Monday",
-            "Write its name, as in mon.",
-        )
+        what = "the day of the week is a number: cron counts from Sunday, other schedulers from Monday"
+        place.refuse(what, "Write its name, as in mon.")
         return False
     try:
         CronTrigger.from_crontab(text, timezone=ZoneInfo(timezone))
     except (ValueError, TypeError, KeyError) as error:
-        place.refuse(
-            f"{shown(text)} is not a crontab line: {error}", 'Write five fields, as in "0 7 * * mon" for Mondays at 7.'
-        )
+        fix = 'Write five fields, as in "0 7 * * mon" for Mondays at 7.'
+        place.refuse(f"{shown(text)} is not a crontab line: {error}", fix)
         return False
     return True
 
@@ -93,10 +90,8 @@ def _read_smtp(node: Node | None, place: Place, context: Context) -> Smtp | None
         if not given["to"]:
             place.key("to").refuse("the list is empty", "Write to: [finance@example.com].")
         elif ("username" in given) != (password is not None):
-            place.refuse(
-                "a user name and a password belong together",
-                "Give username with password_file or password_env, or neither.",
-            )
+            fix = "Give username with password_file or password_env, or neither."
+            place.refuse("a user name and a password belong together", fix)
     if given.get("starttls") is False and "username" in given:
         place.key("starttls").refuse("the password would be sent in the clear", "Remove it; the default is true.")
     return Smtp(**given, password=password) if section.is_sound else None

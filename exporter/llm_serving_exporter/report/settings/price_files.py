@@ -45,7 +45,7 @@ def read_price_files(paths: Sequence[str]) -> PoolBook | None:
 
 
 def _name_other(paths: Sequence[str], path: str) -> str:
-    return " or ".join(one for one in paths if one != path) or path
+    return " or ".join(other for other in paths if other != path) or path
 
 
 def _parse_gpu(text: str) -> str:

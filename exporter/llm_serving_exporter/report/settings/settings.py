@@ -24,21 +24,19 @@ from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.http import read_existing_path
 from llm_serving_exporter.settings.keys import (
     Key,
-    elements,
+    Section,
     key,
     list_reader,
-    mapping,
-    names_of,
+    one_or_several,
     read_complete,
-    read_keys,
     section_reader,
     table,
 )
 from llm_serving_exporter.settings.options import Context, read_path
 from llm_serving_exporter.settings.problems import Node, Place
 
-_OBJECTIVES = table(**{name: Key(reads=SHARE) for name in ("ttft", "itl", "e2e", "errors")})
-_PURCHASE = table(usd=Key(reads=USD, required=True))
+_OBJECTIVES = table(ttft=SHARE, itl=SHARE, e2e=SHARE, errors=SHARE)
+_PURCHASE = table(usd=Key(USD, required=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +68,10 @@ class ApiPrice:
 class MonthlyCosts:
     """What serving costs beside GPUs, USD a month."""
 
-    storage: float = key(USD, default="0")  # USD a month
-    network: float = key(USD, default="0")  # USD a month
-    monitoring: float = key(USD, default="0")  # USD a month
-    engineering: float = key(USD, default="0")  # USD a month
+    storage: float = key(USD, default="0")
+    network: float = key(USD, default="0")
+    monitoring: float = key(USD, default="0")
+    engineering: float = key(USD, default="0")
 
     @property
     def total(self) -> float:
@@ -85,9 +83,9 @@ class MonthlyCosts:
 class Smtp:
     """A mail server."""
 
-    host: str = key(HOST, required=True)  # name or address
-    sender: str = key(MAIL, name="from", required=True)  # mail address
-    to: tuple[str, ...] = key(list_reader(MAIL, "mail addresses"), required=True)  # mail addresses
+    host: str = key(HOST, required=True)
+    sender: str = key(MAIL, name="from", required=True)
+    to: tuple[str, ...] = key(list_reader(MAIL, "mail addresses"), required=True)
     port: int = key(PORT, default="587")  # 587: submission (RFC 6409)
     # whether the session is encrypted before anything is sent
     starttls: bool = key(kinds.BOOLEAN, default="true")
@@ -98,19 +96,18 @@ class Smtp:
 
 def _read_purchase(node: Node, place: Place, context: Context) -> float | None:
     """The price of GPUs that are bought instead, in USD."""
-    found = read_complete(_PURCHASE, node, place, "Write purchase: {usd: 250000}.")
-    return None if found is None else found["usd"]
+    purchase = read_complete(_PURCHASE, node, place, "Write purchase: {usd: 250000}.")
+    return None if purchase is None else purchase["usd"]
 
 
 def _read_price_files(node: Node, place: Place, context: Context) -> tuple[str, ...]:
     """A path, or a list of them, each relative to the settings' folder."""
-    several = list(elements(node, place, "paths")) if isinstance(node, list) else [(node, place)]
-    found = (read_path(one, at, context) for one, at in several)
-    return tuple(dict.fromkeys(path for path in found if path is not None))
+    paths = (read_path(element, at, context) for element, at in one_or_several(node, place, "paths"))
+    return tuple(dict.fromkeys(path for path in paths if path is not None))
 
 
 def _read_objectives(node: Node, place: Place, context: Context) -> dict[str, float]:
-    return read_keys(_OBJECTIVES, mapping(node, place, names_of(_OBJECTIVES)), place)
+    return Section(_OBJECTIVES, node, place).values
 
 
 @dataclass(frozen=True, slots=True)
