@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from llm_serving_exporter.engines.mapping import Runtime
     from llm_serving_exporter.settings.discovery import DiscoverySection
 
-# that one exporter reads
-MOST_TARGETS = 2000
+MOST_TARGETS = 2000  # that one exporter reads
 SHARE_THEM = "Share them among several exporters: --shard 1/2 for the first, --shard 2/2 for the second."
 
 
@@ -32,8 +31,7 @@ class Placed(Struct, frozen=True):
     """A target, or the defaults of discovered ones, and where it was written."""
 
     target: Target
-    # the part of a flag, a variable or the file that it comes from
-    place: Place
+    place: Place  # the part of a flag, a variable or the file that it comes from
 
 
 def identity_of(target: Target) -> tuple[str, str | None]:

@@ -135,8 +135,7 @@ class GpuConfig:
 class DcgmConfig:
     """Where this node's dcgm-exporter, or another device exporter, is and how to ask it; settings/endpoints.py declares its keys."""
 
-    # scheme://host:port
-    url: str
+    url: str  # scheme://host:port
     metrics_path: str = "/metrics"
     # dcgm-exporter collects every 30 s by default: a shorter interval reads the same values again
     interval_seconds: float = 30.0
@@ -234,8 +233,7 @@ class LimiterConfig:
     )
 
 
-# with --tenants.limit, what bounds the series: tenants times models
-MOST_TENANTS = 1000
+MOST_TENANTS = 1000  # with --tenants.limit, what bounds the series: tenants times models
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,12 +279,9 @@ class ReviewSchedule:
     """The weekly cost review whose state this exporter publishes."""
 
     settings_file: str
-    # where the reviews and the file about their runs are
-    folder: str
-    # when the review is due, None = never
-    cron: str | None
-    # of `cron`, a name of the IANA database
-    timezone: str
+    folder: str  # where the reviews and the file about their runs are
+    cron: str | None  # when the review is due, None = never
+    timezone: str  # of `cron`, a name of the IANA database
     run: bool
 
 
@@ -294,8 +289,7 @@ class ReviewSchedule:
 class Config:
     """The whole configuration."""
 
-    # targets that are configured one by one; discovery adds its own
-    targets: tuple[Target, ...]
+    targets: tuple[Target, ...]  # configured one by one; discovery adds its own
     discovery: tuple[DiscoverySection, ...] = ()  # in the order in which their targets are taken
     # None = all targets are read here
     shard: Shard | None = option(
@@ -377,8 +371,7 @@ class Config:
         "Make the review; false where something else, such as a CronJob, makes it.",
         default="true",
     )
-    # of `report_settings_file`, which the caller of the loader reads
-    review: ReviewSchedule | None = None
+    review: ReviewSchedule | None = None  # of `report_settings_file`, which the caller of the loader reads
     prices: PriceBook | None = None  # of `price_file`; None without one, or where it cannot be used
     price_problems: tuple[Problem, ...] = ()
     price_warnings: tuple[str, ...] = ()  # what is legal in it but odd, in sentences
@@ -394,8 +387,7 @@ class Config:
     drill_result_file: str | None = option(
         "drill.result-file", kinds.PATH, "File in which drills leave their results, for one exporter to publish."
     )
-    # the configuration file; None = there is none
-    file: str | None = None
+    file: str | None = None  # the configuration file; None = there is none
     config_hash: str = ""  # SHA-256 (hex) of the effective configuration
     warnings: tuple[str, ...] = ()  # what is legal but odd, in sentences
 

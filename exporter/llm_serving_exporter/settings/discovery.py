@@ -42,8 +42,7 @@ from llm_serving_exporter.settings.targets import build_server, build_target, re
 
 _EXTENSIONS = (".json", ".yml", ".yaml")
 _WILDCARDS = frozenset("*?[")
-# of one folder; beyond that, discovery would cost more than the scrapes
-MOST_FILES = 1000
+MOST_FILES = 1000  # of one folder; beyond that, discovery would cost more than the scrapes
 _MOST_ENTRIES = 100_000
 
 
@@ -187,10 +186,8 @@ class FileDiscovery(Struct, frozen=True):
 
     kind: ClassVar[str] = "file_sd"  # of the configuration file
 
-    # paths, or globs with wildcards in the last element only
-    files: tuple[str, ...]
-    # every setting but name and URL, for the targets found there
-    defaults: Target
+    files: tuple[str, ...]  # paths, or globs with wildcards in the last element only
+    defaults: Target  # every setting but name and URL, for the targets found there
 
 
 class HttpDiscovery(Struct, frozen=True):
@@ -198,15 +195,12 @@ class HttpDiscovery(Struct, frozen=True):
 
     kind: ClassVar[str] = "http_sd"  # of the configuration file
 
-    # scheme://host:port
-    url: str
-    # of the list, with a query where it needs one
-    path: str
+    url: str  # scheme://host:port
+    path: str  # of the list, with a query where it needs one
     hosts: tuple[str, ...]
     refresh_seconds: float
     http: HttpSettings
-    # every setting but name and URL, for the targets found there
-    defaults: Target
+    defaults: Target  # every setting but name and URL, for the targets found there
 
     @property
     def name(self) -> str:
@@ -371,8 +365,7 @@ def read_claimed_devices(sections: tuple[DiscoverySection, ...], place: Place) -
 
 # --- the mode that follows ---------------------------------------------------------------------------------------------
 
-# which Kubernetes sets in every container
-_OF_A_POD = "KUBERNETES_SERVICE_HOST"
+_OF_A_POD = "KUBERNETES_SERVICE_HOST"  # which Kubernetes sets in every container
 
 
 def choose_mode(config: Config, environ: Mapping[str, str]) -> Mode:

@@ -107,10 +107,8 @@ class OtlpSettings(Access):
 # --- what they are read into -------------------------------------------------------------------------------------------
 
 _DEVICE_PATH = "/metrics"
-# of OTLP over HTTP, https://opentelemetry.io/docs/specs/otlp/#otlphttp-request
-_OTLP_PATH = "/v1/metrics"
-# of the receiver's answer, which says at most what it did not take
-_MOST_ANSWER_BYTES = 64 * 1024
+_OTLP_PATH = "/v1/metrics"  # of OTLP over HTTP, https://opentelemetry.io/docs/specs/otlp/#otlphttp-request
+_MOST_ANSWER_BYTES = 64 * 1024  # of the receiver's answer, which says at most what it did not take
 T = TypeVar("T")
 
 

@@ -277,8 +277,7 @@ _EXPLANATIONS: Mapping[str, Callable[..., str]] = {
 # --- the revision of the source: written into the package when it is built, asked of git in a checkout -----------------
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-# what hatch_build.py puts into a wheel
-BUILT = "REVISION"
+BUILT = "REVISION"  # what hatch_build.py puts into a wheel
 UNKNOWN = "unknown"
 _PATIENCE_SECONDS = 5.0
 

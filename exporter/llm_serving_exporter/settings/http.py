@@ -40,8 +40,7 @@ class Auth(Struct, frozen=True):
     """Credentials of a target: a bearer token, or a user name with a password, or neither."""
 
     bearer_token: Secret | None = None  # excludes the other two
-    # set together with `basic_password`
-    basic_username: str | None = None
+    basic_username: str | None = None  # set together with `basic_password`
     basic_password: Secret | None = None  # set together with `basic_username`
 
 

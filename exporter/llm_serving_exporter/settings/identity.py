@@ -20,8 +20,7 @@ from llm_serving_exporter.settings.options import Context, Host, Setting
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, shown
 
 NODE = kinds.text("node", 253)
-# of `target_labels`: they are on every series of every target
-MOST_TARGET_LABELS = 8
+MOST_TARGET_LABELS = 8  # of `target_labels`: they are on every series of every target
 NAMESPACE = kinds.text("namespace", 253)
 POD = kinds.text("pod", 253)
 POD_UID = kinds.text("pod UID", 253)
@@ -181,8 +180,7 @@ def read_host(environ: Mapping[str, str], problems: list[Problem] | None = None,
 
 _ORDINAL = "ordinal"
 _SHARD_EXAMPLE = "Write 2/4 for the second of four, or ordinal/4 in the pods of a StatefulSet with 4 replicas."
-# what stands for the ordinal until the name of the pod is known
-_UNKNOWN_NUMBER = 0
+_UNKNOWN_NUMBER = 0  # what stands for the ordinal until the name of the pod is known
 
 
 def _shard(text: str) -> Shard:

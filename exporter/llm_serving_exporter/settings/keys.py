@@ -132,18 +132,13 @@ _METADATA = "key"
 class Key:
     """One key of a settings file."""
 
-    # a kind, whose parser has the bounds, for a single value; a reader for anything else
-    reads: Kind[Any] | Reader
+    reads: Kind[Any] | Reader  # a kind, whose parser has the bounds, for a single value; a reader for anything else
     help: str = ""
     _: KW_ONLY
-    # as a user would write it; "" = none
-    default: str = ""
-    # what the field holds where the key is not given and has no default
-    unset: Any = None
-    # as the file spells it; the table fills it in where it is the field's name
-    name: str = ""
-    # the attribute that holds the value; filled in by the table
-    field: str = ""
+    default: str = ""  # as a user would write it; "" = none
+    unset: Any = None  # what the field holds where the key is not given and has no default
+    name: str = ""  # as the file spells it; the table fills it in where it is the field's name
+    field: str = ""  # the attribute that holds the value; filled in by the table
     required: bool = False
 
     def read(self, node: Node, place: Place, context: Any = None) -> Any:
@@ -157,8 +152,7 @@ class Key:
         return self.reads.parse(self.default) if self.default and isinstance(self.reads, Kind) else self.unset
 
 
-# by field, in the order in which they are declared and shown
-Keys: TypeAlias = Mapping[str, Key]
+Keys: TypeAlias = Mapping[str, Key]  # by field, in the order in which they are declared and shown
 
 
 def declares(kind_of_key: Callable[P, Key]) -> Callable[P, Any]:

@@ -26,8 +26,7 @@ _UNIT_MILLISECONDS = {
     "ms": 1,
 }
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([a-zA-Zµ]+)")
-# Prometheus' own limit: an int64 of nanoseconds
-LONGEST_SECONDS = 2**63 / 1e9
+LONGEST_SECONDS = 2**63 / 1e9  # Prometheus' own limit: an int64 of nanoseconds
 _LONGEST_TEXT = 64
 # durations are added up as whole numbers of so small a part of a millisecond that no text has a smaller one: `fractions` takes 0.5 MB
 _PARTS = 10**_LONGEST_TEXT
@@ -109,19 +108,15 @@ _SIZE_UNITS = {
     "KB": 10**3, "kB": 10**3, "MB": 10**6, "GB": 10**9,
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30,
 }  # fmt: skip
-# below that, sampling would be a busy loop
-SHORTEST_INTERVAL_SECONDS = 0.1
+SHORTEST_INTERVAL_SECONDS = 0.1  # below that, sampling would be a busy loop
 
 
 class Kind(Struct, Generic[T], frozen=True):
     """A kind of value, with its bounds."""
 
-    # completes "must be …"
-    expects: str
-    # raises `InvalidValueError`
-    parse: Callable[[str], T]
-    # free text: in YAML an unquoted `on`, `no` or `123` is refused rather than guessed
-    is_text: bool = False
+    expects: str  # completes "must be …"
+    parse: Callable[[str], T]  # raises `InvalidValueError`
+    is_text: bool = False  # free text: in YAML an unquoted `on`, `no` or `123` is refused rather than guessed
 
     def read(self, text: str, place: Place) -> T | None:
         """The value of a text; None where it is not usable, which is then reported."""
@@ -273,8 +268,7 @@ def _path(value: str) -> str:
     return value
 
 
-# what a socket may be beside a path
-AUTO_WORD, OFF_WORD = "auto", "off"
+AUTO_WORD, OFF_WORD = "auto", "off"  # what a socket may be beside a path
 _SOCKET_PATH_BYTES_MAX = 107  # sun_path in sys/un.h, less its end
 
 
@@ -366,11 +360,9 @@ class ServerAddress(Struct, frozen=True):
     """Where a server listens."""
 
     scheme: str
-    # lower case, without brackets
-    host: str
+    host: str  # lower case, without brackets
     port: int  # the scheme's own where the URL has none
-    # of the URL, None where it has none
-    path: str | None
+    path: str | None  # of the URL, None where it has none
 
     @property
     def url(self) -> str:

@@ -33,8 +33,7 @@ from llm_serving_exporter.settings.targets import read_section_defaults
 
 CLIENT = "lightkube"
 OWN = "own"
-# each is a request of its own that stays open
-MOST_NAMESPACES = 50
+MOST_NAMESPACES = 50  # each is a request of its own that stays open
 MOST_POD_LABELS = 16
 # where a pod finds the name of its own namespace, unless its service account is not mounted
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")

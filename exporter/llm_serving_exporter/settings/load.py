@@ -103,8 +103,7 @@ def read_config_file(path: str | None, problems: list[Problem], read: Callable[[
 
 # --- `slo.file`: thresholds from the settings file of the alert rules --------------------------------------------------
 
-# errors have no threshold: an answer is one or it is not
-_SLO_NAMES = ("ttft", "itl", "e2e")
+_SLO_NAMES = ("ttft", "itl", "e2e")  # errors have no threshold: an answer is one or it is not
 _FOR_RULES = {"errors", "period"}
 _SLO_EXAMPLE = "Write slo: {ttft: {threshold: 2.5s}} into it, or do not give slo.file."
 
@@ -182,8 +181,7 @@ def read_tenants(settings: Settings, file: ConfigFile) -> TenantsConfig:
 
 STALE_INTERVALS = 3
 MOST_WARNINGS = 50
-# whose buckets thresholds are held against where no target says its runtime
-MOST_COMMON_RUNTIME = "vllm"
+MOST_COMMON_RUNTIME = "vllm"  # whose buckets thresholds are held against where no target says its runtime
 
 
 def load(

@@ -24,10 +24,8 @@ class Option(Key):
 
     reads: Kind[Any]
     _: KW_ONLY
-    # the flag may be given again, the variable holds a comma-separated list, the file a list
-    repeatable: bool = False
-    # False: a flag and a variable alone; the file has a richer form of its own, or none
-    in_file: bool = True
+    repeatable: bool = False  # the flag may be given again, the variable holds a comma-separated list, the file a list
+    in_file: bool = True  # False: a flag and a variable alone; the file has a richer form of its own, or none
     # what the configuration holds instead of the kind's value, such as None for a threshold of "off"
     becomes: Callable[[Any], Any] | None = None
 
@@ -86,12 +84,9 @@ def option(
 class TargetKey(Key):
     """A key of a target, which a label of a list of targets may set too."""
 
-    # the label of a file_sd group that may set it too; "" = none
-    label: str = ""
-    # how the label's text is read, where that is not how the file's value is read
-    label_reads: Kind[Any] | None = None
-    # whether `target_defaults` and the `defaults` of file_sd may set it
-    in_defaults: bool = True
+    label: str = ""  # the label of a file_sd group that may set it too; "" = none
+    label_reads: Kind[Any] | None = None  # how the label's text is read, where that is not how the file's value is read
+    in_defaults: bool = True  # whether `target_defaults` and the `defaults` of file_sd may set it
 
 
 target_key = declares(TargetKey)
@@ -115,11 +110,9 @@ def plain_keys(declaring: type) -> Keys:
 class Setting(Struct, frozen=True):
     """What an option is set to."""
 
-    # of the option's kind; a tuple where it is repeatable
-    value: Any
+    value: Any  # of the option's kind; a tuple where it is repeatable
     place: Place
-    # False for flags, environment variables and defaults
-    from_file: bool = False
+    from_file: bool = False  # False for flags, environment variables and defaults
 
 
 Settings = Mapping[str, Setting]
@@ -138,11 +131,9 @@ def build_section(declaring: type[T], settings: Settings, **others: Any) -> T:
 class ConfigFile(Struct, frozen=True):
     """The configuration file."""
 
-    # its known top-level keys; {} where there is no file or it is not usable
-    tree: Mapping[str, Node]
+    tree: Mapping[str, Node]  # its known top-level keys; {} where there is no file or it is not usable
     place: Place
-    # None = there is no file
-    path: str | None
+    path: str | None  # None = there is no file
 
     @property
     def folder(self) -> str | None:
@@ -161,8 +152,7 @@ class Host(Struct, frozen=True):
     """The host of the exporter."""
 
     name: str
-    # the name of its node: NODE_NAME, else the host's
-    node: str
+    node: str  # the name of its node: NODE_NAME, else the host's
     # of the pod that it runs in beside its engines; "" where the environment does not tell
     namespace: str = ""
     pod: str = ""
@@ -176,14 +166,10 @@ class Context(Struct, frozen=True):
     host: Host
     environ: Mapping[str, str]
     runtimes: Collection[str]
-    # where relative paths start, None = the working directory
-    folder: str | None = None
-    # the names of GPUs that the file itself describes
-    gpu_models: Collection[str] = ()
-    # the environment variables that the settings name
-    secret_variables: set[str] = field(default_factory=set)
-    # what is legal but odd
-    warnings: list[str] = field(default_factory=list)
+    folder: str | None = None  # where relative paths start, None = the working directory
+    gpu_models: Collection[str] = ()  # the names of GPUs that the file itself describes
+    secret_variables: set[str] = field(default_factory=set)  # the environment variables that the settings name
+    warnings: list[str] = field(default_factory=list)  # what is legal but odd
 
     def resolve(self, path: str) -> str:
         """A path of the file, made relative to the file's folder."""

@@ -83,10 +83,8 @@ def _read_rates(node: Node, place: Place, gpu: Kind[str]) -> list[SpendRate]:
 _WHERE = table(region=REGION, zone=ZONE)
 # what a commitment is for: exactly one of them
 _FOR = table(gpu_model=_read_gpu_model, gpu_name=_NAME, instance_type=INSTANCE_TYPE)
-# how many it is of: exactly one of them
-_COUNTS = table(gpus=GPUS, instances=_read_instances)
-# what each costs: exactly one of them
-_PRICES = table(usd_per_gpu_hour=kinds.USD, instance=read_instance_price)
+_COUNTS = table(gpus=GPUS, instances=_read_instances)  # how many it is of: exactly one of them
+_PRICES = table(usd_per_gpu_hour=kinds.USD, instance=read_instance_price)  # what each costs: exactly one of them
 _POOL_KIND = kinds.member("kind of pool", PoolKind)
 _COMMON = table(
     name=Key(_NAME, required=True), kind=Key(_POOL_KIND, required=True), since=Key(MOMENT, name="from"), until=MOMENT, **_WHERE
@@ -258,8 +256,7 @@ def _read_node(node: Node, place: Place) -> Iterator[tuple[str, NodePlace]]:
 
 MOST_STATEMENTS = 10_000
 SECTIONS = ("prices", "rates", "power", "budget_usd_per_month", "pools", "nodes")
-# the rate of pools is built in
-_OWN_KINDS = tuple(kind for kind in RateKind if kind is not RateKind.POOL)
+_OWN_KINDS = tuple(kind for kind in RateKind if kind is not RateKind.POOL)  # the rate of pools is built in
 _POWER = table(
     usd_per_kwh=kinds.decimal("USD above 0, up to 100", 0.0, 100.0),
     pue=kinds.decimal("a PUE from 1 to 10", 1 - 1e-9, 10.0),
@@ -331,11 +328,9 @@ _HINTS = {
 class PriceReading(NamedTuple):
     """What came of reading a price file."""
 
-    # None where it cannot be used
-    book: PriceBook | None
+    book: PriceBook | None  # None where it cannot be used
     problems: tuple[Problem, ...]
-    # what is legal but odd, in sentences
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...]  # what is legal but odd, in sentences
 
 
 def look_at_prices(

@@ -12,16 +12,14 @@ from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.secret_text import hide_credentials
 
 SHOWN_CHARACTERS = 60
-# more than anyone reads, few enough that a broken file floods neither a terminal nor memory
-MOST_PROBLEMS = 200
+MOST_PROBLEMS = 200  # more than anyone reads, few enough that a broken file floods neither a terminal nor memory
 
 
 class Scalar(Struct, frozen=True):
     """A single value."""
 
     text: str
-    # how YAML or JSON reads it: text, a number, true or false, nothing, a date
-    kind: str
+    kind: str  # how YAML or JSON reads it: text, a number, true or false, nothing, a date
 
 
 Node: TypeAlias = "Scalar | list[Node] | dict[str, Node]"
@@ -39,10 +37,8 @@ class InvalidValueError(LLMServingExporterError, ValueError):
 class Place(Struct, frozen=True):
     """A place in a source of settings, where problems are reported. Places of one load share one list of problems."""
 
-    # the file's path as the user gave it, or "flag --x", "environment variable Y"
-    file: str
-    # the dotted path inside it, "" for the whole
-    path: str
+    file: str  # the file's path as the user gave it, or "flag --x", "environment variable Y"
+    path: str  # the dotted path inside it, "" for the whole
     problems: list[Problem]
 
     def key(self, name: str) -> Place:

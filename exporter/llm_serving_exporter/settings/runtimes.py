@@ -137,8 +137,7 @@ def _seconds(node: Node, place: Place, context: object) -> tuple[float, ...]:
 
 
 LABEL_VALUES = mapping_reader(values, 'such as {source: [compute, ""]}')
-# bucket edges by SLO
-EDGES = mapping_reader(_seconds, "such as {ttft: [0.1, 1]}")
+EDGES = mapping_reader(_seconds, "such as {ttft: [0.1, 1]}")  # bucket edges by SLO
 
 
 def _refuse_absent(node: Node, place: Place, fixes: Mapping[str, str]) -> None:
@@ -218,8 +217,7 @@ def _mark(node: Node, place: Place) -> Mark:
 _NAME = kinds.text("name", 63)
 _FIELD = kinds.text("field")
 _QUALITY = kinds.member("quality", ROW_QUALITIES)
-# a page of JSON takes hooks, which say so
-_PAGE = kinds.member("kind of page", (PageKind.METRICS, PageKind.NONE))
+_PAGE = kinds.member("kind of page", (PageKind.METRICS, PageKind.NONE))  # a page of JSON takes hooks, which say so
 _HOOKS = kinds.choice("name of hooks", NAMES)
 _TEXT = re.compile(r"\$([a-z][a-z0-9_]*)")
 
@@ -317,16 +315,14 @@ _RUNTIME_HINTS = {
     "fields": "Write rows.",
 }
 _NAMES = {key.field: key.name for keys in (ROW_COLUMNS, RUNTIME_COLUMNS) for key in keys.values()}
-# a fork's own entries come before those of its base
-_JOINED = ("prefixes", "ignored", "respelt")
+_JOINED = ("prefixes", "ignored", "respelt")  # a fork's own entries come before those of its base
 
 
 class Configured(Struct, frozen=True):
     """What `runtimes:` of the file holds."""
 
     tables: tuple[Runtime, ...]  # those without problems
-    # of every table, those with problems included
-    names: frozenset[str]
+    names: frozenset[str]  # of every table, those with problems included
     warnings: tuple[str, ...]
 
 

@@ -137,8 +137,7 @@ def read_section_defaults(
 
 # --- settings of several places -> one target --------------------------------------------------------------------------
 
-# the share of the interval that one scrape may take by default, and its upper bound
-TIMEOUT_SHARE = 0.8
+TIMEOUT_SHARE = 0.8  # of the interval, that one scrape may take by default
 LONGEST_DEFAULT_TIMEOUT_SECONDS = 10.0
 # a target takes these over as they are; its name and its nodes depend on its address too
 CARRIED = {*name_fields(TargetSettings)} & {*name_fields(Target)} - {"name", "nodes"}

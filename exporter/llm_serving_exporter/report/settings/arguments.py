@@ -35,8 +35,7 @@ exit status: 0 written (what could not be read is named in it), 1 none could be 
 130 interrupted"""
 
 
-# what a page shows day by day; longer ones are weeks
-_MOST_DAYS = 14
+_MOST_DAYS = 14  # what a page shows day by day; longer ones are weeks
 _HOUR_SECONDS = 3600
 
 

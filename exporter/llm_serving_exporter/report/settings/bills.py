@@ -55,10 +55,8 @@ def _read_pairs(kind: kinds.Kind[Any]) -> Reader:
 class BillSettings:
     """What is compared. Every path has at least one file."""
 
-    # files, folders and patterns
-    paths: tuple[str, ...] = key(_read_paths, unset=())
-    # focus or cur; None = by the header
-    format: str | None = key(kinds.choice("format", FORMATS))
+    paths: tuple[str, ...] = key(_read_paths, unset=())  # files, folders and patterns
+    format: str | None = key(kinds.choice("format", FORMATS))  # focus or cur; None = by the header
     # accounts whose lines are compared; () = all
     accounts: tuple[str, ...] = key(list_reader(_ACCOUNT, "numbers of accounts in quotes"), unset=())
     # types of instances and patterns; () = all that are known to have GPUs
@@ -67,8 +65,7 @@ class BillSettings:
     gpus_per_instance: Mapping[str, int] = key(_read_pairs(_GPUS), unset={})
     # targets, nodes, workloads or models of machines, by `normalise_resource`
     mapping: Mapping[str, tuple[Found, ...]] = key(_read_mapping, name="mapping_file", unset={})
-    # labels by tags of the bill
-    tags: Mapping[str, str] = key(_read_pairs(_LABEL), unset={})
+    tags: Mapping[str, str] = key(_read_pairs(_LABEL), unset={})  # labels by tags of the bill
 
 
 def read_bill_flags(bills: BillSettings | None, flags: FlagReader) -> BillSettings | None:

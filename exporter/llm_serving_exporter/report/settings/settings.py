@@ -43,14 +43,11 @@ _PURCHASE = table(usd=Key(USD, required=True))
 class Server:
     """Prometheus. Secrets are named, never held."""
 
-    # "" = none is given
-    url: str = key(URL, unset="")
+    url: str = key(URL, unset="")  # "" = none is given
     bearer_token: Secret | None = None  # excludes user name and password
-    # set together with `basic_password`
-    basic_username: str | None = None
+    basic_username: str | None = None  # set together with `basic_password`
     basic_password: Secret | None = None  # set together with `basic_username`
-    # None = the system's CAs
-    ca_file: str | None = key(read_existing_path)
+    ca_file: str | None = key(read_existing_path)  # None = the system's CAs
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +56,7 @@ class ApiPrice:
 
     name: str = key(TEXT, required=True)  # of the API, as the page shows it
     input_usd_per_million: float = key(USD, required=True)  # prompt tokens that its cache does not hold
-    # of prompt tokens that the API's cache holds
-    cached_input_usd_per_million: float = key(USD, required=True)
+    cached_input_usd_per_million: float = key(USD, required=True)  # of prompt tokens that the API's cache holds
     output_usd_per_million: float = key(USD, required=True)  # generated tokens
 
 
@@ -87,10 +83,8 @@ class Smtp:
     sender: str = key(MAIL, name="from", required=True)
     to: tuple[str, ...] = key(list_reader(MAIL, "mail addresses"), required=True)
     port: int = key(PORT, default="587")  # 587: submission (RFC 6409)
-    # whether the session is encrypted before anything is sent
-    starttls: bool = key(kinds.BOOLEAN, default="true")
-    # set together with `password`
-    username: str | None = key(TEXT)
+    starttls: bool = key(kinds.BOOLEAN, default="true")  # whether the session is encrypted before anything is sent
+    username: str | None = key(TEXT)  # set together with `password`
     password: Secret | None = None  # set together with `username`
 
 
@@ -114,19 +108,15 @@ def _read_objectives(node: Node, place: Place, context: Context) -> dict[str, fl
 class Settings:
     """Everything that can be set for a review. None = not set."""
 
-    # its reader adds the credentials
-    server: Server = Server()
-    # where the week begins
-    timezone: str = key(ZONE, default="UTC")
+    server: Server = Server()  # its reader adds the credentials
+    timezone: str = key(ZONE, default="UTC")  # where the week begins
     # labels of the scrape that tell fleets apart
     identity_labels: tuple[str, ...] = key(list_reader(LABEL, "names of labels"), unset=())
     # labels of the scrape that the bill is split by
     by_labels: tuple[str, ...] = key(list_reader(LABEL, "names of labels"), unset=())
     title: str = key(TEXT, default="LLM serving: cost review")
-    # the folder that reports are written into
-    out: str = key(read_path, unset=".")
-    # how many reports stay in that folder, None = all
-    keep: int | None = key(KEEP)
+    out: str = key(read_path, unset=".")  # the folder that reports are written into
+    keep: int | None = key(KEEP)  # how many reports stay in that folder, None = all
     api_price: ApiPrice | None = key(
         section_reader(
             ApiPrice, "State the name and all three prices; without a discount for cached tokens repeat the input's."
@@ -138,14 +128,10 @@ class Settings:
     monthly_costs: MonthlyCosts = key(section_reader(MonthlyCosts), unset=MonthlyCosts())
     # the share of good requests that is aimed at, by SLO
     objectives: Mapping[str, float] = key(_read_objectives, unset={})
-    # a crontab line, in `timezone`
-    schedule: str | None = key(TEXT)
-    # the keys webhook_url_file and webhook_url_env
-    webhook_url: Secret | None = None
-    # its reader adds the password
-    smtp: Smtp | None = None
-    # what clouds bill, to compare with
-    bills: BillSettings | None = key(section_reader(BillSettings))
+    schedule: str | None = key(TEXT)  # a crontab line, in `timezone`
+    webhook_url: Secret | None = None  # the keys webhook_url_file and webhook_url_env
+    smtp: Smtp | None = None  # its reader adds the password
+    bills: BillSettings | None = key(section_reader(BillSettings))  # what clouds bill, to compare with
     # where Grafana shows the pack's dashboards, without /d/…; "" = the page has no links
     dashboards_url: str = key(GRAFANA_URL, unset="")
     # price files whose pools and nodes the review applies
