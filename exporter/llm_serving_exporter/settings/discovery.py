@@ -276,12 +276,12 @@ def read_http_sd(
 
     `under`: what holds for all targets.
     """
-    before = len(place.problems)
+    is_sound = place.watch()
     values = read_complete(keys_of(HttpSdSettings), node, place, _HTTP_SD_EXAMPLE, context, _HTTP_SD_HINTS)
     if values is None:
         return None
     settings = HttpSdSettings(**values)
-    if not settings.hosts and len(place.problems) == before:
+    if not settings.hosts and is_sound():
         place.key("hosts").refuse("no host is allowed", _HTTP_SD_EXAMPLE)
     defaults, odd = read_section_defaults(settings.defaults, place, under, context)
     address, path = settings.url

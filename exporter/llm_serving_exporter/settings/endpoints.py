@@ -171,11 +171,7 @@ def read_otlp(settings: Settings, file: ConfigFile, context: Context) -> OtlpCon
     )
     if section.url is None:
         return None
-    try:
-        is_installed = importlib.util.find_spec("opentelemetry.proto") is not None
-    except ModuleNotFoundError:
-        is_installed = False
-    if not is_installed:
+    if not _is_installed():
         what = "the messages of OpenTelemetry are not installed"
         settings["otlp.url"].place.refuse(what, "Run pip install 'llm-serving-exporter[otlp]'.")
     if server.http.timeout_seconds >= server.interval_seconds:
@@ -185,6 +181,13 @@ def read_otlp(settings: Settings, file: ConfigFile, context: Context) -> OtlpCon
     return OtlpConfig(
         server.url, path, server.interval_seconds, server.http, section.resource or (), section.gen_ai_operation
     )
+
+
+def _is_installed() -> bool:
+    try:
+        return importlib.util.find_spec("opentelemetry.proto") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def endpoint_warnings(config: Config, settings: Settings, file: ConfigFile, host_name: str) -> Iterator[str]:

@@ -113,13 +113,13 @@ def read_auth(node: Node | None, place: Place, context: Context) -> Auth | None:
         fix = "Keep one of them: a request has one Authorization header."
         place.refuse("both a bearer token and basic are given", fix)
     at = place.key("basic")
-    before = len(place.problems)
+    is_sound = place.watch()
     basic = mapping(section["basic"], at, ("username", "password_file", "password_env"), _BASIC_HINTS)
     username = value(basic.get("username"), at.key("username"), _USERNAME)
     password = read_secret(basic, at, "password_file", "password_env", context)
-    if username is None and len(place.problems) == before:
+    if username is None and is_sound():
         at.refuse("username is missing", "Write username and password_file or password_env.")
-    elif password is None and len(place.problems) == before:
+    elif password is None and is_sound():
         at.refuse("the password is missing", "Write password_file or password_env.")
     elif username is not None and ":" in username:
         at.key("username").refuse("the user name contains a colon", "HTTP basic auth cannot carry one (RFC 7617).")
@@ -148,9 +148,9 @@ def read_headers(node: Node | None, place: Place, context: Context) -> tuple[tup
 
 def _header_value(name: str, node: Node, at: Place, context: Context) -> str | Secret | None:
     if isinstance(node, dict):
-        before = len(at.problems)
+        is_sound = at.watch()
         secret = read_secret(mapping(node, at, ("file", "env")), at, "file", "env", context)
-        if secret is None and len(at.problems) == before:
+        if secret is None and is_sound():
             at.refuse("neither file nor env is given", "Write {file: /path} or {env: NAME}.")
         return secret
     if isinstance(node, Scalar) and name.lower() in _SECRET_HEADERS:

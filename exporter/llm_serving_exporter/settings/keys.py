@@ -22,7 +22,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.settings.kinds import Kind
-from llm_serving_exporter.settings.problems import MOST_PROBLEMS, Node, Place, Scalar, did_you_mean, listed
+from llm_serving_exporter.settings.problems import Node, Place, Scalar, did_you_mean, listed
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -228,14 +228,14 @@ class Section:
         hints: Mapping[str, str] = NO_HINTS,
         beside: Collection[str] = (),  # keys that its caller reads
     ) -> None:
-        self.place, self._keys, self._before = place, keys, len(place.problems)
+        self.place, self._keys, self._is_sound = place, keys, place.watch()
         self.nodes = mapping(node, place, (*names_of(keys), *beside), hints)
         self.values = read_keys(keys, self.nodes, place, context)
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing wrong with it has been reported so far; False once so much is wrong that no more is reported."""
-        return self._before == len(self.place.problems) <= MOST_PROBLEMS
+        """Whether nothing has been found wrong with it so far."""
+        return self._is_sound()
 
     def refuse_missing(self, example: str, *, or_empty: bool = False) -> bool:
         """Whether it lacks required keys, which are then reported. `example`: a sentence with one that has them."""

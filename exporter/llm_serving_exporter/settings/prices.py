@@ -232,12 +232,12 @@ def read_nodes(node: Node | None, place: Place) -> tuple[tuple[str, NodePlace], 
 
 
 def _read_node(node: Node, place: Place) -> Iterator[tuple[str, NodePlace]]:
-    before = len(place.problems)
+    is_sound = place.watch()
     section = mapping(node, place, ("node", *names_of(_NODE)))
     names = section.pop("node", None)
     several = [] if names is None else one_or_several(names, place.key("node"), "names")
     given = read_keys(_NODE, section, place)
-    if len(place.problems) > before:
+    if not is_sound():
         return
     if is_empty(names) or not several:
         place.refuse("node is missing", _NODE_EXAMPLE)
@@ -372,7 +372,7 @@ def read_prices(
     path: str, place: Place, read: Callable[[Path], str] = read_bounded, described: Sequence[GpuSpec] = ()
 ) -> PriceBook | None:
     """The prices that stand in the file; None where it cannot be used, which is then reported at its places."""
-    before, gpu = len(place.problems), _gpu_kind(described)
+    is_sound, gpu = place.watch(), _gpu_kind(described)
     document = read_document(path, place, read)
     if document is None:
         return None
@@ -398,7 +398,7 @@ def read_prices(
     budget = value(section.get("budget_usd_per_month"), place.key("budget_usd_per_month"), kinds.USD)
     pools = read_pools(section.get("pools"), place.key("pools"), gpu)
     nodes = read_nodes(section.get("nodes"), place.key("nodes"))
-    if len(place.problems) > before:
+    if not is_sound():
         return None
     return PriceBook(tuple(statements.values()), tuple(used.values()), power, budget, pools, nodes)
 
@@ -431,7 +431,7 @@ def _rates(node: Node | None, place: Place) -> dict[str, Rate]:
 def _statements(
     node: Node, place: Place, rates: dict[str, Rate], used: dict[str, Rate], gpu: Kind[str]
 ) -> Iterator[PriceStatement]:
-    before = len(place.problems)
+    is_sound = place.watch()
     if not isinstance(node, dict):
         what = f"must be a mapping (key: value), not {type_name(node)}"
         place.refuse(what, "Write {gpu_model: …, usd_per_gpu_hour: …}.")
@@ -454,7 +454,7 @@ def _statements(
         near = nearest(name, (*rates, *RateKind))
         fix = f"Did you mean {near}?" if near else f"Write rates: {{{name}: {{kind: reserved}}}}."
         place.key("rate").refuse(f"there is no rate {shown(name)}", fix)
-    if rate is None or len(place.problems) > before:
+    if rate is None or not is_sound():
         return
     used.setdefault(rate.name, rate)
     for priced in given[scopes[0]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import TypeAlias
 
@@ -56,6 +56,14 @@ class Place(Struct, frozen=True):
             self.problems.append(Problem(self.file, self.path, what, fix))
         elif len(self.problems) == MOST_PROBLEMS:
             self.problems.append(Problem(self.file, "", f"there are more than {MOST_PROBLEMS} problems", "Start here."))
+
+    def watch(self) -> Callable[[], bool]:
+        """What says whether nothing has been refused since then, at any place of this load.
+
+        Once so much is wrong that no more is reported, nothing counts as right any more.
+        """
+        before = len(self.problems)
+        return lambda: before == len(self.problems) <= MOST_PROBLEMS
 
     def __str__(self) -> str:
         return f"{self.file}: {self.path}" if self.path else self.file

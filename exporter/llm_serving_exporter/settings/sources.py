@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.settings import config, kinds
 from llm_serving_exporter.settings.endpoints import DcgmSettings, DeviceExporterSettings, OtlpSettings
-from llm_serving_exporter.settings.keys import mapping, read_values, value
+from llm_serving_exporter.settings.keys import mapping, one_or_several, value
 from llm_serving_exporter.settings.kinds import Kind
 from llm_serving_exporter.settings.options import ENVIRONMENT_PREFIX, Option, Setting, options_of, plain_keys
 from llm_serving_exporter.settings.problems import Node, Place, did_you_mean
@@ -56,23 +57,14 @@ def add_flags(parser: argparse._ActionsContainer) -> None:
     for option in OPTIONS:
         stated = f" Default: {option.default}." if option.default else ""
         description = f"{option.help}{stated} [{option.variable}]".replace("%", "%%")
+        add = partial(parser.add_argument, dest=option.attribute)
         if option.repeatable:
-            parser.add_argument(
-                option.flag, dest=option.attribute, action="append", metavar="VALUE", help=f"{description} Repeatable."
-            )
+            add(option.flag, action="append", metavar="VALUE", help=f"{description} Repeatable.")
         elif option.reads is kinds.BOOLEAN:
-            parser.add_argument(
-                option.flag, dest=option.attribute, nargs="?", const="true", metavar="true|false", help=description
-            )
-            parser.add_argument(
-                f"--no-{option.name}",
-                dest=option.attribute,
-                action="store_const",
-                const="false",
-                help=argparse.SUPPRESS,
-            )
+            add(option.flag, nargs="?", const="true", metavar="true|false", help=description)
+            add(f"--no-{option.name}", action="store_const", const="false", help=argparse.SUPPRESS)
         else:
-            parser.add_argument(option.flag, dest=option.attribute, metavar="VALUE", help=description)
+            add(option.flag, metavar="VALUE", help=description)
 
 
 def from_flags(arguments: argparse.Namespace | None, problems: list[Problem]) -> dict[str, Setting]:
@@ -100,9 +92,7 @@ def from_environment(environ: Mapping[str, str], problems: list[Problem]) -> dic
 def _parse_texts(option: Option, texts: Iterable[str], place: Place) -> dict[str, Setting]:
     values = [option.reads.read(text, place) for text in texts]
     good = tuple(item for item in values if item is not None)
-    if not good:
-        return {}
-    return {option.name: Setting(good if option.repeatable else good[0], place)}
+    return {option.name: Setting(good if option.repeatable else good[0], place)} if good else {}
 
 
 def refuse_unknown_variables(environ: Mapping[str, str], expected: Collection[str], problems: list[Problem]) -> None:
@@ -158,12 +148,10 @@ def _read_section(
 
 def _read_repeated(node: Node, place: Place, kind: Kind[Any]) -> tuple[Any, ...] | None:
     """The values of a list, or a single one; None where there is none to use, which is then reported."""
-    if not isinstance(node, list):
-        single = value(node, place, kind)
-        return None if single is None else (single,)
-    if not node:
+    if node == []:
         place.refuse("the list is empty", f"Write {kind.expects}, or remove the line.")
-    return tuple(read_values(node, place, kind, kind.expects)) or None
+    values = (value(element, at, kind) for element, at in one_or_several(node, place, kind.expects))
+    return tuple(content for content in values if content is not None) or None
 
 
 def defaults(problems: list[Problem]) -> dict[str, Setting]:

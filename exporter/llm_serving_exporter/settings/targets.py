@@ -372,9 +372,9 @@ def read_expected_replicas(file: ConfigFile) -> tuple[ExpectedReplicas, ...]:
     expected: dict[tuple[str, str, Identity], ExpectedReplicas] = {}
     example = "Write {model_name: …, role: unified, replicas: 2}."
     for node, at in elements(*file.find_key("expected_replicas"), "mappings such as {model_name: …, replicas: 2}"):
-        before = len(at.problems)
+        is_sound = at.watch()
         read = read_complete(_EXPECTED, node, at, example, hints=_OF_REPLICAS)
-        if read is None or len(at.problems) > before:
+        if read is None or not is_sound():
             continue
         model_name, role, identity = read["model_name"], read.get("role", Role.UNIFIED), build_identity(read)
         if (model_name, role, identity) in expected:
