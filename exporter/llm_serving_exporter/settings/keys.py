@@ -212,6 +212,14 @@ def pick_given(section: Mapping[str, Node], names: Iterable[str]) -> list[str]:
     return [name for name in names if not is_empty(section.get(name))]
 
 
+def refuse_missing(keys: Keys, given: Collection[str], place: Place, example: str) -> bool:
+    """Whether required keys are not given, which are then reported. `example`: a sentence with one that has them."""
+    missing = [item.name for item in keys.values() if item.required and item.name not in given]
+    if missing:
+        place.refuse(f"{listed(missing, 'and')} {'is' if len(missing) == 1 else 'are'} missing", example)
+    return bool(missing)
+
+
 class Section:
     """A mapping of the file, taken apart by its keys. What is wrong with it is reported at its place, and reading goes on.
 
@@ -237,14 +245,10 @@ class Section:
         """Whether nothing has been found wrong with it so far."""
         return self._is_sound()
 
-    def refuse_missing(self, example: str, *, or_empty: bool = False) -> bool:
-        """Whether it lacks required keys, which are then reported. `example`: a sentence with one that has them."""
-        required = [item.name for item in self._keys.values() if item.required]
-        given = pick_given(self.nodes, required) if or_empty else self.nodes
-        missing = [name for name in required if name not in given]
-        if missing:
-            self.place.refuse(f"{listed(missing, 'and')} {'is' if len(missing) == 1 else 'are'} missing", example)
-        return bool(missing)
+    def refuse_missing(self, example: str, *, or_empty: bool = False) -> None:
+        """Reports required keys that it lacks. `example`: a sentence with one that has them."""
+        given = pick_given(self.nodes, self.nodes) if or_empty else self.nodes
+        refuse_missing(self._keys, given, self.place, example)
 
     def refuse_unless_one(self, keys: Keys, what: str) -> None:
         """Reports keys of which not exactly one is given. `what` they say: "what it is for"."""

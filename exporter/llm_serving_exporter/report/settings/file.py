@@ -10,7 +10,7 @@ from apscheduler.triggers.cron import CronTrigger
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.settings.settings import Server, Settings, Smtp
 from llm_serving_exporter.settings.http import AUTH_KEYS, NO_SECRETS, read_auth, read_secret
-from llm_serving_exporter.settings.keys import Section, is_empty, keys_of, mapping, names_of, read_keys
+from llm_serving_exporter.settings.keys import is_empty, keys_of, mapping, names_of, read_keys, refuse_missing
 from llm_serving_exporter.settings.options import Context
 from llm_serving_exporter.settings.problems import Node, Place, shown
 
@@ -81,12 +81,13 @@ def _is_schedule(text: str, place: Place, timezone: str) -> bool:
 def _read_smtp(node: Node | None, place: Place, context: Context) -> Smtp | None:
     if is_empty(node):
         return None
-    section = Section(keys_of(Smtp), node, place, context, hints=_SMTP_HINTS, beside=_PASSWORD_KEYS)
-    given = section.values
-    password = read_secret(section.nodes, place, *_PASSWORD_KEYS, context)
-    was_sound = section.is_sound
+    keys = keys_of(Smtp)
+    section = mapping(node, place, (*names_of(keys), *_PASSWORD_KEYS), _SMTP_HINTS)
+    is_sound = place.watch()
+    given = read_keys(keys, section, place, context)
+    password = read_secret(section, place, *_PASSWORD_KEYS, context)
     example = "Write {host: mail.example.com, from: …, to: [finance@example.com]}."
-    if not section.refuse_missing(example) and was_sound:
+    if not refuse_missing(keys, section, place, example) and is_sound():
         if not given["to"]:
             place.key("to").refuse("the list is empty", "Write to: [finance@example.com].")
         elif ("username" in given) != (password is not None):
@@ -94,4 +95,4 @@ def _read_smtp(node: Node | None, place: Place, context: Context) -> Smtp | None
             place.refuse("a user name and a password belong together", fix)
     if given.get("starttls") is False and "username" in given:
         place.key("starttls").refuse("the password would be sent in the clear", "Remove it; the default is true.")
-    return Smtp(**given, password=password) if section.is_sound else None
+    return Smtp(**given, password=password) if is_sound() else None
