@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import HttpSettings, Secret
 from llm_serving_exporter.settings import kinds
-from llm_serving_exporter.settings.keys import Section, is_empty, key, keys_of, mapping, value
+from llm_serving_exporter.settings.keys import Section, free_mapping, is_empty, key, keys_of, mapping, value
 from llm_serving_exporter.settings.options import Context
 from llm_serving_exporter.settings.problems import Node, Place, Scalar
 
@@ -126,12 +126,12 @@ def read_auth(node: Node | None, place: Place, context: Context) -> Auth | None:
     return Auth(basic_username=username, basic_password=password)
 
 
-def read_headers(node: Node | None, place: Place, context: Context) -> tuple[tuple[str, str | Secret], ...] | None:
+def read_headers(node: Node, place: Place, context: Context) -> tuple[tuple[str, str | Secret], ...] | None:
     """Extra request headers; None where `headers:` is not given."""
     if is_empty(node):
         return None
     headers: dict[str, tuple[str, str | Secret]] = {}
-    for name, child in mapping(node, place, node if isinstance(node, dict) else ("Name",)).items():
+    for name, child in free_mapping(node, place, "Known here: Name.").items():
         at = place.key(name)
         if not _HEADER_NAME.fullmatch(name):
             at.refuse("this is not the name of an HTTP header", "Write letters, digits and hyphens only.")

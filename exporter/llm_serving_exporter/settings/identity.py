@@ -14,7 +14,7 @@ from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.model.shard import MOST_SHARDS, Shard
 from llm_serving_exporter.settings import kinds
-from llm_serving_exporter.settings.keys import is_empty, mapping, refuse_repeats, value
+from llm_serving_exporter.settings.keys import free_mapping, is_empty, refuse_repeats, value
 from llm_serving_exporter.settings.kinds import Kind, ServerAddress
 from llm_serving_exporter.settings.options import Context, Host, Setting
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, shown
@@ -55,7 +55,7 @@ def read_texts_by_name(
     if node is None or is_empty(node):
         return None
     texts = {}
-    for name, content in mapping(node, place, node if isinstance(node, dict) else (example,)).items():
+    for name, content in free_mapping(node, place, f"Known here: {example}.").items():
         at = place.key(name)
         if (refusal := refuse(name)) is not None:
             at.refuse(*refusal)

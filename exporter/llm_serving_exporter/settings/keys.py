@@ -27,7 +27,6 @@ from llm_serving_exporter.settings.problems import Node, Place, Scalar, did_you_
 T = TypeVar("T")
 P = ParamSpec("P")
 NO_HINTS: Mapping[str, str] = {}
-_WORDS = "Write a word before each colon."
 
 
 def type_name(node: Node) -> str:
@@ -72,11 +71,8 @@ def _unknown(key: str, names: Collection[str]) -> str:
     return did_you_mean(key, names)
 
 
-def free_mapping(node: Node, place: Place, form: str, fix: str = _WORDS) -> Mapping[str, Node]:
-    """A mapping whose keys the user chooses; {} for any other node, which is then reported.
-
-    `form` completes "must be a mapping …", `fix` says how to write one.
-    """
+def free_mapping(node: Node, place: Place, fix: str, *, form: str = "(key: value)") -> Mapping[str, Node]:
+    """A mapping whose keys the user chooses; {} for any other node, which is then reported. `form` completes "must be a mapping …"."""
     if isinstance(node, dict):
         return node
     place.refuse(f"must be a mapping {form}, not {type_name(node)}", fix)
@@ -294,12 +290,12 @@ def list_reader(kind: Kind[Any], expects: str) -> Reader:
     return read
 
 
-def mapping_reader(reads: Kind[Any] | Reader, form: str, fix: str = _WORDS) -> Reader:
+def mapping_reader(reads: Kind[Any] | Reader, fix: str, *, form: str = "(key: value)") -> Reader:
     """Reads a `free_mapping`, each of its values by a kind or a reader; what is not usable is left out."""
     child = Key(reads)
 
     def read(node: Node, place: Place, context: Any = None) -> dict[str, Any]:
-        members = free_mapping(node, place, form, fix)
+        members = free_mapping(node, place, fix, form=form)
         values = {name: child.read(content, place.key(name), context) for name, content in members.items()}
         return {name: content for name, content in values.items() if content is not None}
 

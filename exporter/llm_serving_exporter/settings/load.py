@@ -43,7 +43,7 @@ from llm_serving_exporter.settings.keys import free_mapping, is_empty, mapping, 
 from llm_serving_exporter.settings.options import ConfigFile, Context, Setting, Settings, build_section
 from llm_serving_exporter.settings.prices import PriceReading, look_at_prices
 from llm_serving_exporter.settings.problems import Place, Scalar, nearest
-from llm_serving_exporter.settings.runtimes import pairs, read_runtimes
+from llm_serving_exporter.settings.runtimes import by_name, read_runtimes
 from llm_serving_exporter.settings.sources import (
     BY_NAME,
     defaults,
@@ -123,13 +123,13 @@ def read_thresholds(path: Setting, read: Callable[[Path], str], warnings: list[s
         place.refuse(f"there is no section slo in this file, which {path.place} names", _SLO_EXAMPLE)
         return {}
     at, thresholds = place.key("slo"), {}
-    objectives = free_mapping(section, at, "(key: value)", _SLO_EXAMPLE)
+    objectives = free_mapping(section, at, _SLO_EXAMPLE)
     warnings += _name_slips(objectives.keys() - _SLO_NAMES - _FOR_RULES, _SLO_NAMES, at)
     for name in _SLO_NAMES:
         where, node = at.key(name), objectives.get(name)
         if node is None or is_empty(node):
             continue
-        objective = free_mapping(node, where, "(key: value)", f"Write {name}: {{threshold: 2.5s}}, or off for 2.5s.")
+        objective = free_mapping(node, where, f"Write {name}: {{threshold: 2.5s}}, or off for 2.5s.")
         if "threshold" not in objective:
             warnings += _name_slips(objective.keys() - {"objective"}, ("threshold",), where)
         elif (seconds := value(objective["threshold"], where.key("threshold"), kinds.THRESHOLD)) is not None:
@@ -150,7 +150,7 @@ def _name_slips(keys: Collection[str], names: Collection[str], place: Place) -> 
 
 # on LiteLLM's page: whoever knows the hash of a key can tell whose key he holds
 _HASHES_OF_KEYS = frozenset({"hashed_api_key"})
-_read_aliases = pairs(kinds.text("model", LABEL_LENGTH), "{gpt-4o: llama-70b}")
+_read_aliases = by_name(kinds.text("model", LABEL_LENGTH), "{gpt-4o: llama-70b}")
 
 
 def read_tenants(settings: Settings, file: ConfigFile) -> TenantsConfig:

@@ -22,6 +22,7 @@ from llm_serving_exporter.settings.keys import (
     Keys,
     Section,
     elements,
+    free_mapping,
     is_empty,
     mapping,
     names_of,
@@ -406,12 +407,8 @@ def read_prices(
 def _rates(node: Node | None, place: Place) -> dict[str, Rate]:
     if node is None or is_empty(node):
         return {}
-    if not isinstance(node, dict):
-        what = f"must be a mapping (name: rate), not {type_name(node)}"
-        place.refuse(what, "Write reserved: {kind: reserved, committed_gpus: 64}.")
-        return {}
-    rates = {}
-    for name, rate_node in node.items():
+    rates, example = {}, "Write reserved: {kind: reserved, committed_gpus: 64}."
+    for name, rate_node in free_mapping(node, place, example, form="(name: rate)").items():
         at = place.key(name)
         if name == RateKind.POOL:
             what = "pool is the rate of the section pools, and what it is stands there"

@@ -51,6 +51,7 @@ from llm_serving_exporter.settings.problems import InvalidValueError, Node, Plac
 # --- columns: one node of the file -> the value; each reader reports what it cannot use and returns None ---------------
 
 LONGEST_TEXT = 500
+_WORDS = "Write a word before each colon."
 
 
 def _any(text: str) -> str:
@@ -119,9 +120,9 @@ def or_none(reader: Reader) -> Reader:
     return lambda node, place, context: () if _is_none(node) else reader(node, place, context)
 
 
-def pairs(kind: Kind[str], example: str) -> Reader:
-    """A mapping of texts."""
-    return mapping_reader(kind, f"such as {example}")
+def by_name(reads: Kind[str] | Reader, example: str) -> Reader:
+    """A mapping whose keys the user chooses, to what `reads` makes of each value."""
+    return mapping_reader(reads, _WORDS, form=f"such as {example}")
 
 
 def values(node: Node, place: Place, context: object = None) -> frozenset[str]:
@@ -136,8 +137,8 @@ def _seconds(node: Node, place: Place, context: object) -> tuple[float, ...]:
     return tuple(read_values(node, place, NUMBER, "seconds"))
 
 
-LABEL_VALUES = mapping_reader(values, 'such as {source: [compute, ""]}')
-EDGES = mapping_reader(_seconds, "such as {ttft: [0.1, 1]}")  # bucket edges by SLO
+LABEL_VALUES = by_name(values, '{source: [compute, ""]}')
+EDGES = by_name(_seconds, "{ttft: [0.1, 1]}")  # bucket edges by SLO
 
 
 def _refuse_absent(node: Node, place: Place, fixes: Mapping[str, str]) -> None:
@@ -158,14 +159,14 @@ def flags(node: Node, place: Place, context: object = None) -> Flags | None:
 
 def series_patterns(node: Node, place: Place, context: object = None) -> tuple[dict[str, str], ...]:
     """Mappings of labels to regular expressions."""
-    read = pairs(PATTERN, '{user_agent: "probe/.*"}')
+    read = by_name(PATTERN, '{user_agent: "probe/.*"}')
     return tuple(read(child, at, None) for child, at in elements(node, place, "mappings"))
 
 
 def tenants(node: Node, place: Place, context: object = None) -> dict[TenantKind, tuple[str, ...]]:
     """Labels that name a tenant, by what it is."""
     by_kind: dict[TenantKind, tuple[str, ...]] = {}
-    for name, child in free_mapping(node, place, "such as {team: [team_alias, team]}").items():
+    for name, child in free_mapping(node, place, _WORDS, form="such as {team: [team_alias, team]}").items():
         at = place.key(name)
         labels = texts(LABEL)(child, at, None)
         kind = kinds.member("kind of tenant", TenantKind).read(name, at)
@@ -179,7 +180,7 @@ def tenants(node: Node, place: Place, context: object = None) -> dict[TenantKind
 
 def respelt(node: Node, place: Place, context: object = None) -> tuple[tuple[str, str], ...]:
     """Prefix -> how it may be written otherwise, as pairs."""
-    by_prefix = mapping_reader(texts(SAMPLE), 'such as {"vllm:": acme_}')(node, place, None)
+    by_prefix = by_name(texts(SAMPLE), '{"vllm:": acme_}')(node, place, None)
     return tuple((prefix, other) for prefix, others in by_prefix.items() for other in others if other)
 
 
@@ -227,8 +228,8 @@ ROW_COLUMNS = table(
     reads=kinds.member("way of reading", Reads),
     where=LABEL_VALUES,
     by=LABEL,
-    named=pairs(LABEL_VALUE, "{acme_done_total: stop}"),
-    rename=pairs(LABEL_VALUE, "{cancelled: abort}"),
+    named=by_name(LABEL_VALUE, "{acme_done_total: stop}"),
+    rename=by_name(LABEL_VALUE, "{cancelled: abort}"),
     minus=texts(SAMPLE),
     times=texts(SAMPLE),
     over=texts(SAMPLE),
@@ -293,8 +294,8 @@ RUNTIME_COLUMNS = table(
     no_tenant=values,
     default_edges=EDGES,
     flags=flags,
-    kv_as_calibrated=pairs(LABEL_VALUE, '{modelopt: ">=1.0"}'),
-    missing=pairs(PROSE, "{preemptions_total: it does not count them}"),
+    kv_as_calibrated=by_name(LABEL_VALUE, '{modelopt: ">=1.0"}'),
+    missing=by_name(PROSE, "{preemptions_total: it does not count them}"),
     versions=PROSE,
     covered=PROSE,
     recorded=or_none(texts(PROSE)),
@@ -416,7 +417,8 @@ def fill_texts(section: Mapping[str, Node], place: Place) -> dict[str, Node]:
         return dict(section)
     by_name: dict[str, str] = {}
     at = place.key("texts")
-    for name, node in free_mapping(section["texts"], at, "such as {at_end: Booked when a request ends.}").items():
+    form = "such as {at_end: Booked when a request ends.}"
+    for name, node in free_mapping(section["texts"], at, _WORDS, form=form).items():
         if not _TEXT.fullmatch(f"${name}"):
             at.key(name).refuse(f"{shown(name)} is not a name for a text", "Write lower-case letters, digits and _.")
         by_name[name] = value(_fill(node, at.key(name), by_name), at.key(name), PROSE) or ""

@@ -27,6 +27,7 @@ from llm_serving_exporter.settings.keys import (
     Key,
     Keys,
     elements,
+    free_mapping,
     is_empty,
     mapping,
     names_of,
@@ -266,7 +267,7 @@ def _read_labels(node: Node | None, place: Place, context: Context, notes: dict[
     """What the labels of a group set, by field of a target's settings; `labels` are those of the target's own."""
     if node is None or is_empty(node):
         return {}
-    labels = mapping(node, place, node.keys() if isinstance(node, dict) else ("model_name",))
+    labels = free_mapping(node, place, "Known here: model_name.")
     texts: dict[str, Node] = {}
     added: list[tuple[str, str]] = []
     for name, content in labels.items():

@@ -47,7 +47,7 @@ def _read_mapping(node: Node, place: Place, context: Context) -> Mapping[str, tu
 
 
 def _read_pairs(kind: kinds.Kind[Any]) -> Reader:
-    read = mapping_reader(kind, "(key: value)", "Write it as in docs/report.md.")
+    read = mapping_reader(kind, "Write it as in docs/report.md.")
     return lambda node, place, context: None if is_empty(node) else read(node, place, context)
 
 
