@@ -21,9 +21,11 @@ from llm_serving_exporter.model.secret_text import MASK
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import ExpectedReplicas, HttpSettings, Secret, Target
 from llm_serving_exporter.model.tenants import TenantKind, TenantSettings
+from llm_serving_exporter.model.text import LABEL_LENGTH
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.facts import GPU_COUNT, GPU_NAME
 from llm_serving_exporter.settings.identity import SHARD, TARGET_LABEL
+from llm_serving_exporter.settings.keys import key, mapping_reader
 from llm_serving_exporter.settings.kinds import format_duration
 from llm_serving_exporter.settings.options import Option, option
 
@@ -234,6 +236,9 @@ class LimiterConfig:
 
 
 MOST_TENANTS = 1000  # with --tenants.limit, what bounds the series: tenants times models
+_ALIASES = mapping_reader(
+    kinds.text("model", LABEL_LENGTH), "Write a word before each colon.", form="such as {gpt-4o: llama-70b}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +271,7 @@ class TenantsConfig:
         default="100",
     )
     # name that was asked for -> name under which an engine serves it
-    aliases: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = key(_ALIASES, unset={})
 
     @property
     def settings(self) -> TenantSettings:

@@ -6,7 +6,6 @@ import importlib.util
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.settings import kinds
@@ -14,9 +13,9 @@ from llm_serving_exporter.settings.checks import Placed, refuse_timeout, target_
 from llm_serving_exporter.settings.config import Config, DcgmConfig, OtlpConfig, ScrapeConfig
 from llm_serving_exporter.settings.http import Access
 from llm_serving_exporter.settings.identity import read_texts_by_name
-from llm_serving_exporter.settings.keys import key, read_keys
+from llm_serving_exporter.settings.keys import key
 from llm_serving_exporter.settings.kinds import URL, ServerAddress
-from llm_serving_exporter.settings.options import ConfigFile, Context, Settings, build_section, option, plain_keys
+from llm_serving_exporter.settings.options import ConfigFile, Context, Settings, build_section, option, read_section
 from llm_serving_exporter.settings.problems import Node, Place, shown
 from llm_serving_exporter.settings.targets import build_server
 
@@ -109,27 +108,17 @@ class OtlpSettings(Access):
 _DEVICE_PATH = "/metrics"
 _OTLP_PATH = "/v1/metrics"  # of OTLP over HTTP, https://opentelemetry.io/docs/specs/otlp/#otlphttp-request
 _MOST_ANSWER_BYTES = 64 * 1024  # of the receiver's answer, which says at most what it did not take
-T = TypeVar("T")
-
-
-def _read_section(
-    name: str, declaring: type[T], settings: Settings, file: ConfigFile, context: Context
-) -> tuple[T, Place]:
-    """A section with what flags and variables set of it, and its place."""
-    node, place = file.find_key(name)
-    structured = read_keys(plain_keys(declaring), node if isinstance(node, dict) else {}, place, context)
-    return build_section(declaring, settings, **structured), place
 
 
 def read_dcgm(settings: Settings, file: ConfigFile, context: Context) -> DcgmConfig | None:
     """How to read dcgm-exporter; None where no URL of one is set. What is wrong is reported either way."""
-    section, place = _read_section("dcgm", DcgmSettings, settings, file, context)
+    section, place = read_section("dcgm", DcgmSettings, settings, file, context)
     return _build_device_exporter(section, section.interval_seconds, settings, place, context)
 
 
 def read_device_exporter(settings: Settings, file: ConfigFile, context: Context) -> DcgmConfig | None:
     """How to read the exporter of other GPUs, at the interval at which GPUs are read; None where no URL of one is set."""
-    section, place = _read_section("device_exporter", DeviceExporterSettings, settings, file, context)
+    section, place = read_section("device_exporter", DeviceExporterSettings, settings, file, context)
     return _build_device_exporter(section, _gpu_interval(settings), settings, place, context)
 
 
@@ -165,7 +154,7 @@ def refuse_device_timeouts(settings: Settings) -> None:
 
 def read_otlp(settings: Settings, file: ConfigFile, context: Context) -> OtlpConfig | None:
     """Where to send; None where no URL is set. What is wrong is reported either way."""
-    section, place = _read_section("otlp", OtlpSettings, settings, file, context)
+    section, place = read_section("otlp", OtlpSettings, settings, file, context)
     server = build_server(
         section, section.url, section.interval_seconds, place, context, max_body_bytes=_MOST_ANSWER_BYTES
     )

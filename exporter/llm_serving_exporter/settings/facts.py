@@ -114,7 +114,7 @@ def read_model(node: Node | None, place: Place, context: Context) -> ModelSettin
         if node.text.startswith(("/", "./", "../")):
             return ModelSettings(config=context.resolve(node.text))
         return ModelSettings(name=value(node, place, MODEL_NAME))
-    return ModelSettings(**Section(_MODEL_KEYS, node, place, context, hints=_MODEL_HINTS).values)
+    return ModelSettings(**Section(_MODEL_KEYS, node, place, context, _MODEL_HINTS).values)
 
 
 # --- `gpu_models:`: GPUs that the user describes -> rows like those of the catalogue, before which they win ------------

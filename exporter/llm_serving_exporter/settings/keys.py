@@ -7,10 +7,11 @@ Two forms lead to the same table. A dataclass declares a key with the field that
         host: str = key(HOST, "The mail server.", required=True)
         port: int = key(PORT, "Its port.", default="587")
 
-`keys_of(Mail)` is its table. Where the value's type may not know this module, `table` takes the keys by themselves.
+`keys_of(Mail)` is its table. Where the value's type may not know this module, `table` takes the keys by themselves. `Section` takes a
+mapping of the file apart by a table, and knows what is wrong with it.
 
-Readers take a tree apart by what is expected of it; whatever is not as expected is reported at its place. Values are never shown where a
-whole mapping or list is of the wrong type: it may be a secret in the wrong place.
+Whatever is not as expected is reported at its place. Values are never shown where a whole mapping or list is of the wrong type: it may be
+a secret in the wrong place.
 """
 
 from __future__ import annotations
@@ -216,6 +217,12 @@ def refuse_missing(keys: Keys, given: Collection[str], place: Place, example: st
     return bool(missing)
 
 
+def refuse_repeats(names: Sequence[object], place: Place, noun: str) -> None:
+    """Reports names of which one stands twice. `noun`: what they name."""
+    if len(set(names)) < len(names):
+        place.refuse(f"a {noun} is named twice", f"Name each {noun} once.")
+
+
 class Section:
     """A mapping of the file, taken apart by its keys. What is wrong with it is reported at its place, and reading goes on.
 
@@ -223,17 +230,10 @@ class Section:
     """
 
     def __init__(
-        self,
-        keys: Keys,
-        node: Node | None,
-        place: Place,
-        context: Any = None,
-        *,
-        hints: Mapping[str, str] = NO_HINTS,
-        beside: Collection[str] = (),  # keys that its caller reads
+        self, keys: Keys, node: Node | None, place: Place, context: Any = None, hints: Mapping[str, str] = NO_HINTS
     ) -> None:
         self.place, self._keys, self._is_sound = place, keys, place.watch()
-        self.nodes = mapping(node, place, (*names_of(keys), *beside), hints)
+        self.nodes = mapping(node, place, names_of(keys), hints)
         self.values = read_keys(keys, self.nodes, place, context)
 
     @property
@@ -258,15 +258,9 @@ def read_complete(
     keys: Keys, node: Node | None, place: Place, example: str, context: Any = None, hints: Mapping[str, str] = NO_HINTS
 ) -> dict[str, Any] | None:
     """The values of a mapping, by field; None where a required one is missing, or not usable, which is then reported."""
-    section = Section(keys, node, place, context, hints=hints)
+    section = Section(keys, node, place, context, hints)
     section.refuse_missing(example)
     return section.values if all(item.field in section.values for item in keys.values() if item.required) else None
-
-
-def refuse_repeats(names: Sequence[object], place: Place, noun: str) -> None:
-    """Reports names of which one stands twice. `noun`: what they name."""
-    if len(set(names)) < len(names):
-        place.refuse(f"a {noun} is named twice", f"Name each {noun} once.")
 
 
 def section_reader(declaring: type, example: str = "", hints: Mapping[str, str] = NO_HINTS) -> Reader:

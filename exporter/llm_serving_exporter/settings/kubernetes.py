@@ -14,17 +14,7 @@ from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.checks import Placed
 from llm_serving_exporter.settings.http import has_credentials
 from llm_serving_exporter.settings.identity import NODE
-from llm_serving_exporter.settings.keys import (
-    is_empty,
-    key,
-    keys_of,
-    list_reader,
-    mapping,
-    names_of,
-    read_keys,
-    read_values,
-    value,
-)
+from llm_serving_exporter.settings.keys import Section, is_empty, key, keys_of, list_reader, read_values, value
 from llm_serving_exporter.settings.kinds import Kind
 from llm_serving_exporter.settings.options import Context, read_path
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, shown
@@ -202,14 +192,13 @@ def read_kubernetes(
     if importlib.util.find_spec(CLIENT) is None:
         place.refuse("the client of Kubernetes is not installed", "Run pip install 'llm-serving-exporter[kubernetes]'.")
         return None
-    keys = keys_of(KubernetesDiscovery)
-    section = {} if is_empty(node) else mapping(node, place, names_of(keys), _HINTS)
-    values = read_keys(keys, section, place, context)
+    section = Section(keys_of(KubernetesDiscovery), node, place, context, _HINTS)
+    values = section.values
     _refuse_pod_labels(values.get("pod_labels", ()), place.key("pod_labels"))
-    if "context" in values and "kubeconfig" not in section:
+    if "context" in values and "kubeconfig" not in section.nodes:
         place.key("context").refuse("there is no kubeconfig that it belongs to", "Write kubeconfig, or remove context.")
     defaults, odd = read_section_defaults(values.get("defaults"), place, under, context)
-    namespaces = section.get("namespaces")
+    namespaces = section.nodes.get("namespaces")
     means_all = is_empty(namespaces) or (isinstance(namespaces, Scalar) and namespaces.text == "all")
     if has_credentials(defaults.target.http) and means_all:
         what = "credentials would go to pods of every namespace, to which anyone in the cluster can give a label or an annotation"

@@ -14,7 +14,6 @@ from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.files.key_file import KeyFileError, read_key_file
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.tenants import SHORTEST_KEY_BYTES, TenantKind
-from llm_serving_exporter.model.text import LABEL_LENGTH
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.checks import (
     Placed,
@@ -40,10 +39,10 @@ from llm_serving_exporter.settings.facts import GPU_MODELS, check_models, read_g
 from llm_serving_exporter.settings.http import check_file
 from llm_serving_exporter.settings.identity import read_host, refuse_target_labels, resolve_shard
 from llm_serving_exporter.settings.keys import free_mapping, is_empty, mapping, value
-from llm_serving_exporter.settings.options import ConfigFile, Context, Setting, Settings, build_section
+from llm_serving_exporter.settings.options import ConfigFile, Context, Setting, Settings, build_section, read_section
 from llm_serving_exporter.settings.prices import PriceReading, look_at_prices
 from llm_serving_exporter.settings.problems import Place, Scalar, nearest
-from llm_serving_exporter.settings.runtimes import by_name, read_runtimes
+from llm_serving_exporter.settings.runtimes import read_runtimes
 from llm_serving_exporter.settings.sources import (
     BY_NAME,
     defaults,
@@ -150,15 +149,11 @@ def _name_slips(keys: Collection[str], names: Collection[str], place: Place) -> 
 
 # on LiteLLM's page: whoever knows the hash of a key can tell whose key he holds
 _HASHES_OF_KEYS = frozenset({"hashed_api_key"})
-_read_aliases = by_name(kinds.text("model", LABEL_LENGTH), "{gpt-4o: llama-70b}")
 
 
-def read_tenants(settings: Settings, file: ConfigFile) -> TenantsConfig:
-    """The section, with its aliases. What is wrong is reported at its place: an unreadable key before anything is published without it."""
-    node, at = file.find_key("tenants")
-    aliases = node.get("aliases") if isinstance(node, dict) else None
-    by_alias = {} if aliases is None else _read_aliases(aliases, at.key("aliases"), None)
-    config = build_section(TenantsConfig, settings, aliases=by_alias)
+def read_tenants(settings: Settings, file: ConfigFile, context: Context) -> TenantsConfig:
+    """The section. What is wrong is reported at its place: an unreadable key before anything is published without it."""
+    config, _ = read_section("tenants", TenantsConfig, settings, file, context)
     if config.by is TenantKind.HEADER and config.label is None:
         fix = "Write tenants.label: the label of the gateway's page that names the tenant."
         settings["tenants.by"].place.refuse("header needs to know which label", fix)
@@ -222,7 +217,7 @@ def load(
     prices = PriceReading(price_stated_gpus(settings, targets), (), ())
     if "cost.price-file" in settings:
         prices = look_at_prices(settings["cost.price-file"].value, read, described_gpus)
-    tenants = read_tenants(settings, file)
+    tenants = read_tenants(settings, file, context)
     everywhere = [*targets, *discovered]
     stale_after = _stale_after(settings, everywhere)
 

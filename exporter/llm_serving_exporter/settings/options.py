@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.settings import kinds
-from llm_serving_exporter.settings.keys import Key, Keys, declares, keys_of, value
+from llm_serving_exporter.settings.keys import Key, Keys, declares, keys_of, read_keys, value
 from llm_serving_exporter.settings.kinds import Kind
 from llm_serving_exporter.settings.problems import Node, Place
 
@@ -143,6 +143,15 @@ class ConfigFile(Struct, frozen=True):
     def find_key(self, key: str) -> tuple[Node | None, Place]:
         """The value of a top-level key, and its place."""
         return self.tree.get(key), self.place.key(key)
+
+
+def read_section(
+    name: str, declaring: type[T], settings: Settings, file: ConfigFile, context: Context
+) -> tuple[T, Place]:
+    """A section of the file with structured keys, which no flag can set, beside what is set of its options; and its place."""
+    node, place = file.find_key(name)
+    structured = read_keys(plain_keys(declaring), node if isinstance(node, dict) else {}, place, context)
+    return build_section(declaring, settings, **structured), place
 
 
 # --- the surroundings --------------------------------------------------------------------------------------------------

@@ -141,7 +141,7 @@ def _read_pool(node: Node, place: Place, gpu: Kind[str]) -> Pool | None:
     if kind is None:
         return None
     example = _EXAMPLES[kind]
-    section = Section({**_COMMON, **_OF_KIND[kind]}, node, place, gpu, hints={**_POOL_HINTS, **_hint_other_kinds(kind)})
+    section = Section({**_COMMON, **_OF_KIND[kind]}, node, place, gpu, {**_POOL_HINTS, **_hint_other_kinds(kind)})
     section.refuse_missing(example, or_empty=True)
     given = section.values
     if kind is not PoolKind.SPEND:
@@ -209,7 +209,7 @@ def _find_price(given: dict[str, Any]) -> float:
 
 
 def _read_rate(node: Node, place: Place, gpu: Kind[str]) -> SpendRate | None:
-    section = Section(_SPEND_RATE, node, place, gpu, hints=_POOL_HINTS)
+    section = Section(_SPEND_RATE, node, place, gpu, _POOL_HINTS)
     if section.is_sound:
         section.refuse_unless_one(_FOR, "what it is for")
         section.refuse_unless_one(_PRICES, "what each GPU costs")

@@ -120,7 +120,7 @@ def or_none(reader: Reader) -> Reader:
     return lambda node, place, context: () if _is_none(node) else reader(node, place, context)
 
 
-def by_name(reads: Kind[str] | Reader, example: str) -> Reader:
+def _by_name(reads: Kind[str] | Reader, example: str) -> Reader:
     """A mapping whose keys the user chooses, to what `reads` makes of each value."""
     return mapping_reader(reads, _WORDS, form=f"such as {example}")
 
@@ -137,8 +137,8 @@ def _seconds(node: Node, place: Place, context: object) -> tuple[float, ...]:
     return tuple(read_values(node, place, NUMBER, "seconds"))
 
 
-LABEL_VALUES = by_name(values, '{source: [compute, ""]}')
-EDGES = by_name(_seconds, "{ttft: [0.1, 1]}")  # bucket edges by SLO
+LABEL_VALUES = _by_name(values, '{source: [compute, ""]}')
+EDGES = _by_name(_seconds, "{ttft: [0.1, 1]}")  # bucket edges by SLO
 
 
 def _refuse_absent(node: Node, place: Place, fixes: Mapping[str, str]) -> None:
@@ -159,7 +159,7 @@ def flags(node: Node, place: Place, context: object = None) -> Flags | None:
 
 def series_patterns(node: Node, place: Place, context: object = None) -> tuple[dict[str, str], ...]:
     """Mappings of labels to regular expressions."""
-    read = by_name(PATTERN, '{user_agent: "probe/.*"}')
+    read = _by_name(PATTERN, '{user_agent: "probe/.*"}')
     return tuple(read(child, at, None) for child, at in elements(node, place, "mappings"))
 
 
@@ -180,7 +180,7 @@ def tenants(node: Node, place: Place, context: object = None) -> dict[TenantKind
 
 def respelt(node: Node, place: Place, context: object = None) -> tuple[tuple[str, str], ...]:
     """Prefix -> how it may be written otherwise, as pairs."""
-    by_prefix = by_name(texts(SAMPLE), '{"vllm:": acme_}')(node, place, None)
+    by_prefix = _by_name(texts(SAMPLE), '{"vllm:": acme_}')(node, place, None)
     return tuple((prefix, other) for prefix, others in by_prefix.items() for other in others if other)
 
 
@@ -228,8 +228,8 @@ ROW_COLUMNS = table(
     reads=kinds.member("way of reading", Reads),
     where=LABEL_VALUES,
     by=LABEL,
-    named=by_name(LABEL_VALUE, "{acme_done_total: stop}"),
-    rename=by_name(LABEL_VALUE, "{cancelled: abort}"),
+    named=_by_name(LABEL_VALUE, "{acme_done_total: stop}"),
+    rename=_by_name(LABEL_VALUE, "{cancelled: abort}"),
     minus=texts(SAMPLE),
     times=texts(SAMPLE),
     over=texts(SAMPLE),
@@ -294,8 +294,8 @@ RUNTIME_COLUMNS = table(
     no_tenant=values,
     default_edges=EDGES,
     flags=flags,
-    kv_as_calibrated=by_name(LABEL_VALUE, '{modelopt: ">=1.0"}'),
-    missing=by_name(PROSE, "{preemptions_total: it does not count them}"),
+    kv_as_calibrated=_by_name(LABEL_VALUE, '{modelopt: ">=1.0"}'),
+    missing=_by_name(PROSE, "{preemptions_total: it does not count them}"),
     versions=PROSE,
     covered=PROSE,
     recorded=or_none(texts(PROSE)),

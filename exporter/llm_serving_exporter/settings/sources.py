@@ -11,7 +11,7 @@ from typing import Any
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.settings import config, kinds
 from llm_serving_exporter.settings.endpoints import DcgmSettings, DeviceExporterSettings, OtlpSettings
-from llm_serving_exporter.settings.keys import mapping, one_or_several, value
+from llm_serving_exporter.settings.keys import mapping, names_of, one_or_several, value
 from llm_serving_exporter.settings.kinds import Kind
 from llm_serving_exporter.settings.options import ENVIRONMENT_PREFIX, Option, Setting, options_of, plain_keys
 from llm_serving_exporter.settings.problems import Node, Place, did_you_mean
@@ -40,12 +40,9 @@ OPTIONS = _by_section(
     [*config.FLAGS, *(option for declaring in _DECLARING for option in options_of(declaring)), config.SLO_FILE]
 )
 BY_NAME = {option.name: option for option in OPTIONS}
-# below a top-level key, beside the options
+# by top-level key: what its section has beside the options
 PLAIN_NAMES = {
-    "dcgm": tuple(plain_keys(DcgmSettings)),
-    "device_exporter": tuple(plain_keys(DeviceExporterSettings)),
-    "otlp": tuple(plain_keys(OtlpSettings)),
-    "tenants": ("aliases",),
+    options_of(declaring)[0].keys[0]: names for declaring in _DECLARING if (names := names_of(plain_keys(declaring)))
 }
 
 
