@@ -84,11 +84,9 @@ def read_settings(path: str | None) -> tuple[Settings, tuple[str, ...]]:
     problems: list[Problem] = []
     defaults = parse_yaml(defaults_text(), Place(DEFAULTS, "", problems))
     assert isinstance(defaults, dict)
-    own: Node | None = None
     place = Place(path or DEFAULTS, "", problems)
-    if path is not None:
-        own = read_document(path, place)
-    settings = _Reader(defaults, mapping(own, place, defaults), place).settings()
+    stated = None if path is None else read_document(path, place)
+    settings = _Reader(defaults, mapping(stated, place, defaults), place).settings()
     if problems or settings is None:
         raise ConfigError(*problems)
     return settings, tuple(_warnings(settings))
@@ -104,8 +102,8 @@ def _warnings(settings: Settings) -> Sequence[str]:
 class _Reader:
     """Takes two trees apart, the user's before the defaults'; every fault is reported at its place in the user's."""
 
-    def __init__(self, defaults: Mapping[str, Node], own: Mapping[str, Node], place: Place) -> None:
-        self._defaults, self._own, self._place = defaults, own, place
+    def __init__(self, defaults: Mapping[str, Node], stated: Mapping[str, Node], place: Place) -> None:
+        self._defaults, self._stated, self._place = defaults, stated, place
 
     def settings(self) -> Settings | None:
         given = self._values(keys_of(Settings))
@@ -119,7 +117,7 @@ class _Reader:
         refuse_identity(identity, self._place.key("identity_labels"))
         external = choose_external(identity, given.get("external_labels"), self._place.key("external_labels"))
         given["external_labels"] = external
-        own = [name for name in identity if name not in external]
+        of_targets = [name for name in identity if name not in external]
         refuse_unknown_labels(given.get("retired", ()), identity, self._place.key("retired"))
         slo, period = self._slo()
         settings = Settings(
@@ -131,7 +129,7 @@ class _Reader:
             baseline=self._baseline(),
             receivers=Receivers(**self._section("receivers")._values(keys_of(Receivers))),
             panels=Panels(**self._section("panels")._values(keys_of(Panels))),
-            node_loss=self._node_loss(own),
+            node_loss=self._node_loss(of_targets),
             drill_max_age_seconds=self._section("drill")._value("max_age", kinds.THRESHOLD) or None,
             alerts=self._alerts(scrape, identity),
         )
@@ -153,17 +151,17 @@ class _Reader:
         node, place = self._find_key(key.name)
         # null is a value where it is the default, as the printed settings have it
         by_default = key.name in self._defaults and is_empty(self._defaults[key.name])
-        unset = node is None or (is_empty(node) and (key.name not in self._own or by_default))
+        unset = node is None or (is_empty(node) and (key.name not in self._stated or by_default))
         return None if unset or node is None else key.read(node, place)
 
     def _find_key(self, key: str) -> tuple[Node | None, Place]:
-        return self._own.get(key, self._defaults.get(key)), self._place.key(key)
+        return self._stated.get(key, self._defaults.get(key)), self._place.key(key)
 
     def _section(self, key: str) -> _Reader:
         defaults = self._defaults.get(key)
         assert isinstance(defaults, dict)
         place = self._place.key(key)
-        return _Reader(defaults, mapping(self._own.get(key), place, defaults), place)
+        return _Reader(defaults, mapping(self._stated.get(key), place, defaults), place)
 
     @staticmethod
     def _labels(node: Node | None, place: Place, identity: Collection[str]) -> dict[str, str]:
@@ -227,7 +225,7 @@ class _Reader:
             section._place.key("history").refuse(what, f"Write {format_duration(LONGEST_HISTORY_SECONDS)} or less.")
         return baseline
 
-    def _node_loss(self, own: Collection[str]) -> NodeLoss:
+    def _node_loss(self, of_targets: Collection[str]) -> NodeLoss:
         section = self._section("node_loss")
         example = "Write {model_name: …, namespace: …, kind: deployment, name: …}."
         node, place = section._find_key("workloads")
@@ -236,7 +234,7 @@ class _Reader:
             for entry, at in elements(node, place, "mappings such as {model_name: …, kind: deployment, …}")
         ]
         workloads = tuple(Workload(**entry) for entry in entries if entry is not None)
-        asked = [name for name in own if name not in STATED_BY_WORKLOAD]
+        asked = [name for name in of_targets if name not in STATED_BY_WORKLOAD]
         for number, workload in enumerate(workloads if None not in entries else ()):
             at = place.item(number)
             # their replicas are added up; two models of one workload are two entries
@@ -255,19 +253,19 @@ class _Reader:
     # --- alerts -----------------------------------------------------------------------------------------------------
 
     def _alerts(self, scrape_seconds: float, identity: Collection[str]) -> dict[str, AlertSettings]:
-        node, place = self._own.get("alerts"), self._place.key("alerts")
+        node, place = self._stated.get("alerts"), self._place.key("alerts")
         names = [alert.name for alert in ALERTS]
-        own: dict[str, tuple[Node, Place]] = {}
+        stated: dict[str, tuple[Node, Place]] = {}
         for key, content in (node if isinstance(node, dict) else {}).items():
             name = key.removeprefix(ALERT_PREFIX)
             if name in FORMER:
                 place.key(key).refuse("there is no such alert any more", FORMER[name])
             elif name not in names:
                 place.key(key).refuse("there is no such alert", did_you_mean(name, names))
-            elif name in own:
+            elif name in stated:
                 place.key(key).refuse("the alert is given twice, with and without prefix", "Keep one of them.")
             else:
-                own[name] = content, place.key(key)
+                stated[name] = content, place.key(key)
         if not is_empty(node) and not isinstance(node, dict):
             what = "must be a mapping (key: value)" + (f", not {type_name(node)}" if node is not None else "")
             place.refuse(what, "Write alerts: {PreemptionStorm: off}.")
@@ -275,22 +273,26 @@ class _Reader:
         assert isinstance(defaults, dict)
         return {
             alert.name: _alert(
-                alert, defaults[alert.name], *own.get(alert.name, ({}, place.key(alert.name))), scrape_seconds, identity
+                alert,
+                defaults[alert.name],
+                *stated.get(alert.name, ({}, place.key(alert.name))),
+                scrape_seconds,
+                identity,
             )
             for alert in ALERTS
         }
 
 
 def _alert(
-    alert: Alert, default: Node, own: Node, place: Place, scrape_seconds: float, identity: Collection[str]
+    alert: Alert, default: Node, stated: Node, place: Place, scrape_seconds: float, identity: Collection[str]
 ) -> AlertSettings:
     assert isinstance(default, dict)
     # its numbers stay, because recording rules go by some of them
-    enabled = not (isinstance(own, Scalar) and own.text.lower() in ("off", "false", "no"))
+    enabled = not (isinstance(stated, Scalar) and stated.text.lower() in ("off", "false", "no"))
     if not enabled:
-        own = {}
+        stated = {}
     keys = ("for", "severity", "labels", *alert.values)
-    reader = _Reader(default, mapping(own, place, keys, {"enabled": f"Write {alert.name}: off."}), place)
+    reader = _Reader(default, mapping(stated, place, keys, {"enabled": f"Write {alert.name}: off."}), place)
     severity = reader._value("severity", SEVERITY)
     if severity is not None and len(alert.tiers) > 1:
         fix = "Set severity_cap, or its thresholds."

@@ -71,10 +71,6 @@ def _read_instances(node: Node, place: Place, context: object) -> float | None:
     return None if machines is None else float(machines["count"] * machines["gpus"])
 
 
-def _read_gpu_model(node: Node, place: Place, gpu: Kind[str]) -> str | None:
-    return value(node, place, gpu)
-
-
 def _read_rates(node: Node, place: Place, gpu: Kind[str]) -> list[SpendRate]:
     """What a GPU-hour of each kind takes from the commitment. A mistake makes the list shorter, and is reported."""
     rates = (_read_rate(element, at, gpu) for element, at in elements(node, place, "rates"))
@@ -82,8 +78,8 @@ def _read_rates(node: Node, place: Place, gpu: Kind[str]) -> list[SpendRate]:
 
 
 _WHERE = table(region=REGION, zone=ZONE)
-# what a commitment is for: exactly one of them
-_FOR = table(gpu_model=_read_gpu_model, gpu_name=_NAME, instance_type=INSTANCE_TYPE)
+# what a commitment is for: exactly one of them. The context of readers here is the kind of a card's name, by which `value` reads it
+_FOR = table(gpu_model=value, gpu_name=_NAME, instance_type=INSTANCE_TYPE)
 _COUNTS = table(gpus=GPUS, instances=_read_instances)  # how many it is of: exactly one of them
 _PRICES = table(usd_per_gpu_hour=kinds.USD, instance=read_instance_price)  # what each costs: exactly one of them
 _POOL_KIND = kinds.member("kind of pool", PoolKind)

@@ -115,11 +115,11 @@ def from_file(tree: Mapping[str, Node], place: Place) -> dict[str, Setting]:
     settings: dict[str, Setting] = {}
     for key in [key for key in tree if key in file_keys()]:
         options = {option.keys[1:]: option for option in OPTIONS if option.in_file and option.keys[0] == key}
-        _read_section(tree[key], place.key(key), options, settings, PLAIN_NAMES.get(key, ()))
+        _read_options(tree[key], place.key(key), options, settings, PLAIN_NAMES.get(key, ()))
     return settings
 
 
-def _read_section(
+def _read_options(
     node: Node,
     place: Place,
     options: Mapping[tuple[str, ...], Option],
@@ -140,7 +140,7 @@ def _read_section(
         if key in elsewhere:
             continue
         below = {keys[1:]: option for keys, option in options.items() if keys[0] == key}
-        _read_section(child, place.key(key), below, settings)
+        _read_options(child, place.key(key), below, settings)
 
 
 def _read_repeated(node: Node, place: Place, kind: Kind[Any]) -> tuple[Any, ...] | None:
