@@ -307,8 +307,7 @@ def _read_file_sd(
     node: Node, place: Place, under: TargetSettings, context: Context
 ) -> tuple[DiscoverySection, Placed] | None:
     section = mapping(node, place, ("files", "defaults"), {"refresh_interval": "Files are looked at in each interval."})
-    at = place.key("files")
-    patterns = [(value(item, where, kinds.PATH), where) for item, where in elements(section.get("files"), at, "paths")]
+    patterns = [(value(item, where, kinds.PATH), where) for item, where in section.elements("files", "paths")]
     if isinstance(node, dict) and (is_empty(section.get("files")) or section.get("files") == []):
         place.refuse("files is missing or empty", "Write files: [targets/*.yml].")
     files = tuple(context.resolve(path) for path, where in patterns if path is not None and check_pattern(path, where))

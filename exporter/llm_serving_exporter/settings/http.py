@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import HttpSettings, Secret
 from llm_serving_exporter.settings import kinds
-from llm_serving_exporter.settings.keys import Section, free_mapping, is_empty, key, keys_of, mapping, value
+from llm_serving_exporter.settings.keys import Members, Section, free_mapping, is_empty, key, keys_of, mapping, value
 from llm_serving_exporter.settings.options import Context
 from llm_serving_exporter.settings.problems import Node, Place, Scalar
 
@@ -75,10 +75,9 @@ class Tls:
     insecure_skip_verify: bool = key(kinds.BOOLEAN, "Trust any certificate.", default="false")
 
 
-def read_secret(section: dict[str, Node], place: Place, file_key: str, env_key: str, context: Context) -> Secret | None:
+def read_secret(section: Members, place: Place, file_key: str, env_key: str, context: Context) -> Secret | None:
     """The secret that `file_key` or `env_key` names; None where neither is given, or where it is reported."""
-    file = value(section.get(file_key), place.key(file_key), kinds.PATH)
-    env = value(section.get(env_key), place.key(env_key), _ENV_KIND)
+    file, env = section.value(file_key, kinds.PATH), section.value(env_key, _ENV_KIND)
     if file is not None and env is not None:
         place.refuse(f"both {file_key} and {env_key} are given", "Keep one of them.")
         return None
@@ -115,7 +114,7 @@ def read_auth(node: Node | None, place: Place, context: Context) -> Auth | None:
     at = place.key("basic")
     is_sound = place.watch()
     basic = mapping(section["basic"], at, ("username", "password_file", "password_env"), _BASIC_HINTS)
-    username = value(basic.get("username"), at.key("username"), _USERNAME)
+    username = basic.value("username", _USERNAME)
     password = read_secret(basic, at, "password_file", "password_env", context)
     if username is None and is_sound():
         at.refuse("username is missing", "Write username and password_file or password_env.")

@@ -44,17 +44,34 @@ def is_empty(node: Node | None) -> bool:
     return node is None or (isinstance(node, Scalar) and node.kind == "nothing")
 
 
-def mapping(
-    node: Node | None, place: Place, names: Collection[str], hints: Mapping[str, str] = NO_HINTS
-) -> dict[str, Node]:
+class Members(dict[str, Node]):
+    """Keys of a mapping of the file, in its order, with their places."""
+
+    def __init__(self, nodes: Mapping[str, Node], place: Place) -> None:
+        super().__init__(nodes)
+        self._place = place
+
+    def find_key(self, name: str) -> tuple[Node | None, Place]:
+        """What a key holds, None where it is not given; and its place."""
+        return self.get(name), self._place.key(name)
+
+    def value(self, name: str, kind: Kind[T]) -> T | None:
+        """The single value of a key; None where it is not given, or not usable, which is then reported."""
+        return value(*self.find_key(name), kind)
+
+    def elements(self, name: str, expects: str) -> Iterator[tuple[Node, Place]]:
+        """The elements of a key's list, each with its place; see `elements`."""
+        return elements(*self.find_key(name), expects)
+
+
+def mapping(node: Node | None, place: Place, names: Collection[str], hints: Mapping[str, str] = NO_HINTS) -> Members:
     """The keys of a mapping that are among `names`; {} for an empty node or one of another type. `hints`: for likely mistakes."""
     if node is None or is_empty(node):
-        return {}
+        return Members({}, place)
     if not isinstance(node, dict):
-        place.refuse(
-            f"must be a mapping (key: value), not {type_name(node)}", f"Known here: {', '.join(sorted(names))}."
-        )
-        return {}
+        fix = f"Known here: {', '.join(sorted(names))}."
+        place.refuse(f"must be a mapping (key: value), not {type_name(node)}", fix)
+        return Members({}, place)
     for key in node:
         if key in names:
             continue
@@ -62,7 +79,7 @@ def mapping(
             place.key(key).refuse("this key is not allowed here", hints[key])
         else:
             place.key(key).refuse("this key is not known", _unknown(key, names))
-    return {key: value for key, value in node.items() if key in names}
+    return Members({key: content for key, content in node.items() if key in names}, place)
 
 
 def _unknown(key: str, names: Collection[str]) -> str:

@@ -376,10 +376,10 @@ def read_prices(
     if is_empty(document):
         place.refuse("the file is empty", "Write prices: [{gpu_model: H100 SXM, usd_per_gpu_hour: 2.49}].")
     section = mapping(document, place, SECTIONS)
-    rates = _rates(section.get("rates"), place.key("rates"))
+    rates = _rates(*section.find_key("rates"))
     statements: dict[tuple[Scope, str, float | None], PriceStatement] = {}
     used: dict[str, Rate] = dict(rates)
-    for node, at in elements(section.get("prices"), place.key("prices"), "prices"):
+    for node, at in section.elements("prices", "prices"):
         for statement in _statements(node, at, rates, used, gpu):
             key = statement.scope, statement.value, statement.from_unix_seconds
             other = statements.setdefault(key, statement)
@@ -390,11 +390,9 @@ def read_prices(
                 )
     if len(statements) > MOST_STATEMENTS:
         place.key("prices").refuse(f"more than {MOST_STATEMENTS} prices", "State them by gpu_model or node.")
-    at = place.key("power")
-    power = Power(**Section(_POWER, section.get("power"), at).values)
-    budget = value(section.get("budget_usd_per_month"), place.key("budget_usd_per_month"), kinds.USD)
-    pools = read_pools(section.get("pools"), place.key("pools"), gpu)
-    nodes = read_nodes(section.get("nodes"), place.key("nodes"))
+    power = Power(**Section(_POWER, *section.find_key("power")).values)
+    budget = section.value("budget_usd_per_month", kinds.USD)
+    pools, nodes = read_pools(*section.find_key("pools"), gpu), read_nodes(*section.find_key("nodes"))
     if not is_sound():
         return None
     return PriceBook(tuple(statements.values()), tuple(used.values()), power, budget, pools, nodes)

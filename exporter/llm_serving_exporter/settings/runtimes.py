@@ -31,6 +31,7 @@ from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.keys import (
     Key,
     Keys,
+    Members,
     Reader,
     elements,
     free_mapping,
@@ -153,7 +154,7 @@ def flags(node: Node, place: Place, context: object = None) -> Flags | None:
     section = mapping(node, place, ("batch_limit", "unless", "bounds", "source"))
     _refuse_absent(node, place, {"batch_limit": "Write the flag that says how many requests run at once."})
     by_key = {key: texts(FLAG)(child, place.key(key), None) or () for key, child in section.items() if key != "source"}
-    source = value(section.get("source"), place.key("source"), PROSE) or ""
+    source = section.value("source", PROSE) or ""
     return Flags(by_key.pop("batch_limit", ()), source=source, **by_key) if section else None
 
 
@@ -187,8 +188,8 @@ def respelt(node: Node, place: Place, context: object = None) -> tuple[tuple[str
 def named_label(node: Node, place: Place, context: object = None) -> tuple[str, str] | None:
     """A sample and one of its labels, written {name: …, label: …}."""
     section = mapping(node, place, ("name", "label"))
-    name = value(section.get("name"), place.key("name"), SAMPLE)
-    label = value(section.get("label"), place.key("label"), LABEL)
+    name = section.value("name", SAMPLE)
+    label = section.value("label", LABEL)
     _refuse_absent(node, place, dict.fromkeys(("name", "label"), "Write {name: acme_info, label: block_size}."))
     return None if name is None or label is None else (name, label)
 
@@ -202,7 +203,7 @@ def _fingerprint(node: Node, place: Place) -> Fingerprint:
     if isinstance(node, Scalar):
         return Fingerprint((_mark(node, place),))
     section = mapping(node, place, ("all_of", "none_of"), dict.fromkeys(("name", "label"), "Write it below all_of."))
-    marks = {key: [_mark(*item) for item in elements(section.get(key), place.key(key), "samples")] for key in section}
+    marks = {key: [_mark(*item) for item in section.elements(key, "samples")] for key in section}
     return Fingerprint(tuple(marks.get("all_of", ())), tuple(marks.get("none_of", ())))
 
 
@@ -367,13 +368,13 @@ def _read(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Run
     """The table and what is wrong with it. What could not be read is as if it were not given."""
     section = fill_texts(mapping(node, place, RUNTIME_KEYS, _RUNTIME_HINTS), place)
     _refuse_absent(node, place, {"name": "Write the word that targets have as their runtime."})
-    name = value(section.get("name"), place.key("name"), _NAME) or ""
-    base = _find_builtin(section.get("based_on"), place.key("based_on"), builtin)
-    source = value(section.get("source"), place.key("source"), PROSE) or ""
+    name = section.value("name", _NAME) or ""
+    base = _find_builtin(*section.find_key("based_on"), builtin)
+    source = section.value("source", PROSE) or ""
     # with the place of each in the file, where one line may stand for several rows of another table
     numbered = [
         (number, row if row.source else replace(row, source=source))
-        for number, (child, at) in enumerate(elements(section.get("rows"), place.key("rows"), "mappings"))
+        for number, (child, at) in enumerate(section.elements("rows", "mappings"))
         for row in _rows(child, at, builtin)
     ]
     rows = tuple(row for _, row in numbered)
@@ -387,7 +388,7 @@ def _read(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Run
         # a page of the base must not be taken for the fork's: what tells them apart, only its user knows
         unset = {"fingerprints": (), "shows": (), "missing": {}, "versions": "", "covered": "", "recorded": ()}
         table = replace(base, name=name, rows=(*rows, *base.rows), **{**unset, **columns})
-    hooks = value(section.get("hooks"), place.key("hooks"), _HOOKS)
+    hooks = section.value("hooks", _HOOKS)
     code = load_hooks(hooks) if hooks is not None else None
     if hooks is not None and code is not None:
         table = replace(table, hooks=hooks, **code.columns)
@@ -411,10 +412,10 @@ def _find_builtin(node: Node | None, place: Place, builtin: Mapping[str, Runtime
     return builtin.get(value(node, place, kinds.choice("runtime with a built-in table", tuple(builtin))) or "")
 
 
-def fill_texts(section: Mapping[str, Node], place: Place) -> dict[str, Node]:
+def fill_texts(section: Members, place: Place) -> Members:
     """The keys of a table but for `texts`, with the text of that name in place of each `$name`."""
     if "texts" not in section:
-        return dict(section)
+        return section
     by_name: dict[str, str] = {}
     at = place.key("texts")
     form = "such as {at_end: Booked when a request ends.}"
@@ -422,7 +423,8 @@ def fill_texts(section: Mapping[str, Node], place: Place) -> dict[str, Node]:
         if not _TEXT.fullmatch(f"${name}"):
             at.key(name).refuse(f"{shown(name)} is not a name for a text", "Write lower-case letters, digits and _.")
         by_name[name] = value(_fill(node, at.key(name), by_name), at.key(name), PROSE) or ""
-    return {key: _fill(node, place.key(key), by_name) for key, node in section.items() if key != "texts"}
+    filled = {key: _fill(node, place.key(key), by_name) for key, node in section.items() if key != "texts"}
+    return Members(filled, place)
 
 
 def _fill(node: Node, place: Place, by_name: Mapping[str, str]) -> Node:
@@ -461,8 +463,8 @@ def _rows(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Row
     if not isinstance(node, dict) or "as" not in node:
         return (_row(node, place),)
     section = mapping(node, place, ("field", "as"))
-    field = value(section.get("field"), place.key("field"), _FIELD)
-    other = _find_builtin(section["as"], place.key("as"), builtin)
+    field = section.value("field", _FIELD)
+    other = _find_builtin(*section.find_key("as"), builtin)
     rows = tuple(row for row in other.rows if row.field == field) if other is not None else ()
     if other is not None and not rows:
         place.key("field").refuse(f"{other.title} has no row for {field}", "Write a field that it reads.")
@@ -473,7 +475,7 @@ def _row(node: Node, place: Place) -> Row:
     section = mapping(node, place, ROW_KEYS, _ROW_HINTS)
     fixes = {"field": "Write one such as decode_tokens_total.", "samples": "Write what the field is read from."}
     _refuse_absent(node, place, fixes)
-    field = value(section.get("field"), place.key("field"), _FIELD) or ""
+    field = section.value("field", _FIELD) or ""
     return Row(field, **{"samples": (), **_read_columns(section, place, ROW_COLUMNS)})
 
 

@@ -249,7 +249,7 @@ def read_group(
     identity = build_identity(labels, defaults.identity)
     shared = replace(defaults, **select_target_fields(labels))
     nodes = (labels["node"],) if "node" in labels else defaults.nodes
-    addresses = list(elements(section.get("targets"), place.key("targets"), "addresses such as host:8000"))
+    addresses = list(section.elements("targets", "addresses such as host:8000"))
     if "name" in labels and len(addresses) > 1:
         where.key("name").refuse("the group has several targets", "A name is for a group of one target.")
     targets = []

@@ -34,12 +34,12 @@ def read_settings(node: Node | None, place: Place, context: Context) -> Settings
     """Settings from a file's tree. Faults are reported at their places; a key with a fault counts as not given."""
     keys = keys_of(Settings)
     section = mapping(node, place, (*names_of(keys), *_BESIDE), _HINTS)
-    server = _read_server(section.get("prometheus"), place.key("prometheus"), context)
+    server = _read_server(*section.find_key("prometheus"), context)
     settings = Settings(
         **read_keys(keys, section, place, context),
         server=server,
         webhook_url=read_secret(section, place, "webhook_url_file", "webhook_url_env", context),
-        smtp=_read_smtp(section.get("smtp"), place.key("smtp"), context),
+        smtp=_read_smtp(*section.find_key("smtp"), context),
     )
     if settings.purchase_usd is not None and "api_price" not in section:
         place.key("purchase").refuse("there is no API price to compare the purchase with", "Add api_price.")
