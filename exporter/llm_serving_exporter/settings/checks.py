@@ -86,13 +86,12 @@ def refuse_timeouts(settings: Settings, targets: Sequence[Placed]) -> None:
     """Reports timeouts that are not below their interval; each wrong pair once, at the first place in `targets`."""
     reported = set()
     if "scrape.timeout" in settings:
-        interval, timeout = settings["scrape.interval"].value, settings["scrape.timeout"].value
-        if timeout >= interval:
-            reported.add((interval, timeout))
-            refuse_timeout(settings["scrape.timeout"].place, interval, timeout)
+        pair = settings["scrape.interval"].value, settings["scrape.timeout"].value
+        reported.add(pair)
+        refuse_timeout(settings["scrape.timeout"].place, *pair)
     for item in targets:
-        pair = (item.target.interval_seconds, item.target.http.timeout_seconds)
-        if pair[1] >= pair[0] and pair not in reported:
+        pair = item.target.interval_seconds, item.target.http.timeout_seconds
+        if pair not in reported:
             reported.add(pair)
             refuse_timeout(item.place.key("timeout"), *pair)
 
@@ -117,9 +116,10 @@ def refuse_window(settings: Settings, targets: Sequence[Placed], stale_after_sec
 
 
 def refuse_timeout(place: Place, interval: float, timeout: float) -> None:
-    """Reports a timeout (seconds) that is not below its interval."""
-    what = f"the timeout of {format_duration(timeout)} is not below the interval of {format_duration(interval)}"
-    place.refuse(what, "Write a shorter one; where none is written it is 80 % of the interval, at most 10s.")
+    """Reports a timeout that is not below its interval, both in seconds."""
+    if timeout >= interval:
+        what = f"the timeout of {format_duration(timeout)} is not below the interval of {format_duration(interval)}"
+        place.refuse(what, "Write a shorter one; where none is written it is 80 % of the interval, at most 10s.")
 
 
 # --- warnings ----------------------------------------------------------------------------------------------------------

@@ -288,8 +288,7 @@ def read_http_sd(
     server = build_server(
         settings, address, settings.refresh_seconds, place, context, max_body_bytes=settings.max_body_bytes
     )
-    if server.http.timeout_seconds >= settings.refresh_seconds:
-        refuse_timeout(place.key("timeout"), settings.refresh_seconds, server.http.timeout_seconds)
+    refuse_timeout(place.key("timeout"), settings.refresh_seconds, server.http.timeout_seconds)
     context.warnings.extend(target_warnings([Placed(server, place)], context.host.name))
     context.warnings.extend(odd)
     section = HttpDiscovery(server.url, path, settings.hosts, settings.refresh_seconds, server.http, defaults.target)

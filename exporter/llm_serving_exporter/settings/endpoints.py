@@ -148,7 +148,7 @@ def refuse_device_timeouts(settings: Settings) -> None:
     """Reports timeouts that are not below their interval."""
     intervals = {"dcgm.timeout": settings["dcgm.interval"].value, "device-exporter.timeout": _gpu_interval(settings)}
     for name, interval in intervals.items():
-        if name in settings and settings[name].value >= interval:
+        if name in settings:
             refuse_timeout(settings[name].place, interval, settings[name].value)
 
 
@@ -163,13 +163,10 @@ def read_otlp(settings: Settings, file: ConfigFile, context: Context) -> OtlpCon
     if not _is_installed():
         what = "the messages of OpenTelemetry are not installed"
         settings["otlp.url"].place.refuse(what, "Run pip install 'llm-serving-exporter[otlp]'.")
-    if server.http.timeout_seconds >= server.interval_seconds:
-        where = settings.get("otlp.timeout", settings["otlp.url"]).place
-        refuse_timeout(where, server.interval_seconds, server.http.timeout_seconds)
-    path = section.url.path or _OTLP_PATH
-    return OtlpConfig(
-        server.url, path, server.interval_seconds, server.http, section.resource or (), section.gen_ai_operation
-    )
+    where = settings.get("otlp.timeout", settings["otlp.url"]).place
+    refuse_timeout(where, server.interval_seconds, server.http.timeout_seconds)
+    path, resource = section.url.path or _OTLP_PATH, section.resource or ()
+    return OtlpConfig(server.url, path, server.interval_seconds, server.http, resource, section.gen_ai_operation)
 
 
 def _is_installed() -> bool:
