@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from llm_serving_alerts.setting_kinds import LABEL_VALUE
 from llm_serving_exporter.catalogue.spec import LABELS, PLACE_LABELS
@@ -27,24 +27,10 @@ _OF_ONE_REPLICA = frozenset(
 # what the rules put on series and alerts
 OF_RULES = frozenset(
     {
-        "severity",
-        "check",
-        "alertname",
-        "instance",
-        "job",
-        "integration",
-        "le",
-        "day",
-        "of",
-        "basis",
-        "resource",
-        "reserve",
-        "label",
-        "how",
-        "shard",
-        "reader",
+        "severity", "check", "alertname", "instance", "job", "integration", "le", "day", "of", "basis", "resource", "reserve", "label",
+        "how", "shard", "reader",
     }
-)
+)  # fmt: skip
 _INSTEAD = "List what all replicas of a workload share, such as cluster, namespace or team."
 
 
@@ -88,8 +74,6 @@ RENAMED = list_reader(Kind("a label's name", parse_readable, is_text=True), "lab
 
 def read_label_values(node: Node, place: Place, context: object) -> dict[str, str]:
     """A mapping of labels to their values; what is not usable is reported and left out."""
-    known: Collection[str] = node if isinstance(node, dict) else ()
-    found = {
-        name: value(content, place.key(name), LABEL_VALUE) for name, content in mapping(node, place, known).items()
-    }
-    return {name: text for name, text in found.items() if text is not None}
+    labels = mapping(node, place, node if isinstance(node, dict) else ())
+    texts = {name: value(content, place.key(name), LABEL_VALUE) for name, content in labels.items()}
+    return {name: text for name, text in texts.items() if text is not None}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from llm_serving_alerts.identity_labels import read_label_values
 from llm_serving_alerts.setting_kinds import MOMENT
@@ -29,17 +28,17 @@ class Retired:
 
 def read_retired(node: Node, place: Place, context: object) -> tuple[Retired, ...]:
     """A list of them; what is not usable is reported and left out."""
-    found: list[dict[str, Any] | None] = [
-        read_complete(keys_of(Retired), one, at, _EXAMPLE)
-        for one, at in elements(node, place, "mappings such as {model_name: …, until: 2026-01-31T00:00:00Z}")
+    entries = [
+        read_complete(keys_of(Retired), element, at, _EXAMPLE)
+        for element, at in elements(node, place, "mappings such as {model_name: …, until: 2026-01-31T00:00:00Z}")
     ]
-    return tuple(Retired(**read) for read in found if read is not None)
+    return tuple(Retired(**entry) for entry in entries if entry is not None)
 
 
-def refuse_unknown_labels(found: Iterable[Retired], identity: Collection[str], place: Place) -> None:
+def refuse_unknown_labels(retired: Iterable[Retired], identity: Collection[str], place: Place) -> None:
     """Reports labels that no record has."""
-    for number, one in enumerate(found):
-        for name in one.labels:
+    for number, entry in enumerate(retired):
+        for name in entry.labels:
             if name not in identity:
                 at = place.item(number).key("labels").key(name)
                 at.refuse(f"{name} is not one of identity_labels", "Name it there too, or leave it out here.")

@@ -15,8 +15,6 @@ from llm_serving_exporter.settings.problems import InvalidValueError, shown
 _SHORTEST_MEMORY_SECONDS, _LONGEST_MEMORY_SECONDS = 3600.0, 60 * 86_400.0
 # the rest may hold templates of Prometheus, with anything in them
 _HTTP = re.compile(r"https?://[^/\s]")
-_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
-_RECEIVER = re.compile(r"[A-Za-z](?:[\w ./-]{0,98}[\w./-])?\Z", re.ASCII)
 RATIO = kinds.decimal("a ratio above 0, up to 1", 0.0, 1.0)
 # of a share that can be 1: an alert that asks for more never fires
 _WHOLE = 1.0
@@ -42,13 +40,6 @@ FOR = Kind("a duration such as 5m, or 0", parse_duration)
 _LONGEST_DELAY_SECONDS = 600.0
 
 
-def parse_label_name(text: str) -> str:
-    """The name of a Prometheus label. Raises InvalidValueError."""
-    if not _LABEL.match(text) or text.startswith("__"):
-        raise InvalidValueError(f"{shown(text)} is not a label's name", "Write letters, digits and underscores.")
-    return text
-
-
 def _moment(text: str) -> float:
     try:
         moment = datetime.fromisoformat(text)
@@ -57,15 +48,6 @@ def _moment(text: str) -> float:
     if moment.tzinfo is None:
         raise InvalidValueError(f"{shown(text)} has no time zone", "Add Z for UTC, as in 2026-01-31T08:00:00Z.")
     return moment.astimezone(UTC).timestamp()
-
-
-def _receiver(text: str) -> str:
-    if not _RECEIVER.match(text):
-        raise InvalidValueError(
-            f"{shown(text)} is not the name of a receiver",
-            "Begin it with a letter, and write letters, digits, spaces and any of . _ / -.",
-        )
-    return text
 
 
 def _memory(text: str) -> float:
@@ -78,18 +60,21 @@ def _memory(text: str) -> float:
 def _delay(text: str) -> float:
     seconds = kinds.THRESHOLD.parse(text) or 0.0
     if seconds > _LONGEST_DELAY_SECONDS:
-        raise InvalidValueError(
-            f"{shown(text)} is more than 10m", "Write 10m or less; every alert comes that much later."
-        )
+        fix = "Write 10m or less; every alert comes that much later."
+        raise InvalidValueError(f"{shown(text)} is more than 10m", fix)
     return seconds
 
 
 EVALUATION_DELAY = Kind("a duration such as 30s, or off", _delay)
 MEMORY = Kind("a duration such as 7d", _memory)
-LABEL_NAME = Kind("a label's name", parse_label_name, is_text=True)
+LABEL_NAME = kinds.matching("a label's name", r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*", "Write letters, digits and underscores.")
 LABEL_VALUE = kinds.text("label value")
 # it stands in a legend of Grafana
-RECEIVER = Kind("the name of a receiver", _receiver, is_text=True)
+RECEIVER = kinds.matching(
+    "the name of a receiver",
+    r"(?a:[A-Za-z](?:[\w ./-]{0,98}[\w./-])?)",
+    "Begin it with a letter, and write letters, digits, spaces and any of . _ / -.",
+)
 MOMENT = Kind("a time such as 2026-01-31T08:00:00Z", _moment)
 _LONG_TEXT = kinds.text("URL", 2000)
 # {alert}, but none of Prometheus' own, which have two braces
@@ -122,5 +107,4 @@ def _queries_url(text: str) -> str:
 URL_TEMPLATE = Kind("a URL", _url_template, is_text=True)
 QUERIES_URL = Kind("a URL with {queries}", _queries_url, is_text=True)
 RUNTIME = kinds.choice("runtime", sorted(RUNTIMES))
-_SEVERITIES = kinds.choice("severity", [severity.value for severity in Severity if severity is not Severity.NONE])
-SEVERITY = Kind(_SEVERITIES.expects, lambda text: Severity(_SEVERITIES.parse(text)))
+SEVERITY = kinds.member("severity", [severity for severity in Severity if severity is not Severity.NONE])

@@ -12,7 +12,7 @@ from llm_serving_alerts.identity_labels import OF_RULES, STATED_BY_WORKLOAD, cho
 from llm_serving_alerts.promql import DAY, WORKLOAD
 from llm_serving_alerts.retired import refuse_unknown_labels
 from llm_serving_alerts.rules import ALERT_PREFIX
-from llm_serving_alerts.setting_kinds import FOR, LABEL_VALUE, RANGE, SEVERITY, parse_label_name
+from llm_serving_alerts.setting_kinds import FOR, LABEL_NAME, LABEL_VALUE, RANGE, SEVERITY
 from llm_serving_alerts.settings import (
     LATENCY_SLOS,
     SLOS,
@@ -45,7 +45,7 @@ from llm_serving_exporter.settings.keys import (
     value,
 )
 from llm_serving_exporter.settings.kinds import Kind, format_duration
-from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, did_you_mean
+from llm_serving_exporter.settings.problems import Node, Place, Scalar, did_you_mean
 
 T = TypeVar("T")
 DEFAULTS = "settings.yml"
@@ -84,11 +84,9 @@ def read_settings(path: str | None) -> tuple[Settings, tuple[str, ...]]:
     problems: list[Problem] = []
     defaults = parse_yaml(defaults_text(), Place(DEFAULTS, "", problems))
     assert isinstance(defaults, dict)
-    own: Node | None = None
     place = Place(path or DEFAULTS, "", problems)
-    if path is not None:
-        own = read_document(path, place)
-    settings = _Reader(defaults, mapping(own, place, defaults), place).settings()
+    stated = None if path is None else read_document(path, place)
+    settings = _Reader(defaults, mapping(stated, place, defaults), place).settings()
     if problems or settings is None:
         raise ConfigError(*problems)
     return settings, tuple(_warnings(settings))
@@ -104,8 +102,8 @@ def _warnings(settings: Settings) -> Sequence[str]:
 class _Reader:
     """Takes two trees apart, the user's before the defaults'; every fault is reported at its place in the user's."""
 
-    def __init__(self, defaults: Mapping[str, Node], own: Mapping[str, Node], place: Place) -> None:
-        self._defaults, self._own, self._place = defaults, own, place
+    def __init__(self, defaults: Mapping[str, Node], stated: Mapping[str, Node], place: Place) -> None:
+        self._defaults, self._stated, self._place = defaults, stated, place
 
     def settings(self) -> Settings | None:
         given = self._values(keys_of(Settings))
@@ -119,10 +117,10 @@ class _Reader:
         refuse_identity(identity, self._place.key("identity_labels"))
         external = choose_external(identity, given.get("external_labels"), self._place.key("external_labels"))
         given["external_labels"] = external
-        own = [name for name in identity if name not in external]
+        of_targets = [name for name in identity if name not in external]
         refuse_unknown_labels(given.get("retired", ()), identity, self._place.key("retired"))
         slo, period = self._slo()
-        found = Settings(
+        settings = Settings(
             **given,
             labels=self._labels(*self._find_key("labels"), identity),
             slo=slo,
@@ -131,86 +129,78 @@ class _Reader:
             baseline=self._baseline(),
             receivers=Receivers(**self._section("receivers")._values(keys_of(Receivers))),
             panels=Panels(**self._section("panels")._values(keys_of(Panels))),
-            node_loss=self._node_loss(own),
-            drill_max_age_seconds=self._section("drill")._one("max_age", kinds.THRESHOLD) or None,
+            node_loss=self._node_loss(of_targets),
+            drill_max_age_seconds=self._section("drill")._value("max_age", kinds.THRESHOLD) or None,
             alerts=self._alerts(scrape, identity),
         )
-        return None if self._place.problems else found
+        return None if self._place.problems else settings
 
     # --- pieces -----------------------------------------------------------------------------------------------------
 
     def _values(self, keys: Keys) -> dict[str, Any]:
         """The values of declared keys, by field: the user's, else the default's. What is not usable is reported and left out."""
-        read = {one.field: self._read(one) for one in keys.values()}
-        return {attribute: content for attribute, content in read.items() if content is not None}
+        values = {key.field: self._read(key) for key in keys.values()}
+        return {attribute: content for attribute, content in values.items() if content is not None}
 
-    def _one(self, name: str, kind: Kind[T]) -> T | None:
+    def _value(self, name: str, kind: Kind[T]) -> T | None:
         """The same of a single key."""
-        found: T | None = self._read(Key(name=name, reads=kind))
-        return found
+        content: T | None = self._read(Key(kind, name=name))
+        return content
 
     def _read(self, key: Key) -> Any:
         node, place = self._find_key(key.name)
         # null is a value where it is the default, as the printed settings have it
         by_default = key.name in self._defaults and is_empty(self._defaults[key.name])
-        unset = node is None or (is_empty(node) and (key.name not in self._own or by_default))
+        unset = node is None or (is_empty(node) and (key.name not in self._stated or by_default))
         return None if unset or node is None else key.read(node, place)
 
     def _find_key(self, key: str) -> tuple[Node | None, Place]:
-        return self._own.get(key, self._defaults.get(key)), self._place.key(key)
+        return self._stated.get(key, self._defaults.get(key)), self._place.key(key)
 
     def _section(self, key: str) -> _Reader:
         defaults = self._defaults.get(key)
         assert isinstance(defaults, dict)
         place = self._place.key(key)
-        return _Reader(defaults, mapping(self._own.get(key), place, defaults), place)
+        return _Reader(defaults, mapping(self._stated.get(key), place, defaults), place)
 
     @staticmethod
     def _labels(node: Node | None, place: Place, identity: Collection[str]) -> dict[str, str]:
-        known: Collection[str] = node if isinstance(node, dict) else ()
-        found: dict[str, str] = {}
-        for name, content in mapping(node, place, known).items():
+        labels: dict[str, str] = {}
+        for name, content in mapping(node, place, node if isinstance(node, dict) else ()).items():
             at = place.key(name)
-            try:
-                parse_label_name(name)
-            except InvalidValueError as error:
-                at.refuse(error.what, error.fix)
+            LABEL_NAME.read(name, at)
             if name in OF_RULES or name in LABELS or name in WORKLOAD or name in identity:
                 at.refuse("this label belongs to the rules", "Choose another name.")
-            text = value(content, at, LABEL_VALUE)
-            if text is not None:
-                found[name] = text
-        return found
+            if (text := value(content, at, LABEL_VALUE)) is not None:
+                labels[name] = text
+        return labels
 
     def _slo(self) -> tuple[dict[str, Objective], float]:
-        section = self._section("slo")
-        found = {}
+        section, objectives = self._section("slo"), {}
         for name in SLOS:
-            own = section._section(name)
-            threshold = own._one("threshold", kinds.THRESHOLD) if name in LATENCY_SLOS else None
-            found[name] = Objective(own._one("objective", kinds.OBJECTIVE) or 1.0, threshold or None)
-        return found, section._one("period", kinds.DURATION) or 1.0
+            of_slo = section._section(name)
+            threshold = of_slo._value("threshold", kinds.THRESHOLD) if name in LATENCY_SLOS else None
+            objectives[name] = Objective(of_slo._value("objective", kinds.OBJECTIVE) or 1.0, threshold or None)
+        return objectives, section._value("period", kinds.DURATION) or 1.0
 
     def _burn(self, slo: Mapping[str, Objective], period: float) -> dict[str, tuple[BurnWindow, ...]]:
         section = self._section("burn")
         return {speed: tuple(section._windows(speed, slo, period)) for speed in ("fast", "slow")}
 
     def _windows(self, speed: str, slo: Mapping[str, Objective], period: float) -> list[BurnWindow]:
-        found = []
+        windows = []
         example = "Write {long: 1h, short: 5m, factor: 14.4}."
         for node, at in elements(*self._find_key(speed), "mappings such as {long: 1h, short: 5m, factor: 14.4}"):
             read = read_complete(keys_of(BurnWindow), node, at, example)
             if read is None:
                 continue
-            window = BurnWindow(**read)
+            window, fix = BurnWindow(**read), "Write for example {long: 1h, short: 5m, factor: 14.4}."
             long, short, factor = window.long_seconds, window.short_seconds, window.factor
+            step = format_duration(SHORTEST_RANGE_SECONDS)
             if long % SHORTEST_RANGE_SECONDS or short % SHORTEST_RANGE_SECONDS:
-                step = format_duration(SHORTEST_RANGE_SECONDS)
-                what = f"a window is not a multiple of {step}, the step in which events are counted"
-                at.refuse(what, "Write for example {long: 1h, short: 5m, factor: 14.4}.")
+                at.refuse(f"a window is not a multiple of {step}, the step in which events are counted", fix)
             if not SHORTEST_RANGE_SECONDS <= short < long <= period:
-                what = f"the windows must be {format_duration(SHORTEST_RANGE_SECONDS)} <= short < long <= period"
-                at.refuse(what, "Write for example {long: 1h, short: 5m, factor: 14.4}.")
+                at.refuse(f"the windows must be {step} <= short < long <= period", fix)
             for name, objective in slo.items():
                 if name in LATENCY_SLOS and objective.threshold_seconds is None:
                     continue
@@ -221,10 +211,10 @@ class _Reader:
                         f"{objective.objective:g} the budget is spent at most {most:g} times too fast"
                     )
                     at.key("factor").refuse(what, f"Write a factor below {most:g}, or a higher objective.")
-            found.append(window)
-        if not found and not self._place.problems:
+            windows.append(window)
+        if not windows and not self._place.problems:
             self._place.key(speed).refuse("there is no window", "Keep one, or switch the alerts off.")
-        return found
+        return windows
 
     def _baseline(self) -> Baseline:
         section = self._section("baseline")
@@ -235,47 +225,47 @@ class _Reader:
             section._place.key("history").refuse(what, f"Write {format_duration(LONGEST_HISTORY_SECONDS)} or less.")
         return baseline
 
-    def _node_loss(self, own: Collection[str]) -> NodeLoss:
+    def _node_loss(self, of_targets: Collection[str]) -> NodeLoss:
         section = self._section("node_loss")
         example = "Write {model_name: …, namespace: …, kind: deployment, name: …}."
-        workloads = [
-            read_complete(keys_of(Workload), node, at, example)
-            for node, at in elements(
-                *section._find_key("workloads"), "mappings such as {model_name: …, kind: deployment, …}"
-            )
+        node, place = section._find_key("workloads")
+        entries = [
+            read_complete(keys_of(Workload), entry, at, example)
+            for entry, at in elements(node, place, "mappings such as {model_name: …, kind: deployment, …}")
         ]
-        known = tuple(Workload(**read) for read in workloads if read is not None)
-        for number, workload in enumerate(known if len(known) == len(workloads) else ()):
+        workloads = tuple(Workload(**entry) for entry in entries if entry is not None)
+        asked = [name for name in of_targets if name not in STATED_BY_WORKLOAD]
+        for number, workload in enumerate(workloads if None not in entries else ()):
+            at = place.item(number)
             # their replicas are added up; two models of one workload are two entries
-            if workload in known[:number]:
-                at = section._place.key("workloads").item(number)
-                at.refuse(f"the same entry stands at [{known.index(workload)}], and would count twice", "Keep one.")
-            asked = [name for name in own if name not in STATED_BY_WORKLOAD]
-            at = section._place.key("workloads").item(number).key("labels")
+            if (first := workloads.index(workload)) < number:
+                at.refuse(f"the same entry stands at [{first}], and would count twice", "Keep one.")
             for name in asked:
                 if name not in workload.labels:
-                    at.refuse(f"{name} is one of identity_labels, and is missing", f"Write labels: {{{name}: …}}.")
+                    what = f"{name} is one of identity_labels, and is missing"
+                    at.key("labels").refuse(what, f"Write labels: {{{name}: …}}.")
             for name in workload.labels:
                 if name not in asked:
-                    at.key(name).refuse("it tells no targets of the workload from others", "Remove it.")
-        return NodeLoss(**section._values(keys_of(NodeLoss)), workloads=known)
+                    what = "it tells no targets of the workload from others"
+                    at.key("labels").key(name).refuse(what, "Remove it.")
+        return NodeLoss(**section._values(keys_of(NodeLoss)), workloads=workloads)
 
     # --- alerts -----------------------------------------------------------------------------------------------------
 
     def _alerts(self, scrape_seconds: float, identity: Collection[str]) -> dict[str, AlertSettings]:
-        node, place = self._own.get("alerts"), self._place.key("alerts")
+        node, place = self._stated.get("alerts"), self._place.key("alerts")
         names = [alert.name for alert in ALERTS]
-        own: dict[str, tuple[Node, Place]] = {}
+        stated: dict[str, tuple[Node, Place]] = {}
         for key, content in (node if isinstance(node, dict) else {}).items():
             name = key.removeprefix(ALERT_PREFIX)
             if name in FORMER:
                 place.key(key).refuse("there is no such alert any more", FORMER[name])
             elif name not in names:
                 place.key(key).refuse("there is no such alert", did_you_mean(name, names))
-            elif name in own:
+            elif name in stated:
                 place.key(key).refuse("the alert is given twice, with and without prefix", "Keep one of them.")
             else:
-                own[name] = content, place.key(key)
+                stated[name] = content, place.key(key)
         if not is_empty(node) and not isinstance(node, dict):
             what = "must be a mapping (key: value)" + (f", not {type_name(node)}" if node is not None else "")
             place.refuse(what, "Write alerts: {PreemptionStorm: off}.")
@@ -283,30 +273,33 @@ class _Reader:
         assert isinstance(defaults, dict)
         return {
             alert.name: _alert(
-                alert, defaults[alert.name], *own.get(alert.name, ({}, place.key(alert.name))), scrape_seconds, identity
+                alert,
+                defaults[alert.name],
+                *stated.get(alert.name, ({}, place.key(alert.name))),
+                scrape_seconds,
+                identity,
             )
             for alert in ALERTS
         }
 
 
 def _alert(
-    alert: Alert, default: Node, own: Node, place: Place, scrape_seconds: float, identity: Collection[str]
+    alert: Alert, default: Node, stated: Node, place: Place, scrape_seconds: float, identity: Collection[str]
 ) -> AlertSettings:
     assert isinstance(default, dict)
     # its numbers stay, because recording rules go by some of them
-    enabled = not (isinstance(own, Scalar) and own.text.lower() in ("off", "false", "no"))
+    enabled = not (isinstance(stated, Scalar) and stated.text.lower() in ("off", "false", "no"))
     if not enabled:
-        own = {}
+        stated = {}
     keys = ("for", "severity", "labels", *alert.values)
-    reader = _Reader(default, mapping(own, place, keys, {"enabled": f"Write {alert.name}: off."}), place)
-    severity = reader._one("severity", SEVERITY)
+    reader = _Reader(default, mapping(stated, place, keys, {"enabled": f"Write {alert.name}: off."}), place)
+    severity = reader._value("severity", SEVERITY)
     if severity is not None and len(alert.tiers) > 1:
-        place.key("severity").refuse(
-            "the alert has a threshold for each severity", "Set severity_cap, or its thresholds."
-        )
+        fix = "Set severity_cap, or its thresholds."
+        place.key("severity").refuse("the alert has a threshold for each severity", fix)
     values: dict[str, float] = {}
     for name, kind in alert.values.items():
-        number: Any = reader._one(name, kind)
+        number: Any = reader._value(name, kind)
         values[name] = float(number or 0.0)
         if kind is RANGE and number is not None and number < LEAST_SCRAPES * scrape_seconds:
             what = f"{format_duration(number)} does not hold four scrapes of {format_duration(scrape_seconds)}"
@@ -315,7 +308,7 @@ def _alert(
         place.key("critical_below").refuse("it is not below warning_below", "A page asks for more than a ticket does.")
     return AlertSettings(
         enabled,
-        reader._one("for", FOR) or 0.0,
+        reader._value("for", FOR) or 0.0,
         severity,
         reader._labels(*reader._find_key("labels"), identity),
         values,

@@ -134,8 +134,8 @@ def _run_words(words: list[str]) -> int:
 
 
 def _check(config: Config) -> int:
+    from llm_serving_exporter.commands.runtimes import table_lines, target_lines
     from llm_serving_exporter.engines.registry import RUNTIMES
-    from llm_serving_exporter.settings.runtimes import table_lines, target_lines
 
     if config.web.config_file is not None:
         from llm_serving_exporter.web.guard import Guard

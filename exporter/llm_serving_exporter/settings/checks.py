@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from llm_serving_exporter.engines.mapping import Runtime
     from llm_serving_exporter.settings.discovery import DiscoverySection
 
-# that one exporter reads
-MOST_TARGETS = 2000
+MOST_TARGETS = 2000  # that one exporter reads
 SHARE_THEM = "Share them among several exporters: --shard 1/2 for the first, --shard 2/2 for the second."
 
 
@@ -32,8 +31,7 @@ class Placed(Struct, frozen=True):
     """A target, or the defaults of discovered ones, and where it was written."""
 
     target: Target
-    # the part of a flag, a variable or the file that it comes from
-    place: Place
+    place: Place  # the part of a flag, a variable or the file that it comes from
 
 
 def identity_of(target: Target) -> tuple[str, str | None]:
@@ -88,13 +86,12 @@ def refuse_timeouts(settings: Settings, targets: Sequence[Placed]) -> None:
     """Reports timeouts that are not below their interval; each wrong pair once, at the first place in `targets`."""
     reported = set()
     if "scrape.timeout" in settings:
-        interval, timeout = settings["scrape.interval"].value, settings["scrape.timeout"].value
-        if timeout >= interval:
-            reported.add((interval, timeout))
-            refuse_timeout(settings["scrape.timeout"].place, interval, timeout)
+        pair = settings["scrape.interval"].value, settings["scrape.timeout"].value
+        reported.add(pair)
+        refuse_timeout(settings["scrape.timeout"].place, *pair)
     for item in targets:
-        pair = (item.target.interval_seconds, item.target.http.timeout_seconds)
-        if pair[1] >= pair[0] and pair not in reported:
+        pair = item.target.interval_seconds, item.target.http.timeout_seconds
+        if pair not in reported:
             reported.add(pair)
             refuse_timeout(item.place.key("timeout"), *pair)
 
@@ -119,9 +116,10 @@ def refuse_window(settings: Settings, targets: Sequence[Placed], stale_after_sec
 
 
 def refuse_timeout(place: Place, interval: float, timeout: float) -> None:
-    """Reports a timeout (seconds) that is not below its interval."""
-    what = f"the timeout of {format_duration(timeout)} is not below the interval of {format_duration(interval)}"
-    place.refuse(what, "Write a shorter one; where none is written it is 80 % of the interval, at most 10s.")
+    """Reports a timeout that is not below its interval, both in seconds."""
+    if timeout >= interval:
+        what = f"the timeout of {format_duration(timeout)} is not below the interval of {format_duration(interval)}"
+        place.refuse(what, "Write a shorter one; where none is written it is 80 % of the interval, at most 10s.")
 
 
 # --- warnings ----------------------------------------------------------------------------------------------------------

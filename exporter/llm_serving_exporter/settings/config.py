@@ -21,9 +21,11 @@ from llm_serving_exporter.model.secret_text import MASK
 from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.target import ExpectedReplicas, HttpSettings, Secret, Target
 from llm_serving_exporter.model.tenants import TenantKind, TenantSettings
+from llm_serving_exporter.model.text import LABEL_LENGTH
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.facts import GPU_COUNT, GPU_NAME
 from llm_serving_exporter.settings.identity import SHARD, TARGET_LABEL
+from llm_serving_exporter.settings.keys import key, mapping_reader
 from llm_serving_exporter.settings.kinds import format_duration
 from llm_serving_exporter.settings.options import Option, option
 
@@ -135,8 +137,7 @@ class GpuConfig:
 class DcgmConfig:
     """Where this node's dcgm-exporter, or another device exporter, is and how to ask it; settings/endpoints.py declares its keys."""
 
-    # scheme://host:port
-    url: str
+    url: str  # scheme://host:port
     metrics_path: str = "/metrics"
     # dcgm-exporter collects every 30 s by default: a shorter interval reads the same values again
     interval_seconds: float = 30.0
@@ -234,8 +235,10 @@ class LimiterConfig:
     )
 
 
-# with --tenants.limit, what bounds the series: tenants times models
-MOST_TENANTS = 1000
+MOST_TENANTS = 1000  # with --tenants.limit, what bounds the series: tenants times models
+_ALIASES = mapping_reader(
+    kinds.text("model", LABEL_LENGTH), "Write a word before each colon.", form="such as {gpt-4o: llama-70b}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +271,7 @@ class TenantsConfig:
         default="100",
     )
     # name that was asked for -> name under which an engine serves it
-    aliases: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = key(_ALIASES, unset={})
 
     @property
     def settings(self) -> TenantSettings:
@@ -281,12 +284,9 @@ class ReviewSchedule:
     """The weekly cost review whose state this exporter publishes."""
 
     settings_file: str
-    # where the reviews and the file about their runs are
-    folder: str
-    # when the review is due, None = never
-    cron: str | None
-    # of `cron`, a name of the IANA database
-    timezone: str
+    folder: str  # where the reviews and the file about their runs are
+    cron: str | None  # when the review is due, None = never
+    timezone: str  # of `cron`, a name of the IANA database
     run: bool
 
 
@@ -294,8 +294,7 @@ class ReviewSchedule:
 class Config:
     """The whole configuration."""
 
-    # targets that are configured one by one; discovery adds its own
-    targets: tuple[Target, ...]
+    targets: tuple[Target, ...]  # configured one by one; discovery adds its own
     discovery: tuple[DiscoverySection, ...] = ()  # in the order in which their targets are taken
     # None = all targets are read here
     shard: Shard | None = option(
@@ -377,8 +376,7 @@ class Config:
         "Make the review; false where something else, such as a CronJob, makes it.",
         default="true",
     )
-    # of `report_settings_file`, which the caller of the loader reads
-    review: ReviewSchedule | None = None
+    review: ReviewSchedule | None = None  # of `report_settings_file`, which the caller of the loader reads
     prices: PriceBook | None = None  # of `price_file`; None without one, or where it cannot be used
     price_problems: tuple[Problem, ...] = ()
     price_warnings: tuple[str, ...] = ()  # what is legal in it but odd, in sentences
@@ -394,8 +392,7 @@ class Config:
     drill_result_file: str | None = option(
         "drill.result-file", kinds.PATH, "File in which drills leave their results, for one exporter to publish."
     )
-    # the configuration file; None = there is none
-    file: str | None = None
+    file: str | None = None  # the configuration file; None = there is none
     config_hash: str = ""  # SHA-256 (hex) of the effective configuration
     warnings: tuple[str, ...] = ()  # what is legal but odd, in sentences
 

@@ -36,20 +36,13 @@ from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery, read_k
 from llm_serving_exporter.settings.options import ConfigFile, Context, Settings
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, shown
 from llm_serving_exporter.settings.target_keys import TargetSettings
-from llm_serving_exporter.settings.targets import (
-    build_server,
-    build_target,
-    drop_inherited,
-    read_defaults,
-    warn_of_dropped,
-)
+from llm_serving_exporter.settings.targets import build_server, build_target, read_defaults, read_section_defaults
 
 # --- paths: plain, or with wildcards in the last element, as in Prometheus ---------------------------------------------
 
 _EXTENSIONS = (".json", ".yml", ".yaml")
 _WILDCARDS = frozenset("*?[")
-# of one folder; beyond that, discovery would cost more than the scrapes
-MOST_FILES = 1000
+MOST_FILES = 1000  # of one folder; beyond that, discovery would cost more than the scrapes
 _MOST_ENTRIES = 100_000
 
 
@@ -175,17 +168,14 @@ class AllowedHosts:
         if address is None:
             named = host in self._names or any(host.endswith(ending) for ending in self._endings)
             return named or (self._any and not is_own_host(host, ""))
-        return any(address in network for network in self._networks) or (self._any and not _is_special(address))
-
-
-def _is_special(address: IPAddress) -> bool:
-    return (
-        address.is_loopback
-        or address.is_unspecified
-        or address.is_link_local
-        or address.is_multicast
-        or (isinstance(address, ipaddress.IPv4Address) and address.is_reserved)
-    )
+        is_special = (
+            address.is_loopback
+            or address.is_unspecified
+            or address.is_link_local
+            or address.is_multicast
+            or (address.version == 4 and address.is_reserved)
+        )
+        return any(address in network for network in self._networks) or (self._any and not is_special)
 
 
 # --- what the daemon gets ----------------------------------------------------------------------------------------------
@@ -196,10 +186,8 @@ class FileDiscovery(Struct, frozen=True):
 
     kind: ClassVar[str] = "file_sd"  # of the configuration file
 
-    # paths, or globs with wildcards in the last element only
-    files: tuple[str, ...]
-    # every setting but name and URL, for the targets found there
-    defaults: Target
+    files: tuple[str, ...]  # paths, or globs with wildcards in the last element only
+    defaults: Target  # every setting but name and URL, for the targets found there
 
 
 class HttpDiscovery(Struct, frozen=True):
@@ -207,15 +195,12 @@ class HttpDiscovery(Struct, frozen=True):
 
     kind: ClassVar[str] = "http_sd"  # of the configuration file
 
-    # scheme://host:port
-    url: str
-    # of the list, with a query where it needs one
-    path: str
+    url: str  # scheme://host:port
+    path: str  # of the list, with a query where it needs one
     hosts: tuple[str, ...]
     refresh_seconds: float
     http: HttpSettings
-    # every setting but name and URL, for the targets found there
-    defaults: Target
+    defaults: Target  # every setting but name and URL, for the targets found there
 
     @property
     def name(self) -> str:
@@ -291,26 +276,23 @@ def read_http_sd(
 
     `under`: what holds for all targets.
     """
-    before = len(place.problems)
+    is_sound = place.watch()
     values = read_complete(keys_of(HttpSdSettings), node, place, _HTTP_SD_EXAMPLE, context, _HTTP_SD_HINTS)
     if values is None:
         return None
     settings = HttpSdSettings(**values)
-    if not settings.hosts and len(place.problems) == before:
+    if not settings.hosts and is_sound():
         place.key("hosts").refuse("no host is allowed", _HTTP_SD_EXAMPLE)
-    where = place.key("defaults")
-    stated = read_defaults(settings.defaults, where, context)
-    defaults = build_target(stated.completed_by(drop_inherited(under)), where, context.host)
+    defaults, odd = read_section_defaults(settings.defaults, place, under, context)
     address, path = settings.url
     server = build_server(
         settings, address, settings.refresh_seconds, place, context, max_body_bytes=settings.max_body_bytes
     )
-    if server.http.timeout_seconds >= settings.refresh_seconds:
-        refuse_timeout(place.key("timeout"), settings.refresh_seconds, server.http.timeout_seconds)
+    refuse_timeout(place.key("timeout"), settings.refresh_seconds, server.http.timeout_seconds)
     context.warnings.extend(target_warnings([Placed(server, place)], context.host.name))
-    context.warnings.extend(warn_of_dropped(under, stated, place))
-    section = HttpDiscovery(server.url, path, settings.hosts, settings.refresh_seconds, server.http, defaults)
-    return section, Placed(defaults, where)
+    context.warnings.extend(odd)
+    section = HttpDiscovery(server.url, path, settings.hosts, settings.refresh_seconds, server.http, defaults.target)
+    return section, defaults
 
 
 # --- all sections ------------------------------------------------------------------------------------------------------
@@ -324,8 +306,7 @@ def _read_file_sd(
     node: Node, place: Place, under: TargetSettings, context: Context
 ) -> tuple[DiscoverySection, Placed] | None:
     section = mapping(node, place, ("files", "defaults"), {"refresh_interval": "Files are looked at in each interval."})
-    at = place.key("files")
-    patterns = [(value(item, where, kinds.PATH), where) for item, where in elements(section.get("files"), at, "paths")]
+    patterns = [(value(item, where, kinds.PATH), where) for item, where in section.elements("files", "paths")]
     if isinstance(node, dict) and (is_empty(section.get("files")) or section.get("files") == []):
         place.refuse("files is missing or empty", "Write files: [targets/*.yml].")
     files = tuple(context.resolve(path) for path, where in patterns if path is not None and check_pattern(path, where))
@@ -382,8 +363,7 @@ def read_claimed_devices(sections: tuple[DiscoverySection, ...], place: Place) -
 
 # --- the mode that follows ---------------------------------------------------------------------------------------------
 
-# which Kubernetes sets in every container
-_OF_A_POD = "KUBERNETES_SERVICE_HOST"
+_OF_A_POD = "KUBERNETES_SERVICE_HOST"  # which Kubernetes sets in every container
 
 
 def choose_mode(config: Config, environ: Mapping[str, str]) -> Mode:

@@ -14,10 +14,8 @@ import yaml
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, shown
 
-# Our deepest setting is 6 levels down. The bound keeps hostile nesting from exhausting the stack.
-DEEPEST_LEVEL = 32
-# Aliases included, so that a "billion laughs" file ends here.
-MOST_NODES = 400_000
+DEEPEST_LEVEL = 32  # Our deepest setting is 6 levels down. The bound keeps hostile nesting from exhausting the stack.
+MOST_NODES = 400_000  # Aliases included, so that a "billion laughs" file ends here.
 
 
 # --- JSON --------------------------------------------------------------------------------------------------------------
@@ -101,13 +99,10 @@ class _OpenNode(Struct):
     """A mapping or list whose end has not been read yet."""
 
     node: dict[str, Node] | list[Node]
-    # its name where the text gives it one (&…)
-    anchor: str | None
+    anchor: str | None  # its name where the text gives it one (&…)
     place: Place
-    # how many values it holds, aliases counted
-    size: int = 1
-    # of a mapping: the key whose value comes next
-    key: str | None = None
+    size: int = 1  # how many values it holds, aliases counted
+    key: str | None = None  # of a mapping: the key whose value comes next
     key_lines: dict[str, int] = field(default_factory=dict)
     merged: list[dict[str, Node]] = field(default_factory=list)
 

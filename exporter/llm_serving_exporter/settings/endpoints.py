@@ -6,17 +6,16 @@ import importlib.util
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
-from llm_serving_exporter.model.target import Secret, Target
+from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.checks import Placed, refuse_timeout, target_warnings, unused_warnings
 from llm_serving_exporter.settings.config import Config, DcgmConfig, OtlpConfig, ScrapeConfig
-from llm_serving_exporter.settings.http import Auth, Tls, read_auth, read_headers, read_tls
+from llm_serving_exporter.settings.http import Access
 from llm_serving_exporter.settings.identity import read_texts_by_name
-from llm_serving_exporter.settings.keys import key, read_keys
+from llm_serving_exporter.settings.keys import key
 from llm_serving_exporter.settings.kinds import URL, ServerAddress
-from llm_serving_exporter.settings.options import ConfigFile, Context, Settings, build_section, option, plain_keys
+from llm_serving_exporter.settings.options import ConfigFile, Context, Settings, build_section, option, read_section
 from llm_serving_exporter.settings.problems import Node, Place, shown
 from llm_serving_exporter.settings.targets import build_server
 
@@ -31,21 +30,14 @@ def _refuse_attribute(name: str) -> tuple[str, str] | None:
     return f"{shown(name)} is not the name of an attribute", "Write one as in deployment.environment.name."
 
 
-def read_resource(node: Node | None, place: Place, context: Context) -> tuple[tuple[str, str], ...] | None:
-    """Attributes by name; None where the key is not given. What is wrong is reported."""
+def _read_resource(node: Node, place: Place, context: Context) -> tuple[tuple[str, str], ...] | None:
     return read_texts_by_name(
-        node,
-        place,
-        _ATTRIBUTE_VALUE,
-        _refuse_attribute,
-        most=MOST_ATTRIBUTES,
-        what="attributes",
-        example="service.name",
-    )
+        node, place, _ATTRIBUTE_VALUE, _refuse_attribute, most=MOST_ATTRIBUTES, what="attributes", example="service.name"
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class DcgmSettings:
+class DcgmSettings(Access):
     """`dcgm:`: where this node's dcgm-exporter is and how to ask it."""
 
     url: ServerAddress | None = option(
@@ -65,13 +57,10 @@ class DcgmSettings:
         kinds.DURATION,
         "Deadline of one reading of dcgm-exporter; below its interval. Default: 80 % of the interval, at most 10s.",
     )
-    auth: Auth | None = key(read_auth, "As for a target.")
-    headers: tuple[tuple[str, str | Secret], ...] | None = key(read_headers, "As for a target.")
-    tls: Tls | None = key(read_tls, "As for a target.")
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceExporterSettings:
+class DeviceExporterSettings(Access):
     """`device_exporter:`: where this node's exporter of AMD's or Intel's GPUs is and how to ask it."""
 
     url: ServerAddress | None = option(
@@ -85,13 +74,10 @@ class DeviceExporterSettings:
         kinds.DURATION,
         "Deadline of one reading of the device exporter. Default: 80 % of gpu.interval, at most 10s.",
     )
-    auth: Auth | None = key(read_auth, "As for a target, for the device exporter.")
-    headers: tuple[tuple[str, str | Secret], ...] | None = key(read_headers, "As for a target, likewise.")
-    tls: Tls | None = key(read_tls, "As for a target, for its certificates.")
 
 
 @dataclass(frozen=True, slots=True)
-class OtlpSettings:
+class OtlpSettings(Access):
     """`otlp:`: where all series are sent over OTLP, and how."""
 
     url: ServerAddress | None = option(
@@ -114,42 +100,25 @@ class OtlpSettings:
         "Sends gen_ai.server.* too, with this as gen_ai.operation.name: chat, text_completion, generate_content, embeddings, or a word of "
         "your own. Engines count all kinds of requests together, so that you have to say what yours are. Default: not sent.",
     )
-    auth: Auth | None = key(read_auth, "As for a target, for the receiver.")
-    headers: tuple[tuple[str, str | Secret], ...] | None = key(read_headers, "As for a target, for the receiver.")
-    tls: Tls | None = key(read_tls, "As for a target, for the receiver.")
-    resource: tuple[tuple[str, str], ...] | None = key(
-        read_resource, "Attributes of the resource, at most 32: `{deployment.environment.name: prod}`."
-    )
+    resource: tuple[tuple[str, str], ...] | None = key(_read_resource)
 
 
 # --- what they are read into -------------------------------------------------------------------------------------------
 
 _DEVICE_PATH = "/metrics"
-# of OTLP over HTTP, https://opentelemetry.io/docs/specs/otlp/#otlphttp-request
-_OTLP_PATH = "/v1/metrics"
-# of the receiver's answer, which says at most what it did not take
-_MOST_ANSWER_BYTES = 64 * 1024
-T = TypeVar("T")
-
-
-def _read_section(
-    name: str, declaring: type[T], settings: Settings, file: ConfigFile, context: Context
-) -> tuple[T, Place]:
-    """A section with what flags and variables set of it, and its place."""
-    node, place = file.find_key(name)
-    structured = read_keys(plain_keys(declaring), node if isinstance(node, dict) else {}, place, context)
-    return build_section(declaring, settings, **structured), place
+_OTLP_PATH = "/v1/metrics"  # of OTLP over HTTP, https://opentelemetry.io/docs/specs/otlp/#otlphttp-request
+_MOST_ANSWER_BYTES = 64 * 1024  # of the receiver's answer, which says at most what it did not take
 
 
 def read_dcgm(settings: Settings, file: ConfigFile, context: Context) -> DcgmConfig | None:
     """How to read dcgm-exporter; None where no URL of one is set. What is wrong is reported either way."""
-    section, place = _read_section("dcgm", DcgmSettings, settings, file, context)
+    section, place = read_section("dcgm", DcgmSettings, settings, file, context)
     return _build_device_exporter(section, section.interval_seconds, settings, place, context)
 
 
 def read_device_exporter(settings: Settings, file: ConfigFile, context: Context) -> DcgmConfig | None:
     """How to read the exporter of other GPUs, at the interval at which GPUs are read; None where no URL of one is set."""
-    section, place = _read_section("device_exporter", DeviceExporterSettings, settings, file, context)
+    section, place = read_section("device_exporter", DeviceExporterSettings, settings, file, context)
     return _build_device_exporter(section, _gpu_interval(settings), settings, place, context)
 
 
@@ -175,18 +144,17 @@ def _gpu_interval(settings: Settings) -> float:
     return float(settings.get("gpu.interval", settings["scrape.interval"]).value)
 
 
-def refuse_dcgm_timeout(settings: Settings) -> None:
+def refuse_device_timeouts(settings: Settings) -> None:
     """Reports timeouts that are not below their interval."""
-    if "dcgm.timeout" in settings and settings["dcgm.timeout"].value >= settings["dcgm.interval"].value:
-        refuse_timeout(settings["dcgm.timeout"].place, settings["dcgm.interval"].value, settings["dcgm.timeout"].value)
-    timeout = settings.get("device-exporter.timeout")
-    if timeout is not None and timeout.value >= _gpu_interval(settings):
-        refuse_timeout(timeout.place, _gpu_interval(settings), timeout.value)
+    intervals = {"dcgm.timeout": settings["dcgm.interval"].value, "device-exporter.timeout": _gpu_interval(settings)}
+    for name, interval in intervals.items():
+        if name in settings:
+            refuse_timeout(settings[name].place, interval, settings[name].value)
 
 
 def read_otlp(settings: Settings, file: ConfigFile, context: Context) -> OtlpConfig | None:
     """Where to send; None where no URL is set. What is wrong is reported either way."""
-    section, place = _read_section("otlp", OtlpSettings, settings, file, context)
+    section, place = read_section("otlp", OtlpSettings, settings, file, context)
     server = build_server(
         section, section.url, section.interval_seconds, place, context, max_body_bytes=_MOST_ANSWER_BYTES
     )
@@ -195,13 +163,10 @@ def read_otlp(settings: Settings, file: ConfigFile, context: Context) -> OtlpCon
     if not _is_installed():
         what = "the messages of OpenTelemetry are not installed"
         settings["otlp.url"].place.refuse(what, "Run pip install 'llm-serving-exporter[otlp]'.")
-    if server.http.timeout_seconds >= server.interval_seconds:
-        where = settings.get("otlp.timeout", settings["otlp.url"]).place
-        refuse_timeout(where, server.interval_seconds, server.http.timeout_seconds)
-    path = section.url.path or _OTLP_PATH
-    return OtlpConfig(
-        server.url, path, server.interval_seconds, server.http, section.resource or (), section.gen_ai_operation
-    )
+    where = settings.get("otlp.timeout", settings["otlp.url"]).place
+    refuse_timeout(where, server.interval_seconds, server.http.timeout_seconds)
+    path, resource = section.url.path or _OTLP_PATH, section.resource or ()
+    return OtlpConfig(server.url, path, server.interval_seconds, server.http, resource, section.gen_ai_operation)
 
 
 def _is_installed() -> bool:

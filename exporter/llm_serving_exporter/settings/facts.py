@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
-from typing import Any
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.gpu_names import LONGEST, split_words
@@ -18,20 +17,7 @@ from llm_serving_exporter.model.hardware import GpuSpec
 from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.weights import Precision
 from llm_serving_exporter.settings import kinds
-from llm_serving_exporter.settings.keys import (
-    Key,
-    elements,
-    key,
-    keys_of,
-    list_reader,
-    mapping,
-    names_of,
-    parse_text,
-    read_complete,
-    read_keys,
-    table,
-    value,
-)
+from llm_serving_exporter.settings.keys import Section, elements, key, keys_of, list_reader, table, value
 from llm_serving_exporter.settings.kinds import Kind
 from llm_serving_exporter.settings.options import Context, read_path
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, shown
@@ -104,18 +90,14 @@ def check_gpu_model(text: str, place: Place, context: Context) -> str | None:
     """The name, where it is one of the file's own GPUs or of the catalogue's; else None, and it is reported."""
     if split_words(text) in {split_words(name) for name in context.gpu_models}:
         return text
-    return parse_text(text, place, GPU_MODEL)
+    return GPU_MODEL.read(text, place)
 
 
 # --- `model:` of a target ----------------------------------------------------------------------------------------------
 
 _MODEL_KEYS = table(
-    config=Key(reads=read_path),
-    name=Key(reads=MODEL_NAME),
-    weight_format=Key(reads=WEIGHT_FORMAT),
-    kv_cache_dtype=Key(reads=KV_CACHE_DTYPE),
-    state_dtype=Key(reads=STATE_DTYPE),
-)
+    config=read_path, name=MODEL_NAME, weight_format=WEIGHT_FORMAT, kv_cache_dtype=KV_CACHE_DTYPE, state_dtype=STATE_DTYPE
+)  # fmt: skip
 _MODEL_HINTS = {
     "path": "Write config: /path/of/the/model.",
     "dtype": "Write weight_format, as in bf16 or fp8.",
@@ -132,8 +114,7 @@ def read_model(node: Node | None, place: Place, context: Context) -> ModelSettin
         if node.text.startswith(("/", "./", "../")):
             return ModelSettings(config=context.resolve(node.text))
         return ModelSettings(name=value(node, place, MODEL_NAME))
-    section = mapping(node, place, names_of(_MODEL_KEYS), _MODEL_HINTS)
-    return ModelSettings(**read_keys(_MODEL_KEYS, section, place, context))
+    return ModelSettings(**Section(_MODEL_KEYS, node, place, context, _MODEL_HINTS).values)
 
 
 # --- `gpu_models:`: GPUs that the user describes -> rows like those of the catalogue, before which they win ------------
@@ -186,8 +167,7 @@ def _tflops(text: str) -> float:
 MEMORY = _quantity("a size of memory", "96GB (10^9) or 96GiB (2^30)", _MEMORY_UNITS, _LEAST_MEMORY, _MOST_MEMORY)
 BANDWIDTH = _quantity("a bandwidth", "3.35TB/s", _BANDWIDTH_UNITS, _LEAST_BANDWIDTH, _MOST_BANDWIDTH)
 TFLOPS = Kind("a dense rate in TFLOP/s", _tflops)
-_RATES_EXAMPLE = "{bf16: 400, fp8: 800}"
-_PRECISIONS = tuple(precision.value for precision in Precision)
+_RATES = table(**dict.fromkeys((precision.value for precision in Precision), TFLOPS))
 # what data sheets call formats
 _FORMAT_HINTS = {
     **dict.fromkeys(("fp16", "f16", "float16", "bfloat16"), "Write bf16: it stands for 16-bit float."),
@@ -208,9 +188,8 @@ CARD_NAME = Kind("the name of a GPU", _card_name, is_text=True)
 
 def read_rates(node: Node, place: Place, context: object) -> Mapping[Precision, float] | None:
     """FLOP/s by precision; None where nothing usable is given."""
-    section = mapping(node, place, _PRECISIONS, _FORMAT_HINTS)
-    rates = {name: value(section[name], place.key(name), TFLOPS) for name in section}
-    return {Precision(name): rate for name, rate in rates.items() if rate is not None} or None
+    rates = Section(_RATES, node, place, hints=_FORMAT_HINTS).values
+    return {Precision(name): rate for name, rate in rates.items()} or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +213,34 @@ class GpuModelSettings:
         "What NVML and device exporters call it. Default: its name.",
     )
 
+    @property
+    def spec(self) -> GpuSpec:
+        """A row like those of the catalogue."""
+        return GpuSpec(
+            name=self.name,
+            names=tuple(dict.fromkeys((self.name, *(self.nvml_names or ())))),
+            memory_bytes=round(self.memory),
+            bandwidth_bytes_per_second=self.bandwidth,
+            flops=self.tflops or {},
+            compute_capability=None,
+            source="configuration",
+            date="",
+            confidence="own",
+            key_words=frozenset(split_words(self.name)),
+            flops_highest=self.tflops_upper or {},
+            bandwidth_highest_bytes_per_second=self.bandwidth_upper,
+            own=True,
+        )
+
+
+_CARD_HINTS = {
+    "tflops_bf16": "Write tflops: {bf16: …}.",
+    **dict.fromkeys(("flops", "tflop", "rates"), "Write tflops: {bf16: 400, fp8: 800}."),
+    **dict.fromkeys(("memory_gb", "vram"), "Write memory: 96GB."),
+    **dict.fromkeys(("bandwidth_gb_per_second", "memory_bandwidth"), "Write bandwidth: 1.8TB/s."),
+    **dict.fromkeys(("nvml", "nvml_name"), "Write nvml_names: [NVIDIA …]."),
+}
+
 
 def read_gpu_models(node: Node | None, place: Place) -> tuple[GpuSpec, ...]:
     """The GPUs that a list describes. What is wrong with one is reported at its place."""
@@ -251,59 +258,28 @@ def read_gpu_models(node: Node | None, place: Place) -> tuple[GpuSpec, ...]:
     return tuple(specs)
 
 
-def describe_gpu(stated: Mapping[str, Any]) -> GpuSpec:
-    """A row like those of the catalogue. `stated`: the fields of `GpuModelSettings` by name."""
-    name = stated["name"]
-    names = tuple(dict.fromkeys((name, *(stated.get("nvml_names") or ()))))
-    return GpuSpec(
-        name=name,
-        names=names,
-        memory_bytes=round(stated["memory"]),
-        bandwidth_bytes_per_second=stated["bandwidth"],
-        flops=stated.get("tflops") or {},
-        compute_capability=None,
-        source="configuration",
-        date="",
-        confidence="own",
-        key_words=frozenset(split_words(name)),
-        flops_highest=stated.get("tflops_upper") or {},
-        bandwidth_highest_bytes_per_second=stated.get("bandwidth_upper"),
-        own=True,
-    )
-
-
 def read_description(node: Node, place: Place) -> GpuSpec | None:
     """One GPU; None where its description cannot be used, which is then reported."""
-    keys = keys_of(GpuModelSettings)
-    hints = {
-        "tflops_bf16": "Write tflops: {bf16: …}.",
-        **dict.fromkeys(("flops", "tflop", "rates"), f"Write tflops: {_RATES_EXAMPLE}."),
-        **dict.fromkeys(("memory_gb", "vram"), "Write memory: 96GB."),
-        **dict.fromkeys(("bandwidth_gb_per_second", "memory_bandwidth"), "Write bandwidth: 1.8TB/s."),
-        **dict.fromkeys(("nvml", "nvml_name"), "Write nvml_names: [NVIDIA …]."),
-    }
-    before = len(place.problems)
-    stated = read_complete(keys, node, place, _CARD_EXAMPLE, hints=hints)
-    if stated is None or len(place.problems) > before:
+    section = Section(keys_of(GpuModelSettings), node, place, hints=_CARD_HINTS)
+    section.refuse_missing(_CARD_EXAMPLE)
+    if not section.is_sound:
         return None
-    _refuse_upside_down(stated, place)
-    return describe_gpu(stated) if len(place.problems) == before else None
+    gpu = GpuModelSettings(**section.values)
+    _refuse_upside_down(gpu, place)
+    return gpu.spec if section.is_sound else None
 
 
-def _refuse_upside_down(stated: Mapping[str, Any], place: Place) -> None:
-    upper = stated.get("bandwidth_upper")
-    if upper is not None and upper < stated["bandwidth"]:
-        place.key("bandwidth_upper").refuse("it is less than bandwidth", "Write the highest that is published.")
-    rates = stated.get("tflops") or {}
-    for precision, rate in (stated.get("tflops_upper") or {}).items():
+def _refuse_upside_down(gpu: GpuModelSettings, place: Place) -> None:
+    fix = "Write the highest that is published."
+    if gpu.bandwidth_upper is not None and gpu.bandwidth_upper < gpu.bandwidth:
+        place.key("bandwidth_upper").refuse("it is less than bandwidth", fix)
+    rates = gpu.tflops or {}
+    for precision, rate in (gpu.tflops_upper or {}).items():
+        at = place.key("tflops_upper").key(precision.value)
         if precision not in rates:
-            place.key("tflops_upper").key(precision.value).refuse(
-                f"tflops has no {precision.value}", "Write the believed rate in tflops, and the highest here."
-            )
+            at.refuse(f"tflops has no {precision.value}", "Write the believed rate in tflops, and the highest here.")
         elif rate < rates[precision]:
-            place.key("tflops_upper").key(precision.value).refuse(
-                "it is less than the same of tflops", "Write the highest that is published."
-            )
+            at.refuse("it is less than the same of tflops", fix)
 
 
 # --- `model_catalogue:` ------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from llm_serving_exporter import __version__
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.secret_text import hide_credentials
 from llm_serving_exporter.settings.kinds import LONGEST_SECONDS, Kind, format_duration, parse_duration
-from llm_serving_exporter.settings.problems import InvalidValueError, did_you_mean, listed, nearest, shown
+from llm_serving_exporter.settings.problems import InvalidValueError, Place, did_you_mean, listed, nearest, shown
 from llm_serving_exporter.terminal import print_line, print_message
 
 PROGRAM = "llm-serving-exporter"
@@ -138,7 +138,6 @@ class _Version(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, default=argparse.SUPPRESS, help=help)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-
         print_line(f"{PROGRAM} {__version__} (revision {revision()})")
         parser.exit()
 
@@ -195,23 +194,19 @@ class FlagReader:
     def value(self, flag: str, kind: Kind[T]) -> T | None:
         """Its value; None where it is not given, or cannot be used, which is then reported."""
         text = self.text(flag)
-        return None if text is None else self._parse(flag, text, kind)
+        return None if text is None else kind.read(text, self._place(flag))
 
     def values(self, flag: str, kind: Kind[T]) -> tuple[T, ...]:
         """The values of a flag that may be repeated, each once."""
-        values = (self._parse(flag, text, kind) for text in self.text(flag) or ())
+        values = (kind.read(text, self._place(flag)) for text in self.text(flag) or ())
         return tuple(dict.fromkeys(content for content in values if content is not None))
 
     def refuse(self, flag: str, what: str, fix: str = "") -> None:
         """Reports a fault of a flag; reading goes on."""
-        self.problems.append(Problem(f"flag {flag}", "", what, fix))
+        self._place(flag).refuse(what, fix)
 
-    def _parse(self, flag: str, text: str, kind: Kind[T]) -> T | None:
-        try:
-            return kind.parse(text)
-        except InvalidValueError as error:
-            self.refuse(flag, error.what, error.fix)
-            return None
+    def _place(self, flag: str) -> Place:
+        return Place(f"flag {flag}", "", self.problems)
 
 
 def attribute(flag: str) -> str:
@@ -282,8 +277,7 @@ _EXPLANATIONS: Mapping[str, Callable[..., str]] = {
 # --- the revision of the source: written into the package when it is built, asked of git in a checkout -----------------
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-# what hatch_build.py puts into a wheel
-BUILT = "REVISION"
+BUILT = "REVISION"  # what hatch_build.py puts into a wheel
 UNKNOWN = "unknown"
 _PATIENCE_SECONDS = 5.0
 

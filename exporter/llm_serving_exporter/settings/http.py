@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import HttpSettings, Secret
 from llm_serving_exporter.settings import kinds
-from llm_serving_exporter.settings.keys import is_empty, key, keys_of, mapping, names_of, read_keys, value
+from llm_serving_exporter.settings.keys import Members, Section, free_mapping, is_empty, key, keys_of, mapping, value
 from llm_serving_exporter.settings.options import Context
 from llm_serving_exporter.settings.problems import Node, Place, Scalar
 
-VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, token
 _SECRET_HEADERS = frozenset(
     {"authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "apikey", "x-auth-token"}
@@ -27,23 +27,31 @@ _HEADER_VALUE = kinds.text("header value", 4096)
 _USERNAME = kinds.text("user name")
 _SERVER_NAME = kinds.text("server name", 253)
 AUTH_KEYS = ("bearer_token_file", "bearer_token_env", "basic")
+NO_SECRETS = "The file must not hold secrets: write"
 _AUTH_HINTS = {
-    "bearer_token": "The file must not hold secrets: write bearer_token_file or bearer_token_env.",
-    "token": "The file must not hold secrets: write bearer_token_file or bearer_token_env.",
-    "password": "The file must not hold secrets: write password_file or password_env below basic.",
-    "credentials": "The file must not hold secrets: write bearer_token_file or bearer_token_env.",
+    **dict.fromkeys(("bearer_token", "token", "credentials"), f"{NO_SECRETS} bearer_token_file or bearer_token_env."),
+    "password": f"{NO_SECRETS} password_file or password_env below basic.",
     "username": "Write it below basic: auth: {basic: {username: …, password_file: …}}.",
 }
-_BASIC_HINTS = {"password": "The file must not hold secrets: write password_file or password_env."}
+_BASIC_HINTS = {"password": f"{NO_SECRETS} password_file or password_env."}
 
 
 class Auth(Struct, frozen=True):
     """Credentials of a target: a bearer token, or a user name with a password, or neither."""
 
     bearer_token: Secret | None = None  # excludes the other two
-    # set together with `basic_password`
-    basic_username: str | None = None
+    basic_username: str | None = None  # set together with `basic_password`
     basic_password: Secret | None = None  # set together with `basic_username`
+
+
+def check_file(path: str, place: Place) -> None:
+    """Reports a file that does not exist or cannot be read."""
+    if os.path.isdir(path):
+        place.refuse(f"{path} is a folder", "Give the path of a file.")
+    elif not os.path.exists(path):
+        place.refuse(f"{path} does not exist", "Check the path; a relative one starts at the file that names it.")
+    elif not os.access(path, os.R_OK):
+        place.refuse(f"{path} cannot be read by this user", "Check its owner and permissions.")
 
 
 def read_existing_path(node: Node, place: Place, context: Context) -> str | None:
@@ -67,14 +75,13 @@ class Tls:
     insecure_skip_verify: bool = key(kinds.BOOLEAN, "Trust any certificate.", default="false")
 
 
-def read_secret(section: dict[str, Node], place: Place, file_key: str, env_key: str, context: Context) -> Secret | None:
+def read_secret(section: Members, place: Place, file_key: str, env_key: str, context: Context) -> Secret | None:
     """The secret that `file_key` or `env_key` names; None where neither is given, or where it is reported."""
-    file = value(section.get(file_key), place.key(file_key), kinds.PATH)
-    env = value(section.get(env_key), place.key(env_key), _ENV_KIND)
+    file, env = section.value(file_key, kinds.PATH), section.value(env_key, _ENV_KIND)
     if file is not None and env is not None:
         place.refuse(f"both {file_key} and {env_key} are given", "Keep one of them.")
         return None
-    if env is not None and not VARIABLE_NAME.fullmatch(env):
+    if env is not None and not _VARIABLE_NAME.fullmatch(env):
         # not shown: it may be the secret itself
         what = "this is not the name of an environment variable"
         place.key(env_key).refuse(what, "Write the variable's name (letters, digits, _), not its value.")
@@ -102,31 +109,28 @@ def read_auth(node: Node | None, place: Place, context: Context) -> Auth | None:
     if "basic" not in section:
         return Auth(bearer_token=token)
     if "bearer_token_file" in section or "bearer_token_env" in section:
-        place.refuse(
-            "both a bearer token and basic are given", "Keep one of them: a request has one Authorization header."
-        )
+        fix = "Keep one of them: a request has one Authorization header."
+        place.refuse("both a bearer token and basic are given", fix)
     at = place.key("basic")
-    before = len(place.problems)
+    is_sound = place.watch()
     basic = mapping(section["basic"], at, ("username", "password_file", "password_env"), _BASIC_HINTS)
-    username = value(basic.get("username"), at.key("username"), _USERNAME)
+    username = basic.value("username", _USERNAME)
     password = read_secret(basic, at, "password_file", "password_env", context)
-    if username is None and len(place.problems) == before:
+    if username is None and is_sound():
         at.refuse("username is missing", "Write username and password_file or password_env.")
-    elif password is None and len(place.problems) == before:
+    elif password is None and is_sound():
         at.refuse("the password is missing", "Write password_file or password_env.")
     elif username is not None and ":" in username:
         at.key("username").refuse("the user name contains a colon", "HTTP basic auth cannot carry one (RFC 7617).")
     return Auth(basic_username=username, basic_password=password)
 
 
-def read_headers(node: Node | None, place: Place, context: Context) -> tuple[tuple[str, str | Secret], ...] | None:
+def read_headers(node: Node, place: Place, context: Context) -> tuple[tuple[str, str | Secret], ...] | None:
     """Extra request headers; None where `headers:` is not given."""
     if is_empty(node):
         return None
-    names = node.keys() if isinstance(node, dict) else ("Name",)
-    section = mapping(node, place, names)
     headers: dict[str, tuple[str, str | Secret]] = {}
-    for name, child in section.items():
+    for name, child in free_mapping(node, place, "Known here: Name.").items():
         at = place.key(name)
         if not _HEADER_NAME.fullmatch(name):
             at.refuse("this is not the name of an HTTP header", "Write letters, digits and hyphens only.")
@@ -143,9 +147,9 @@ def read_headers(node: Node | None, place: Place, context: Context) -> tuple[tup
 
 def _header_value(name: str, node: Node, at: Place, context: Context) -> str | Secret | None:
     if isinstance(node, dict):
-        before = len(at.problems)
+        is_sound = at.watch()
         secret = read_secret(mapping(node, at, ("file", "env")), at, "file", "env", context)
-        if secret is None and len(at.problems) == before:
+        if secret is None and is_sound():
             at.refuse("neither file nor env is given", "Write {file: /path} or {env: NAME}.")
         return secret
     if isinstance(node, Scalar) and name.lower() in _SECRET_HEADERS:
@@ -161,26 +165,24 @@ def read_tls(node: Node | None, place: Place, context: Context) -> Tls | None:
     """TLS settings from `tls:`, every named file readable; None where it is not given."""
     if is_empty(node):
         return None
-    keys = keys_of(Tls)
-    section = mapping(node, place, names_of(keys))
-    tls = Tls(**read_keys(keys, section, place, context))
-    if "cert_file" in section and "key_file" not in section:
+    section = Section(keys_of(Tls), node, place, context)
+    tls = Tls(**section.values)
+    if "cert_file" in section.nodes and "key_file" not in section.nodes:
         place.refuse("cert_file is given without key_file", "Add key_file: a client certificate needs its key.")
-    if "key_file" in section and "cert_file" not in section:
+    if "key_file" in section.nodes and "cert_file" not in section.nodes:
         place.refuse("key_file is given without cert_file", "Add cert_file: a key alone proves nothing.")
-    if tls.insecure_skip_verify and "ca_file" in section:
+    if tls.insecure_skip_verify and "ca_file" in section.nodes:
         place.refuse("ca_file and insecure_skip_verify contradict each other", "Remove insecure_skip_verify.")
     return tls
 
 
-def check_file(path: str, place: Place) -> None:
-    """Reports a file that does not exist or cannot be read."""
-    if os.path.isdir(path):
-        place.refuse(f"{path} is a folder", "Give the path of a file.")
-    elif not os.path.exists(path):
-        place.refuse(f"{path} does not exist", "Check the path; a relative one starts at the file that names it.")
-    elif not os.access(path, os.R_OK):
-        place.refuse(f"{path} cannot be read by this user", "Check its owner and permissions.")
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What the section of a server that is no target says of how it is asked, as for a target."""
+
+    auth: Auth | None = key(read_auth)
+    headers: tuple[tuple[str, str | Secret], ...] | None = key(read_headers)
+    tls: Tls | None = key(read_tls)
 
 
 # --- what carries credentials ------------------------------------------------------------------------------------------

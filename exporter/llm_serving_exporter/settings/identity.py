@@ -14,14 +14,13 @@ from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.model.shard import MOST_SHARDS, Shard
 from llm_serving_exporter.settings import kinds
-from llm_serving_exporter.settings.keys import is_empty, mapping, parse_text, value
+from llm_serving_exporter.settings.keys import free_mapping, is_empty, refuse_repeats, value
 from llm_serving_exporter.settings.kinds import Kind, ServerAddress
-from llm_serving_exporter.settings.options import Context, Host
+from llm_serving_exporter.settings.options import Context, Host, Setting
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, shown
 
 NODE = kinds.text("node", 253)
-# of `target_labels`: they are on every series of every target
-MOST_TARGET_LABELS = 8
+MOST_TARGET_LABELS = 8  # of `target_labels`: they are on every series of every target
 NAMESPACE = kinds.text("namespace", 253)
 POD = kinds.text("pod", 253)
 POD_UID = kinds.text("pod UID", 253)
@@ -56,7 +55,7 @@ def read_texts_by_name(
     if node is None or is_empty(node):
         return None
     texts = {}
-    for name, content in mapping(node, place, node.keys() if isinstance(node, dict) else (example,)).items():
+    for name, content in free_mapping(node, place, f"Known here: {example}.").items():
         at = place.key(name)
         if (refusal := refuse(name)) is not None:
             at.refuse(*refusal)
@@ -67,9 +66,7 @@ def read_texts_by_name(
     return tuple(sorted(texts.items()))
 
 
-def read_own_labels(
-    node: Node | None, place: Place, context: Context | None = None
-) -> tuple[tuple[str, str], ...] | None:
+def read_own_labels(node: Node, place: Place, context: Context | None = None) -> tuple[tuple[str, str], ...] | None:
     """`labels:` of a target, by name; None where it is not given."""
     return read_texts_by_name(
         node, place, LABEL_VALUE, refuse_label_name, most=MOST_LABELS, what="labels", example="team"
@@ -146,8 +143,7 @@ TARGET_LABEL: Kind[str] = Kind(
 
 def refuse_target_labels(names: tuple[str, ...], place: Place) -> None:
     """Reports names that are given twice, and more than there may be."""
-    if len(set(names)) < len(names):
-        place.refuse("a label is named twice", "Name each label once.")
+    refuse_repeats(names, place, "label")
     if len(names) > MOST_TARGET_LABELS:
         what = f"{len(names)} labels are more than {MOST_TARGET_LABELS}"
         place.refuse(what, "Each of them stands on every series: keep those that rules and dashboards group by.")
@@ -175,7 +171,7 @@ def read_host(environ: Mapping[str, str], problems: list[Problem] | None = None,
     for field, (variable, kind) in _VARIABLES.items():
         if text := environ.get(variable):
             place = Place(f"environment variable {variable}", "", [] if problems is None else problems)
-            texts[field] = parse_text(text, place, kind) or ""
+            texts[field] = kind.read(text, place) or ""
     node = texts.pop("node", "") or name
     return Host(name, node, **texts) if texts.get("namespace") and texts.get("pod") else Host(name, node)
 
@@ -184,8 +180,7 @@ def read_host(environ: Mapping[str, str], problems: list[Problem] | None = None,
 
 _ORDINAL = "ordinal"
 _SHARD_EXAMPLE = "Write 2/4 for the second of four, or ordinal/4 in the pods of a StatefulSet with 4 replicas."
-# what stands for the ordinal until the name of the pod is known
-_UNKNOWN_NUMBER = 0
+_UNKNOWN_NUMBER = 0  # what stands for the ordinal until the name of the pod is known
 
 
 def _shard(text: str) -> Shard:
@@ -208,21 +203,24 @@ def _shard(text: str) -> Shard:
 SHARD = Kind("a shard such as 2/4, or ordinal/4", _shard)
 
 
-def resolve_shard(shard: Shard, environ: Mapping[str, str], host_name: str) -> Shard:
+def resolve_shard(setting: Setting, context: Context) -> Shard | None:
     """The shard of this process. For `ordinal/4` it follows from the ordinal at the end of the pod's name: chat-0 has the first one.
 
     The pod's name is POD_NAME, as the downward API sets it, else the host name, which is the same in a pod without hostNetwork.
-    Raises InvalidValueError where that name has no ordinal, or one beyond the last shard.
+    None where that name has no ordinal, or one beyond the last shard, which is then reported.
     """
+    shard: Shard = setting.value
     if shard.number != _UNKNOWN_NUMBER:
         return shard
-    name = environ.get("POD_NAME") or host_name
+    name = context.environ.get("POD_NAME") or context.host.name
     match = re.fullmatch(r".*-([0-9]{1,9})", name, re.DOTALL)
     if match is None:
         what = f"the pod's name {shown(name)} does not end in an ordinal, so that its shard is not known"
-        raise InvalidValueError(what, "Run it as a StatefulSet (with POD_NAME where it has hostNetwork), or write 2/4.")
-    ordinal = int(match[1])
-    if ordinal >= shard.count:
+        fix = "Run it as a StatefulSet (with POD_NAME where it has hostNetwork), or write 2/4."
+    elif (ordinal := int(match[1])) >= shard.count:
         what = f"the pod {shown(name)} has the ordinal {ordinal}, but the ordinals of {shard.count} shards end at {shard.count - 1}"
-        raise InvalidValueError(what, "Give the StatefulSet as many replicas as there are shards, starting at 0.")
-    return replace(shard, number=ordinal + 1)
+        fix = "Give the StatefulSet as many replicas as there are shards, starting at 0."
+    else:
+        return replace(shard, number=ordinal + 1)
+    setting.place.refuse(what, fix)
+    return None

@@ -7,24 +7,26 @@ Two forms lead to the same table. A dataclass declares a key with the field that
         host: str = key(HOST, "The mail server.", required=True)
         port: int = key(PORT, "Its port.", default="587")
 
-`keys_of(Mail)` is its table. Where the value's type may not know this module, `table` takes the keys by themselves.
+`keys_of(Mail)` is its table. Where the value's type may not know this module, `table` takes the keys by themselves. `Section` takes a
+mapping of the file apart by a table, and knows what is wrong with it.
 
-Readers take a tree apart by what is expected of it; whatever is not as expected is reported at its place. Values are never shown where a
-whole mapping or list is of the wrong type: it may be a secret in the wrong place.
+Whatever is not as expected is reported at its place. Values are never shown where a whole mapping or list is of the wrong type: it may be
+a secret in the wrong place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.settings.kinds import Kind
-from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, did_you_mean, listed
+from llm_serving_exporter.settings.problems import Node, Place, Scalar, did_you_mean, listed
 
 T = TypeVar("T")
+P = ParamSpec("P")
 NO_HINTS: Mapping[str, str] = {}
 
 
@@ -42,17 +44,34 @@ def is_empty(node: Node | None) -> bool:
     return node is None or (isinstance(node, Scalar) and node.kind == "nothing")
 
 
-def mapping(
-    node: Node | None, place: Place, names: Collection[str], hints: Mapping[str, str] = NO_HINTS
-) -> dict[str, Node]:
+class Members(dict[str, Node]):
+    """Keys of a mapping of the file, in its order, with their places."""
+
+    def __init__(self, nodes: Mapping[str, Node], place: Place) -> None:
+        super().__init__(nodes)
+        self._place = place
+
+    def find_key(self, name: str) -> tuple[Node | None, Place]:
+        """What a key holds, None where it is not given; and its place."""
+        return self.get(name), self._place.key(name)
+
+    def value(self, name: str, kind: Kind[T]) -> T | None:
+        """The single value of a key; None where it is not given, or not usable, which is then reported."""
+        return value(*self.find_key(name), kind)
+
+    def elements(self, name: str, expects: str) -> Iterator[tuple[Node, Place]]:
+        """The elements of a key's list, each with its place; see `elements`."""
+        return elements(*self.find_key(name), expects)
+
+
+def mapping(node: Node | None, place: Place, names: Collection[str], hints: Mapping[str, str] = NO_HINTS) -> Members:
     """The keys of a mapping that are among `names`; {} for an empty node or one of another type. `hints`: for likely mistakes."""
     if node is None or is_empty(node):
-        return {}
+        return Members({}, place)
     if not isinstance(node, dict):
-        place.refuse(
-            f"must be a mapping (key: value), not {type_name(node)}", f"Known here: {', '.join(sorted(names))}."
-        )
-        return {}
+        fix = f"Known here: {', '.join(sorted(names))}."
+        place.refuse(f"must be a mapping (key: value), not {type_name(node)}", fix)
+        return Members({}, place)
     for key in node:
         if key in names:
             continue
@@ -60,7 +79,7 @@ def mapping(
             place.key(key).refuse("this key is not allowed here", hints[key])
         else:
             place.key(key).refuse("this key is not known", _unknown(key, names))
-    return {key: value for key, value in node.items() if key in names}
+    return Members({key: content for key, content in node.items() if key in names}, place)
 
 
 def _unknown(key: str, names: Collection[str]) -> str:
@@ -68,6 +87,14 @@ def _unknown(key: str, names: Collection[str]) -> str:
     if dot and head in names:
         return f"Write it nested, {head}: and the rest on an indented line below it."
     return did_you_mean(key, names)
+
+
+def free_mapping(node: Node, place: Place, fix: str, *, form: str = "(key: value)") -> Mapping[str, Node]:
+    """A mapping whose keys the user chooses; {} for any other node, which is then reported. `form` completes "must be a mapping …"."""
+    if isinstance(node, dict):
+        return node
+    place.refuse(f"must be a mapping {form}, not {type_name(node)}", fix)
+    return {}
 
 
 def elements(node: Node | None, place: Place, expects: str) -> Iterator[tuple[Node, Place]]:
@@ -79,6 +106,11 @@ def elements(node: Node | None, place: Place, expects: str) -> Iterator[tuple[No
         return
     for index, element in enumerate(node):
         yield element, place.item(index)
+
+
+def one_or_several(node: Node, place: Place, expects: str) -> list[tuple[Node, Place]]:
+    """The elements of a list, each with its place; anything else by itself."""
+    return list(elements(node, place, expects)) if isinstance(node, list) else [(node, place)]
 
 
 def value(node: Node | None, place: Place, kind: Kind[T]) -> T | None:
@@ -93,7 +125,7 @@ def value(node: Node | None, place: Place, kind: Kind[T]) -> T | None:
         # not shown: it may be a password in the wrong place
         place.refuse(f"YAML reads this value as {node.kind}, not as text", "Put it in double quotes.")
     else:
-        return parse_text(node.text, place, kind)
+        return kind.read(node.text, place)
     return None
 
 
@@ -103,15 +135,6 @@ def read_values(node: Node | None, place: Place, kind: Kind[T], expects: str) ->
     return [content for content in values if content is not None]
 
 
-def parse_text(text: str, place: Place, kind: Kind[T]) -> T | None:
-    """The value of a text; None where it is not usable, which is then reported."""
-    try:
-        return kind.parse(text)
-    except InvalidValueError as error:
-        place.refuse(error.what, error.fix)
-        return None
-
-
 # --- declared keys -----------------------------------------------------------------------------------------------------
 
 # (node, place, context) -> the value; None where it is not usable, which the reader has reported
@@ -119,19 +142,17 @@ Reader: TypeAlias = Callable[[Node, Place, Any], Any]
 _METADATA = "key"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Key:
     """One key of a settings file."""
 
-    # a kind, whose parser has the bounds, for a single value; a reader for anything else
-    reads: Kind[Any] | Reader
+    reads: Kind[Any] | Reader  # a kind, whose parser has the bounds, for a single value; a reader for anything else
     help: str = ""
-    # as a user would write it; "" = none
-    default: str = ""
-    # as the file spells it; the table fills it in where it is the field's name
-    name: str = ""
-    # the attribute that holds the value; filled in by the table
-    field: str = ""
+    _: KW_ONLY
+    default: str = ""  # as a user would write it; "" = none
+    unset: Any = None  # what the field holds where the key is not given and has no default
+    name: str = ""  # as the file spells it; the table fills it in where it is the field's name
+    field: str = ""  # the attribute that holds the value; filled in by the table
     required: bool = False
 
     def read(self, node: Node, place: Place, context: Any = None) -> Any:
@@ -141,36 +162,30 @@ class Key:
         return self.reads(node, place, context)
 
     def default_value(self) -> Any:
-        """The value of `default`; None where there is none."""
-        return self.reads.parse(self.default) if self.default and isinstance(self.reads, Kind) else None
+        """What the field holds where the key is not given."""
+        return self.reads.parse(self.default) if self.default and isinstance(self.reads, Kind) else self.unset
 
 
-# by field, in the order in which they are declared and shown
-Keys: TypeAlias = Mapping[str, Key]
+Keys: TypeAlias = Mapping[str, Key]  # by field, in the order in which they are declared and shown
 
 
-def declare(declared: Key, unset: Any = None) -> Any:
-    """A field of a dataclass with its key. Where the key is not given, the field has its default, else `unset`."""
-    metadata = {_METADATA: declared}
-    if declared.required:
-        return field(metadata=metadata)
-    default = declared.default_value() if declared.default else unset
-    if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
+def declares(kind_of_key: Callable[P, Key]) -> Callable[P, Any]:
+    """What declares a field of a dataclass by such a key, whose arguments it takes."""
+
+    def declare(*args: P.args, **kwargs: P.kwargs) -> Any:
+        declared = kind_of_key(*args, **kwargs)
+        metadata = {_METADATA: declared}
+        if declared.required:
+            return field(metadata=metadata)
+        default = declared.default_value()
+        if isinstance(default, dict):
+            return field(default_factory=lambda: dict(default), metadata=metadata)
+        return field(default=default, metadata=metadata)
+
+    return declare
 
 
-def key(
-    reads: Kind[Any] | Reader,
-    help_text: str = "",
-    *,
-    default: str = "",
-    name: str = "",
-    required: bool = False,
-    unset: Any = None,
-) -> Any:
-    """A field of a dataclass that a key of the file sets; see `Key` and `declare`."""
-    return declare(Key(reads=reads, help=help_text, default=default, name=name, required=required), unset)
+key = declares(Key)
 
 
 @cache
@@ -179,11 +194,10 @@ def keys_of(declaring: type) -> Keys:
     return table(**{item.name: item.metadata[_METADATA] for item in fields(declaring) if _METADATA in item.metadata})
 
 
-def table(**declared: Key) -> Keys:
-    """Keys by the fields of a type that is declared elsewhere."""
-    return {
-        attribute: replace(item, field=attribute, name=item.name or attribute) for attribute, item in declared.items()
-    }
+def table(**declared: Key | Kind[Any] | Reader) -> Keys:
+    """Keys by the fields of a type that is declared elsewhere; a kind or a reader alone is a key of the field's name."""
+    keys = {attribute: item if isinstance(item, Key) else Key(item) for attribute, item in declared.items()}
+    return {attribute: replace(item, field=attribute, name=item.name or attribute) for attribute, item in keys.items()}
 
 
 def names_of(keys: Keys) -> tuple[str, ...]:
@@ -194,7 +208,7 @@ def names_of(keys: Keys) -> tuple[str, ...]:
 def read_keys(keys: Keys, section: Mapping[str, Node], place: Place, context: Any = None) -> dict[str, Any]:
     """The values that a mapping of the file sets, by field. A key that is not given, or whose value is not usable, is left out.
 
-    `section`: as `reading.mapping` gives it, so that unknown keys are reported already. `context`: for readers that need one.
+    `section`: as `mapping` gives it, so that unknown keys are reported already. `context`: for readers that need one.
     """
     by_name = {declared.name: declared for declared in keys.values()}
     values = {}
@@ -207,22 +221,63 @@ def read_keys(keys: Keys, section: Mapping[str, Node], place: Place, context: An
     return values
 
 
-def refuse_missing(keys: Keys, section: Mapping[str, Node], place: Place, example: str) -> bool:
-    """Whether a mapping lacks required keys, which are then reported. `example`: a sentence with one that has them."""
-    missing = [item.name for item in keys.values() if item.required and item.name not in section]
+def pick_given(section: Mapping[str, Node], names: Iterable[str]) -> list[str]:
+    """Those of the names that a mapping of the file gives a value, usable or not."""
+    return [name for name in names if not is_empty(section.get(name))]
+
+
+def refuse_missing(keys: Keys, given: Collection[str], place: Place, example: str) -> bool:
+    """Whether required keys are not given, which are then reported. `example`: a sentence with one that has them."""
+    missing = [item.name for item in keys.values() if item.required and item.name not in given]
     if missing:
         place.refuse(f"{listed(missing, 'and')} {'is' if len(missing) == 1 else 'are'} missing", example)
     return bool(missing)
+
+
+def refuse_repeats(names: Sequence[object], place: Place, noun: str) -> None:
+    """Reports names of which one stands twice. `noun`: what they name."""
+    if len(set(names)) < len(names):
+        place.refuse(f"a {noun} is named twice", f"Name each {noun} once.")
+
+
+class Section:
+    """A mapping of the file, taken apart by its keys. What is wrong with it is reported at its place, and reading goes on.
+
+    `values`: what it sets, by field, as `read_keys` gives it. `nodes`: the keys that are given, with or without a value.
+    """
+
+    def __init__(
+        self, keys: Keys, node: Node | None, place: Place, context: Any = None, hints: Mapping[str, str] = NO_HINTS
+    ) -> None:
+        self.place, self._keys, self._is_sound = place, keys, place.watch()
+        self.nodes = mapping(node, place, names_of(keys), hints)
+        self.values = read_keys(keys, self.nodes, place, context)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing has been found wrong with it so far."""
+        return self._is_sound()
+
+    def refuse_missing(self, example: str, *, or_empty: bool = False) -> None:
+        """Reports required keys that it lacks. `example`: a sentence with one that has them."""
+        given = pick_given(self.nodes, self.nodes) if or_empty else self.nodes
+        refuse_missing(self._keys, given, self.place, example)
+
+    def refuse_unless_one(self, keys: Keys, what: str) -> None:
+        """Reports keys of which not exactly one is given. `what` they say: "what it is for"."""
+        given = pick_given(self.nodes, names_of(keys))
+        if len(given) != 1:
+            fault = f"{listed(given, 'and')} are given" if given else f"nothing says {what}"
+            self.place.refuse(fault, f"Write one of {', '.join(names_of(keys))}.")
 
 
 def read_complete(
     keys: Keys, node: Node | None, place: Place, example: str, context: Any = None, hints: Mapping[str, str] = NO_HINTS
 ) -> dict[str, Any] | None:
     """The values of a mapping, by field; None where a required one is missing, or not usable, which is then reported."""
-    section = mapping(node, place, names_of(keys), hints)
-    values = read_keys(keys, section, place, context)
-    refuse_missing(keys, section, place, example)
-    return values if all(item.field in values for item in keys.values() if item.required) else None
+    section = Section(keys, node, place, context, hints)
+    section.refuse_missing(example)
+    return section.values if all(item.field in section.values for item in keys.values() if item.required) else None
 
 
 def section_reader(declaring: type, example: str = "", hints: Mapping[str, str] = NO_HINTS) -> Reader:
@@ -242,5 +297,17 @@ def list_reader(kind: Kind[Any], expects: str) -> Reader:
 
     def read(node: Node, place: Place, context: Any) -> tuple[Any, ...]:
         return tuple(dict.fromkeys(read_values(node, place, kind, expects)))
+
+    return read
+
+
+def mapping_reader(reads: Kind[Any] | Reader, fix: str, *, form: str = "(key: value)") -> Reader:
+    """Reads a `free_mapping`, each of its values by a kind or a reader; what is not usable is left out."""
+    child = Key(reads)
+
+    def read(node: Node, place: Place, context: Any = None) -> dict[str, Any]:
+        members = free_mapping(node, place, fix, form=form)
+        values = {name: child.read(content, place.key(name), context) for name, content in members.items()}
+        return {name: content for name, content in values.items() if content is not None}
 
     return read

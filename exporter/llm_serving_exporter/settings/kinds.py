@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from math import nan
 from typing import Generic, TypeVar
@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 from llm_serving_exporter.model.own_host import is_own_host
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import has_control_characters
-from llm_serving_exporter.settings.problems import InvalidValueError, did_you_mean, listed, shown
+from llm_serving_exporter.settings.problems import InvalidValueError, Place, did_you_mean, listed, shown
 
 # Prometheus' model.ParseDuration: every unit at most once, largest first; a year has 365 days.
 _UNIT_MILLISECONDS = {
@@ -26,8 +26,7 @@ _UNIT_MILLISECONDS = {
     "ms": 1,
 }
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([a-zA-Zµ]+)")
-# Prometheus' own limit: an int64 of nanoseconds
-LONGEST_SECONDS = 2**63 / 1e9
+LONGEST_SECONDS = 2**63 / 1e9  # Prometheus' own limit: an int64 of nanoseconds
 _LONGEST_TEXT = 64
 # durations are added up as whole numbers of so small a part of a millisecond that no text has a smaller one: `fractions` takes 0.5 MB
 _PARTS = 10**_LONGEST_TEXT
@@ -109,19 +108,23 @@ _SIZE_UNITS = {
     "KB": 10**3, "kB": 10**3, "MB": 10**6, "GB": 10**9,
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30,
 }  # fmt: skip
-# below that, sampling would be a busy loop
-SHORTEST_INTERVAL_SECONDS = 0.1
+SHORTEST_INTERVAL_SECONDS = 0.1  # below that, sampling would be a busy loop
 
 
 class Kind(Struct, Generic[T], frozen=True):
     """A kind of value, with its bounds."""
 
-    # completes "must be …"
-    expects: str
-    # raises `InvalidValueError`
-    parse: Callable[[str], T]
-    # free text: in YAML an unquoted `on`, `no` or `123` is refused rather than guessed
-    is_text: bool = False
+    expects: str  # completes "must be …"
+    parse: Callable[[str], T]  # raises `InvalidValueError`
+    is_text: bool = False  # free text: in YAML an unquoted `on`, `no` or `123` is refused rather than guessed
+
+    def read(self, text: str, place: Place) -> T | None:
+        """The value of a text; None where it is not usable, which is then reported."""
+        try:
+            return self.parse(text)
+        except InvalidValueError as error:
+            place.refuse(error.what, error.fix)
+            return None
 
 
 def _boolean(text: str) -> bool:
@@ -226,10 +229,22 @@ def choice(what: str, options: Collection[str]) -> Kind[str]:
     return Kind(f"a {what}: {listed(options)}", parse)
 
 
-def member(what: str, words: type[E]) -> Kind[E]:
-    """One of the words of an enumeration, as its member. `what` names the kind: "role"."""
-    word = choice(what, tuple(each.value for each in words))
-    return Kind(word.expects, lambda text: words(word.parse(text)))
+def member(what: str, members: Iterable[E]) -> Kind[E]:
+    """One of the words of an enumeration, or of some of its members, as the member. `what` names the kind: "role"."""
+    by_word = {each.value: each for each in members}
+    word = choice(what, by_word)
+    return Kind(word.expects, lambda text: by_word[word.parse(text)])
+
+
+def matching(what: str, pattern: str, fix: str) -> Kind[str]:
+    """Text that a regular expression fits as a whole. `what` names it: "the name of a label"."""
+
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise InvalidValueError(f"{shown(text)} is not {what}", fix)
+        return text
+
+    return Kind(what, parse, is_text=True)
 
 
 def text(what: str, longest: int = 200) -> Kind[str]:
@@ -253,8 +268,7 @@ def _path(value: str) -> str:
     return value
 
 
-# what a socket may be beside a path
-AUTO_WORD, OFF_WORD = "auto", "off"
+AUTO_WORD, OFF_WORD = "auto", "off"  # what a socket may be beside a path
 _SOCKET_PATH_BYTES_MAX = 107  # sun_path in sys/un.h, less its end
 
 
@@ -346,11 +360,9 @@ class ServerAddress(Struct, frozen=True):
     """Where a server listens."""
 
     scheme: str
-    # lower case, without brackets
-    host: str
+    host: str  # lower case, without brackets
     port: int  # the scheme's own where the URL has none
-    # of the URL, None where it has none
-    path: str | None
+    path: str | None  # of the URL, None where it has none
 
     @property
     def url(self) -> str:
@@ -406,7 +418,9 @@ def parse_url(text: str) -> ServerAddress:
         if not separator or parts.netloc.endswith(":"):
             raise InvalidValueError(f"{shown(text)} names no port", _URL_EXAMPLE)
         port = _DEFAULT_PORTS[parts.scheme]
-    return ServerAddress(parts.scheme, _host_of(parts, text), port, _path_of(parts))
+    host = _host_of(parts, text)
+    path = URL_PATH.parse(parts.path) if parts.path not in ("", "/") else None
+    return ServerAddress(parts.scheme, host, port, path)
 
 
 URL = Kind("a URL such as http://localhost:9400", parse_url, is_text=True)
@@ -418,13 +432,8 @@ def _host_of(parts: SplitResult, text: str) -> str:
         try:
             return str(ipaddress.IPv6Address(host))
         except ValueError:
-            raise InvalidValueError(
-                f"{shown(text)} holds no valid IPv6 address in its brackets", _URL_EXAMPLE
-            ) from None
+            what = f"{shown(text)} holds no valid IPv6 address in its brackets"
+            raise InvalidValueError(what, _URL_EXAMPLE) from None
     if not _HOST.fullmatch(host):
         raise InvalidValueError(f"{shown(text)} names no valid host", _URL_EXAMPLE)
     return host
-
-
-def _path_of(parts: SplitResult) -> str | None:
-    return URL_PATH.parse(parts.path) if parts.path not in ("", "/") else None

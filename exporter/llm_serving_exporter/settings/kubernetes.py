@@ -14,27 +14,16 @@ from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.checks import Placed
 from llm_serving_exporter.settings.http import has_credentials
 from llm_serving_exporter.settings.identity import NODE
-from llm_serving_exporter.settings.keys import (
-    is_empty,
-    key,
-    keys_of,
-    list_reader,
-    mapping,
-    names_of,
-    read_keys,
-    read_values,
-    value,
-)
+from llm_serving_exporter.settings.keys import Section, is_empty, key, keys_of, list_reader, read_values, value
 from llm_serving_exporter.settings.kinds import Kind
 from llm_serving_exporter.settings.options import Context, read_path
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, shown
 from llm_serving_exporter.settings.target_keys import TargetSettings
-from llm_serving_exporter.settings.targets import build_target, drop_inherited, read_defaults, warn_of_dropped
+from llm_serving_exporter.settings.targets import read_section_defaults
 
 CLIENT = "lightkube"
 OWN = "own"
-# each is a request of its own that stays open
-MOST_NAMESPACES = 50
+MOST_NAMESPACES = 50  # each is a request of its own that stays open
 MOST_POD_LABELS = 16
 # where a pod finds the name of its own namespace, unless its service account is not mounted
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -49,27 +38,12 @@ _HINTS = {
     "kubeconfig_file": "Write kubeconfig.",
     "refresh_interval": "Changes are told by the API server as they happen.",
 }
-_DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 # a label: an optional domain, and a name of at most 63 characters
 _LABEL = r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 _VALUE = r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?"
 _REQUIREMENT = re.compile(
     rf"\s*(?:!\s*{_LABEL}|{_LABEL}(?:\s*(?:==|=|!=)\s*{_VALUE}|\s+(?:in|notin)\s*\(\s*{_VALUE}(?:\s*,\s*{_VALUE})*\s*\))?)\s*"
 )
-
-
-def _namespace(text: str) -> str:
-    if not _DNS_LABEL.fullmatch(text):
-        raise InvalidValueError(f"{shown(text)} is not the name of a namespace", "Write names as kubectl lists them.")
-    return text
-
-
-def _label(text: str) -> str:
-    if not re.fullmatch(_LABEL, text):
-        raise InvalidValueError(
-            f"{shown(text)} is not the name of a label", "Write one as in team or example.com/team."
-        )
-    return text
 
 
 def name_label(name: str) -> str:
@@ -88,9 +62,8 @@ def _refuse_pod_labels(names: tuple[str, ...], place: Place) -> None:
         if refusal is not None:
             place.refuse(f"a target cannot keep {shown(name)}: {refusal[0]}", "Leave it out, or keep another label.")
         elif taken.setdefault(label, name) != name:
-            place.refuse(
-                f"{shown(taken[label])} and {shown(name)} would both be the label {label}", "Keep one of them."
-            )
+            what = f"{shown(taken[label])} and {shown(name)} would both be the label {label}"
+            place.refuse(what, "Keep one of them.")
 
 
 def _selector(text: str) -> str:
@@ -106,8 +79,10 @@ def _selector(text: str) -> str:
     raise InvalidValueError(f"{shown(text)} is not a label selector", "Write one as in app=vllm,tier in (chat, code).")
 
 
-NAMESPACE = Kind("the name of a namespace", _namespace, is_text=True)
-POD_LABEL = Kind("the name of a label", _label, is_text=True)
+NAMESPACE = kinds.matching(
+    "the name of a namespace", r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", "Write names as kubectl lists them."
+)
+POD_LABEL = kinds.matching("the name of a label", _LABEL, "Write one as in team or example.com/team.")
 SELECTOR = Kind("a label selector such as app=vllm", _selector, is_text=True)
 
 
@@ -116,19 +91,17 @@ def _read_namespaces(node: Node, place: Place, context: Context) -> tuple[str, .
     if isinstance(node, Scalar) and node.text == "all":
         return ()
     if isinstance(node, Scalar) and node.text == OWN:
-        namespace = context.environ.get("POD_NAMESPACE") or _read_own_namespace()
-        if namespace is None:
-            fix = "Set the environment variable POD_NAMESPACE from metadata.namespace, or name the namespace."
-            place.refuse("the exporter's own namespace is not known", fix)
-            return None
-        return (namespace,)
+        if namespace := context.environ.get("POD_NAMESPACE") or _read_own_namespace():
+            return (namespace,)
+        fix = "Set the environment variable POD_NAMESPACE from metadata.namespace, or name the namespace."
+        place.refuse("the exporter's own namespace is not known", fix)
+        return None
     names = tuple(dict.fromkeys(read_values(node, place, NAMESPACE, "namespaces; or all, or own")))
     if node == []:
         place.refuse("no namespace is named", "Write names, all, or own.")
     if len(names) > MOST_NAMESPACES:
-        place.refuse(
-            f"{len(names)} namespaces are more than {MOST_NAMESPACES}", "Write namespaces: all, and a selector."
-        )
+        what = f"{len(names)} namespaces are more than {MOST_NAMESPACES}"
+        place.refuse(what, "Write namespaces: all, and a selector.")
     return names or None
 
 
@@ -144,12 +117,11 @@ def _read_node(node: Node, place: Place, context: Context) -> str | None:
     name = value(node, place, NODE)
     if name != OWN:
         return name
-    name = context.environ.get("NODE_NAME")
-    if not name:
-        fix = "Set the environment variable NODE_NAME from spec.nodeName, or write the node's name."
-        place.refuse("the exporter's own node is not known", fix)
-        return None
-    return name
+    if own := context.environ.get("NODE_NAME"):
+        return own
+    fix = "Set the environment variable NODE_NAME from spec.nodeName, or write the node's name."
+    place.refuse("the exporter's own node is not known", fix)
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,21 +192,16 @@ def read_kubernetes(
     if importlib.util.find_spec(CLIENT) is None:
         place.refuse("the client of Kubernetes is not installed", "Run pip install 'llm-serving-exporter[kubernetes]'.")
         return None
-    keys = keys_of(KubernetesDiscovery)
-    section = {} if is_empty(node) else mapping(node, place, names_of(keys), _HINTS)
-    values = read_keys(keys, section, place, context)
+    section = Section(keys_of(KubernetesDiscovery), node, place, context, _HINTS)
+    values = section.values
     _refuse_pod_labels(values.get("pod_labels", ()), place.key("pod_labels"))
-    if "context" in values and "kubeconfig" not in section:
+    if "context" in values and "kubeconfig" not in section.nodes:
         place.key("context").refuse("there is no kubeconfig that it belongs to", "Write kubeconfig, or remove context.")
-    where = place.key("defaults")
-    stated = read_defaults(values.get("defaults"), where, context)
-    defaults = build_target(stated.completed_by(drop_inherited(under)), where, context.host)
-    if has_credentials(defaults.http) and _means_all(section.get("namespaces")):
+    defaults, odd = read_section_defaults(values.get("defaults"), place, under, context)
+    namespaces = section.nodes.get("namespaces")
+    means_all = is_empty(namespaces) or (isinstance(namespaces, Scalar) and namespaces.text == "all")
+    if has_credentials(defaults.target.http) and means_all:
         what = "credentials would go to pods of every namespace, to which anyone in the cluster can give a label or an annotation"
-        where.refuse(what, "Write namespaces with those whose pods may have them.")
-    context.warnings.extend(warn_of_dropped(under, stated, place))
-    return KubernetesDiscovery(**{**values, "defaults": defaults}), Placed(defaults, where)
-
-
-def _means_all(namespaces: Node | None) -> bool:
-    return is_empty(namespaces) or (isinstance(namespaces, Scalar) and namespaces.text == "all")
+        defaults.place.refuse(what, "Write namespaces with those whose pods may have them.")
+    context.warnings.extend(odd)
+    return KubernetesDiscovery(**{**values, "defaults": defaults.target}), defaults

@@ -13,9 +13,7 @@ from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.files.key_file import KeyFileError, read_key_file
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.shard import Shard
 from llm_serving_exporter.model.tenants import SHORTEST_KEY_BYTES, TenantKind
-from llm_serving_exporter.model.text import LABEL_LENGTH
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.checks import (
     Placed,
@@ -35,16 +33,16 @@ from llm_serving_exporter.settings.endpoints import (
     read_dcgm,
     read_device_exporter,
     read_otlp,
-    refuse_dcgm_timeout,
+    refuse_device_timeouts,
 )
 from llm_serving_exporter.settings.facts import GPU_MODELS, check_models, read_gpu_models
 from llm_serving_exporter.settings.http import check_file
 from llm_serving_exporter.settings.identity import read_host, refuse_target_labels, resolve_shard
-from llm_serving_exporter.settings.keys import is_empty, mapping, type_name, value
-from llm_serving_exporter.settings.options import ConfigFile, Context, Setting, Settings, build_section
+from llm_serving_exporter.settings.keys import free_mapping, is_empty, mapping, value
+from llm_serving_exporter.settings.options import ConfigFile, Context, Setting, Settings, build_section, read_section
 from llm_serving_exporter.settings.prices import PriceReading, look_at_prices
-from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, nearest
-from llm_serving_exporter.settings.runtimes import pairs, read_runtimes
+from llm_serving_exporter.settings.problems import Place, Scalar, nearest
+from llm_serving_exporter.settings.runtimes import read_runtimes
 from llm_serving_exporter.settings.sources import (
     BY_NAME,
     defaults,
@@ -104,8 +102,7 @@ def read_config_file(path: str | None, problems: list[Problem], read: Callable[[
 
 # --- `slo.file`: thresholds from the settings file of the alert rules --------------------------------------------------
 
-# errors have no threshold: an answer is one or it is not
-_SLO_NAMES = ("ttft", "itl", "e2e")
+_SLO_NAMES = ("ttft", "itl", "e2e")  # errors have no threshold: an answer is one or it is not
 _FOR_RULES = {"errors", "period"}
 _SLO_EXAMPLE = "Write slo: {ttft: {threshold: 2.5s}} into it, or do not give slo.file."
 
@@ -124,56 +121,39 @@ def read_thresholds(path: Setting, read: Callable[[Path], str], warnings: list[s
     if section is None or is_empty(section):
         place.refuse(f"there is no section slo in this file, which {path.place} names", _SLO_EXAMPLE)
         return {}
-    thresholds = {}
-    for name, (node, where) in _thresholds(section, place.key("slo"), warnings):
-        seconds = value(node, where, kinds.THRESHOLD)
-        if seconds is not None:
-            thresholds[f"slo.{name}"] = Setting(seconds, where, from_file=True)
+    at, thresholds = place.key("slo"), {}
+    objectives = free_mapping(section, at, _SLO_EXAMPLE)
+    warnings += _name_slips(objectives.keys() - _SLO_NAMES - _FOR_RULES, _SLO_NAMES, at)
+    for name in _SLO_NAMES:
+        where, node = at.key(name), objectives.get(name)
+        if node is None or is_empty(node):
+            continue
+        objective = free_mapping(node, where, f"Write {name}: {{threshold: 2.5s}}, or off for 2.5s.")
+        if "threshold" not in objective:
+            warnings += _name_slips(objective.keys() - {"objective"}, ("threshold",), where)
+        elif (seconds := value(objective["threshold"], where.key("threshold"), kinds.THRESHOLD)) is not None:
+            thresholds[f"slo.{name}"] = Setting(seconds, where.key("threshold"), from_file=True)
     return thresholds
 
 
-def _thresholds(section: Node, place: Place, warnings: list[str]) -> Iterator[tuple[str, tuple[Node, Place]]]:
-    if not isinstance(section, dict):
-        place.refuse(f"must be a mapping (key: value), not {type_name(section)}", _SLO_EXAMPLE)
-        return
-    for other in sorted(section.keys() - _SLO_NAMES - _FOR_RULES):
-        warnings += _name_slip(other, _SLO_NAMES, place)
-    for name in _SLO_NAMES:
-        threshold = section.get(name)
-        if threshold is None or is_empty(threshold):
-            continue
-        if not isinstance(threshold, dict):
-            what = f"must be a mapping (key: value), not {type_name(threshold)}"
-            place.key(name).refuse(what, f"Write {name}: {{threshold: 2.5s}}, or off for 2.5s.")
-        elif "threshold" in threshold:
-            yield name, (threshold["threshold"], place.key(name).key("threshold"))
-        else:
-            for other in sorted(threshold.keys() - {"objective"}):
-                warnings += _name_slip(other, ("threshold",), place.key(name))
-
-
-def _name_slip(key: str, names: Collection[str], place: Place) -> list[str]:
-    near = nearest(key, names)
-    return [] if near is None else [f"{place.key(key)}: not read, because this key is not known; did you mean {near}?"]
-
-
-def warn_of_overridden(thresholds: Settings, explicit: Mapping[str, Setting]) -> Iterator[str]:
-    """A warning for each threshold of the file that an option given elsewhere wins over."""
-    for name, unused in thresholds.items():
-        if name in explicit:
-            yield f"{unused.place}: not used, because {explicit[name].place} takes its place"
+def _name_slips(keys: Collection[str], names: Collection[str], place: Place) -> list[str]:
+    near = {key: nearest(key, names) for key in sorted(keys)}
+    return [
+        f"{place.key(key)}: not read, because this key is not known; did you mean {name}?"
+        for key, name in near.items()
+        if name is not None
+    ]
 
 
 # --- `tenants:` --------------------------------------------------------------------------------------------------------
 
 # on LiteLLM's page: whoever knows the hash of a key can tell whose key he holds
 _HASHES_OF_KEYS = frozenset({"hashed_api_key"})
-_read_aliases = pairs(kinds.text("model", LABEL_LENGTH), "{gpt-4o: llama-70b}")
 
 
-def read_tenants(settings: Settings, file: ConfigFile) -> TenantsConfig:
-    """The section, with its aliases. What is wrong is reported at its place: an unreadable key before anything is published without it."""
-    config = build_section(TenantsConfig, settings, aliases=_find_aliases(file))
+def read_tenants(settings: Settings, file: ConfigFile, context: Context) -> TenantsConfig:
+    """The section. What is wrong is reported at its place: an unreadable key before anything is published without it."""
+    config, _ = read_section("tenants", TenantsConfig, settings, file, context)
     if config.by is TenantKind.HEADER and config.label is None:
         fix = "Write tenants.label: the label of the gateway's page that names the tenant."
         settings["tenants.by"].place.refuse("header needs to know which label", fix)
@@ -181,9 +161,8 @@ def read_tenants(settings: Settings, file: ConfigFile) -> TenantsConfig:
         fix = "Write by: header beside it, or remove it."
         settings["tenants.label"].place.refuse(f"a label is not used by tenants.by: {config.by.value}", fix)
     if config.label in _HASHES_OF_KEYS:
-        settings["tenants.label"].place.refuse(
-            "this label is the hash of a key", "Write by: key, which counts by the key's alias."
-        )
+        fix = "Write by: key, which counts by the key's alias."
+        settings["tenants.label"].place.refuse("this label is the hash of a key", fix)
     if config.hmac_key_file is not None:
         try:
             read_key_file(config.hmac_key_file, SHORTEST_KEY_BYTES)
@@ -193,18 +172,11 @@ def read_tenants(settings: Settings, file: ConfigFile) -> TenantsConfig:
     return config
 
 
-def _find_aliases(file: ConfigFile) -> Mapping[str, str]:
-    node, place = file.find_key("tenants")
-    aliases = node.get("aliases") if isinstance(node, dict) else None
-    return {} if aliases is None else _read_aliases(aliases, place.key("aliases"), None)
-
-
 # --- the whole ---------------------------------------------------------------------------------------------------------
 
 STALE_INTERVALS = 3
 MOST_WARNINGS = 50
-# whose buckets thresholds are held against where no target says its runtime
-MOST_COMMON_RUNTIME = "vllm"
+MOST_COMMON_RUNTIME = "vllm"  # whose buckets thresholds are held against where no target says its runtime
 
 
 def load(
@@ -232,7 +204,7 @@ def load(
     names = [name for spec in described_gpus for name in (spec.name, *spec.names)]
     context = Context(host, environ, configured.names.union(runtimes), file.folder, names)
     settings = _settings(given, file, context, problems, read)
-    shard = _shard(settings, context)
+    shard = resolve_shard(settings["shard"], context) if "shard" in settings else None
 
     defaults = _target_defaults(settings, file, context)
     targets = read_configured_targets(settings, file, defaults, context)
@@ -245,14 +217,17 @@ def load(
     prices = PriceReading(price_stated_gpus(settings, targets), (), ())
     if "cost.price-file" in settings:
         prices = look_at_prices(settings["cost.price-file"].value, read, described_gpus)
-    tenants = read_tenants(settings, file)
+    tenants = read_tenants(settings, file, context)
     everywhere = [*targets, *discovered]
     stale_after = _stale_after(settings, everywhere)
 
     if not _timing_in_doubt(problems):
-        refuse_timeouts(settings, [*_place_defaults(defaults, file, context), *everywhere])
+        node, place = file.find_key("target_defaults")
+        # as a target, so that what is wrong with them is reported once, where it stands
+        shared = [] if node is None else [Placed(build_target(defaults, place, context.host), place)]
+        refuse_timeouts(settings, [*shared, *everywhere])
         refuse_window(settings, everywhere, stale_after)
-        refuse_dcgm_timeout(settings)
+        refuse_device_timeouts(settings)
     refuse_duplicates(targets)
     refuse_too_many(targets, shard)
     if "target-labels" in settings:
@@ -315,7 +290,11 @@ def _settings(
     }
     explicit = of_file | given
     thresholds = read_thresholds(explicit["slo.file"], read, context.warnings) if "slo.file" in explicit else {}
-    context.warnings.extend(warn_of_overridden(thresholds, explicit))
+    context.warnings.extend(
+        f"{unused.place}: not used, because {explicit[name].place} takes its place"
+        for name, unused in thresholds.items()
+        if name in explicit
+    )
     settings = defaults(problems) | thresholds | explicit
     if "model-catalogue" in settings:
         check_models(settings["model-catalogue"].value, settings["model-catalogue"].place)
@@ -323,24 +302,12 @@ def _settings(
         context.warnings.append(f"{explicit['report.run'].place}: has no effect without report.settings-file")
     if "hf-cache" in settings and not os.path.isdir(cache := settings["hf-cache"].value):
         # it may be mounted later
-        context.warnings.append(
-            f"{settings['hf-cache'].place}: {cache} is not a folder, so that no model is found in it"
-        )
+        odd = f"{settings['hf-cache'].place}: {cache} is not a folder, so that no model is found in it"
+        context.warnings.append(odd)
     if "web.config.file" in settings:
         # before anything listens: a web server without the TLS that was meant would be worse than none
         check_file(settings["web.config.file"].value, settings["web.config.file"].place)
     return settings
-
-
-def _shard(settings: Settings, context: Context) -> Shard | None:
-    """Which part of the targets this process reads; None where it is all of them, or not known, which is then reported."""
-    if "shard" not in settings:
-        return None
-    try:
-        return resolve_shard(settings["shard"].value, context.environ, context.host.name)
-    except InvalidValueError as error:
-        settings["shard"].place.refuse(error.what, error.fix)
-        return None
 
 
 def _target_defaults(settings: Settings, file: ConfigFile, context: Context) -> TargetSettings:
@@ -354,12 +321,6 @@ def _target_defaults(settings: Settings, file: ConfigFile, context: Context) -> 
     return read_defaults(*file.find_key("target_defaults"), context).completed_by(process)
 
 
-def _place_defaults(defaults: TargetSettings, file: ConfigFile, context: Context) -> list[Placed]:
-    """The defaults as a target, so that what is wrong with them is reported once, where it stands."""
-    node, place = file.find_key("target_defaults")
-    return [] if node is None else [Placed(build_target(defaults, place, context.host), place)]
-
-
 def _timing_in_doubt(problems: Sequence[Problem]) -> bool:
     """Whether a time could not be read, so that to compare it with others would only report it again."""
     words = ("interval", "timeout", "window", "stale")
@@ -369,15 +330,11 @@ def _timing_in_doubt(problems: Sequence[Problem]) -> bool:
 
 def _servers_in_doubt(problems: Sequence[Problem], file: ConfigFile) -> bool:
     """Whether servers were named, but not so that they could be used; then that is what is reported."""
-    flags = {option.flag for option in (TARGET, FILE_SD)}
-    variables = {option.variable for option in (TARGET, FILE_SD)}
-    named = any(problem.file.split(" ")[-1] in flags | variables for problem in problems)
+    sources = {source for option in (TARGET, FILE_SD) for source in (option.flag, option.variable)}
+    named = any(problem.file.split(" ")[-1] in sources for problem in problems)
     unusable = file.path is not None and any(problem.file == file.path and not problem.path for problem in problems)
-    return named or unusable or any(_is_given(file.tree.get(key)) for key in ("targets", *DISCOVERY_KEYS))
-
-
-def _is_given(node: Node | None) -> bool:
-    return not is_empty(node) and node != []
+    sections = [file.tree.get(key) for key in ("targets", *DISCOVERY_KEYS)]
+    return named or unusable or any(not is_empty(node) and node != [] for node in sections)
 
 
 def _stale_after(settings: Settings, targets: Sequence[Placed]) -> float:

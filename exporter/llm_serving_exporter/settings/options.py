@@ -1,16 +1,16 @@
-"""An option: a key of the process as a whole, which a flag and an environment variable can set too. What reads sections gets a context."""
+"""Keys that more than a file sets: an option by flag and variable, a key of a target by a label. What reads sections gets a context."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
 
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.settings import kinds
-from llm_serving_exporter.settings.keys import Key, Keys, declare, keys_of, value
+from llm_serving_exporter.settings.keys import Key, Keys, declares, keys_of, read_keys, value
 from llm_serving_exporter.settings.kinds import Kind
 from llm_serving_exporter.settings.problems import Node, Place
 
@@ -18,15 +18,14 @@ T = TypeVar("T")
 ENVIRONMENT_PREFIX = "LLM_SERVING_EXPORTER_"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Option(Key):
     """A key whose `name` is the flag without "--": "web.listen-address"."""
 
     reads: Kind[Any]
-    # the flag may be given again, the variable holds a comma-separated list, the file a list
-    repeatable: bool = False
-    # False: a flag and a variable alone; the file has a richer form of its own, or none
-    in_file: bool = True
+    _: KW_ONLY
+    repeatable: bool = False  # the flag may be given again, the variable holds a comma-separated list, the file a list
+    in_file: bool = True  # False: a flag and a variable alone; the file has a richer form of its own, or none
     # what the configuration holds instead of the kind's value, such as None for a threshold of "off"
     becomes: Callable[[Any], Any] | None = None
 
@@ -51,19 +50,20 @@ class Option(Key):
         return re.sub(r"[.-]", "_", self.name)
 
     def parsed_default(self) -> Any:
-        """The value of the default, as one that is set; None where the option has no default."""
-        if not self.default:
-            return None
+        """The value of the default, as one that is set. Only of an option that has one."""
         content = self.reads.parse(self.default)
         return (content,) if self.repeatable else content
 
     def default_value(self) -> Any:
-        """What the configuration holds where nobody sets the option; None where it has no default."""
-        return self.convert(self.parsed_default()) if self.default else None
+        """What the configuration holds where nobody sets the option."""
+        return self.convert(self.parsed_default()) if self.default else self.unset
 
     def convert(self, content: Any) -> Any:
         """What the configuration holds for a value that is set."""
         return content if self.becomes is None else self.becomes(content)
+
+
+declare = declares(Option)
 
 
 def option(
@@ -76,9 +76,20 @@ def option(
     unset: Any = None,
     becomes: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """A field of a dataclass that an option sets. Without a value the field has the default, else `unset`."""
-    declared = Option(name=name, reads=kind, help=help_text, default=default, repeatable=repeatable, becomes=becomes)
-    return declare(declared, unset)
+    """A field of a dataclass that an option sets."""
+    return declare(kind, help_text, name=name, default=default, repeatable=repeatable, unset=unset, becomes=becomes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetKey(Key):
+    """A key of a target, which a label of a list of targets may set too."""
+
+    label: str = ""  # the label of a file_sd group that may set it too; "" = none
+    label_reads: Kind[Any] | None = None  # how the label's text is read, where that is not how the file's value is read
+    in_defaults: bool = True  # whether `target_defaults` and the `defaults` of file_sd may set it
+
+
+target_key = declares(TargetKey)
 
 
 # --- what is set -------------------------------------------------------------------------------------------------------
@@ -99,11 +110,9 @@ def plain_keys(declaring: type) -> Keys:
 class Setting(Struct, frozen=True):
     """What an option is set to."""
 
-    # of the option's kind; a tuple where it is repeatable
-    value: Any
+    value: Any  # of the option's kind; a tuple where it is repeatable
     place: Place
-    # False for flags, environment variables and defaults
-    from_file: bool = False
+    from_file: bool = False  # False for flags, environment variables and defaults
 
 
 Settings = Mapping[str, Setting]
@@ -122,11 +131,9 @@ def build_section(declaring: type[T], settings: Settings, **others: Any) -> T:
 class ConfigFile(Struct, frozen=True):
     """The configuration file."""
 
-    # its known top-level keys; {} where there is no file or it is not usable
-    tree: Mapping[str, Node]
+    tree: Mapping[str, Node]  # its known top-level keys; {} where there is no file or it is not usable
     place: Place
-    # None = there is no file
-    path: str | None
+    path: str | None  # None = there is no file
 
     @property
     def folder(self) -> str | None:
@@ -138,6 +145,15 @@ class ConfigFile(Struct, frozen=True):
         return self.tree.get(key), self.place.key(key)
 
 
+def read_section(
+    name: str, declaring: type[T], settings: Settings, file: ConfigFile, context: Context
+) -> tuple[T, Place]:
+    """A section of the file with structured keys, which no flag can set, beside what is set of its options; and its place."""
+    node, place = file.find_key(name)
+    structured = read_keys(plain_keys(declaring), node if isinstance(node, dict) else {}, place, context)
+    return build_section(declaring, settings, **structured), place
+
+
 # --- the surroundings --------------------------------------------------------------------------------------------------
 
 
@@ -145,8 +161,7 @@ class Host(Struct, frozen=True):
     """The host of the exporter."""
 
     name: str
-    # the name of its node: NODE_NAME, else the host's
-    node: str
+    node: str  # the name of its node: NODE_NAME, else the host's
     # of the pod that it runs in beside its engines; "" where the environment does not tell
     namespace: str = ""
     pod: str = ""
@@ -160,14 +175,10 @@ class Context(Struct, frozen=True):
     host: Host
     environ: Mapping[str, str]
     runtimes: Collection[str]
-    # where relative paths start, None = the working directory
-    folder: str | None = None
-    # the names of GPUs that the file itself describes
-    gpu_models: Collection[str] = ()
-    # the environment variables that the settings name
-    secret_variables: set[str] = field(default_factory=set)
-    # what is legal but odd
-    warnings: list[str] = field(default_factory=list)
+    folder: str | None = None  # where relative paths start, None = the working directory
+    gpu_models: Collection[str] = ()  # the names of GPUs that the file itself describes
+    secret_variables: set[str] = field(default_factory=set)  # the environment variables that the settings name
+    warnings: list[str] = field(default_factory=list)  # what is legal but odd
 
     def resolve(self, path: str) -> str:
         """A path of the file, made relative to the file's folder."""

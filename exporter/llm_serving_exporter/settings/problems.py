@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import TypeAlias
 
@@ -12,16 +12,14 @@ from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.secret_text import hide_credentials
 
 SHOWN_CHARACTERS = 60
-# more than anyone reads, few enough that a broken file floods neither a terminal nor memory
-MOST_PROBLEMS = 200
+MOST_PROBLEMS = 200  # more than anyone reads, few enough that a broken file floods neither a terminal nor memory
 
 
 class Scalar(Struct, frozen=True):
     """A single value."""
 
     text: str
-    # how YAML or JSON reads it: text, a number, true or false, nothing, a date
-    kind: str
+    kind: str  # how YAML or JSON reads it: text, a number, true or false, nothing, a date
 
 
 Node: TypeAlias = "Scalar | list[Node] | dict[str, Node]"
@@ -39,10 +37,8 @@ class InvalidValueError(LLMServingExporterError, ValueError):
 class Place(Struct, frozen=True):
     """A place in a source of settings, where problems are reported. Places of one load share one list of problems."""
 
-    # the file's path as the user gave it, or "flag --x", "environment variable Y"
-    file: str
-    # the dotted path inside it, "" for the whole
-    path: str
+    file: str  # the file's path as the user gave it, or "flag --x", "environment variable Y"
+    path: str  # the dotted path inside it, "" for the whole
     problems: list[Problem]
 
     def key(self, name: str) -> Place:
@@ -60,6 +56,14 @@ class Place(Struct, frozen=True):
             self.problems.append(Problem(self.file, self.path, what, fix))
         elif len(self.problems) == MOST_PROBLEMS:
             self.problems.append(Problem(self.file, "", f"there are more than {MOST_PROBLEMS} problems", "Start here."))
+
+    def watch(self) -> Callable[[], bool]:
+        """What says whether nothing has been refused since then, at any place of this load.
+
+        Once so much is wrong that no more is reported, nothing counts as right any more.
+        """
+        before = len(self.problems)
+        return lambda: before == len(self.problems) <= MOST_PROBLEMS
 
     def __str__(self) -> str:
         return f"{self.file}: {self.path}" if self.path else self.file

@@ -1,15 +1,13 @@
-"""`runtimes:` of the file -> tables with the columns of the built-in ones, checked as they are, and shown to people."""
+"""`runtimes:` of the file -> tables with the columns of the built-in ones, checked as they are."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from textwrap import wrap
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from llm_serving_exporter.engines.check import MOST_DIGITS, faults
-from llm_serving_exporter.engines.check_row import EXPORTED_FIELDS, FIELDS, ROW_QUALITIES, Fault, name_of
-from llm_serving_exporter.engines.formula import formula
+from llm_serving_exporter.engines.check_row import ROW_QUALITIES, Fault, name_of
 from llm_serving_exporter.engines.hooks import NAMES, load_hooks
 from llm_serving_exporter.engines.mapping import (
     Aggregate,
@@ -26,32 +24,35 @@ from llm_serving_exporter.engines.missing import explain_missing
 from llm_serving_exporter.engines.plan import on_the_wire
 from llm_serving_exporter.engines.selector import selector
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.snapshot import SHOWS_AN_ENGINE, Quality
-from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.snapshot import SHOWS_AN_ENGINE
+from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.tenants import TenantKind
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.keys import (
     Key,
     Keys,
+    Members,
     Reader,
     elements,
+    free_mapping,
     is_empty,
     mapping,
+    mapping_reader,
     names_of,
-    parse_text,
+    one_or_several,
     read_keys,
     read_values,
     table,
-    type_name,
     value,
 )
-from llm_serving_exporter.settings.kinds import Kind, format_duration
+from llm_serving_exporter.settings.kinds import Kind
 from llm_serving_exporter.settings.options import ConfigFile
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, did_you_mean, shown
 
 # --- columns: one node of the file -> the value; each reader reports what it cannot use and returns None ---------------
 
 LONGEST_TEXT = 500
+_WORDS = "Write a word before each colon."
 
 
 def _any(text: str) -> str:
@@ -78,6 +79,15 @@ def _condition(text: str) -> tuple[str, str, str]:
     return (series.name, *allowed_values[0])
 
 
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        what = f"{shown(text)} is not a regular expression: {error}"
+        raise InvalidValueError(what, "It has to fit a whole value.") from None
+    return text
+
+
 SAMPLE = kinds.text("sample", LONGEST_TEXT)
 LABEL = kinds.text("label", LONGEST_TEXT)
 PROSE = kinds.text("text", LONGEST_TEXT)
@@ -85,25 +95,7 @@ PROSE = kinds.text("text", LONGEST_TEXT)
 LABEL_VALUE = Kind("the value of a label", _any, is_text=True)
 NUMBER = Kind("a number", _number)
 CONDITION = Kind("a series with a label's value", _condition, is_text=True)
-
-
-def _flag(text: str) -> str:
-    if not re.fullmatch(r"--?[a-z0-9]+(-[a-z0-9]+)*", text):
-        raise InvalidValueError(f"{shown(text)} is not a flag", "Write one such as --max-num-seqs, with - for _.")
-    return text
-
-
-def _pattern(text: str) -> str:
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise InvalidValueError(
-            f"{shown(text)} is not a regular expression: {error}", "It has to fit a whole value."
-        ) from None
-    return text
-
-
-FLAG = Kind("a flag", _flag, is_text=True)
+FLAG = kinds.matching("a flag", r"--?[a-z0-9]+(-[a-z0-9]+)*", "Write one such as --max-num-seqs, with - for _.")
 PATTERN = Kind("a regular expression", _pattern, is_text=True)
 
 
@@ -111,7 +103,7 @@ def texts(kind: Kind[str]) -> Reader:
     """A text, or a list of them, as a tuple. A bad one is reported and stands as "", so that the places of the others hold."""
 
     def read(node: Node, place: Place, context: object = None) -> tuple[str, ...] | None:
-        if is_empty(node) or (isinstance(node, Scalar) and node.kind != "nothing"):
+        if isinstance(node, Scalar):
             text = value(node, place, kind)
             return None if text is None else (text,)
         return tuple(value(element, at, kind) or "" for element, at in elements(node, place, "texts"))
@@ -129,78 +121,59 @@ def or_none(reader: Reader) -> Reader:
     return lambda node, place, context: () if _is_none(node) else reader(node, place, context)
 
 
-def _members(node: Node, place: Place, example: str) -> Mapping[str, Node]:
-    if not isinstance(node, dict):
-        place.refuse(f"must be a mapping such as {example}, not {type_name(node)}", "Write a word before each colon.")
-        return {}
-    return node
+def _by_name(reads: Kind[str] | Reader, example: str) -> Reader:
+    """A mapping whose keys the user chooses, to what `reads` makes of each value."""
+    return mapping_reader(reads, _WORDS, form=f"such as {example}")
 
 
-def pairs(kind: Kind[str], example: str) -> Reader:
-    """A mapping of texts."""
-
-    def read(node: Node, place: Place, context: object = None) -> dict[str, str]:
-        members = {key: value(child, place.key(key), kind) for key, child in _members(node, place, example).items()}
-        return {key: text for key, text in members.items() if text is not None}
-
-    return read
-
-
-def label_values(node: Node, place: Place, context: object = None) -> dict[str, frozenset[str]]:
-    """A mapping of labels to the values, or the one value, that they may have."""
-    allowed = {}
-    for label, child in _members(node, place, '{source: [compute, ""]}').items():
-        at = place.key(label)
-        if isinstance(child, Scalar):
-            single = value(child, at, LABEL_VALUE)
-            allowed[label] = frozenset(() if single is None else (single,))
-        else:
-            allowed[label] = frozenset(read_values(child, at, LABEL_VALUE, "label values"))
-    return allowed
-
-
-def values(node: Node, place: Place, context: object = None) -> frozenset[str] | None:
+def values(node: Node, place: Place, context: object = None) -> frozenset[str]:
     """A text, or a list of them, as a set; "" is one of them where it is written."""
-    return label_values({"": node}, place).get("")
+    if not isinstance(node, Scalar):
+        return frozenset(read_values(node, place, LABEL_VALUE, "label values"))
+    text = value(node, place, LABEL_VALUE)
+    return frozenset(() if text is None else (text,))
 
 
-def edges(node: Node, place: Place, context: object = None) -> dict[str, tuple[float, ...]]:
-    """Bucket edges by SLO."""
-    return {
-        name: tuple(read_values(child, place.key(name), NUMBER, "seconds"))
-        for name, child in _members(node, place, "{ttft: [0.1, 1]}").items()
-    }
+def _seconds(node: Node, place: Place, context: object) -> tuple[float, ...]:
+    return tuple(read_values(node, place, NUMBER, "seconds"))
+
+
+LABEL_VALUES = _by_name(values, '{source: [compute, ""]}')
+EDGES = _by_name(_seconds, "{ttft: [0.1, 1]}")  # bucket edges by SLO
+
+
+def _refuse_absent(node: Node, place: Place, fixes: Mapping[str, str]) -> None:
+    """Reports keys that a mapping does not have. `fixes`: what to write, by key."""
+    for key, fix in fixes.items():
+        if isinstance(node, dict) and key not in node:
+            place.key(key).refuse("the key is missing", fix)
 
 
 def flags(node: Node, place: Place, context: object = None) -> Flags | None:
     """Flags of a command line: {batch_limit, unless, bounds, source}."""
     section = mapping(node, place, ("batch_limit", "unless", "bounds", "source"))
-    if isinstance(node, dict) and "batch_limit" not in node:
-        place.key("batch_limit").refuse("the key is missing", "Write the flag that says how many requests run at once.")
+    _refuse_absent(node, place, {"batch_limit": "Write the flag that says how many requests run at once."})
     by_key = {key: texts(FLAG)(child, place.key(key), None) or () for key, child in section.items() if key != "source"}
-    source = value(section.get("source"), place.key("source"), PROSE) or ""
+    source = section.value("source", PROSE) or ""
     return Flags(by_key.pop("batch_limit", ()), source=source, **by_key) if section else None
 
 
 def series_patterns(node: Node, place: Place, context: object = None) -> tuple[dict[str, str], ...]:
     """Mappings of labels to regular expressions."""
-    return tuple(
-        pairs(PATTERN, '{user_agent: "probe/.*"}')(child, at, None) for child, at in elements(node, place, "mappings")
-    )
+    read = _by_name(PATTERN, '{user_agent: "probe/.*"}')
+    return tuple(read(child, at, None) for child, at in elements(node, place, "mappings"))
 
 
 def tenants(node: Node, place: Place, context: object = None) -> dict[TenantKind, tuple[str, ...]]:
     """Labels that name a tenant, by what it is."""
     by_kind: dict[TenantKind, tuple[str, ...]] = {}
-    for name, child in _members(node, place, "{team: [team_alias, team]}").items():
+    for name, child in free_mapping(node, place, _WORDS, form="such as {team: [team_alias, team]}").items():
         at = place.key(name)
         labels = texts(LABEL)(child, at, None)
-        kind = parse_text(name, at, kinds.member("kind of tenant", TenantKind))
+        kind = kinds.member("kind of tenant", TenantKind).read(name, at)
         if kind in (TenantKind.OFF, TenantKind.HEADER):
-            at.refuse(
-                f"{name} has no label in a table",
-                "Write team, key, user or adapter; tenants.label names that of header.",
-            )
+            fix = "Write team, key, user or adapter; tenants.label names that of header."
+            at.refuse(f"{name} has no label in a table", fix)
         elif kind is not None and isinstance(labels, tuple):
             by_kind[kind] = labels
     return by_kind
@@ -208,36 +181,29 @@ def tenants(node: Node, place: Place, context: object = None) -> dict[TenantKind
 
 def respelt(node: Node, place: Place, context: object = None) -> tuple[tuple[str, str], ...]:
     """Prefix -> how it may be written otherwise, as pairs."""
-    spellings = []
-    for prefix, child in _members(node, place, '{"vllm:": acme_}').items():
-        others = texts(SAMPLE)(child, place.key(prefix), None)
-        spellings += [(prefix, other) for other in others if other] if isinstance(others, tuple) else []
-    return tuple(spellings)
+    by_prefix = _by_name(texts(SAMPLE), '{"vllm:": acme_}')(node, place, None)
+    return tuple((prefix, other) for prefix, others in by_prefix.items() for other in others if other)
 
 
 def named_label(node: Node, place: Place, context: object = None) -> tuple[str, str] | None:
     """A sample and one of its labels, written {name: …, label: …}."""
     section = mapping(node, place, ("name", "label"))
-    name = value(section.get("name"), place.key("name"), SAMPLE)
-    label = value(section.get("label"), place.key("label"), LABEL)
-    for key in ("name", "label"):
-        if isinstance(node, dict) and key not in node:
-            place.key(key).refuse("the key is missing", "Write {name: acme_info, label: block_size}.")
+    name = section.value("name", SAMPLE)
+    label = section.value("label", LABEL)
+    _refuse_absent(node, place, dict.fromkeys(("name", "label"), "Write {name: acme_info, label: block_size}."))
     return None if name is None or label is None else (name, label)
 
 
 def fingerprints(node: Node, place: Place, context: object = None) -> tuple[Fingerprint, ...]:
     """Names, or {all_of, none_of}; one alone needs no list."""
-    if not isinstance(node, list):
-        return (_fingerprint(node, place),)
-    return tuple(_fingerprint(element, at) for element, at in elements(node, place, "samples"))
+    return tuple(_fingerprint(element, at) for element, at in one_or_several(node, place, "samples"))
 
 
 def _fingerprint(node: Node, place: Place) -> Fingerprint:
     if isinstance(node, Scalar):
         return Fingerprint((_mark(node, place),))
     section = mapping(node, place, ("all_of", "none_of"), dict.fromkeys(("name", "label"), "Write it below all_of."))
-    marks = {key: [_mark(*item) for item in elements(section.get(key), place.key(key), "samples")] for key in section}
+    marks = {key: [_mark(*item) for item in section.elements(key, "samples")] for key in section}
     return Fingerprint(tuple(marks.get("all_of", ())), tuple(marks.get("none_of", ())))
 
 
@@ -252,51 +218,45 @@ def _mark(node: Node, place: Place) -> Mark:
 
 _NAME = kinds.text("name", 63)
 _FIELD = kinds.text("field")
-_QUALITIES = {quality.value: quality for quality in ROW_QUALITIES}
-_QUALITY_WORDS = kinds.choice("quality", tuple(_QUALITIES))
-_QUALITY = Kind(_QUALITY_WORDS.expects, lambda text: _QUALITIES[_QUALITY_WORDS.parse(text)])
-# a page of JSON takes hooks, which say so
-_PAGES = {kind.value: kind for kind in (PageKind.METRICS, PageKind.NONE)}
-_PAGE_WORDS = kinds.choice("kind of page", tuple(_PAGES))
-_PAGE = Kind(_PAGE_WORDS.expects, lambda text: _PAGES[_PAGE_WORDS.parse(text)])
+_QUALITY = kinds.member("quality", ROW_QUALITIES)
+_PAGE = kinds.member("kind of page", (PageKind.METRICS, PageKind.NONE))  # a page of JSON takes hooks, which say so
 _HOOKS = kinds.choice("name of hooks", NAMES)
-
 _TEXT = re.compile(r"\$([a-z][a-z0-9_]*)")
 
 # by column of Row; `field` is the other
 ROW_COLUMNS = table(
-    samples=Key(reads=texts(SAMPLE)),
-    reads=Key(reads=kinds.member("way of reading", Reads)),
-    where=Key(reads=label_values),
-    by=Key(reads=LABEL),
-    named=Key(reads=pairs(LABEL_VALUE, "{acme_done_total: stop}")),
-    rename=Key(reads=pairs(LABEL_VALUE, "{cancelled: abort}")),
-    minus=Key(reads=texts(SAMPLE)),
-    times=Key(reads=texts(SAMPLE)),
-    over=Key(reads=texts(SAMPLE)),
-    agrees=Key(reads=SAMPLE),
-    labels=Key(reads=texts(LABEL)),
-    shared_by_engines=Key(reads=kinds.BOOLEAN),
-    of_a_context_part=Key(reads=kinds.BOOLEAN),
-    times_label=Key(reads=named_label),
-    aggregate=Key(reads=kinds.member("way to aggregate", Aggregate)),
-    scale=Key(reads=NUMBER),
-    sum_is_sound=Key(reads=kinds.BOOLEAN),
-    zero_is_unset=Key(reads=kinds.BOOLEAN),
-    versions=Key(reads=PROSE),
-    guarded=Key(reads=kinds.BOOLEAN),
-    when=Key(reads=CONDITION),
-    unless=Key(reads=CONDITION),
-    proof=Key(reads=CONDITION),
-    quality=Key(reads=_QUALITY),
-    multiprocess_quality=Key(reads=_QUALITY),
-    refresh_seconds=Key(name="refresh", reads=kinds.DURATION),
-    freezes=Key(reads=kinds.BOOLEAN),
-    decode_only=Key(reads=kinds.BOOLEAN),
-    born_at_first_event=Key(reads=kinds.BOOLEAN),
-    may_fall=Key(reads=kinds.BOOLEAN),
-    caveat=Key(reads=PROSE),
-    source=Key(reads=PROSE),
+    samples=texts(SAMPLE),
+    reads=kinds.member("way of reading", Reads),
+    where=LABEL_VALUES,
+    by=LABEL,
+    named=_by_name(LABEL_VALUE, "{acme_done_total: stop}"),
+    rename=_by_name(LABEL_VALUE, "{cancelled: abort}"),
+    minus=texts(SAMPLE),
+    times=texts(SAMPLE),
+    over=texts(SAMPLE),
+    agrees=SAMPLE,
+    labels=texts(LABEL),
+    shared_by_engines=kinds.BOOLEAN,
+    of_a_context_part=kinds.BOOLEAN,
+    times_label=named_label,
+    aggregate=kinds.member("way to aggregate", Aggregate),
+    scale=NUMBER,
+    sum_is_sound=kinds.BOOLEAN,
+    zero_is_unset=kinds.BOOLEAN,
+    versions=PROSE,
+    guarded=kinds.BOOLEAN,
+    when=CONDITION,
+    unless=CONDITION,
+    proof=CONDITION,
+    quality=_QUALITY,
+    multiprocess_quality=_QUALITY,
+    refresh_seconds=Key(kinds.DURATION, name="refresh"),
+    freezes=kinds.BOOLEAN,
+    decode_only=kinds.BOOLEAN,
+    born_at_first_event=kinds.BOOLEAN,
+    may_fall=kinds.BOOLEAN,
+    caveat=PROSE,
+    source=PROSE,
 )
 ROW_KEYS = ("field", "as", *names_of(ROW_COLUMNS))
 _ROW_HINTS = {
@@ -307,39 +267,39 @@ _ROW_HINTS = {
 }
 # by column of Runtime; the others say what it starts from, or stand for texts of it
 RUNTIME_COLUMNS = table(
-    title=Key(reads=PROSE),
-    kind=Key(name="page", reads=_PAGE),
-    paths=Key(reads=texts(kinds.URL_PATH)),
-    health=Key(reads=kinds.URL_PATH),
-    prefixes=Key(reads=or_none(texts(SAMPLE))),
-    fingerprints=Key(reads=fingerprints),
-    model_labels=Key(name="model_label", reads=texts(LABEL)),
-    engine_labels=Key(name="engine_label", reads=texts(LABEL)),
-    replica_label=Key(reads=LABEL),
-    rank_labels=Key(reads=texts(LABEL)),
-    only=Key(reads=label_values),
-    never=Key(reads=label_values),
-    not_users=Key(reads=series_patterns),
-    unnamed=Key(reads=values),
-    any_case=Key(reads=kinds.BOOLEAN),
-    born_at_first_event=Key(reads=kinds.BOOLEAN),
-    living=Key(reads=SAMPLE),
-    respelt=Key(reads=respelt),
-    start_sample=Key(reads=SAMPLE),
-    significant_digits=Key(reads=kinds.integer(1, MOST_DIGITS)),
-    ignored=Key(reads=texts(SAMPLE)),
-    role=Key(reads=kinds.member("role", Role)),
-    first_token=Key(reads=kinds.member("clock", FirstToken)),
-    several_workers=Key(reads=PROSE),
-    tenants=Key(reads=tenants),
-    no_tenant=Key(reads=values),
-    default_edges=Key(reads=edges),
-    flags=Key(reads=flags),
-    kv_as_calibrated=Key(reads=pairs(LABEL_VALUE, '{modelopt: ">=1.0"}')),
-    missing=Key(reads=pairs(PROSE, "{preemptions_total: it does not count them}")),
-    versions=Key(reads=PROSE),
-    covered=Key(reads=PROSE),
-    recorded=Key(reads=or_none(texts(PROSE))),
+    title=PROSE,
+    kind=Key(_PAGE, name="page"),
+    paths=texts(kinds.URL_PATH),
+    health=kinds.URL_PATH,
+    prefixes=or_none(texts(SAMPLE)),
+    fingerprints=fingerprints,
+    model_labels=Key(texts(LABEL), name="model_label"),
+    engine_labels=Key(texts(LABEL), name="engine_label"),
+    replica_label=LABEL,
+    rank_labels=texts(LABEL),
+    only=LABEL_VALUES,
+    never=LABEL_VALUES,
+    not_users=series_patterns,
+    unnamed=values,
+    any_case=kinds.BOOLEAN,
+    born_at_first_event=kinds.BOOLEAN,
+    living=SAMPLE,
+    respelt=respelt,
+    start_sample=SAMPLE,
+    significant_digits=kinds.integer(1, MOST_DIGITS),
+    ignored=texts(SAMPLE),
+    role=kinds.member("role", Role),
+    first_token=kinds.member("clock", FirstToken),
+    several_workers=PROSE,
+    tenants=tenants,
+    no_tenant=values,
+    default_edges=EDGES,
+    flags=flags,
+    kv_as_calibrated=_by_name(LABEL_VALUE, '{modelopt: ">=1.0"}'),
+    missing=_by_name(PROSE, "{preemptions_total: it does not count them}"),
+    versions=PROSE,
+    covered=PROSE,
+    recorded=or_none(texts(PROSE)),
 )
 RUNTIME_KEYS = ("name", "based_on", "hooks", "texts", "source", *names_of(RUNTIME_COLUMNS), "rows")
 _CODE = (
@@ -357,16 +317,14 @@ _RUNTIME_HINTS = {
     "fields": "Write rows.",
 }
 _NAMES = {key.field: key.name for keys in (ROW_COLUMNS, RUNTIME_COLUMNS) for key in keys.values()}
-# a fork's own entries come before those of its base
-_JOINED = ("prefixes", "ignored", "respelt")
+_JOINED = ("prefixes", "ignored", "respelt")  # a fork's own entries come before those of its base
 
 
 class Configured(Struct, frozen=True):
     """What `runtimes:` of the file holds."""
 
     tables: tuple[Runtime, ...]  # those without problems
-    # of every table, those with problems included
-    names: frozenset[str]
+    names: frozenset[str]  # of every table, those with problems included
     warnings: tuple[str, ...]
 
 
@@ -409,15 +367,14 @@ def read_table(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> Runt
 def _read(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Runtime, list[Fault]]:
     """The table and what is wrong with it. What could not be read is as if it were not given."""
     section = fill_texts(mapping(node, place, RUNTIME_KEYS, _RUNTIME_HINTS), place)
-    if isinstance(node, dict) and "name" not in node:
-        place.key("name").refuse("the key is missing", "Write the word that targets have as their runtime.")
-    name = value(section.get("name"), place.key("name"), _NAME) or ""
-    base = _find_builtin(section.get("based_on"), place.key("based_on"), builtin)
-    source = value(section.get("source"), place.key("source"), PROSE) or ""
+    _refuse_absent(node, place, {"name": "Write the word that targets have as their runtime."})
+    name = section.value("name", _NAME) or ""
+    base = _find_builtin(*section.find_key("based_on"), builtin)
+    source = section.value("source", PROSE) or ""
     # with the place of each in the file, where one line may stand for several rows of another table
     numbered = [
         (number, row if row.source else replace(row, source=source))
-        for number, (child, at) in enumerate(elements(section.get("rows"), place.key("rows"), "mappings"))
+        for number, (child, at) in enumerate(section.elements("rows", "mappings"))
         for row in _rows(child, at, builtin)
     ]
     rows = tuple(row for _, row in numbered)
@@ -431,7 +388,7 @@ def _read(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Run
         # a page of the base must not be taken for the fork's: what tells them apart, only its user knows
         unset = {"fingerprints": (), "shows": (), "missing": {}, "versions": "", "covered": "", "recorded": ()}
         table = replace(base, name=name, rows=(*rows, *base.rows), **{**unset, **columns})
-    hooks = value(section.get("hooks"), place.key("hooks"), _HOOKS)
+    hooks = section.value("hooks", _HOOKS)
     code = load_hooks(hooks) if hooks is not None else None
     if hooks is not None and code is not None:
         table = replace(table, hooks=hooks, **code.columns)
@@ -439,7 +396,7 @@ def _read(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Run
     whole = base is not None or "based_on" not in section
     faulty = []
     for fault in _faults(table, len(rows), says_prefixes=_is_none(section.get("prefixes"))):
-        if not _is_in_a_row(fault):
+        if fault.path[0] != "rows" or len(fault.path) == 1:
             faulty += [fault] if whole else []
         elif (number := fault.path[1]) in range(len(rows)):  # those of the base's rows are not the user's
             faulty.append(replace(fault, path=("rows", numbered[int(number)][0], *fault.path[2:])))
@@ -455,17 +412,19 @@ def _find_builtin(node: Node | None, place: Place, builtin: Mapping[str, Runtime
     return builtin.get(value(node, place, kinds.choice("runtime with a built-in table", tuple(builtin))) or "")
 
 
-def fill_texts(section: Mapping[str, Node], place: Place) -> dict[str, Node]:
+def fill_texts(section: Members, place: Place) -> Members:
     """The keys of a table but for `texts`, with the text of that name in place of each `$name`."""
     if "texts" not in section:
-        return dict(section)
+        return section
     by_name: dict[str, str] = {}
     at = place.key("texts")
-    for name, node in _members(section["texts"], at, "{at_end: Booked when a request ends.}").items():
+    form = "such as {at_end: Booked when a request ends.}"
+    for name, node in free_mapping(section["texts"], at, _WORDS, form=form).items():
         if not _TEXT.fullmatch(f"${name}"):
             at.key(name).refuse(f"{shown(name)} is not a name for a text", "Write lower-case letters, digits and _.")
         by_name[name] = value(_fill(node, at.key(name), by_name), at.key(name), PROSE) or ""
-    return {key: _fill(node, place.key(key), by_name) for key, node in section.items() if key != "texts"}
+    filled = {key: _fill(node, place.key(key), by_name) for key, node in section.items() if key != "texts"}
+    return Members(filled, place)
 
 
 def _fill(node: Node, place: Place, by_name: Mapping[str, str]) -> Node:
@@ -483,10 +442,6 @@ def _fill_text(text: str, place: Place, by_name: Mapping[str, str]) -> str:
         return by_name.get(match[1], match[0])
 
     return _TEXT.sub(find, text)
-
-
-def _is_in_a_row(fault: Fault) -> bool:
-    return fault.path[0] == "rows" and len(fault.path) > 1
 
 
 def _faults(table: Runtime, own_rows: int, *, says_prefixes: bool) -> Iterator[Fault]:
@@ -508,8 +463,8 @@ def _rows(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Row
     if not isinstance(node, dict) or "as" not in node:
         return (_row(node, place),)
     section = mapping(node, place, ("field", "as"))
-    field = value(section.get("field"), place.key("field"), _FIELD)
-    other = _find_builtin(section["as"], place.key("as"), builtin)
+    field = section.value("field", _FIELD)
+    other = _find_builtin(*section.find_key("as"), builtin)
     rows = tuple(row for row in other.rows if row.field == field) if other is not None else ()
     if other is not None and not rows:
         place.key("field").refuse(f"{other.title} has no row for {field}", "Write a field that it reads.")
@@ -518,13 +473,9 @@ def _rows(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Row
 
 def _row(node: Node, place: Place) -> Row:
     section = mapping(node, place, ROW_KEYS, _ROW_HINTS)
-    for key, fix in (
-        ("field", "Write one such as decode_tokens_total."),
-        ("samples", "Write what the field is read from."),
-    ):
-        if isinstance(node, dict) and key not in node:
-            place.key(key).refuse("the key is missing", fix)
-    field = value(section.get("field"), place.key("field"), _FIELD) or ""
+    fixes = {"field": "Write one such as decode_tokens_total.", "samples": "Write what the field is read from."}
+    _refuse_absent(node, place, fixes)
+    field = section.value("field", _FIELD) or ""
     return Row(field, **{"samples": (), **_read_columns(section, place, ROW_COLUMNS)})
 
 
@@ -591,80 +542,3 @@ def _reads(runtime: Runtime, name: str) -> bool:
     marks = {mark.name for one_of in runtime.fingerprints for mark in one_of.all_of}
     families = {name_of(text) for row in runtime.rows for text in row.samples}
     return name in marks | families | on_the_wire(runtime)
-
-
-# --- for people: what a runtime is recognised by, and what each field is read from -------------------------------------
-
-_WIDTH = 120
-
-
-def target_lines(targets: Iterable[Target]) -> list[str]:
-    """One line a target: its name, its URL, whose page it is."""
-    rows = [(target.name, target.url, target.runtime or "found out from the page") for target in targets]
-    names, urls = (max((len(row[column]) for row in rows), default=0) for column in (0, 1))
-    return [f"  {name:<{names}}  {url:<{urls}}  {runtime}" for name, url, runtime in rows]
-
-
-def table_lines(table: Runtime, where: str, builtin: Iterable[Runtime]) -> list[str]:
-    """A table: where it stands, its page, how it is recognised, and a line a field; fields of the table that it is based on as one."""
-    base = next((other for other in builtin if other.rows and table.rows[-len(other.rows) :] == other.rows), None)
-    inherited = base.rows if base is not None else ()
-    added = table.rows[: len(table.rows) - len(inherited)]
-    lines = [
-        f"runtime {table.name} ({table.title}), {where}",
-        f"  page           {', '.join(table.paths)}",
-        f"  recognised by  {_describe_fingerprints(table)}",
-        f"  model_name     {_from_label(table.model_labels) or 'as the target is configured'}",
-        f"  engine         {_from_label(table.engine_labels) or '0'}",
-    ]
-    below = {row.field for row in inherited}
-    fields = [field for field in FIELDS if any(row.field == field for row in added)]
-    width = max((len(field) for field in fields), default=0)
-    title = base.title if base is not None else ""
-    for field in fields:
-        ways = [_way(row) for row in added if row.field == field] + [f"as {title}"] * (field in below)
-        lines.append(f"  {field:<{width}}  {'; else '.join(ways)}")
-    lines += _list_fields(f"as {title}", [field for field in FIELDS if field in below and field not in fields])
-    if table.kind is not PageKind.NONE:
-        lines += _list_fields(
-            "not read", [field for field in EXPORTED_FIELDS if field not in below and field not in fields]
-        )
-    return lines
-
-
-def _list_fields(what: str, fields: Sequence[str]) -> list[str]:
-    if not fields:
-        return []
-    return wrap(f"{what}: {', '.join(fields)}", _WIDTH, initial_indent="  ", subsequent_indent="    ")
-
-
-def _from_label(labels: Sequence[str]) -> str:
-    return f"from the label {', else '.join(labels)}" if labels else ""
-
-
-def _describe_fingerprints(table: Runtime) -> str:
-    if not table.fingerprints:
-        return f"nothing: only a target with runtime: {table.name} is read by it"
-    return ", or ".join(map(_fingerprint_text, table.fingerprints))
-
-
-def _fingerprint_text(fingerprint: Fingerprint) -> str:
-    text = " with ".join(map(_mark_text, fingerprint.all_of))
-    return f"{text} without {' or '.join(map(_mark_text, fingerprint.none_of))}" if fingerprint.none_of else text
-
-
-def _mark_text(mark: Mark) -> str:
-    return mark.name if mark.label is None else f"{mark.name}{{{mark.label}}}"
-
-
-def _way(row: Row) -> str:
-    return "".join((formula(row), *(f", {quality}" for quality in _list_qualities(row))))
-
-
-def _list_qualities(row: Row) -> Iterable[str]:
-    """In which versions a row is right, and how far."""
-    if row.versions:
-        yield f"versions {row.versions}"
-    if row.quality is not Quality.LIVE:
-        every = f" ({format_duration(row.refresh_seconds)})" if row.refresh_seconds else ""
-        yield f"{row.quality.value}{every}"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.settings import config, kinds
 from llm_serving_exporter.settings.endpoints import DcgmSettings, DeviceExporterSettings, OtlpSettings
-from llm_serving_exporter.settings.keys import mapping, parse_text, read_values, value
+from llm_serving_exporter.settings.keys import mapping, names_of, one_or_several, value
 from llm_serving_exporter.settings.kinds import Kind
 from llm_serving_exporter.settings.options import ENVIRONMENT_PREFIX, Option, Setting, options_of, plain_keys
 from llm_serving_exporter.settings.problems import Node, Place, did_you_mean
@@ -39,12 +40,9 @@ OPTIONS = _by_section(
     [*config.FLAGS, *(option for declaring in _DECLARING for option in options_of(declaring)), config.SLO_FILE]
 )
 BY_NAME = {option.name: option for option in OPTIONS}
-# below a top-level key, beside the options
+# by top-level key: what its section has beside the options
 PLAIN_NAMES = {
-    "dcgm": tuple(plain_keys(DcgmSettings)),
-    "device_exporter": tuple(plain_keys(DeviceExporterSettings)),
-    "otlp": tuple(plain_keys(OtlpSettings)),
-    "tenants": ("aliases",),
+    options_of(declaring)[0].keys[0]: names for declaring in _DECLARING if (names := names_of(plain_keys(declaring)))
 }
 
 
@@ -56,23 +54,14 @@ def add_flags(parser: argparse._ActionsContainer) -> None:
     for option in OPTIONS:
         stated = f" Default: {option.default}." if option.default else ""
         description = f"{option.help}{stated} [{option.variable}]".replace("%", "%%")
+        add = partial(parser.add_argument, dest=option.attribute)
         if option.repeatable:
-            parser.add_argument(
-                option.flag, dest=option.attribute, action="append", metavar="VALUE", help=f"{description} Repeatable."
-            )
+            add(option.flag, action="append", metavar="VALUE", help=f"{description} Repeatable.")
         elif option.reads is kinds.BOOLEAN:
-            parser.add_argument(
-                option.flag, dest=option.attribute, nargs="?", const="true", metavar="true|false", help=description
-            )
-            parser.add_argument(
-                f"--no-{option.name}",
-                dest=option.attribute,
-                action="store_const",
-                const="false",
-                help=argparse.SUPPRESS,
-            )
+            add(option.flag, nargs="?", const="true", metavar="true|false", help=description)
+            add(f"--no-{option.name}", action="store_const", const="false", help=argparse.SUPPRESS)
         else:
-            parser.add_argument(option.flag, dest=option.attribute, metavar="VALUE", help=description)
+            add(option.flag, metavar="VALUE", help=description)
 
 
 def from_flags(arguments: argparse.Namespace | None, problems: list[Problem]) -> dict[str, Setting]:
@@ -98,11 +87,9 @@ def from_environment(environ: Mapping[str, str], problems: list[Problem]) -> dic
 
 
 def _parse_texts(option: Option, texts: Iterable[str], place: Place) -> dict[str, Setting]:
-    values = [parse_text(text, place, option.reads) for text in texts]
+    values = [option.reads.read(text, place) for text in texts]
     good = tuple(item for item in values if item is not None)
-    if not good:
-        return {}
-    return {option.name: Setting(good if option.repeatable else good[0], place)}
+    return {option.name: Setting(good if option.repeatable else good[0], place)} if good else {}
 
 
 def refuse_unknown_variables(environ: Mapping[str, str], expected: Collection[str], problems: list[Problem]) -> None:
@@ -128,11 +115,11 @@ def from_file(tree: Mapping[str, Node], place: Place) -> dict[str, Setting]:
     settings: dict[str, Setting] = {}
     for key in [key for key in tree if key in file_keys()]:
         options = {option.keys[1:]: option for option in OPTIONS if option.in_file and option.keys[0] == key}
-        _read_section(tree[key], place.key(key), options, settings, PLAIN_NAMES.get(key, ()))
+        _read_options(tree[key], place.key(key), options, settings, PLAIN_NAMES.get(key, ()))
     return settings
 
 
-def _read_section(
+def _read_options(
     node: Node,
     place: Place,
     options: Mapping[tuple[str, ...], Option],
@@ -153,17 +140,15 @@ def _read_section(
         if key in elsewhere:
             continue
         below = {keys[1:]: option for keys, option in options.items() if keys[0] == key}
-        _read_section(child, place.key(key), below, settings)
+        _read_options(child, place.key(key), below, settings)
 
 
 def _read_repeated(node: Node, place: Place, kind: Kind[Any]) -> tuple[Any, ...] | None:
     """The values of a list, or a single one; None where there is none to use, which is then reported."""
-    if not isinstance(node, list):
-        single = value(node, place, kind)
-        return None if single is None else (single,)
-    if not node:
+    if node == []:
         place.refuse("the list is empty", f"Write {kind.expects}, or remove the line.")
-    return tuple(read_values(node, place, kind, kind.expects)) or None
+    values = (value(element, at, kind) for element, at in one_or_several(node, place, kind.expects))
+    return tuple(content for content in values if content is not None) or None
 
 
 def defaults(problems: list[Problem]) -> dict[str, Setting]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from llm_serving_exporter.model.model_settings import ModelSettings
+from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.model.target import Role, Secret
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.facts import GPU_COUNT, GPU_NAME, MODEL_NAME, read_gpu_model, read_model
@@ -30,9 +31,9 @@ from llm_serving_exporter.settings.identity import (
     merge_labels,
     read_own_labels,
 )
-from llm_serving_exporter.settings.keys import Key, Reader, declare, is_empty, keys_of, parse_text, read_values, value
-from llm_serving_exporter.settings.kinds import URL, Kind, ServerAddress
-from llm_serving_exporter.settings.options import Context
+from llm_serving_exporter.settings.keys import is_empty, keys_of, read_values, refuse_repeats, value
+from llm_serving_exporter.settings.kinds import Kind, ServerAddress, parse_url
+from llm_serving_exporter.settings.options import Context, TargetKey, target_key
 from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, Scalar, shown
 
 AUTO = "auto"
@@ -42,7 +43,6 @@ ROLE = kinds.member("role", Role)
 BATCH_LIMIT = kinds.integer(1, 10_000_000)
 CONTEXT_LIMIT = kinds.integer(1, 1_000_000_000)
 PARALLEL_SIZE = kinds.integer(1, 65_536)
-_URL = Kind("a URL such as http://localhost:8000", str, is_text=True)
 # UUIDs as nvidia-smi -L prints them; MIG devices have a form of their own
 _GPU_UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]{8,100}")
 
@@ -52,52 +52,28 @@ def runtime_kind(runtimes: Collection[str]) -> Kind[str]:
     return kinds.choice("runtime that is supported", (AUTO, *sorted(runtimes)))
 
 
-def read_runtime(node: Node, place: Place, context: Context) -> str | None:
-    """A runtime that the exporter or the file has a table for, or auto."""
+def _read_runtime(node: Node, place: Place, context: Context) -> str | None:
     return value(node, place, runtime_kind(context.runtimes))
 
 
-def read_url(url: str, place: Place) -> ServerAddress | None:
-    """The address that a target's URL names; None where it is not usable, which is then reported."""
-    address = parse_text(url, place, URL)
-    if address is not None and address.path is not None and address.path.rstrip("/") == "/v1":
-        place.refuse(
-            "the URL ends in /v1, which is the API", "Remove /v1: the metrics page is beside it, not below it."
-        )
-        return None
+def _target_url(text: str) -> ServerAddress:
+    address = parse_url(text)
+    if address.path is not None and address.path.rstrip("/") == "/v1":
+        fix = "Remove /v1: the metrics page is beside it, not below it."
+        raise InvalidValueError("the URL ends in /v1, which is the API", fix)
     return address
 
 
-def read_address(node: Node, place: Place, context: Context) -> ServerAddress | None:
-    """The same for a value of the file."""
-    url = value(node, place, _URL)
-    return None if url is None else read_url(url, place)
+TARGET_URL = Kind("a URL such as http://localhost:8000", _target_url, is_text=True)
 
 
-def read_nodes(node: Node, place: Place, context: Context) -> tuple[str, ...] | None:
-    """The names of nodes, each once; None for an empty key."""
+def _read_nodes(node: Node, place: Place, context: Context) -> tuple[str, ...] | None:
+    """The names of nodes; None for an empty key."""
     if is_empty(node):
         return None
     names = tuple(read_values(node, place, NODE, "node names"))
-    if len(set(names)) < len(names):
-        place.refuse("a node is named twice", "Name each node once.")
+    refuse_repeats(names, place, "node")
     return names
-
-
-def read_gpus(node: Node, place: Place, context: Context) -> tuple[str | int, ...] | None:
-    """GPU UUIDs or indices, each once; () for `none`."""
-    if isinstance(node, Scalar):
-        if node.text == "none":
-            return ()
-        place.refuse(
-            "must be a list of GPU UUIDs or indices, or none",
-            'Write gpus: [0, 1] or gpus: ["GPU-…"]; for a number of GPUs write gpu_count.',
-        )
-        return None
-    gpus = tuple(read_values(node, place, Kind("a GPU UUID or index", _gpu), "GPUs"))
-    if len(set(gpus)) < len(gpus):
-        place.refuse("a GPU is named twice", "Name each GPU once.")
-    return gpus
 
 
 def _gpu(text: str) -> str | int:
@@ -108,35 +84,20 @@ def _gpu(text: str) -> str | int:
     return text
 
 
+def _read_gpus(node: Node, place: Place, context: Context) -> tuple[str | int, ...] | None:
+    """GPU UUIDs or indices; () for `none`."""
+    if isinstance(node, Scalar) and node.text == "none":
+        return ()
+    if isinstance(node, Scalar):
+        fix = 'Write gpus: [0, 1] or gpus: ["GPU-…"]; for a number of GPUs write gpu_count.'
+        place.refuse("must be a list of GPU UUIDs or indices, or none", fix)
+        return None
+    gpus = tuple(read_values(node, place, Kind("a GPU UUID or index", _gpu), "GPUs"))
+    refuse_repeats(gpus, place, "GPU")
+    return gpus
+
+
 # --- the keys ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetKey(Key):
-    """A key of a target."""
-
-    # the label of a file_sd group that may set it too; "" = none
-    label: str = ""
-    # how the label's text is read, where that is not how the file's value is read
-    label_reads: Kind[Any] | None = None
-    # whether `target_defaults` and the `defaults` of file_sd may set it
-    in_defaults: bool = True
-
-
-def target_key(
-    reads: Kind[Any] | Reader,
-    help_text: str,
-    *,
-    name: str = "",
-    label: str = "",
-    label_reads: Kind[Any] | None = None,
-    in_defaults: bool = True,
-) -> Any:
-    """A field that a key of a target sets; None where the key is not given."""
-    declared = TargetKey(
-        reads=reads, help=help_text, name=name, label=label, label_reads=label_reads, in_defaults=in_defaults
-    )
-    return declare(declared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +105,7 @@ class TargetSettings:
     """What one place sets for a target. None = nothing, so that the next place in line decides."""
 
     address: ServerAddress | None = target_key(
-        read_address,
+        TARGET_URL,
         "`http://host:port` or `https://host:port`; a path in it is the `metrics_path`; `host:port` alone "
         "means http. No user name or password, no query.",
         name="url",
@@ -165,7 +126,7 @@ class TargetSettings:
         label="__metrics_path__",
     )
     runtime: str | None = target_key(
-        read_runtime,
+        _read_runtime,
         "One of [those that have a table](runtimes.md), one of the file's own ([Runtimes](#runtimes)), or "
         "`auto` (default): recognised from the page.",
         label="runtime",
@@ -206,10 +167,10 @@ class TargetSettings:
     # the reader of targets turns it into `nodes`
     node: str | None = target_key(NODE, "The node of the replica.", label="node")
     nodes: tuple[str, ...] | None = target_key(
-        read_nodes, "The nodes of a replica that spans several, first the one that its address is on."
+        _read_nodes, "The nodes of a replica that spans several, first the one that its address is on."
     )
     gpus: tuple[str | int, ...] | None = target_key(
-        read_gpus,
+        _read_gpus,
         "List of GPU UUIDs, or of indices on the exporter's own node; `none` for no GPU. Default: the "
         "exporter finds them. A GPU belongs to one target.",
     )
@@ -295,15 +256,19 @@ class TargetSettings:
     )
 
     def completed_by(self, under: TargetSettings) -> TargetSettings:
-        """These settings, and those of `under` where these set nothing. auth, headers, tls and nodes are "
-        "each one setting; labels are added to those of `under`."""
-        merged: dict[str, Any] = {}
-        for item in fields(self):
-            content = getattr(self, item.name)
-            merged[item.name] = getattr(under, item.name) if content is None else content
+        """These settings, and those of `under` where these set nothing.
+
+        auth, headers, tls and nodes are each one setting; labels are added to those of `under`.
+        """
+        stated = self.stated
         if self.labels is not None:
-            merged["labels"] = merge_labels(self.labels, under.labels)
-        return TargetSettings(**merged)
+            stated["labels"] = merge_labels(self.labels, under.labels)
+        return replace(under, **stated)
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """What it sets, by field."""
+        return {name: content for name in name_fields(self) if (content := getattr(self, name)) is not None}
 
 
 TARGET_KEYS: dict[str, TargetKey] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from llm_serving_exporter.model.identity import Identity
@@ -14,7 +14,7 @@ from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.checks import Placed
 from llm_serving_exporter.settings.config import TARGET, TARGET_GPU_COUNT, TARGET_GPU_MODEL, TARGET_GPU_PRICE
 from llm_serving_exporter.settings.facts import MODEL_NAME, check_gpu_model
-from llm_serving_exporter.settings.http import Auth, Tls, plain_headers
+from llm_serving_exporter.settings.http import NO_SECRETS, Auth, Tls, plain_headers
 from llm_serving_exporter.settings.identity import (
     FLEET_KEYS,
     build_identity,
@@ -27,19 +27,19 @@ from llm_serving_exporter.settings.keys import (
     Key,
     Keys,
     elements,
+    free_mapping,
     is_empty,
     mapping,
     names_of,
-    parse_text,
     read_complete,
     read_keys,
     table,
     value,
 )
 from llm_serving_exporter.settings.kinds import URL, Kind, ServerAddress
-from llm_serving_exporter.settings.options import ConfigFile, Context, Host, Settings
+from llm_serving_exporter.settings.options import ConfigFile, Context, Host, Settings, TargetKey
 from llm_serving_exporter.settings.problems import Node, Place, Scalar, shown
-from llm_serving_exporter.settings.target_keys import AUTO, ROLE, TARGET_KEYS, TargetKey, TargetSettings, read_url
+from llm_serving_exporter.settings.target_keys import AUTO, ROLE, TARGET_KEYS, TARGET_URL, TargetSettings
 
 if TYPE_CHECKING:
     from llm_serving_exporter.settings.discovery import HttpSdSettings
@@ -50,11 +50,12 @@ Asked: TypeAlias = "DcgmSettings | DeviceExporterSettings | OtlpSettings | HttpS
 IN_DEFAULTS = {attribute: key for attribute, key in TARGET_KEYS.items() if key.in_defaults}
 # what users of Prometheus, or of other exporters, would write
 _HINTS = {
-    "bearer_token": "The file must not hold secrets: write auth: {bearer_token_file: …} or {bearer_token_env: …}.",
+    **dict.fromkeys(
+        ("bearer_token", "api_key"), f"{NO_SECRETS} auth: {{bearer_token_file: …}} or {{bearer_token_env: …}}."
+    ),
     "bearer_token_file": "Write it below auth: auth: {bearer_token_file: …}.",
     "bearer_token_env": "Write it below auth: auth: {bearer_token_env: …}.",
-    "api_key": "The file must not hold secrets: write auth: {bearer_token_file: …} or {bearer_token_env: …}.",
-    "password": "The file must not hold secrets: write auth: {basic: {username: …, password_file: …}}.",
+    "password": f"{NO_SECRETS} auth: {{basic: {{username: …, password_file: …}}}}.",
     "authorization": "Write auth: {bearer_token_file: …} or auth: {bearer_token_env: …}.",
     "basic_auth": "Write auth: {basic: {username: …, password_file: …}}.",
     "tls_config": "Write tls: {ca_file: …}.",
@@ -90,7 +91,7 @@ def read_target(node: Node, place: Place, context: Context) -> TargetSettings | 
 
 def read_target_url(url: str, place: Place) -> TargetSettings | None:
     """What a URL alone sets for a target; None where it is not usable, which is then reported."""
-    address = read_url(url, place)
+    address = TARGET_URL.read(url, place)
     return None if address is None else TargetSettings(address=address, metrics_path=address.path)
 
 
@@ -112,34 +113,32 @@ def _read_settings(
     return settings if settings.node is None else replace(settings, node=None, nodes=(settings.node,))
 
 
-def drop_inherited(settings: TargetSettings) -> TargetSettings:
-    """What `target_defaults` set for targets that somebody else names (http_sd, Kubernetes): everything but credentials.
+def read_section_defaults(
+    node: Node | None, place: Place, under: TargetSettings, context: Context
+) -> tuple[Placed, list[str]]:
+    """`defaults:` of a section whose targets somebody else names (http_sd, Kubernetes), and what is odd about them.
 
-    Those a section has to give in `defaults` of its own.
+    Credentials of `target_defaults` (`under`) do not go to such targets: a section has to give them in `defaults` of its own.
     """
-    tls = settings.tls
-    return replace(
-        settings,
+    inherited = replace(
+        under,
         auth=None,
-        headers=None if settings.headers is None else plain_headers(settings.headers),
-        tls=None if tls is None else replace(tls, cert_file=None, key_file=None),
+        headers=None if under.headers is None else plain_headers(under.headers),
+        tls=None if under.tls is None else replace(under.tls, cert_file=None, key_file=None),
     )
-
-
-def warn_of_dropped(under: TargetSettings, stated: TargetSettings, place: Place) -> Iterator[str]:
-    """A sentence for each kind of credentials of `target_defaults` that do not go to the targets of a section. `stated`: its defaults."""
-    inherited = drop_inherited(under)
-    for name in ("auth", "headers", "tls"):
-        if getattr(under, name) != getattr(inherited, name) and getattr(stated, name) is None:
-            yield (
-                f"{place}: credentials in target_defaults.{name} do not go to the targets of this section; write them in its own defaults"
-            )
+    at = place.key("defaults")
+    stated = read_defaults(node, at, context)
+    warnings = [
+        f"{place}: credentials in target_defaults.{name} do not go to the targets of this section; write them in its own defaults"
+        for name in ("auth", "headers", "tls")
+        if getattr(under, name) != getattr(inherited, name) and getattr(stated, name) is None
+    ]
+    return Placed(build_target(stated.completed_by(inherited), at, context.host), at), warnings
 
 
 # --- settings of several places -> one target --------------------------------------------------------------------------
 
-# the share of the interval that one scrape may take by default, and its upper bound
-TIMEOUT_SHARE = 0.8
+TIMEOUT_SHARE = 0.8  # of the interval, that one scrape may take by default
 LONGEST_DEFAULT_TIMEOUT_SECONDS = 10.0
 # a target takes these over as they are; its name and its nodes depend on its address too
 CARRIED = {*name_fields(TargetSettings)} & {*name_fields(Target)} - {"name", "nodes"}
@@ -154,25 +153,25 @@ def build_target(settings: TargetSettings, place: Place, host: Host) -> Target:
     if settings.gpus is not None and settings.gpu_count is not None and len(settings.gpus) != settings.gpu_count:
         what = f"gpus names {count_nouns(len(settings.gpus), 'GPU')}, gpu_count says {settings.gpu_count}"
         place.refuse(what, "Remove gpu_count where gpus is given.")
-    auth = settings.auth or Auth()
-    headers = settings.headers or ()
+    auth, headers = settings.auth or Auth(), settings.headers or ()
     if (auth.bearer_token or auth.basic_username) and any(name.lower() == "authorization" for name, _ in headers):
         place.refuse("both auth and a header Authorization are given", "Keep one of them.")
     address = settings.address
-    identity = place_locally(build_identity(_by_name(settings)), address, host)
+    stated = settings.stated
+    identity = place_locally(build_identity(stated), address, host)
     return Target(
         name=settings.name or (choose_name(identity, address, host) if address else ""),
         url=address.url if address else "",
         identity=identity,
         nodes=choose_nodes(settings.nodes, address, host),
         http=HttpSettings(
-            timeout_seconds=settings.timeout_seconds or default_timeout(interval),
+            timeout_seconds=settings.timeout_seconds or min(TIMEOUT_SHARE * interval, LONGEST_DEFAULT_TIMEOUT_SECONDS),
             max_body_bytes=settings.max_body_bytes,
             headers=headers,
             **_by_name(auth),
             **_by_name(settings.tls or Tls()),
         ),
-        **select_target_fields(_by_name(settings)),
+        **select_target_fields(stated),
     )
 
 
@@ -200,16 +199,16 @@ def build_server(
     return build_target(settings, place, context.host)
 
 
-def select_target_fields(settings: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a Target that settings, by their names, set as they are. What they leave open (None) is left out."""
-    fields = {name: content for name, content in settings.items() if name in CARRIED and content is not None}
+def _by_name(settings: Auth | Tls) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in name_fields(settings)}
+
+
+def select_target_fields(stated: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a Target that settings set as they are. `stated`: what they set, by field."""
+    fields = {name: content for name, content in stated.items() if name in CARRIED}
     if fields.get("runtime") == AUTO:
         fields["runtime"] = None
     return fields
-
-
-def _by_name(settings: TargetSettings | Auth | Tls) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in name_fields(settings)}
 
 
 def choose_nodes(configured: tuple[str, ...] | None, address: ServerAddress | None, host: Host) -> tuple[str, ...]:
@@ -217,11 +216,6 @@ def choose_nodes(configured: tuple[str, ...] | None, address: ServerAddress | No
     if configured:
         return configured
     return (host.node,) if address is not None and address.is_local(host.name) else ()
-
-
-def default_timeout(interval_seconds: float) -> float:
-    """80 % of the interval, at most 10 s."""
-    return min(TIMEOUT_SHARE * interval_seconds, LONGEST_DEFAULT_TIMEOUT_SECONDS)
 
 
 # --- groups of a list, from a file or a server -------------------------------------------------------------------------
@@ -255,7 +249,7 @@ def read_group(
     identity = build_identity(labels, defaults.identity)
     shared = replace(defaults, **select_target_fields(labels))
     nodes = (labels["node"],) if "node" in labels else defaults.nodes
-    addresses = list(elements(section.get("targets"), place.key("targets"), "addresses such as host:8000"))
+    addresses = list(section.elements("targets", "addresses such as host:8000"))
     if "name" in labels and len(addresses) > 1:
         where.key("name").refuse("the group has several targets", "A name is for a group of one target.")
     targets = []
@@ -273,7 +267,7 @@ def _read_labels(node: Node | None, place: Place, context: Context, notes: dict[
     """What the labels of a group set, by field of a target's settings; `labels` are those of the target's own."""
     if node is None or is_empty(node):
         return {}
-    labels = mapping(node, place, node.keys() if isinstance(node, dict) else ("model_name",))
+    labels = free_mapping(node, place, "Known here: model_name.")
     texts: dict[str, Node] = {}
     added: list[tuple[str, str]] = []
     for name, content in labels.items():
@@ -303,7 +297,7 @@ def _read_address(text: str | None, scheme: str, place: Place) -> ServerAddress 
             "Set the scheme and the path by the labels __scheme__ and __metrics_path__.",
         )
         return None
-    return parse_text(f"{scheme}://{text}", place, URL)
+    return URL.read(f"{scheme}://{text}", place)
 
 
 # --- what flags say of the GPUs of the servers that --target names -----------------------------------------------------
@@ -314,9 +308,10 @@ _STATED_RATE = Rate(RateKind.ON_DEMAND.value, RateKind.ON_DEMAND)
 
 def complete_stated_gpus(server: TargetSettings, settings: Settings) -> TargetSettings:
     """The settings of a server of --target, with what --gpu-model and --gpu-count say."""
-    flags = (("gpu_model", TARGET_GPU_MODEL), ("gpu_count", TARGET_GPU_COUNT))
-    given = {field: settings[flag.name].value for field, flag in flags if flag.name in settings}
-    return replace(server, **given)
+    flags = {"gpu_model": TARGET_GPU_MODEL, "gpu_count": TARGET_GPU_COUNT}
+    return replace(
+        server, **{field: settings[flag.name].value for field, flag in flags.items() if flag.name in settings}
+    )
 
 
 def price_stated_gpus(settings: Settings, targets: Sequence[Placed]) -> PriceBook | None:
@@ -345,11 +340,11 @@ def refuse_stated_gpus(settings: Settings, context: Context) -> None:
 # --- the lists of the file ---------------------------------------------------------------------------------------------
 
 _EXPECTED = table(
-    model_name=Key(reads=MODEL_NAME, required=True),
-    role=Key(reads=ROLE),
-    replicas=Key(reads=kinds.integer(0, 1_000_000), required=True),
-    labels=Key(reads=read_own_labels),
-    **{name: Key(reads=kind) for name, kind in FLEET_KEYS.items()},
+    model_name=Key(MODEL_NAME, required=True),
+    role=ROLE,
+    replicas=Key(kinds.integer(0, 1_000_000), required=True),
+    labels=read_own_labels,
+    **FLEET_KEYS,
 )
 _OF_REPLICAS = dict.fromkeys(
     ("pod", "container", "node", "nodes", "target", "name"),
@@ -378,9 +373,9 @@ def read_expected_replicas(file: ConfigFile) -> tuple[ExpectedReplicas, ...]:
     expected: dict[tuple[str, str, Identity], ExpectedReplicas] = {}
     example = "Write {model_name: …, role: unified, replicas: 2}."
     for node, at in elements(*file.find_key("expected_replicas"), "mappings such as {model_name: …, replicas: 2}"):
-        before = len(at.problems)
+        is_sound = at.watch()
         read = read_complete(_EXPECTED, node, at, example, hints=_OF_REPLICAS)
-        if read is None or len(at.problems) > before:
+        if read is None or not is_sound():
             continue
         model_name, role, identity = read["model_name"], read.get("role", Role.UNIFIED), build_identity(read)
         if (model_name, role, identity) in expected:

@@ -12,9 +12,11 @@ from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.document import parse_yaml
 from llm_serving_exporter.settings.keys import (
     Key,
+    Section,
     key,
     keys_of,
     list_reader,
+    mapping_reader,
     names_of,
     read_complete,
     section_reader,
@@ -68,10 +70,52 @@ def test_every_fault_is_reported_in_the_order_of_the_file() -> None:
 
 
 def test_a_section_is_read_into_its_class_and_an_empty_one_is_none() -> None:
-    keys = table(mail=Key(reads=section_reader(Mail, "Write {host: a, from: b}.")), other=Key(reads=NAME))
+    keys = table(mail=section_reader(Mail, "Write {host: a, from: b}."), other=Key(NAME))
     assert read("mail: {host: a, from: b, port: 25}", keys) == ({"mail": Mail("a", "b", 25)}, [])
     assert read("mail:", keys) == ({}, [])
     assert read("mail: {host: a}\nother: x", keys) == (
         {"other": "x"},
         ["FILE: mail: from is missing. Write {host: a, from: b}."],
     )
+
+
+def test_a_section_knows_what_is_wrong_with_it() -> None:
+    problems: list[Problem] = []
+    place = Place("FILE", "", problems)
+    by_mail, by_phone = table(mail=NAME), table(phone=NAME)
+    ways = {**by_mail, **by_phone}
+    both = Section(ways, parse_yaml("{mail: a, phone: b}", place), place)
+    assert (both.values, both.is_sound) == ({"mail": "a", "phone": "b"}, True)
+    both.refuse_unless_one(ways, "how to reach it")
+    assert not both.is_sound
+    # what was wrong elsewhere before is not its fault
+    neither = Section(ways, parse_yaml("{phone: }", place), place)
+    assert [neither.is_sound, "phone" in neither.nodes] == [False, True]
+    neither.refuse_unless_one(ways, "how to reach it")
+    assert [str(problem) for problem in problems] == [
+        "FILE: mail and phone are given. Write one of mail, phone.",
+        "FILE: phone: the key has no value. Write a name, or remove the line.",
+        "FILE: nothing says how to reach it. Write one of mail, phone.",
+    ]
+    assert Section(by_mail, parse_yaml("{mail: a}", place), place).is_sound
+
+
+def test_required_keys_may_be_empty_or_not() -> None:
+    problems: list[Problem] = []
+    place = Place("FILE", "", problems)
+    section = Section(keys_of(Mail), parse_yaml("{host: a, from: }", place), place)
+    section.refuse_missing("Write {host: a, from: b}.")
+    assert len(problems) == 1
+    section.refuse_missing("Write {host: a, from: b}.", or_empty=True)
+    assert str(problems[1]) == "FILE: from is missing. Write {host: a, from: b}."
+
+
+def test_keys_that_the_user_chooses() -> None:
+    keys = table(ports=mapping_reader(kinds.integer(1, 9), "Write {web: 8}.", form="such as {web: 8}"))
+    assert read("ports: {web: 8, mail: 25, ssh: 2}", keys) == (
+        {"ports": {"web": 8, "ssh": 2}},
+        ["FILE: ports.mail: 25 is out of range. Write a whole number from 1 to 9."],
+    )
+    assert read("ports: [8]", keys)[1] == [
+        "FILE: ports: must be a mapping such as {web: 8}, not a list. Write {web: 8}."
+    ]

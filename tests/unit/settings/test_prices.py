@@ -31,6 +31,22 @@ def read(tmp_path: Path, text: str) -> tuple[PriceBook | None, list[str]]:
     return book, [str(problem) for problem in problems]
 
 
+@check_rows(
+    "text",
+    [
+        "pools:\n" + "  - {kind: quantity, gpus: many}\n" * 250,
+        "prices:\n" + "  - {gpu_name: H100, usd_per_gpu_hour: much}\n" * 250,
+        "nodes:\n" + "  - {node: a, zone: []}\n" * 250,
+    ],
+)
+def test_more_faults_than_are_reported(tmp_path: Path, text: str) -> None:
+    """Beyond the last that is reported, nothing that is wrong is taken for right."""
+    book, problems = read(tmp_path, text)
+    assert book is None
+    assert len(problems) == 201
+    assert problems[-1].startswith("prices.yml: there are more than 200 problems")
+
+
 def test_the_example() -> None:
     config = load_flags("--target", "a:1", "--cost.price-file", str(EXAMPLE))
     book = config.prices
@@ -198,7 +214,7 @@ def test_pools_and_nodes(tmp_path: Path) -> None:
     assert dict(book.nodes) == {"a": there, "b": there, "c": NodePlace(provider_id="aws:///us-east-1a/i-1")}
 
 
-@pytest.mark.parametrize(
+@check_rows(
     ("text", "said"),
     [
         (POOLS, None),

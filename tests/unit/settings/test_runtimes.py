@@ -355,6 +355,14 @@ def test_hooks_give_what_takes_code(tmp_path: Path) -> None:
             {"- name: acme": "- name: acme\n  page: json"},
             "runtimes[0].page:",
         ),
+        (
+            {"- name: acme": "- name: acme\n  no_tenant: [none, 0]"},
+            "runtimes[0].no_tenant[1]: YAML reads this value as a number, not as text. Put it in double quotes.",
+        ),
+        (
+            {"- name: acme": "- name: acme\n  unnamed: 0"},
+            "runtimes[0].unnamed: YAML reads this value as a number, not as text. Put it in double quotes.",
+        ),
     ],
 )
 def test_what_is_wrong_with_them_is_said_at_its_place(tmp_path: Path, changes: dict[str, str], expected: str) -> None:

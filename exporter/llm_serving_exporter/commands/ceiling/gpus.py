@@ -20,7 +20,7 @@ from llm_serving_exporter.settings.facts import (
     CARD_NAME,
     GPU_MODELS,
     TFLOPS,
-    describe_gpu,
+    GpuModelSettings,
     read_description,
     read_gpu_models,
 )
@@ -128,7 +128,7 @@ def _describe(
         flags.refuse(flag, what, f"Write one as in {'1.8TB/s' if flag == '--gpu-bandwidth' else '96GB'}.")
     if name is None or bandwidth is None or not memory or missing:
         return None
-    return peaks_of_spec(describe_gpu({"name": name, "memory": memory, "bandwidth": bandwidth, "tflops": rates}))
+    return peaks_of_spec(GpuModelSettings(name, memory, bandwidth, rates).spec)
 
 
 def _find_this_gpu(flags: FlagReader, own: Sequence[GpuSpec]) -> GpuPeaks | None:

@@ -12,7 +12,6 @@ from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.facts import MODEL_NAME
-from llm_serving_exporter.settings.keys import parse_text
 from llm_serving_exporter.settings.kinds import Kind
 from llm_serving_exporter.settings.problems import InvalidValueError, Place, shown
 from llm_serving_exporter.settings.target_keys import ROLE, runtime_kind
@@ -110,4 +109,4 @@ class _Reader(Struct, frozen=True):
             )
             return None
         # an empty one is unset, as a template leaves it
-        return parse_text(text, place, kind) if text else None
+        return kind.read(text, place) if text else None

@@ -35,20 +35,19 @@ exit status: 0 written (what could not be read is named in it), 1 none could be 
 130 interrupted"""
 
 
-# what a page shows day by day; longer ones are weeks
-_MOST_DAYS = 14
+_MOST_DAYS = 14  # what a page shows day by day; longer ones are weeks
 _HOUR_SECONDS = 3600
 
 
 def parser() -> CommandParser:
     """Everything is text to argparse, so that every fault is reported at once."""
-    found = CommandParser(
+    parser = CommandParser(
         "report",
         usage="%(prog)s --prometheus.url URL [--week 2026-W46 | --since 24h] [--config.file report.yml] [--output-dir FOLDER] [OPTIONS]",
         description=_DESCRIPTION,
         epilog=_EPILOG,
     )
-    say = found.add_argument
+    say = parser.add_argument
     say(
         "--prometheus.url",
         dest="prometheus_url",
@@ -100,7 +99,7 @@ def parser() -> CommandParser:
     say("--ca-file", metavar="FILE", help="certificates to trust instead of the system's")
     say("--query-timeout", metavar="2m", help="longest wait for one answer (default 2m)")
     say("--progress", action="store_true", help="say what is being read, also where standard error is no terminal")
-    return found
+    return parser
 
 
 def settings_of(arguments: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Settings, float, tuple[str, ...]]:
@@ -116,9 +115,8 @@ def settings_of(arguments: argparse.Namespace, environ: Mapping[str, str]) -> tu
         settings = settings_file.read_settings(read_document(path, place), place, context)
     settings = _lay_flags_over(settings, flags)
     if not settings.server.url and not any("prometheus" in str(problem) for problem in problems):
-        problems.append(
-            Problem("report", "", "there is no Prometheus to ask", "Give --prometheus.url http://prometheus:9090.")
-        )
+        fix = "Give --prometheus.url http://prometheus:9090."
+        problems.append(Problem("report", "", "there is no Prometheus to ask", fix))
     timeout = flags.value("--query-timeout", kinds.DURATION)
     if problems:
         raise ConfigError(*problems)
@@ -136,9 +134,8 @@ def read_since(arguments: argparse.Namespace) -> int | None:
     place, hours = "flag --since", round(seconds / _HOUR_SECONDS)
     if seconds != hours * _HOUR_SECONDS or not 1 <= hours <= 24 * _MOST_DAYS:
         fix = f"Write 1h to {_MOST_DAYS}d, as in 24h; for longer, --week."
-        problems.append(
-            Problem(place, "", f"{arguments.since} is not a number of whole hours up to {_MOST_DAYS} days", fix)
-        )
+        what = f"{arguments.since} is not a number of whole hours up to {_MOST_DAYS} days"
+        problems.append(Problem(place, "", what, fix))
     if arguments.week is not None:
         problems.append(Problem(place, "", "it stands instead of --week", "Give one of the two."))
     if arguments.deliver:
@@ -154,11 +151,8 @@ def _lay_flags_over(settings: Settings, flags: FlagReader) -> Settings:
     token, password = flags.value("--bearer-token-file", kinds.PATH), flags.value("--password-file", kinds.PATH)
     username = flags.value("--username", settings_kinds.TEXT)
     if (username is None) != (password is None) or (username is not None and token is not None):
-        flags.refuse(
-            "--username",
-            "it stands with --password-file, and without a token",
-            "Give both, or --bearer-token-file alone.",
-        )
+        fix = "Give both, or --bearer-token-file alone."
+        flags.refuse("--username", "it stands with --password-file, and without a token", fix)
     elif token is not None:
         server = replace(server, bearer_token=Secret(file=token), basic_username=None, basic_password=None)
     elif username is not None:

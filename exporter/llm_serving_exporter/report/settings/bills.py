@@ -13,11 +13,10 @@ from llm_serving_exporter.report.bills.files import find_bill_files
 from llm_serving_exporter.report.bills.mapping import LABELS, Found, read_mapping_file
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.flags import FlagReader
-from llm_serving_exporter.settings.keys import Reader, elements, is_empty, key, list_reader, type_name, value
-from llm_serving_exporter.settings.options import Context
+from llm_serving_exporter.settings.keys import Reader, elements, is_empty, key, list_reader, mapping_reader
+from llm_serving_exporter.settings.options import Context, read_path
 from llm_serving_exporter.settings.problems import Node, Place, shown
 
-PATH = kinds.PATH
 _ACCOUNT = kinds.text("number of an account")
 _PATTERN = kinds.text("type of an instance, or a pattern such as p5.*")
 _LABEL = kinds.choice("label", LABELS)
@@ -25,14 +24,11 @@ _GPUS = kinds.integer(1, 1_000)
 
 
 def _read_paths(node: Node, place: Place, context: Context) -> tuple[str, ...]:
-    found = []
-    for element, at in elements(node, place, "paths"):
-        path = value(element, at, PATH)
-        if path is not None and check_bill_path(context.resolve(path), at):
-            found.append(context.resolve(path))
-    if not found and not place.problems:
+    given = ((read_path(element, at, context), at) for element, at in elements(node, place, "paths"))
+    paths = tuple(path for path, at in given if path is not None and check_bill_path(path, at))
+    if not paths and not place.problems:
         place.refuse("the list is empty", "Write paths: [bills/*.csv.gz].")
-    return tuple(found)
+    return paths
 
 
 def check_bill_path(path: str, place: Place) -> bool:
@@ -46,31 +42,21 @@ def check_bill_path(path: str, place: Place) -> bool:
 
 
 def _read_mapping(node: Node, place: Place, context: Context) -> Mapping[str, tuple[Found, ...]] | None:
-    path = value(node, place, PATH)
-    return None if path is None else read_mapping_file(context.resolve(path), place)
+    path = read_path(node, place, context)
+    return None if path is None else read_mapping_file(path, place)
 
 
 def _read_pairs(kind: kinds.Kind[Any]) -> Reader:
-    def read(node: Node, place: Place, context: Context) -> dict[str, Any] | None:
-        if is_empty(node):
-            return None
-        if not isinstance(node, dict):
-            place.refuse(f"must be a mapping (key: value), not {type_name(node)}", "Write it as in docs/report.md.")
-            return None
-        pairs = ((name, value(one, place.key(name), kind)) for name, one in node.items())
-        return {name: content for name, content in pairs if content is not None}
-
-    return read
+    read = mapping_reader(kind, "Write it as in docs/report.md.")
+    return lambda node, place, context: None if is_empty(node) else read(node, place, context)
 
 
 @dataclass(frozen=True, slots=True)
 class BillSettings:
     """What is compared. Every path has at least one file."""
 
-    # files, folders and patterns
-    paths: tuple[str, ...] = key(_read_paths, unset=())
-    # focus or cur; None = by the header
-    format: str | None = key(kinds.choice("format", FORMATS))
+    paths: tuple[str, ...] = key(_read_paths, unset=())  # files, folders and patterns
+    format: str | None = key(kinds.choice("format", FORMATS))  # focus or cur; None = by the header
     # accounts whose lines are compared; () = all
     accounts: tuple[str, ...] = key(list_reader(_ACCOUNT, "numbers of accounts in quotes"), unset=())
     # types of instances and patterns; () = all that are known to have GPUs
@@ -79,13 +65,12 @@ class BillSettings:
     gpus_per_instance: Mapping[str, int] = key(_read_pairs(_GPUS), unset={})
     # targets, nodes, workloads or models of machines, by `normalise_resource`
     mapping: Mapping[str, tuple[Found, ...]] = key(_read_mapping, name="mapping_file", unset={})
-    # labels by tags of the bill
-    tags: Mapping[str, str] = key(_read_pairs(_LABEL), unset={})
+    tags: Mapping[str, str] = key(_read_pairs(_LABEL), unset={})  # labels by tags of the bill
 
 
 def read_bill_flags(bills: BillSettings | None, flags: FlagReader) -> BillSettings | None:
     """The section with the paths of `--bill`, which win over its own. A path without a bill is reported, a section without paths too."""
-    paths = flags.values("--bill", PATH)
+    paths = flags.values("--bill", kinds.PATH)
     at = Place("flag --bill", "", flags.problems)
     if paths:
         for path in paths:

@@ -12,7 +12,6 @@ from llm_serving_exporter.settings.problems import InvalidValueError, shown
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?")
-_MAIL = re.compile(r"[^@\s,;<>\"]{1,64}@[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 # labels that have tables of their own, or that would tell two scrapes of one target apart
 _TAKEN = frozenset(
     {"target", "model_name", "role", "engine", "phase", "rate", "method", "state", "instance", "job", "le", "reason"}
@@ -24,9 +23,8 @@ _LONGEST_LINK = 1000
 def url(text: str) -> str:
     """A base URL without credentials. Raises InvalidValueError, which shows none."""
     if "@" in text:
-        raise InvalidValueError(
-            "the URL holds a user name or password", "Remove it and set basic or bearer_token_file."
-        )
+        fix = "Remove it and set basic or bearer_token_file."
+        raise InvalidValueError("the URL holds a user name or password", fix)
     if not _URL.fullmatch(text):
         raise InvalidValueError(f"{shown(text)} is not a URL", "Write one such as http://prometheus:9090.")
     return text
@@ -65,35 +63,23 @@ def _label(text: str) -> str:
     if not _LABEL.fullmatch(text) or text.startswith("__"):
         raise InvalidValueError(f"{shown(text)} is not a label's name", "Write letters, digits and underscores.")
     if text in _TAKEN:
-        raise InvalidValueError(
-            f"{text} is a label of the series themselves", "List labels that the scrape adds, such as team."
-        )
+        fix = "List labels that the scrape adds, such as team."
+        raise InvalidValueError(f"{text} is a label of the series themselves", fix)
     return text
 
 
 def _usd(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = -1.0
-    if not 0 <= found <= _LARGEST_USD:
-        raise InvalidValueError(
-            f"{shown(text)} is not an amount in USD", "Write a number from 0 up, without a currency sign."
-        )
-    return found
-
-
-def _mail(text: str) -> str:
-    if not _MAIL.fullmatch(text):
-        raise InvalidValueError(f"{shown(text)} is not a mail address", "Write one such as finance@example.com.")
-    return text
+    usd = kinds.parse_number(text)
+    if not 0 <= usd <= _LARGEST_USD:
+        fix = "Write a number from 0 up, without a currency sign."
+        raise InvalidValueError(f"{shown(text)} is not an amount in USD", fix)
+    return usd
 
 
 def _host(text: str) -> str:
     if not _HOST.fullmatch(text):
-        raise InvalidValueError(
-            f"{shown(text)} names no host", "Write one such as mail.example.com, the port beside it."
-        )
+        fix = "Write one such as mail.example.com, the port beside it."
+        raise InvalidValueError(f"{shown(text)} names no host", fix)
     return text
 
 
@@ -103,7 +89,11 @@ ZONE = Kind("a time zone such as Europe/Berlin", zone, is_text=True)
 LABEL = Kind("a label's name", _label, is_text=True)
 USD = Kind("an amount in USD", _usd)
 SHARE = kinds.OBJECTIVE
-MAIL = Kind("a mail address", _mail, is_text=True)
+MAIL = kinds.matching(
+    "a mail address",
+    r"[^@\s,;<>\"]{1,64}@[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?",
+    "Write one such as finance@example.com.",
+)
 HOST = Kind("a host name", _host, is_text=True)
 KEEP = kinds.integer(1, 10_000)
 PORT = kinds.integer(1, 65_535)

@@ -9,6 +9,7 @@ from llm_serving_exporter.model.pools import NodePlace, Pool, PoolBook
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.document import read_document
 from llm_serving_exporter.settings.facts import GPU_MODEL
+from llm_serving_exporter.settings.keys import Members
 from llm_serving_exporter.settings.kinds import Kind
 from llm_serving_exporter.settings.prices import read_nodes, read_pools
 from llm_serving_exporter.settings.problems import InvalidValueError, Place, shown
@@ -28,14 +29,14 @@ def read_price_files(paths: Sequence[str]) -> PoolBook | None:
         place = Place(path, "", problems)
         document = read_document(path, place)
         # the exporter that meters by it refuses what is wrong elsewhere in the file
-        section = document if isinstance(document, dict) else {}
+        section = Members(document if isinstance(document, dict) else {}, place)
         if document is not None and not isinstance(document, dict):
             place.refuse("this is no price file", "Name the file that cost.price_file of the exporters names.")
-        for pool in read_pools(section.get("pools"), place.key("pools"), gpu):
+        for pool in read_pools(*section.find_key("pools"), gpu):
             if pools.setdefault(pool.name, pool) != pool:
                 what = f"there is another pool {shown(pool.name)} in {_name_other(paths, path)}"
                 place.key("pools").refuse(what, "Give each a name of its own.")
-        for name, stated in read_nodes(section.get("nodes"), place.key("nodes")):
+        for name, stated in read_nodes(*section.find_key("nodes")):
             if nodes.setdefault(name, stated) != stated:
                 what = f"the node {shown(name)} stands elsewhere in {_name_other(paths, path)}"
                 place.key("nodes").refuse(what, "Keep one of them.")
@@ -45,7 +46,7 @@ def read_price_files(paths: Sequence[str]) -> PoolBook | None:
 
 
 def _name_other(paths: Sequence[str], path: str) -> str:
-    return " or ".join(one for one in paths if one != path) or path
+    return " or ".join(other for other in paths if other != path) or path
 
 
 def _parse_gpu(text: str) -> str:

@@ -33,5 +33,5 @@ def with_review(config: Config, environ: Mapping[str, str]) -> Config:
     if problems:
         raise ConfigError(*problems)
     review = ReviewSchedule(path, settings.out, settings.schedule, settings.timezone, config.report_run)
-    found = replace(config, review=review, warnings=(*config.warnings, *context.warnings))
-    return replace(found, config_hash=hash_of(found))
+    reviewed = replace(config, review=review, warnings=(*config.warnings, *context.warnings))
+    return replace(reviewed, config_hash=hash_of(reviewed))

@@ -24,35 +24,30 @@ from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.http import read_existing_path
 from llm_serving_exporter.settings.keys import (
     Key,
-    elements,
+    Section,
     key,
     list_reader,
-    mapping,
-    names_of,
+    one_or_several,
     read_complete,
-    read_keys,
     section_reader,
     table,
 )
 from llm_serving_exporter.settings.options import Context, read_path
 from llm_serving_exporter.settings.problems import Node, Place
 
-_OBJECTIVES = table(**{name: Key(reads=SHARE) for name in ("ttft", "itl", "e2e", "errors")})
-_PURCHASE = table(usd=Key(reads=USD, required=True))
+_OBJECTIVES = table(ttft=SHARE, itl=SHARE, e2e=SHARE, errors=SHARE)
+_PURCHASE = table(usd=Key(USD, required=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
     """Prometheus. Secrets are named, never held."""
 
-    # "" = none is given
-    url: str = key(URL, unset="")
+    url: str = key(URL, unset="")  # "" = none is given
     bearer_token: Secret | None = None  # excludes user name and password
-    # set together with `basic_password`
-    basic_username: str | None = None
+    basic_username: str | None = None  # set together with `basic_password`
     basic_password: Secret | None = None  # set together with `basic_username`
-    # None = the system's CAs
-    ca_file: str | None = key(read_existing_path)
+    ca_file: str | None = key(read_existing_path)  # None = the system's CAs
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +56,7 @@ class ApiPrice:
 
     name: str = key(TEXT, required=True)  # of the API, as the page shows it
     input_usd_per_million: float = key(USD, required=True)  # prompt tokens that its cache does not hold
-    # of prompt tokens that the API's cache holds
-    cached_input_usd_per_million: float = key(USD, required=True)
+    cached_input_usd_per_million: float = key(USD, required=True)  # of prompt tokens that the API's cache holds
     output_usd_per_million: float = key(USD, required=True)  # generated tokens
 
 
@@ -70,10 +64,10 @@ class ApiPrice:
 class MonthlyCosts:
     """What serving costs beside GPUs, USD a month."""
 
-    storage: float = key(USD, default="0")  # USD a month
-    network: float = key(USD, default="0")  # USD a month
-    monitoring: float = key(USD, default="0")  # USD a month
-    engineering: float = key(USD, default="0")  # USD a month
+    storage: float = key(USD, default="0")
+    network: float = key(USD, default="0")
+    monitoring: float = key(USD, default="0")
+    engineering: float = key(USD, default="0")
 
     @property
     def total(self) -> float:
@@ -85,51 +79,44 @@ class MonthlyCosts:
 class Smtp:
     """A mail server."""
 
-    host: str = key(HOST, required=True)  # name or address
-    sender: str = key(MAIL, name="from", required=True)  # mail address
-    to: tuple[str, ...] = key(list_reader(MAIL, "mail addresses"), required=True)  # mail addresses
+    host: str = key(HOST, required=True)
+    sender: str = key(MAIL, name="from", required=True)
+    to: tuple[str, ...] = key(list_reader(MAIL, "mail addresses"), required=True)
     port: int = key(PORT, default="587")  # 587: submission (RFC 6409)
-    # whether the session is encrypted before anything is sent
-    starttls: bool = key(kinds.BOOLEAN, default="true")
-    # set together with `password`
-    username: str | None = key(TEXT)
+    starttls: bool = key(kinds.BOOLEAN, default="true")  # whether the session is encrypted before anything is sent
+    username: str | None = key(TEXT)  # set together with `password`
     password: Secret | None = None  # set together with `username`
 
 
 def _read_purchase(node: Node, place: Place, context: Context) -> float | None:
     """The price of GPUs that are bought instead, in USD."""
-    found = read_complete(_PURCHASE, node, place, "Write purchase: {usd: 250000}.")
-    return None if found is None else found["usd"]
+    purchase = read_complete(_PURCHASE, node, place, "Write purchase: {usd: 250000}.")
+    return None if purchase is None else purchase["usd"]
 
 
 def _read_price_files(node: Node, place: Place, context: Context) -> tuple[str, ...]:
     """A path, or a list of them, each relative to the settings' folder."""
-    several = list(elements(node, place, "paths")) if isinstance(node, list) else [(node, place)]
-    found = (read_path(one, at, context) for one, at in several)
-    return tuple(dict.fromkeys(path for path in found if path is not None))
+    paths = (read_path(element, at, context) for element, at in one_or_several(node, place, "paths"))
+    return tuple(dict.fromkeys(path for path in paths if path is not None))
 
 
 def _read_objectives(node: Node, place: Place, context: Context) -> dict[str, float]:
-    return read_keys(_OBJECTIVES, mapping(node, place, names_of(_OBJECTIVES)), place)
+    return Section(_OBJECTIVES, node, place).values
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that can be set for a review. None = not set."""
 
-    # its reader adds the credentials
-    server: Server = Server()
-    # where the week begins
-    timezone: str = key(ZONE, default="UTC")
+    server: Server = Server()  # its reader adds the credentials
+    timezone: str = key(ZONE, default="UTC")  # where the week begins
     # labels of the scrape that tell fleets apart
     identity_labels: tuple[str, ...] = key(list_reader(LABEL, "names of labels"), unset=())
     # labels of the scrape that the bill is split by
     by_labels: tuple[str, ...] = key(list_reader(LABEL, "names of labels"), unset=())
     title: str = key(TEXT, default="LLM serving: cost review")
-    # the folder that reports are written into
-    out: str = key(read_path, unset=".")
-    # how many reports stay in that folder, None = all
-    keep: int | None = key(KEEP)
+    out: str = key(read_path, unset=".")  # the folder that reports are written into
+    keep: int | None = key(KEEP)  # how many reports stay in that folder, None = all
     api_price: ApiPrice | None = key(
         section_reader(
             ApiPrice, "State the name and all three prices; without a discount for cached tokens repeat the input's."
@@ -141,14 +128,10 @@ class Settings:
     monthly_costs: MonthlyCosts = key(section_reader(MonthlyCosts), unset=MonthlyCosts())
     # the share of good requests that is aimed at, by SLO
     objectives: Mapping[str, float] = key(_read_objectives, unset={})
-    # a crontab line, in `timezone`
-    schedule: str | None = key(TEXT)
-    # the keys webhook_url_file and webhook_url_env
-    webhook_url: Secret | None = None
-    # its reader adds the password
-    smtp: Smtp | None = None
-    # what clouds bill, to compare with
-    bills: BillSettings | None = key(section_reader(BillSettings))
+    schedule: str | None = key(TEXT)  # a crontab line, in `timezone`
+    webhook_url: Secret | None = None  # the keys webhook_url_file and webhook_url_env
+    smtp: Smtp | None = None  # its reader adds the password
+    bills: BillSettings | None = key(section_reader(BillSettings))  # what clouds bill, to compare with
     # where Grafana shows the pack's dashboards, without /d/…; "" = the page has no links
     dashboards_url: str = key(GRAFANA_URL, unset="")
     # price files whose pools and nodes the review applies
