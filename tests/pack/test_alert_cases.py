@@ -94,8 +94,8 @@ def test_no_case_asks_for_an_alert_whose_rule_its_set_leaves_out() -> None:
 # histories of a day and more, or of many pods or prices, minutes of promtool's time; and what other settings make of an alert that has
 # quick cases
 LONG = re.compile(
-    r"exporter\.signals_long\.|(node_loss|exporter|cost)\.\w+\.long\.|(node_loss|cost)\.samples\."
-    r"|\w+\.(rollouts|burns|workloads|clusters|retired|ttft_front_doors|signals_retired|gpu_clusters|cost_clusters)\."
+    r"exporter\.signals_long\.|(node_loss|exporter)\.\w+\.long\.|(node_loss|cost)\.samples\."
+    r"|\w+\.(rollouts|burns|workloads|clusters|retired|ttft_front_doors|signals_retired|gpu_clusters)\."
 )
 
 
