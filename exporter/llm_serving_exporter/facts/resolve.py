@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts import formats, kv_dtype, names, quantisation, weighing
+from llm_serving_exporter.facts import formats, names, quantisation
 from llm_serving_exporter.facts.architectures import family, geometry, language
 from llm_serving_exporter.facts.fields import LARGEST
-from llm_serving_exporter.facts.model_files import ModelEntry, ModelFiles
-from llm_serving_exporter.facts.quant_settings import Settings
+from llm_serving_exporter.facts.models import ModelEntry, ModelFiles
+from llm_serving_exporter.facts.quant_dialects import Settings
 from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.record import Struct, replace
@@ -107,12 +107,12 @@ def resolve(
         name=served.name if served is not None and served.name else source.name,
         origin="; ".join(origin),
         geometry=shape,
-        groups=weighing.weigh(shape, assignment),
+        groups=quantisation.weigh(shape, assignment),
         kv_bytes_per_element=kv.bytes,
         kv_format=kv.name,
         state_bytes_per_element=_state_bytes(settings, served, source, dtype, shape),
         checkpoint_bytes=checkpoint,
-        estimate_sound=weighing.estimate_sound(shape, assignment),
+        estimate_sound=quantisation.estimate_sound(shape, assignment),
         weights_assumed=weights.unstated,
         formats_assumed=weights.assumed or (assumed_kv and not shape.encoder),
         context_limit_tokens=_longest_context(source),
@@ -254,7 +254,7 @@ def _plain(dtype: str | None) -> WeightFormat | None:
 
 def _kv(
     settings: ModelSettings, served: ServedModel | None, source: _Source, dtype: WeightFormat, shape: Geometry
-) -> tuple[kv_dtype.KvFormat, str, bool]:
+) -> tuple[formats.KvFormat, str, bool]:
     """Format of the KV cache, where it comes from, whether it is assumed.
 
     Where nobody says it, what the checkpoint was calibrated for, as engines take it then; "auto" said by a server is the model's dtype,
@@ -262,13 +262,13 @@ def _kv(
     """
     head = next((group.kv_elements // (2 * group.kv_heads) for group in shape.attention if not shape.mla), None)
 
-    def named(text: str) -> kv_dtype.KvFormat:
-        return kv_dtype.kv_format(text, dtype, head_size=head or None)
+    def named(text: str) -> formats.KvFormat:
+        return formats.kv_format(text, dtype, head_size=head or None)
 
     if settings.kv_cache_dtype is not None:
         return named(settings.kv_cache_dtype), "as configured", False
     said = served.kv_cache_dtype if served is not None else None
-    hint = kv_dtype.hint(source.config, source.hf_quant_config)
+    hint = quantisation.kv_hint(source.config, source.hf_quant_config)
     if (
         served is not None
         and said
@@ -359,7 +359,7 @@ def _disagreement(facts: ModelFacts) -> tuple[str, ...]:
     return (f"{sizes}: if the checkpoint holds nothing else, state the weight format",)
 
 
-def _assumed_of_name(weights: _Chosen, kv: kv_dtype.KvFormat, assumed_kv: bool, facts: ModelFacts) -> tuple[str, ...]:
+def _assumed_of_name(weights: _Chosen, kv: formats.KvFormat, assumed_kv: bool, facts: ModelFacts) -> tuple[str, ...]:
     """What nobody stated of a quantised checkpoint that is known by a name alone, which no row of a catalogue has."""
     if not (weights.assumed and _is_quantisation(weights.override)):
         return ()

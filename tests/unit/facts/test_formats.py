@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
-from llm_serving_exporter.facts.quantisation import uniform
-from llm_serving_exporter.facts.weighing import stored_bytes, weigh
+from llm_serving_exporter.facts.quantisation import stored_bytes, uniform, weigh
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
 from tests.support.models.weightmodels import LLAMA_8B
