@@ -16,10 +16,13 @@ vector's (`norm`). Options: `bias FLAG`, as long as the rows; `if FLAG`; `plain`
     left_out  words  if FLAG                        what of the checkpoint is not counted
     *block    parameter=value ...                   the lines of a block, its parameters in angle brackets (`families.blocks`)
 
-LAYERS is a name for layers: `every`, or one that a rule gives; `each:NAME` repeats lines for groups of layers, each with values of its own.
+LAYERS is a name for layers: `every`, or one of `sizes`; `each:NAME` repeats lines for groups of layers, each with values of its own.
 A size is arithmetic over names of `Family.sizes` or keys of the config. `a | b | 4`: the first key that is there, else the number, which
 may be 0, as `zero(key)` may. `part.key` is a key in a part of the config. In a FLAG a key is a boolean, false where it is missing;
 `flag(key, True)` says otherwise, and `has(key)` whether it is there.
+
+A text for two names in `sizes` is a FLAG over `layer`: the first name's layers are those of which it holds, the second's the others.
+`layer in key`: the key lists their indices; `key[layer]`: it has an entry for each.
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ Layers = tuple[int, ...]
 # a size, or a rule that gives as many values as its key has names: sizes, or tuples of layers
 Rule = Callable[["Look"], Any]
 Sizes = Mapping[str, str | Rule]
+# by model_type: the rows, or what chooses them by a config
+Families = Mapping[str, "Family | Callable[[Fields], Family]"]
 
 # keys that add parameters somewhere: a config that sets one which the family's rows do not read is refused
 _SHAPING_DENSE = (
@@ -68,7 +73,7 @@ class Family(Struct, frozen=True, kw_only=True):
     """The rows of a model family, and how its configs are read."""
 
     rows: str  # the lines above
-    sizes: Sizes  # names that rows use; a key of several names takes a rule with as many values
+    sizes: Sizes  # names that rows use; a key of several names takes a rule with as many values, or a text for two kinds of layers
     # of the config class, for keys that are absent (transformers 5.23.0)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     terse: bool = False  # whether published configs leave out sizes that the class has defaults for
@@ -99,7 +104,8 @@ class Look:
                 self._values[name] = self._usual(name)
             else:
                 names, rule = self._rules[name]
-                value = self.number(rule) if isinstance(rule, str) else rule(self)
+                read = self.number if len(names) == 1 else self.split
+                value = read(rule) if isinstance(rule, str) else rule(self)
                 self._values |= {name: value} if len(names) == 1 else dict(zip(names, value, strict=True))
         return self._values[name]
 
@@ -122,6 +128,15 @@ class Look:
         """Whether an expression holds."""
         return self._flag(_parsed(text))
 
+    def split(self, condition: str) -> tuple[Layers, Layers]:
+        """The layers of which a condition holds, and the others."""
+        kinds: tuple[list[int], list[int]] = [], []
+        for layer in self["every"]:
+            self._values["layer"] = layer
+            kinds[not self.flag(condition)].append(layer)
+        del self._values["layer"]
+        return tuple(kinds[0]), tuple(kinds[1])
+
     def _number(self, node: ast.expr) -> Any:
         match node:
             case ast.Constant(value):
@@ -138,6 +153,8 @@ class Look:
                 return self._flag(node)
             case ast.Call(ast.Name("zero"), [key]):
                 return self._first(key, least=0)
+            case ast.Subscript(ast.Name(key), place):
+                return self.fields.marked(key, self["layers"])[self._number(place)]
             case ast.Call(ast.Name(name), arguments):
                 return _FUNCTIONS[name](*map(self._number, arguments))
         raise TypeError(ast.dump(node))
@@ -155,6 +172,8 @@ class Look:
                 return not self._flag(operand)
             case ast.BoolOp(op, operands):
                 return (all if isinstance(op, ast.And) else any)(map(self._flag, operands))
+            case ast.Compare(left, [ast.In() | ast.NotIn() as op], [ast.Name(key)]):
+                return (self._number(left) in self.fields.indices(key, self["layers"])) is isinstance(op, ast.In)
             case ast.Compare(left, [op], [right]):
                 return _COMPARISONS[type(op)](self._number(left), self._number(right))
         return bool(self._number(node))
@@ -195,6 +214,7 @@ _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: lambda a, b: a == b, ast.NotEq: lambda a, b: a != b, ast.Gt: lambda a, b: a > b, ast.Lt: lambda a, b: a < b,
+    ast.GtE: lambda a, b: a >= b, ast.LtE: lambda a, b: a <= b,
 }  # fmt: skip
 _FUNCTIONS: Mapping[str, Callable[..., int]] = {"max": max, "len": len}
 
@@ -208,6 +228,23 @@ def _choices(node: ast.expr) -> list[ast.expr]:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         return [*_choices(node.left), node.right]
     return [node]
+
+
+def class_sizes(
+    hidden: int, intermediate: int | None, layers: int, heads: int, vocabulary: int, *, kv: int | None = None, head: int | None = None,
+    **others: Any,
+) -> Mapping[str, Any]:  # fmt: skip
+    """A config class's defaults: the sizes that every decoder has, KV heads and head size where the class states them, keys of its own."""
+    sizes = {
+        "hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "vocab_size": vocabulary, "num_key_value_heads": kv, "head_dim": head,
+    }  # fmt: skip
+    return {key: size for key, size in sizes.items() if size is not None} | others
+
+
+def by_type(families: Families) -> Families:
+    """Families by model_type, of keys that hold several of them."""
+    return {name: family for names, family in families.items() for name in names.split()}
 
 
 @lru_cache(maxsize=32)

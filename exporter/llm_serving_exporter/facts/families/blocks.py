@@ -104,13 +104,13 @@ BLOCKS: Mapping[str, tuple[Mapping[str, str], str]] = {
     ),
     # the same with experts
     "mixture": (
-        {"bias": "attention_bias", "out_bias": "<bias>", "inner": "no_norms", "if": "True", "experts": "experts"},
+        {"bias": "attention_bias", "out_bias": "<bias>", "inner": "no_norms", "if": "True", "experts": "experts", "vectors": "1"},
         """
         *tables
         *projections bias=<bias> out_bias=<out_bias>
         *<inner> if=<if>
         *<experts>
-        *norms
+        *norms vectors=<vectors>
         *windows
         """,
     ),
@@ -192,6 +192,11 @@ indexer <indexing>, index_head_dim + 4*(index_head_dim//128), 2*index_n_heads*in
         *shared at=<at><shared>
         *mlp at=<dense> width=dense_size layers=dense
         """,
+    ),
+    # as Mixtral names them
+    "numbered_experts": (
+        {"width": "hidden"},
+        "*experts at=block_sparse_moe. gate=experts.*.w1 up=experts.*.w3 down=experts.*.w2 width=<width>",
     ),
     "shared": ({"at": "mlp.shared_experts."}, "*mlp at=<at> width=shared layers=sparse"),
     # the same where a checkpoint keeps a layer's experts as one tensor

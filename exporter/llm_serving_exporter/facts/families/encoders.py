@@ -9,15 +9,15 @@ one, though servers that pool otherwise may not load it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from llm_serving_exporter.facts.families import rules
 from llm_serving_exporter.facts.fields import Fields
-from llm_serving_exporter.facts.shapes import Family
+from llm_serving_exporter.facts.shapes import Family, by_type
 
 if TYPE_CHECKING:
-    from llm_serving_exporter.facts.shapes import Look, Rule, Sizes
+    from llm_serving_exporter.facts.shapes import Families, Look, Rule, Sizes
 
 _CLASSIFIER = "ForSequenceClassification"
 
@@ -128,20 +128,6 @@ def _classic(
     return _encoder(rows + top, {**usual, **(sizes or {})}, layer)
 
 
-_ROBERTA = _classic(_BERT_NAMES, _POOLER + _DENSE)
-
-
-def _modernbert_layers(look: Look) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """full, local: every `global_attn_every_n_layers`th layer attends to all, the others to `local_attention` tokens around."""
-    count = look["layers"]
-    words = {"full_attention": "full", "sliding_attention": "local"}
-    listed = rules.each_listed(look.fields, "layer_types", count, words)
-    if listed is not None:
-        return listed[0], listed[1]
-    period = look.fields.whole("global_attn_every_n_layers", default=3)
-    return rules.split([layer % period == 0 for layer in look["every"]])
-
-
 # the embeddings' norm serves the first layer
 _MODERNBERT = _encoder(
     """
@@ -160,8 +146,10 @@ _MODERNBERT = _encoder(
     *encoder_reads layers=local span=sliding:2*((local_attention|128)//2)+1
     """,
     {
-        "heads kv head": rules.strict_heads(size=None), "norms": "2 if norm_bias else 1", "later": lambda look: look["every"][1:],
-        "full local": _modernbert_layers,
+        "heads kv head": rules.strict_heads(), "norms": "2 if norm_bias else 1", "later first": "layer > 0",
+        "full local": rules.kinds(
+            {"full_attention": "full", "sliding_attention": "local"}, "layer % (global_attn_every_n_layers | 3) == 0"
+        ),
     },
     "layers.{}.",
 )  # fmt: skip
@@ -176,7 +164,7 @@ _EUROBERT = _encoder(
     model.norm  norm  hidden
     *encoder_reads
     """,
-    {"heads kv head": rules.strict_heads()}, "model.layers.{}.",
+    {"heads kv head": rules.strict_heads("head_dim")}, "model.layers.{}.",
 )  # fmt: skip
 # biases everywhere but in front of the gate
 _GTE = _encoder(
@@ -194,7 +182,7 @@ _GTE = _encoder(
     mlp_ln  norm  2*hidden  every
     *encoder_reads
     """,
-    {"heads kv head": rules.strict_heads(size=None), "position": _one_of("position_embedding_type", "rope")}, "encoder.layer.{}.",
+    {"heads kv head": rules.strict_heads(), "position": _one_of("position_embedding_type", "rope")}, "encoder.layer.{}.",
 )  # fmt: skip
 # a gated MLP, no biases but the norms'; its own configs use GPT-2's names for the sizes
 _NOMIC = _encoder(
@@ -218,7 +206,8 @@ _NOMIC = _encoder(
     """,
     {
         "hidden": "hidden_size | n_embd", "layers": rules.layers_of("num_hidden_layers", "n_layer"),
-        "heads kv head": rules.strict_heads("num_attention_heads", short="n_head"), "intermediate": "intermediate_size | n_inner",
+        "heads kv head": rules.strict_heads("head_dim", queries=("num_attention_heads", "n_head")),
+        "intermediate": "intermediate_size | n_inner",
         "activation": _one_of("activation_function", "swiglu", "geglu", what="not a gated one"),
     },
     "encoder.layers.{}.",
@@ -265,17 +254,15 @@ _NV_EMBED = Family(
     *encoder_reads
     """,
     sizes={
-        "hidden": "hidden_size", "vocabulary": "vocab_size", "heads kv head": rules.strict_heads(),
+        "hidden": "hidden_size", "vocabulary": "vocab_size", "heads kv head": rules.strict_heads("head_dim"),
         "latents latent context inner": _pooler,
     },
     layer="embedding_model.layers.{}.", encoder=True, name="nvembed",
 )  # fmt: skip
 
-FAMILIES: Mapping[str, Family | Callable[[Fields], Family]] = {
+_CLASSICS: Families = {
     "bert": _classic(_BERT_NAMES, _POOLED),
-    "roberta": _ROBERTA,
-    "xlm-roberta": _ROBERTA,
-    "camembert": _ROBERTA,
+    "roberta xlm-roberta camembert": _classic(_BERT_NAMES, _POOLER + _DENSE),
     # embeddings of their own size, no pooler
     "electra": _classic(_BERT_NAMES, _DENSE, {"embedding": "embedding_size"}),
     # no token types; a table of biases by distance, one for each head
@@ -292,12 +279,12 @@ FAMILIES: Mapping[str, Family | Callable[[Fields], Family]] = {
         },
         "transformer.layer.{}.",
     ),
-    "modernbert": _MODERNBERT,
-    "eurobert": _EUROBERT,
-    "gte": _GTE,
-    "new": _GTE,  # in Alibaba's own configs
-    "nomic_bert": _NOMIC,
-    # the outer config's type counts where text_config names none
-    "bidir_mistral": _NV_EMBED,
-    "nvembed": _NV_EMBED,
 }  # fmt: skip
+FAMILIES = by_type(
+    {
+        **_CLASSICS, "modernbert": _MODERNBERT, "eurobert": _EUROBERT,
+        "gte new": _GTE,  # `new` in Alibaba's own configs
+        "nomic_bert": _NOMIC,
+        "bidir_mistral nvembed": _NV_EMBED,  # the outer config's type counts where text_config names none
+    }
+)  # fmt: skip

@@ -6,17 +6,17 @@ Verified against transformers 5.23.0 on the meta device; Nemotron-NAS as in vLLM
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from llm_serving_exporter.facts.families import rules
-from llm_serving_exporter.facts.families.experts import BELOW, NESTED, SAME, SIZES, TIED, W123
-from llm_serving_exporter.facts.families.rules import routed
+from llm_serving_exporter.facts.families.experts import BELOW, NESTED, SAME, SIZES, TIED
+from llm_serving_exporter.facts.families.rules import FULL_AND_SLIDING, SPARSE_AND_DENSE, routed
 from llm_serving_exporter.facts.fields import Fields
-from llm_serving_exporter.facts.shapes import Family
+from llm_serving_exporter.facts.shapes import Family, by_type, class_sizes
 
 if TYPE_CHECKING:
-    from llm_serving_exporter.facts.shapes import Layers, Look, Rule, Sizes
+    from llm_serving_exporter.facts.shapes import Families, Layers, Look, Rule, Sizes
 
 # Gemma 3n and Gemma 4: sliding and full layers of other head sizes, last layers that read the KV of earlier ones, and a token's own
 # embedding for each layer. That table is looked up, a row a token, and kept in memory: no step streams it. For layers whose values are
@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 
 def _own(kind: str) -> Rule:
     """The layers of a kind that keep KV of their own, and those that read others': the last `num_kv_shared_layers`."""
-    return lambda look: (
-        tuple(layer for layer in look[kind] if layer < look["own"]), tuple(layer for layer in look[kind] if layer >= look["own"])
-    )  # fmt: skip
+
+    def rule(look: Look) -> tuple[Layers, Layers]:
+        own = look["own"]
+        return tuple(layer for layer in look[kind] if layer < own), tuple(layer for layer in look[kind] if layer >= own)
+
+    return rule
 
 
 def _gemma3n_widths(look: Look) -> list[Mapping[str, Any]]:
@@ -42,12 +45,6 @@ def _gemma3n_widths(look: Look) -> list[Mapping[str, Any]]:
         {"here": tuple(layer for layer in every if listed[layer] == size), "intermediate": size}
         for size in dict.fromkeys(listed)
     ]
-
-
-def _gemma4_widths(look: Look) -> tuple[Layers, Layers]:
-    """single, double: `use_double_wide_mlp`: layers that keep no KV have twice the width."""
-    double = look["own"] < look["layers"] and look.fields.flag("use_double_wide_mlp", default=False)
-    return rules.split([not double or layer < look["own"] for layer in look["every"]])
 
 
 _GEMMA_ROWS = """
@@ -100,66 +97,45 @@ _GEMMA4_ROWS = """*mlp layers=single width=intermediate_size
 _GEMMA_SIZES: Sizes = {
     "hidden": "hidden_size", "vocabulary": "vocab_size", **TIED, "heads": "num_attention_heads", "kv": "num_key_value_heads",
     "head": "head_dim", "wide": "head", "few": "kv", "alike": "False", "own": "layers - zero(num_kv_shared_layers)",
-    "per_layer": "zero(hidden_size_per_layer_input)", "sliding_own sliding_shared": _own("sliding"), "full_own full_shared": _own("full"),
+    "per_layer": "zero(hidden_size_per_layer_input)",
+    "sliding_own sliding_shared": _own("sliding"), "full_own full_shared": _own("full"),
 }  # fmt: skip
 _GEMMA3N = Family(
     rows=_GEMMA_ROWS.replace("MLPS", _GEMMA3N_ROWS),
     sizes={
-        **_GEMMA_SIZES, "full sliding": rules.kinds(rules.FULL_AND_SLIDING, rules.every_nth(5)), "widths": _gemma3n_widths,
+        **_GEMMA_SIZES, "full sliding": rules.kinds(FULL_AND_SLIDING, rules.every_nth(5)), "widths": _gemma3n_widths,
+        "per_layer": "hidden_size_per_layer_input",
         "around": lambda look: tuple(range(look["altup_num_inputs"] - 1)),
     },
-    defaults={
-        "vocab_size": 262400, "hidden_size": 2048, "intermediate_size": 16384, "num_hidden_layers": 35, "num_attention_heads": 8,
-        "num_key_value_heads": 2, "head_dim": 256, "sliding_window": 512, "vocab_size_per_layer_input": 262144,
-        "hidden_size_per_layer_input": 256, "altup_num_inputs": 4, "num_kv_shared_layers": 15, "laurel_rank": 64,
-    },
+    defaults=class_sizes(
+        2048, 16384, 35, 8, 262400, kv=2, head=256, sliding_window=512, vocab_size_per_layer_input=262144,
+        hidden_size_per_layer_input=256, altup_num_inputs=4, num_kv_shared_layers=15, laurel_rank=64,
+    ),
     nested=BELOW, terse=True,
 )  # fmt: skip
-_GEMMA4_DEFAULTS = {
-    "vocab_size": 262144, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 30, "num_attention_heads": 8,
-    "num_key_value_heads": 4, "head_dim": 256, "global_head_dim": 512, "sliding_window": 512, "vocab_size_per_layer_input": 262144,
-    "hidden_size_per_layer_input": 256, "num_kv_shared_layers": 0,
-}  # fmt: skip
+_GEMMA4_DEFAULTS = class_sizes(
+    2304, 9216, 30, 8, 262144, kv=4, head=256, global_head_dim=512, sliding_window=512, vocab_size_per_layer_input=262144,
+    hidden_size_per_layer_input=256, num_kv_shared_layers=0,
+)  # fmt: skip
 
 
 def _gemma4(**defaults: int) -> Family:
     return Family(
         rows=_GEMMA_ROWS.replace("MLPS", _GEMMA4_ROWS),
         sizes={
-            **_GEMMA_SIZES, "full sliding": rules.kinds(rules.FULL_AND_SLIDING, rules.every_nth(6)), "wide": "global_head_dim",
+            **_GEMMA_SIZES, "full sliding": rules.kinds(FULL_AND_SLIDING, rules.every_nth(6)), "wide": "global_head_dim",
             "few": "(num_global_key_value_heads | kv) if attention_k_eq_v else kv", "alike": "flag(attention_k_eq_v)",
-            "single double": _gemma4_widths, "experts per_token": routed("num_experts", per=("top_k_experts",), sparse=False),
+            # `use_double_wide_mlp`: layers that keep no KV have twice the width
+            "double single": "layer >= own and use_double_wide_mlp",
+            "experts per_token": routed("num_experts", per=("top_k_experts",), sparse=False),
         },
         defaults={**_GEMMA4_DEFAULTS, **defaults}, nested=BELOW, terse=True,
     )  # fmt: skip
 
 
-_GEMMA4 = _gemma4()
-# Gemma 4 12B, which takes pictures and sound without towers; an embedding of a token for each layer is not among its keys
-_GEMMA4_UNIFIED = _gemma4(sliding_window=1024, hidden_size_per_layer_input=0)
-
 # Inkling: sliding layers with KV heads of their own, short convolutions on keys, values and what both halves give, relative positions:
 # `d_rel` elements a head score how far back a token is, up to `rel_extent` tokens or the window. The router scores shared experts too.
 # Where a config names the dense layers' width apart, `intermediate_size` is the experts'
-
-
-def _inkling_layers(look: Look) -> tuple[Layers, ...]:
-    """full, sliding: by `layer_types`, by `local_layer_ids`, else each sixth is full."""
-    listed = rules.each_listed(
-        look.fields, "layer_types", look["layers"], {"hybrid": "full", "hybrid_sliding": "sliding"}
-    )
-    if listed is not None:
-        return listed
-    if look.fields.has("local_layer_ids"):
-        return rules.split([not local for local in rules.indexed("local_layer_ids")(look)])
-    return rules.split(rules.every_nth(6)(look))
-
-
-def _inkling_sparse(look: Look) -> tuple[Layers, ...]:
-    """sparse, dense: by `mlp_layer_types`, else the first `dense_mlp_idx` are dense."""
-    listed = rules.each_listed(look.fields, "mlp_layer_types", look["layers"], {"sparse": "sparse", "dense": "dense"})
-    first = look.fields.whole("dense_mlp_idx", default=0, least=0)
-    return rules.split([layer >= first for layer in look["every"]]) if listed is None else listed
 
 
 _INKLING_KIND = """
@@ -185,34 +161,26 @@ _INKLING = Family(
     *norms
     """,
     sizes={
-        **SIZES, "full sliding": _inkling_layers, "sparse dense": _inkling_sparse,
+        **SIZES, "sparse dense": rules.kinds(SPARSE_AND_DENSE, "layer >= (dense_mlp_idx | 0)", "mlp_layer_types"),
+        "full sliding": rules.kinds(
+            {"hybrid": "full", "hybrid_sliding": "sliding"},
+            "layer not in local_layer_ids if has(local_layer_ids) else (layer + 1) % 6 == 0",
+        ),
         "experts per_token": routed("n_routed_experts", sparse=False),
         "size": "intermediate_size if has(dense_intermediate_size) else moe_intermediate_size",
         "dense_size": "dense_intermediate_size if has(dense_intermediate_size) else intermediate_size",
         "shared": "zero(n_shared_experts)*size",
     },
-    defaults={
-        "vocab_size": 201024, "hidden_size": 6144, "num_hidden_layers": 66, "num_attention_heads": 64, "num_key_value_heads": 8,
-        "head_dim": 128, "swa_num_attention_heads": 64, "swa_num_key_value_heads": 16, "swa_head_dim": 128, "sliding_window_size": 512,
-        "d_rel": 16, "rel_extent": 1024, "conv_kernel_size": 4, "intermediate_size": 24576, "moe_intermediate_size": 3072,
-        "n_routed_experts": 256, "num_experts_per_tok": 6, "n_shared_experts": 2,
-    },
+    defaults=class_sizes(
+        6144, 24576, 66, 64, 201024, kv=8, head=128, swa_num_attention_heads=64, swa_num_key_value_heads=16, swa_head_dim=128,
+        sliding_window_size=512, d_rel=16, rel_extent=1024, conv_kernel_size=4, moe_intermediate_size=3072, n_routed_experts=256,
+        num_experts_per_tok=6, n_shared_experts=2,
+    ),
     nested=BELOW, terse=True,
 )  # fmt: skip
 
 # MiMo-V2: most layers look back over a short window, with KV heads of their own; values are smaller than keys. Keys of published configs as
 # in vLLM 0.33 (models/mimo_v2.py)
-
-
-def _mimo_layers(look: Look) -> tuple[Layers, ...]:
-    """full, sliding: by `layer_types`, by `hybrid_layer_pattern` (1: sliding), else the first and each sixth are full."""
-    fields, count = look.fields, look["layers"]
-    listed = rules.each_listed(fields, "layer_types", count, rules.FULL_AND_SLIDING)
-    if listed is not None:
-        return listed
-    if fields.listed("hybrid_layer_pattern") is None:
-        return rules.split([layer == 0 or (layer + 1) % 6 == 0 for layer in look["every"]])
-    return rules.split([mark != 1 for mark in rules.marked(fields, "hybrid_layer_pattern", count)])
 
 
 _MIMO_KIND = """
@@ -226,19 +194,23 @@ _MIMO = Family(
     + _MIMO_KIND.format("sliding", "swa_", "flag(add_swa_attention_sink_bias, True)", "sliding:sliding_window_size | sliding_window")
     + "*experts\n*norms",
     sizes={
-        **SIZES, "full sliding": _mimo_layers, "heads": "num_attention_heads", "kv": "num_key_value_heads", "head": "head_dim",
+        **SIZES, "heads": "num_attention_heads", "kv": "num_key_value_heads", "head": "head_dim",
         "value": "v_head_dim if has(v_head_dim) else head_dim", "swa_heads": "swa_num_attention_heads | num_attention_heads",
+        # 1 in `hybrid_layer_pattern`: sliding
+        "full sliding": rules.kinds(
+            FULL_AND_SLIDING,
+            "hybrid_layer_pattern[layer] != 1 if has(hybrid_layer_pattern) else layer == 0 or (layer + 1) % 6 == 0",
+        ),
         # the config class doubles the KV heads of sliding layers; configs state them
         "swa_kv": "swa_num_key_value_heads | 2*num_key_value_heads", "swa_head": "swa_head_dim | head_dim",
         "swa_value": "swa_v_head_dim | value", "experts per_token": routed("n_routed_experts", "num_local_experts"),
         "sparse dense": rules.after_dense,
     },
     # its window counts the token itself
-    defaults={
-        "hidden_size": 4096, "intermediate_size": 16384, "num_hidden_layers": 48, "num_attention_heads": 64, "vocab_size": 152576,
-        "num_key_value_heads": 4, "head_dim": 192, "v_head_dim": 128, "sliding_window": 128, "n_routed_experts": 256,
-        "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "first_k_dense_replace": 1,
-    },
+    defaults=class_sizes(
+        4096, 16384, 48, 64, 152576, kv=4, head=192, v_head_dim=128, sliding_window=128, n_routed_experts=256, num_experts_per_tok=8,
+        moe_intermediate_size=2048, first_k_dense_replace=1,
+    ),
     shaping="experts", known=("first_k_dense_replace",), nested=SAME,
 )  # fmt: skip
 
@@ -247,24 +219,20 @@ _MIMO = Family(
 # own. Names as in vLLM 0.33 (models/minimax_m3)
 
 
-def _minimax_m3_layers(look: Look) -> tuple[Layers, ...]:
-    """picking, full: by `layer_types`, else as `sparse_attention_freq` says for each layer, else all are full."""
-    fields, count = look.fields, look["layers"]
-    words = {"minimax_m3_sparse": "picking", "full_attention": "full"}
-    listed = rules.each_listed(fields, "layer_types", count, words)
-    if listed is not None:
-        return listed
-    if not fields.has("sparse_attention_config"):
-        return (), look["every"]
-    inner = fields.inner("sparse_attention_config")
+def _by_frequency(look: Look) -> tuple[Layers, ...]:
+    """picking, full: as `sparse_attention_freq` says for each layer, else all are full."""
+    every = look["every"]
+    if not look.fields.has("sparse_attention_config"):
+        return (), every
+    inner = look.fields.inner("sparse_attention_config")
     marks = inner.listed("sparse_attention_freq")
-    if marks is None or len(marks) != count:
-        raise inner.refused("sparse_attention_freq", f"is no list of {count} layers")
-    return rules.split([bool(mark) for mark in marks])
+    if marks is None or len(marks) != len(every):
+        raise inner.refused("sparse_attention_freq", f"is no list of {len(every)} layers")
+    return tuple(layer for layer in every if marks[layer]), tuple(layer for layer in every if not marks[layer])
 
 
 _MINIMAX_M3 = Family(
-    rows=f"""
+    rows="""
     *tables
     *projections
     *head_norms
@@ -273,21 +241,21 @@ _MINIMAX_M3 = Family(
     self_attn.index_q_norm, self_attn.index_k_norm  norm  index_size  picking
     reads  full  full
     reads  picking  sparse  top blocks*block  indexer picking, 2*index_size, 2*scorers*index_size
-    *experts {W123}
+    *numbered_experts
     *norms
     """,
     sizes={
-        **SIZES, "picking full": _minimax_m3_layers, "scorers": "sparse_attention_config.sparse_num_index_heads | 4",
+        **SIZES, "picking full": rules.kinds({"minimax_m3_sparse": "picking", "full_attention": "full"}, _by_frequency),
+        "scorers": "sparse_attention_config.sparse_num_index_heads | 4",
         "index_size": "sparse_attention_config.sparse_index_dim | 128", "block": "sparse_attention_config.sparse_block_size | 128",
         "blocks": "sparse_attention_config.sparse_topk_blocks | 16", "experts per_token": routed("num_local_experts", "n_routed_experts"),
         "size": "intermediate_size", "dense_size": "dense_intermediate_size", "shared": "shared_intermediate_size",
         "sparse dense": rules.after_dense,
     },
-    defaults={
-        "hidden_size": 6144, "intermediate_size": 3072, "num_hidden_layers": 60, "num_attention_heads": 64, "vocab_size": 200064,
-        "num_key_value_heads": 4, "head_dim": 128, "num_local_experts": 128, "num_experts_per_tok": 4, "dense_intermediate_size": 12288,
-        "shared_intermediate_size": 3072,
-    },
+    defaults=class_sizes(
+        6144, 3072, 60, 64, 200064, kv=4, head=128, num_local_experts=128, num_experts_per_tok=4, dense_intermediate_size=12288,
+        shared_intermediate_size=3072,
+    ),
     shaping="experts", known=("first_k_dense_replace", "n_shared_experts", "use_qk_norm"), nested=NESTED,
 )  # fmt: skip
 
@@ -311,21 +279,16 @@ _MLLAMA = Family(
     """,
     sizes={
         "hidden": "hidden_size", "vocabulary": "vocab_size", "heads": "num_attention_heads", "kv": "num_key_value_heads",
-        "head": "hidden//heads", "cross own": rules.chosen(rules.indexed("cross_attention_layers")),
+        "head": "hidden//heads", "cross own": "layer in cross_attention_layers",
     },
-    defaults={
-        "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 40, "num_attention_heads": 32, "vocab_size": 128256,
-        "num_key_value_heads": 8, "cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38],
-    },
+    defaults=class_sizes(4096, 14336, 40, 32, 128256, kv=8, cross_attention_layers=[3, 8, 13, 18, 23, 28, 33, 38]),
     nested=NESTED, terse=True,
 )  # fmt: skip
 
 # Muse Glimmer and Muse Spark: a gate on what attention gives; every fourth layer is full, counted from the last one. Glimmer is dense, with
 # norms before and behind both halves. Spark has experts in every layer, behind matrices into and out of their narrower space, and a gate on
 # each residual
-_MUSE: Sizes = {
-    **SIZES, "full sliding": rules.window(lambda look: [(look["layers"] - 1 - layer) % 4 != 0 for layer in look["every"]]),
-}  # fmt: skip
+_MUSE: Sizes = {**SIZES, "full sliding": rules.window("(layers - 1 - layer) % 4 == 0")}
 _GATED = """
     *tables
     *projections bias=attention_bias
@@ -339,10 +302,7 @@ _GLIMMER = Family(
     *norms
     """,
     sizes=_MUSE,
-    defaults={
-        "vocab_size": 202048, "hidden_size": 6656, "intermediate_size": 19968, "num_hidden_layers": 52, "num_attention_heads": 32,
-        "num_key_value_heads": 2, "head_dim": 128, "sliding_window": 2048,
-    },
+    defaults=class_sizes(6656, 19968, 52, 32, 202048, kv=2, head=128, sliding_window=2048),
     nested=BELOW, terse=True,
 )  # fmt: skip
 _SPARK = Family(
@@ -357,11 +317,10 @@ _SPARK = Family(
     left_out  MTP module  if num_nextn_predict_layers | 0
     """,
     sizes={**_MUSE, "experts per_token": routed("num_local_experts", "num_experts")},
-    defaults={
-        "vocab_size": 202048, "hidden_size": 8192, "num_hidden_layers": 62, "num_attention_heads": 128, "num_key_value_heads": 16,
-        "head_dim": 64, "sliding_window": 2048, "moe_intermediate_size": 4096, "num_local_experts": 256, "num_experts_per_tok": 8,
-        "moe_hidden_size": 4096,
-    },
+    defaults=class_sizes(
+        8192, None, 62, 128, 202048, kv=16, head=64, sliding_window=2048, moe_intermediate_size=4096, num_local_experts=256,
+        num_experts_per_tok=8, moe_hidden_size=4096,
+    ),
     nested=BELOW, terse=True,
 )  # fmt: skip
 
@@ -442,40 +401,19 @@ _NAS = Family(
 # lists its prediction layers behind its own, and they are left out. Names as in vLLM 0.33 (models/step3p5.py)
 
 
-def _step_listed(look: Look, key: str) -> Sequence[Any] | None:
-    """A list with an entry for each layer, those of prediction layers behind it cut off."""
-    fields, count = look.fields, look["layers"]
-    listed = fields.listed(key)
-    if listed is None:
-        return None
-    if len(listed) not in (count, count + fields.whole("num_nextn_predict_layers", default=0, least=0)):
-        raise fields.refused(key, f"has {len(listed)} entries for {count} layers")
-    return listed[:count]
+def _step_kinds(words: Mapping[str, str], key: str, otherwise: str | Rule) -> Rule:
+    """As `rules.kinds`, of a list that may have prediction layers behind the others."""
 
+    def rule(look: Look) -> tuple[Layers, ...]:
+        fields, count = look.fields, look["layers"]
+        listed = fields.listed(key)
+        if listed is None:
+            return rules.kinds(words, otherwise, key)(look)  # type: ignore[no-any-return]
+        if len(listed) not in (count, count + fields.whole("num_nextn_predict_layers", default=0, least=0)):
+            raise fields.refused(key, f"has {len(listed)} entries for {count} layers")
+        return rules.by_kind(fields, key, listed[:count], words)
 
-def _step_layers(look: Look) -> tuple[Layers, ...]:
-    """full, sliding"""
-    listed = _step_listed(look, "layer_types")
-    return (
-        (look["every"], ())
-        if listed is None
-        else rules.by_kind(look.fields, "layer_types", listed, rules.FULL_AND_SLIDING)
-    )
-
-
-def _step_sparse(look: Look) -> tuple[Layers, ...]:
-    """sparse, dense: by `mlp_layer_types`, by the indices in `moe_layers_enum` (a text with commas), else all but the first ones."""
-    fields, listed = look.fields, _step_listed(look, "mlp_layer_types")
-    if listed is not None:
-        return rules.by_kind(fields, "mlp_layer_types", listed, {"sparse": "sparse", "dense": "dense"})
-    if fields.has("moe_layers_enum"):
-        said = fields.text("moe_layers_enum").split(",")
-        if not all(entry.strip().isdigit() for entry in said):
-            raise fields.refused("moe_layers_enum", "is not a list of layers' indices with commas")
-        chosen = {int(entry) for entry in said}
-        return rules.split([layer in chosen for layer in look["every"]])
-    first = fields.whole("first_k_dense_replace", least=0)
-    return rules.split([layer >= first for layer in look["every"]])
+    return rule
 
 
 _STEP_KIND = """
@@ -497,24 +435,29 @@ _STEP = Family(
         **SIZES, "heads": "num_attention_heads", "kv": "num_attention_groups | num_key_value_heads", "head": "head_dim",
         "other_heads": "(attention_other_setting.num_attention_heads | heads) if has(attention_other_setting) else "
         "(num_sliding_attention_heads | heads)",
-        "other_kv": "attention_other_setting.num_attention_groups | kv", "full sliding": _step_layers, "sparse dense": _step_sparse,
+        "other_kv": "attention_other_setting.num_attention_groups | kv",
+        "full sliding": _step_kinds(FULL_AND_SLIDING, "layer_types", "True"),
+        "sparse dense": _step_kinds(SPARSE_AND_DENSE, "mlp_layer_types", rules.enumerated("layer >= zero(first_k_dense_replace)")),
         "experts per_token": routed(
             "moe_num_experts", "n_routed_experts", "num_experts", "num_local_experts", per=("moe_top_k", "num_experts_per_tok")
         ),
         "shared": "share_expert_dim | share_expert_dims",
     },
-    defaults={
-        "hidden_size": 4096, "intermediate_size": 11264, "num_hidden_layers": 45, "num_attention_heads": 64, "vocab_size": 128815,
-        "num_key_value_heads": 8, "head_dim": 128, "n_routed_experts": 288, "num_experts_per_tok": 8, "moe_intermediate_size": 1280,
-        "share_expert_dim": 1280, "first_k_dense_replace": 3,
-    },
+    defaults=class_sizes(
+        4096, 11264, 45, 64, 128815, kv=8, head=128, n_routed_experts=288, num_experts_per_tok=8, moe_intermediate_size=1280,
+        share_expert_dim=1280, first_k_dense_replace=3,
+    ),
     shaping="experts", known=("first_k_dense_replace", "n_shared_experts"), nested=BELOW,
 )  # fmt: skip
 
-FAMILIES: Mapping[str, Family | Callable[[Fields], Family]] = {
-    "gemma3n": _GEMMA3N, "gemma3n_text": _GEMMA3N, "gemma4": _GEMMA4, "gemma4_text": _GEMMA4, "gemma4_unified": _GEMMA4_UNIFIED,
-    "gemma4_unified_text": _GEMMA4_UNIFIED, "inkling_text": _INKLING, "inkling_mm_model": _INKLING, "mimo_v2_flash": _MIMO,
-    "mimo_v2": _MIMO, "minimax_m3": _MINIMAX_M3, "minimax_m3_vl": _MINIMAX_M3, "minimax_m3_vl_text": _MINIMAX_M3, "mllama": _MLLAMA,
-    "mllama_text_model": _MLLAMA, "muse_glimmer_text": _GLIMMER, "muse_glimmer": _GLIMMER, "muse_spark_text": _SPARK,
-    "muse_spark": _SPARK, "nemotron-nas": _NAS, "deci": _NAS, "step3p5": _STEP, "step3p7": _STEP,
-}  # fmt: skip
+FAMILIES: Families = by_type(
+    {
+        "gemma3n gemma3n_text": _GEMMA3N, "gemma4 gemma4_text": _gemma4(),
+        # Gemma 4 12B, which takes pictures and sound without towers; an embedding of a token for each layer is not among its keys
+        "gemma4_unified gemma4_unified_text": _gemma4(sliding_window=1024, hidden_size_per_layer_input=0),
+        "inkling_text inkling_mm_model": _INKLING, "mimo_v2_flash mimo_v2": _MIMO,
+        "minimax_m3 minimax_m3_vl minimax_m3_vl_text": _MINIMAX_M3,
+        "mllama mllama_text_model": _MLLAMA, "muse_glimmer_text muse_glimmer": _GLIMMER, "muse_spark_text muse_spark": _SPARK,
+        "nemotron-nas deci": _NAS, "step3p5 step3p7": _STEP,
+    }
+)  # fmt: skip
