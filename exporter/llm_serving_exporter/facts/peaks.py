@@ -42,18 +42,6 @@ def native(precision: Precision, compute_capability: tuple[int, int] | None) -> 
     return lowest <= compute_capability and (beyond is None or compute_capability < beyond)
 
 
-def compute_precision(wanted: Precision, peaks: GpuPeaks) -> Precision:
-    """The rate at which matrices kept for `wanted` are really multiplied on this GPU.
-
-    A format without a native path, or without a rate, is dequantised: 16-bit float, called BF16. FP32 stays FP32, for nothing runs it at
-    BF16's rate; where the GPU's rate for the answer is not known there is no compute ceiling.
-    """
-    if wanted in (Precision.FP32, Precision.BF16):
-        return wanted
-    runs = wanted in peaks.flops and native(wanted, peaks.compute_capability)
-    return wanted if runs else Precision.BF16
-
-
 def peaks_of_spec(spec: GpuSpec) -> GpuPeaks:
     """A GPU that is only named: the command line, remote targets. `flops`: the rates with a native path."""
     return _describe(

@@ -7,9 +7,8 @@ lm_head as each reader says. Nothing is guessed: a dialect or layout that no rea
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 from llm_serving_exporter.errors import FactsError
@@ -18,7 +17,6 @@ from llm_serving_exporter.facts import quant_dialects as dialects
 from llm_serving_exporter.facts.architectures import family, language, without_lm_head
 from llm_serving_exporter.facts.quant_dialects import Scheme, Settings, module_names
 from llm_serving_exporter.model.geometry import Geometry, Module, Part
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts, Precision, WeightFormat, WeightGroup
@@ -92,13 +90,10 @@ def dtype(config: Mapping[str, Any]) -> WeightFormat:
     return formats.BF16
 
 
-_DTYPES: Mapping[str, WeightFormat] = MappingProxyType(
-    # float8: said of quantised checkpoints whose other modules are bf16
-    {
-        "bfloat16": formats.BF16, "float16": formats.FP16, "half": formats.FP16, "float32": formats.BF16, "float": formats.BF16,
-        "float8_e4m3fn": formats.BF16,
-    }
-)  # fmt: skip
+_DTYPES: Mapping[str, WeightFormat] = {
+    "bfloat16": formats.BF16, "float16": formats.FP16, "half": formats.FP16, "float32": formats.BF16, "float": formats.BF16,
+    "float8_e4m3fn": formats.BF16,  # said of quantised checkpoints whose other modules are bf16
+}  # fmt: skip
 
 
 def settings(config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | None) -> Settings | None:
@@ -213,47 +208,14 @@ def _hinted(value: object) -> str | None:
 
 # --- bytes of the weights, and of one decode step's reads of them (facts model-math D.2)
 
-_KEPT_ONLY = frozenset({Part.EMBEDDING, Part.ENCODER_ONLY})
 _WEIGHED_BY_VLLM = frozenset({Part.ATTENTION, Part.FFN, Part.EXPERT})
 # the methods of which vLLM's estimator has the right bytes per weight (vllm/v1/metrics/perf.py, facts E.5); "" is no quantisation
 _METHODS_ESTIMATED = frozenset({"", "fp8", "fbgemm_fp8", "modelopt"})
 
 
-class _Sums:
-    """What one format keeps, added up."""
-
-    def __init__(self) -> None:
-        self.bytes = {"fixed": 0.0, "lm_head": 0.0, "expert": 0.0, "embedding": 0.0}
-        self.parameters = {"fixed": 0, "lm_head": 0, "expert": 0, "embedding": 0}
-        self.ffn_bytes = 0.0
-
-    def add(self, module: Module, elements: int, bytes_each: float) -> None:
-        """So many weights of a module's kind."""
-        added = elements * bytes_each
-        self.bytes[_role(module.part)] += added
-        if module.part is Part.FFN:
-            self.ffn_bytes += added
-
-    def group(self, weight_format: WeightFormat) -> WeightGroup:
-        return WeightGroup(
-            weight_format,
-            fixed_bytes=self.bytes["fixed"],
-            fixed_parameters=self.parameters["fixed"],
-            ffn_bytes=self.ffn_bytes,
-            lm_head_bytes=self.bytes["lm_head"],
-            lm_head_parameters=self.parameters["lm_head"],
-            expert_bytes=self.bytes["expert"],
-            expert_parameters=self.parameters["expert"],
-            embedding_bytes=self.bytes["embedding"],
-        )
-
-
-def _role(part: Part) -> str:
-    if part in _KEPT_ONLY:
-        return "embedding"
-    if part is Part.LM_HEAD:
-        return "lm_head"
-    return "expert" if part is Part.EXPERT else "fixed"
+_ROLES = {
+    Part.EMBEDDING: "embedding", Part.ENCODER_ONLY: "embedding", Part.LM_HEAD: "lm_head", Part.EXPERT: "expert"
+}  # fmt: skip
 
 
 def weigh(geometry: Geometry, assignment: Assignment) -> tuple[WeightGroup, ...]:
@@ -262,30 +224,18 @@ def weigh(geometry: Geometry, assignment: Assignment) -> tuple[WeightGroup, ...]
     Vectors (norms, biases) are in the model's dtype and count for bytes, not for matrix parameters. A tied table is lm_head: kept once,
     read whole. `expert_bytes` are of one of `geometry.experts`.
     """
-    sums: dict[WeightFormat, _Sums] = {}
+    sums: dict[WeightFormat, dict[str, Any]] = {}
     for share in assignment.shares:
-        module = share.module
-        if module.matrix:
-            into = sums.setdefault(share.format, _Sums())
-            into.add(module, module.matrix * share.places, share.format.bytes)
-            into.parameters[_role(module.part)] += module.matrix * share.places
-        if module.vector:
-            into = sums.setdefault(assignment.dtype, _Sums())
-            into.add(module, module.vector * share.places, assignment.dtype.bytes)
-    return tuple(added.group(weight_format) for weight_format, added in sums.items())
-
-
-def stored_bytes(groups: Iterable[WeightGroup], experts: int) -> float:
-    """All weights as kept in GPU memory; `experts` of a layer (geometry.experts)."""
-    return add_up(
-        group.fixed_bytes + group.lm_head_bytes + group.embedding_bytes + experts * group.expert_bytes
-        for group in groups
-    )
-
-
-def step_bytes(groups: Iterable[WeightGroup], experts_touched: float) -> float:
-    """Weights that one decode step reads with so many routed experts of each layer touched; the experts of one token at batch 1."""
-    return add_up(group.fixed_bytes + group.lm_head_bytes + experts_touched * group.expert_bytes for group in groups)
+        module, role = share.module, _ROLES.get(share.module.part, "fixed")
+        matrix, vector = module.matrix * share.places, module.vector * share.places
+        for elements, weight_format in ((matrix, share.format), (vector, assignment.dtype)):
+            if elements:
+                group = sums.setdefault(weight_format, defaultdict(int))
+                group[f"{role}_bytes"] += elements * weight_format.bytes
+                group["ffn_bytes"] += elements * weight_format.bytes if module.part is Part.FFN else 0.0
+        if matrix and role != "embedding":
+            sums[share.format][f"{role}_parameters"] += matrix
+    return tuple(WeightGroup(weight_format, **group) for weight_format, group in sums.items())
 
 
 def estimate_sound(geometry: Geometry, assignment: Assignment) -> bool:

@@ -14,7 +14,8 @@ vector's (`norm`). Options: `bias FLAG`, as long as the rows; `if FLAG`; `plain`
     refuse    FLAG  key  what                       a config that no rows cover; braces hold sizes
     needs     name                                  a rule that refuses configs, whether or not a line uses its value
     left_out  words  if FLAG                        what of the checkpoint is not counted
-    *block    parameter=value ...                   the lines of a block, its parameters in angle brackets (`families.blocks`)
+    *block    parameter=value ...                   the lines of a block (`families.blocks`), its parameters in angle brackets; what it
+                                                    does not have is handed to the block in it that has it
 
 LAYERS is a name for layers: `every`, or one of `sizes`; `each:NAME` repeats lines for groups of layers, each with values of its own.
 A size is arithmetic over names of `Family.sizes` or keys of the config. `a | b | 4`: the first key that is there, else the number, which
@@ -257,19 +258,34 @@ def _lines(rows: str) -> Iterator[tuple[str, ...]]:
     for line in rows.splitlines():
         text = line.strip()
         if text.startswith("*"):
-            block, *given = text[1:].split()
-            parameters, inner = blocks.BLOCKS[block]
-            values = {**parameters, **dict(word.split("=", 1) for word in given)}
-            unknown = values.keys() - parameters.keys()
-            if unknown:
-                raise KeyError(f"block {block} has no {', '.join(sorted(unknown))}")
-            # a parameter may stand in another's value
-            for _ in range(2):
-                for name, value in values.items():
-                    inner = inner.replace(f"<{name}>", value)
-            yield from _lines(inner)
+            yield from _lines(_block(*text[1:].split()))
         elif text:
             yield tuple(_COLUMNS.split(text))
+
+
+def _block(name: str, *given: str) -> str:
+    """The lines of a block with these parameters. What it does not have itself is for the one block in it that has it."""
+    parameters, inner = blocks.BLOCKS[name]
+    handed = dict(word.split("=", 1) for word in given)
+    values = {**parameters, **{key: handed.pop(key) for key in parameters if key in handed}}
+    # a parameter may stand in another's value
+    for _ in range(2):
+        for key, value in values.items():
+            inner = inner.replace(f"<{key}>", value)
+    lines = inner.splitlines()
+    for key, value in handed.items():
+        takers = [number for number, line in enumerate(lines) if _takes(line, key)]
+        if len(takers) != 1:
+            raise KeyError(f"block {name} has {'no' if not takers else 'several'} {key}")
+        lines[takers[0]] += f" {key}={value}"
+    return "\n".join(lines)
+
+
+def _takes(line: str, key: str) -> bool:
+    """Whether a line is of a block with such a parameter, or of one whose lines are."""
+    name = line.strip().partition(" ")[0]
+    parameters, inner = blocks.BLOCKS.get(name[1:], ({}, "")) if name.startswith("*") else ({}, "")
+    return key in parameters or any(_takes(each, key) for each in inner.splitlines())
 
 
 def evaluate(fields: Fields, family: Family) -> Geometry:

@@ -167,7 +167,7 @@ def _formats(point: Point, config: Mapping[str, Any], shape: Geometry) -> Assign
 
 def _named(weights: str) -> WeightFormat:
     name = weights.removeprefix(_GGUF)
-    return formats.gguf_file(name) if name != weights else formats.named(name)
+    return formats.named(name)
 
 
 @cache

@@ -87,6 +87,14 @@ def test_a_block_refuses_a_parameter_that_it_does_not_have() -> None:
         lines("*mlp wide=2")
 
 
+def test_a_block_hands_what_it_does_not_have_to_the_one_block_in_it_that_has_it() -> None:
+    assert "mlp.shared.up_proj" in str(lines("*mixture shared=shared."))
+    with pytest.raises(KeyError, match="block mixture has no wide"):
+        lines("*mixture wide=2")
+    with pytest.raises(KeyError, match="block mixture has several at"):
+        lines("*mixture at=mlp.")
+
+
 def test_no_family_stands_twice() -> None:
     assert len(FAMILIES) == sum(map(len, list_families()))
 

@@ -14,11 +14,12 @@ from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.models import ModelEntry, listed, parse
 from llm_serving_exporter.facts.names import find
-from llm_serving_exporter.facts.quantisation import assign, stored_bytes, weigh
+from llm_serving_exporter.facts.quantisation import assign, weigh
 from llm_serving_exporter.model.geometry import Part
 from llm_serving_exporter.model.model_settings import ModelSettings
 from tests.support.models import dense_models, hybrid_models, moe_models
 from tests.support.models.catalogued import texts, whole_catalogue
+from tests.support.models.quantising import stored_bytes
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
 from tests.support.waiting import PATIENCE_SECONDS

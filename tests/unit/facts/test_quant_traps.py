@@ -13,6 +13,7 @@ from llm_serving_exporter.facts.quantisation import Assignment, assign
 from llm_serving_exporter.model.geometry import Part
 from tests.support.models.flagship_models import DEEPSEEK_V3_2, DEEPSEEK_V4_FLASH, DEEPSEEK_V4_PRO, KIMI_K3
 from tests.support.models.moe_models import Config
+from tests.support.models.quantising import stored_bytes
 
 
 def assigned(config: Config) -> Assignment:
@@ -25,7 +26,7 @@ def of_part(assignment: Assignment, part: Part) -> set[str]:
 
 def gigabytes(config: Config) -> float:
     shape = geometry(config)
-    return quantisation.stored_bytes(quantisation.weigh(shape, assigned(config)), shape.experts) / 1e9
+    return stored_bytes(quantisation.weigh(shape, assigned(config)), shape.experts) / 1e9
 
 
 def v4(**settings: Any) -> Config:

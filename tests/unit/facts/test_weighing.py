@@ -11,13 +11,12 @@ from llm_serving_exporter.facts.quantisation import (
     Assignment,
     assign,
     estimate_sound,
-    step_bytes,
-    stored_bytes,
     uniform,
     weigh,
 )
 from llm_serving_exporter.model.geometry import Geometry, Part
 from llm_serving_exporter.model.weights import ModelFacts, WeightFormat
+from tests.support.models.quantising import step_bytes, stored_bytes
 from tests.support.models.weightmodels import (
     DEEPSEEK_V3,
     GPT_OSS_20B,

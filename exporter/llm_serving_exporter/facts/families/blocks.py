@@ -91,11 +91,12 @@ BLOCKS: Mapping[str, tuple[Mapping[str, str], str]] = {
     ),
     # a dense decoder as most are: `inner` the norms on queries and keys, `mlp` the kind of MLP
     "decoder": (
-        {"bias": "False", "out_bias": "<bias>", "inner": "no_norms", "if": "True", "mlp": "mlp", "mlp_bias": "False",
+        {"attention": "projections", "at": "self_attn.", "bias": "False", "out_bias": "<bias>", "inner": "no_norms",
+         "if": "True", "mlp": "mlp", "mlp_bias": "False",
          "norms": "input_layernorm,post_attention_layernorm", "vectors": "1"},
         """
         *tables
-        *projections bias=<bias> out_bias=<out_bias>
+        *<attention> at=<at> bias=<bias> out_bias=<out_bias>
         *<inner> if=<if>
         *<mlp> bias=<mlp_bias>
         *plain_norms names=<norms> vectors=<vectors>

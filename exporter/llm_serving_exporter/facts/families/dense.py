@@ -46,13 +46,7 @@ _SANDWICH = (
     "*decoder bias=attention_bias "
     "norms=input_layernorm,post_attention_layernorm,pre_feedforward_layernorm,post_feedforward_layernorm"
 )
-_PHI3 = """
-    *tables
-    *fused_decoder
-    *fused_mlp
-    *plain_norms
-    *windows
-"""
+_PHI3 = "*decoder attention=fused_decoder mlp=fused_mlp"
 # norms on what a sublayer gives, not on what it takes
 _AFTER = "norms=post_attention_layernorm,post_feedforward_layernorm"
 _OLMO2 = f"*decoder bias=attention_bias inner=wide_norms {_AFTER}"
@@ -139,13 +133,8 @@ _OTHERS: Families = {
     "phi3 phi3_v": _dense(_PHI3, window=rules.always),
     "phi4_multimodal phi4mm": _dense(_PHI3, {"num_key_value_heads": 8}, rules.always),
     "starcoder2": _dense(
-        """
-        *tables
-        *projections bias=use_bias
-        *plain_mlp up=mlp.c_fc down=mlp.c_proj bias=use_bias
-        *plain_norms vectors=2
-        *windows
-        """, {**_TIED, "num_key_value_heads": 2, "use_bias": True}, rules.always,
+        "*decoder bias=use_bias mlp=plain_mlp up=mlp.c_fc down=mlp.c_proj mlp_bias=use_bias vectors=2",
+        {**_TIED, "num_key_value_heads": 2, "use_bias": True}, rules.always,
     ),
     "glm": _dense(_GLM + "attention_bias", _GLM_DEFAULTS),
     "glm4": _dense(_GLM + "attention_bias" + _GLM4_NORMS, _GLM_DEFAULTS),
@@ -156,13 +145,8 @@ _OTHERS: Families = {
     "jais2": _dense(_RELU2 + " vectors=2", {"attention_bias": True, "mlp_bias": True}),
     "apertus": _dense(
         """
-        *tables
-        *projections bias=attention_bias
-        *head_norms
-        *plain_mlp
-        *plain_norms names=attention_layernorm,feedforward_layernorm
+        *decoder bias=attention_bias inner=head_norms mlp=plain_mlp norms=attention_layernorm,feedforward_layernorm
         mlp.act_fn.alpha_p, mlp.act_fn.alpha_n  norm  1  every
-        *windows
         """, known=_QK_NORM,
     ),
     "nanochat": _dense(
@@ -361,23 +345,12 @@ _CLASSIC: Families = {
         sizes={"heads kv head": rules.own_heads("num_attention_heads", shared="num_key_value_heads")},
     ),
     "baichuan": _dense(
-        """
-        *tables
-        *fused_decoder qkv=W_pack
-        *mlp
-        *plain_norms
-        *windows
-        """, sizes={"heads kv head": rules.own_heads("num_attention_heads")},
+        "*decoder attention=fused_decoder qkv=W_pack", sizes={"heads kv head": rules.own_heads("num_attention_heads")}
     ),
     # EXAONE 3
     "exaone": _dense(
-        """
-        *tables embed=transformer.wte
-        *projections at=attn.attention. out=out_proj
-        *mlp gate=c_fc_0 up=c_fc_1 down=c_proj
-        *plain_norms names=ln_1,ln_2 last=transformer.ln_f
-        *windows
-        """, layer=_GPT_BLOCK,
+        "*decoder embed=transformer.wte at=attn.attention. out=out_proj gate=c_fc_0 up=c_fc_1 down=c_proj norms=ln_1,ln_2 "
+        "last=transformer.ln_f", layer=_GPT_BLOCK,
         sizes={
             "layers": rules.layers_of("num_layers", "num_hidden_layers"),
             "heads kv head": rules.own_heads("num_attention_heads", shared="num_key_value_heads"),

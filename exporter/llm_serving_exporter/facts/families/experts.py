@@ -70,12 +70,8 @@ _MIXTRAL: Families = {
     # Qwen1.5-MoE and Qwen2-MoE: a shared expert behind a gate of its own
     "qwen2_moe": mixture(
         """
-        *tables
-        *projections bias=flag(qkv_bias,True) out_bias=False
-        *experts shared=shared_expert.
+        *mixture bias=flag(qkv_bias,True) out_bias=False shared=shared_expert.
         mlp.shared_expert_gate  router  1 x hidden  sparse  plain
-        *norms
-        *windows
         """,
         {
             "num_key_value_heads": 16, "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
@@ -204,12 +200,8 @@ _SHARING: Families = {
     "hunyuan_v1_moe": mixture(
         """
         refuse  per_token > experts  moe_topk  is {per_token}, more than the {experts} experts
-        *tables
-        *projections bias=attention_bias
+        *mixture router=gate.wg shared=shared_mlp.
         *head_norms names=self_attn.query_layernorm,self_attn.key_layernorm if=flag(use_qk_norm,True)
-        *experts router=gate.wg shared=shared_mlp.
-        *norms
-        *windows
         """, {"use_qk_norm": True},
         {
             "experts": _alike("num_experts"), "per_token": _alike("moe_topk"), "size": _alike("moe_intermediate_size", "intermediate_size"),
@@ -260,13 +252,7 @@ _LATER: Families = {
     "flex_olmo": mixture("*mixture inner=wide_norms", {"num_experts": 7, "num_experts_per_tok": 5}, {"size": "intermediate_size"}),
     # Aria's language part: shared experts of the routed ones' size
     "aria_text": mixture(
-        """
-        *tables
-        *projections bias=attention_bias
-        *fused_experts router=router fused=experts.fc1 down=experts.fc2
-        *norms
-        *windows
-        """,
+        "*mixture experts=fused_experts router=router fused=experts.fc1 down=experts.fc2",
         class_sizes(4096, 4096, 32, 32, 32000, moe_num_experts=8, moe_topk=2, moe_num_shared_experts=2),
         {
             "experts per_token": routed("moe_num_experts", per=("moe_topk",)), "size": "intermediate_size",
@@ -336,15 +322,10 @@ _LATER: Families = {
     # Arcee Trinity: a gate on the output of attention, norms before and behind both halves, the expert's bias a parameter
     "afmoe": mixture(
         """
-        *tables
-        *projections
-        *head_norms
+        *mixture bias=False inner=head_norms router=router.gate
         self_attn.gate_proj  attention  heads*head x hidden  every
-        *experts router=router.gate
         mlp.expert_bias  norm  experts  sparse
         pre_mlp_layernorm, post_mlp_layernorm  norm  hidden  every
-        *norms
-        *windows
         """,
         {
             "head_dim": 128, "num_experts": 64, "num_experts_per_tok": 6, "num_shared_experts": 2, "moe_intermediate_size": 1408,
@@ -359,24 +340,16 @@ _LATER: Families = {
     # as Trinity, without shared experts, the gate with a bias for each head; the last layer is full too
     "beam": mixture(
         """
-        *tables
-        *projections bias=attention_bias
-        *head_norms
+        *mixture inner=head_norms
         self_attn.gate_proj  attention  heads*head x hidden  every
         self_attn.gate_bias  norm  heads  every
-        *experts
         pre_feedforward_layernorm, post_feedforward_layernorm  norm  hidden  every
-        *norms
-        *windows
         """,
         {
             "num_key_value_heads": 8, "head_dim": 128, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 2560,
             "sliding_window": 512, "first_k_dense_replace": 3,
         },
-        {
-            **_AFTER_DENSE,
-            "full sliding": rules.window("(layer + 1) % 6 == 0 or layer + 1 == layers"),
-        },
+        {**_AFTER_DENSE, "full sliding": rules.window("(layer + 1) % 6 == 0 or layer + 1 == layers")},
         _FIRST,
     ),
     # Laguna: a gate on each head's output, the expert's bias a parameter
