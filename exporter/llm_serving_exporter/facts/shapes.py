@@ -59,6 +59,7 @@ _SHAPING_EXPERTS = (
     "shared_expert_intermediate_size", "shared_intermediate_size", "use_bias", "use_cla", "use_qk_norm",
 )  # fmt: skip
 _SHAPING = {"dense": _SHAPING_DENSE, "experts": _SHAPING_EXPERTS, "": ()}
+_OF_EXPERTS = ("num_experts_per_tok", "moe_intermediate_size")
 # a dense model may say that it has one "expert"
 _ONE_EXPERT = frozenset({"n_routed_experts", "num_experts", "num_local_experts"})
 # sizes that a config of its own states; one nested in a larger config leaves out what equals its class default
@@ -232,15 +233,19 @@ def _choices(node: ast.expr) -> list[ast.expr]:
 
 
 def class_sizes(
-    hidden: int, intermediate: int | None, layers: int, heads: int, vocabulary: int, *, kv: int | None = None, head: int | None = None,
-    **others: Any,
+    hidden: int | None = None, intermediate: int | None = None, layers: int | None = None, heads: int | None = None,
+    vocabulary: int | None = None, *, kv: int | None = None, head: int | None = None, **others: Any,
 ) -> Mapping[str, Any]:  # fmt: skip
-    """A config class's defaults: the sizes that every decoder has, KV heads and head size where the class states them, keys of its own."""
-    sizes = {
+    """A config class's defaults: the sizes that every decoder has, KV heads, size of a head; and keys of its own. Of a key that counts
+    experts: how many there are, how many a token passes, and their width."""
+    usual = {
         "hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers, "num_attention_heads": heads,
         "vocab_size": vocabulary, "num_key_value_heads": kv, "head_dim": head,
     }  # fmt: skip
-    return {key: size for key, size in sizes.items() if size is not None} | others
+    sizes: dict[str, Any] = {key: size for key, size in usual.items() if size is not None}
+    for key, size in others.items():
+        sizes |= zip((key, *_OF_EXPERTS), size, strict=False) if isinstance(size, tuple) else {key: size}
+    return sizes
 
 
 def by_type(families: Families) -> Families:

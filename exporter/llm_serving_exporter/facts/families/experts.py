@@ -46,7 +46,7 @@ _ROUTED: Sizes = {
 _AFTER_DENSE: Sizes = {"sparse dense": rules.after_dense}
 _FIRST = ("first_k_dense_replace",)
 _SHARED: Sizes = {**_AFTER_DENSE, "shared": "(num_shared_experts | 0)*moe_intermediate_size"}
-_MOE_KEYS = {"num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2}
+_MOE_KEYS = class_sizes(kv=8, num_local_experts=(8, 2))
 _STEPPED: Sizes = {"sparse dense": rules.STEPPED}
 _USE_QK_NORM = ("use_qk_norm",)  # published configs carry it for norms that the family always has
 
@@ -73,33 +73,26 @@ _MIXTRAL: Families = {
         *mixture bias=flag(qkv_bias,True) out_bias=False shared=shared_expert.
         mlp.shared_expert_gate  router  1 x hidden  sparse  plain
         """,
-        {
-            "num_key_value_heads": 16, "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
-            "decoder_sparse_step": 1, "shared_expert_intermediate_size": 5632, "qkv_bias": True, "use_sliding_window": False,
-        },
+        class_sizes(
+            kv=16, num_experts=(60, 4, 1408), decoder_sparse_step=1, shared_expert_intermediate_size=5632, qkv_bias=True,
+            use_sliding_window=False,
+        ),
         {**_STEPPED, "shared": "shared_expert_intermediate_size"},
     ),
     "qwen3_moe": mixture(
         _NORMED,
-        {
-            "num_key_value_heads": 4, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "decoder_sparse_step": 1,
-            "use_sliding_window": False,
-        },
+        class_sizes(kv=4, num_experts=(128, 8, 768), decoder_sparse_step=1, use_sliding_window=False),
         _STEPPED, _USE_QK_NORM,
     ),
     # checkpoints keep a layer's experts as one tensor
     "qwen3_vl_moe qwen3_vl_moe_text": mixture(
         _NORMED + " experts=fused_experts",
-        class_sizes(
-            2048, 5632, 24, 16, 151936, kv=16, num_experts=60, num_experts_per_tok=4, moe_intermediate_size=1408, decoder_sparse_step=1
-        ),
+        class_sizes(2048, 5632, 24, 16, 151936, kv=16, num_experts=(60, 4, 1408), decoder_sparse_step=1),
         _STEPPED, _USE_QK_NORM, nested=BELOW,
     ),
     "qwen3_omni_moe_text": mixture(
         _NORMED,
-        class_sizes(
-            2048, 18944, 28, 28, 3584, kv=4, num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768, decoder_sparse_step=1
-        ),
+        class_sizes(2048, 18944, 28, 28, 3584, kv=4, num_experts=(128, 8, 768), decoder_sparse_step=1),
         _STEPPED, _USE_QK_NORM, nested=("thinker.model.", "thinker.lm_head"),
     ),
     "olmoe": mixture("*mixture inner=wide_norms", {"num_experts": 64, "num_experts_per_tok": 8}, {"size": "intermediate_size"}),
@@ -146,10 +139,7 @@ def _alike(key: str, default: str | None = None) -> Rule:
 
 
 _PLAIN = "*mixture out_bias=False"
-_GLM4_MOE = {
-    "num_key_value_heads": 8, "n_routed_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1408, "n_shared_experts": 1,
-    "first_k_dense_replace": 1,
-}  # fmt: skip
+_GLM4_MOE = class_sizes(kv=8, n_routed_experts=(128, 8, 1408), n_shared_experts=1, first_k_dense_replace=1)
 # DeepSeekMoE-16B, the family's first: plain attention
 DEEPSEEK = mixture("*mixture", {}, _ROUTED, _FIRST)
 
@@ -163,10 +153,7 @@ _SHARING: Families = {
     # as GLM-4.5, experts in every layer
     "solar_open": mixture(
         _PLAIN,
-        {
-            "num_key_value_heads": 8, "head_dim": 128, "n_routed_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1280,
-            "n_shared_experts": 1,
-        },
+        class_sizes(kv=8, head=128, n_routed_experts=(128, 8, 1280), n_shared_experts=1),
         _ROUTED,
     ),
     # layers from `max_window_layers` on slide where there is a window
@@ -177,19 +164,18 @@ _SHARING: Families = {
     # K-EXAONE: one full layer after several that slide
     "exaone_moe": mixture(
         "*mixture bias=False inner=head_norms",
-        {
-            "num_key_value_heads": 32, "num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 1024, "num_shared_experts": 1,
-            "first_k_dense_replace": 1, "sliding_window": 4096, "sliding_window_pattern": 4,
-        },
+        class_sizes(
+            kv=32, num_experts=(64, 8, 1024), num_shared_experts=1, first_k_dense_replace=1, sliding_window=4096, sliding_window_pattern=4,
+        ),
         {**_SHARED, "full sliding": rules.letters}, _FIRST,
     ),
     # the routers' correction bias is a parameter here, not a buffer; experts between two layers
     "ernie4_5_moe": mixture(
         "*mixture bias=False\nmlp.moe_statics.e_score_correction_bias  norm  experts  sparse",
-        {
-            "num_key_value_heads": 4, "moe_num_experts": 64, "moe_k": 6, "moe_intermediate_size": 1536, "moe_num_shared_experts": 2,
-            "moe_layer_start_index": 1, "moe_layer_interval": 1,
-        },
+        class_sizes(
+            kv=4, moe_num_experts=64, moe_k=6, moe_intermediate_size=1536, moe_num_shared_experts=2, moe_layer_start_index=1,
+            moe_layer_interval=1,
+        ),
         {
             **TIED, "last": _last_sparse, "shared": "(moe_num_shared_experts | 0)*moe_intermediate_size",
             "sparse dense": "layer >= zero(moe_layer_start_index) and layer <= last and (layer + 1) % moe_layer_interval == 0",
@@ -234,19 +220,13 @@ _LATER: Families = {
     # Hunyuan 3
     "hy_v3": mixture(
         _NORMED,
-        {
-            "num_key_value_heads": 8, "head_dim": 128, "num_experts": 192, "num_experts_per_tok": 8, "num_shared_experts": 1,
-            "moe_intermediate_size": 1536, "first_k_dense_replace": 1,
-        },
+        class_sizes(kv=8, head=128, num_experts=(192, 8, 1536), num_shared_experts=1, first_k_dense_replace=1),
         _SHARED, (*_FIRST, "use_qk_norm"),
     ),
     # Mellum 2
     "mellum": mixture(
         _NORMED,
-        {
-            "num_key_value_heads": 4, "head_dim": 128, "num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 896,
-            "sliding_window": 1024,
-        },
+        class_sizes(kv=4, head=128, num_experts=(64, 8, 896), sliding_window=1024),
         _AFTER_DENSE,
     ),
     "flex_olmo": mixture("*mixture inner=wide_norms", {"num_experts": 7, "num_experts_per_tok": 5}, {"size": "intermediate_size"}),
@@ -272,10 +252,7 @@ _LATER: Families = {
     ),
     "kolibri1": mixture(
         _NORMED + "\npost_self_attn_layernorm, post_mlp_layernorm  norm  hidden  every",
-        {
-            "num_key_value_heads": 4, "head_dim": 128, "num_experts": 384, "num_experts_per_tok": 6, "moe_intermediate_size": 512,
-            "shared_expert_intermediate_size": 512, "sliding_window": 513,
-        },
+        class_sizes(kv=4, head=128, num_experts=(384, 6, 512), shared_expert_intermediate_size=512, sliding_window=513),
         {**_AFTER_DENSE, "full sliding": rules.all_but_every(5), "shared": "shared_expert_intermediate_size"},
     ),
     # Command A+: attention and MLP behind one norm; dense layers first have an MLP of their own size
@@ -288,10 +265,7 @@ _LATER: Families = {
         left_out  MTP module  if num_nextn_predict_layers | 0
         *windows
         """,
-        {
-            "head_dim": 128, "num_experts": 8, "num_experts_per_tok": 2, "num_shared_experts": 0, "sliding_window": 4096,
-            "first_k_dense_replace": 0,
-        },
+        class_sizes(head=128, num_experts=(8, 2), num_shared_experts=0, sliding_window=4096, first_k_dense_replace=0),
         {
             **TIED, **_AFTER_DENSE, "size": "intermediate_size", "dense_size": "prefix_dense_intermediate_size",
             "shared": "intermediate_size*zero(num_shared_experts)",
@@ -313,10 +287,7 @@ _LATER: Families = {
         *norms
         *windows
         """,
-        {
-            "num_key_value_heads": 8, "head_dim": 64, "num_local_experts": 128, "num_experts_per_tok": 4, "sliding_window": 128,
-            "attention_bias": True,
-        },
+        class_sizes(kv=8, head=64, num_local_experts=(128, 4), sliding_window=128, attention_bias=True),
         {**_LOCAL, "full sliding": rules.all_but_every(2)},
     ),
     # Arcee Trinity: a gate on the output of attention, norms before and behind both halves, the expert's bias a parameter
@@ -327,10 +298,10 @@ _LATER: Families = {
         mlp.expert_bias  norm  experts  sparse
         pre_mlp_layernorm, post_mlp_layernorm  norm  hidden  every
         """,
-        {
-            "head_dim": 128, "num_experts": 64, "num_experts_per_tok": 6, "num_shared_experts": 2, "moe_intermediate_size": 1408,
-            "num_dense_layers": 1, "global_attn_every_n_layers": 4, "sliding_window": 1024,
-        },
+        class_sizes(
+            head=128, num_experts=(64, 6, 1408), num_shared_experts=2, num_dense_layers=1, global_attn_every_n_layers=4,
+            sliding_window=1024,
+        ),
         {
             "sparse dense": "layer >= zero(num_dense_layers)", "shared": "(num_shared_experts | 0)*moe_intermediate_size",
             "full sliding": rules.all_but_every(4, "global_attn_every_n_layers"),
@@ -345,10 +316,7 @@ _LATER: Families = {
         self_attn.gate_bias  norm  heads  every
         pre_feedforward_layernorm, post_feedforward_layernorm  norm  hidden  every
         """,
-        {
-            "num_key_value_heads": 8, "head_dim": 128, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 2560,
-            "sliding_window": 512, "first_k_dense_replace": 3,
-        },
+        class_sizes(kv=8, head=128, num_experts=(256, 8, 2560), sliding_window=512, first_k_dense_replace=3),
         {**_AFTER_DENSE, "full sliding": rules.window("(layer + 1) % 6 == 0 or layer + 1 == layers")},
         _FIRST,
     ),
@@ -364,10 +332,9 @@ _LATER: Families = {
         mlp.gate.e_score_correction_bias  norm  experts  sparse
         *norms
         """,
-        {
-            "num_key_value_heads": 8, "head_dim": 128, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512,
-            "shared_expert_intermediate_size": 512, "sliding_window": 512, "first_k_dense_replace": 1,
-        },
+        class_sizes(
+            kv=8, head=128, num_experts=(256, 8, 512), shared_expert_intermediate_size=512, sliding_window=512, first_k_dense_replace=1,
+        ),
         {
             **_AFTER_DENSE, "heads kv head": rules.stated_heads, "groups": _laguna_groups, "shared": "shared_expert_intermediate_size",
             "per_head": lambda look: look.fields.found("gating") in (None, True, "per-head"),
@@ -425,8 +392,8 @@ _ODD: Families = {
         reads  chunked  chunked:attention_chunk_size
         """,
         class_sizes(
-            5120, 8192, 48, 40, 202048, kv=8, head=128, intermediate_size_mlp=16384, num_local_experts=16, num_experts_per_tok=1,
-            interleave_moe_layer_step=1, no_rope_layer_interval=4, attention_chunk_size=8192,
+            5120, 8192, 48, 40, 202048, kv=8, head=128, intermediate_size_mlp=16384, num_local_experts=(16, 1), interleave_moe_layer_step=1,
+            no_rope_layer_interval=4, attention_chunk_size=8192,
         ),
         {
             "experts per_token": routed("num_local_experts", "num_experts"), "size": "intermediate_size", "shared": "intermediate_size",

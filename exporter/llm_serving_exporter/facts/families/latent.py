@@ -55,10 +55,7 @@ def _ranks(queries: int | None, keys: int, plain: int, rotary: int, value: int) 
 
 def _sharing(routed: int, shared: int, passed: int, width: int, dense: int) -> Mapping[str, Any]:
     """Experts of a layer, shared ones, how many of the former a token passes, their width, and how many dense layers are first."""
-    return {
-        "n_routed_experts": routed, "n_shared_experts": shared, "num_experts_per_tok": passed, "moe_intermediate_size": width,
-        "first_k_dense_replace": dense,
-    }  # fmt: skip
+    return class_sizes(n_routed_experts=(routed, passed, width), n_shared_experts=shared, first_k_dense_replace=dense)
 
 
 # config classes' defaults; for V3 and what descends from it the checkpoints' code has the same
@@ -255,9 +252,8 @@ indexer picked, index_head_dim + 4*(index_head_dim//128), 2*index_n_heads*index_
         "experts per_token": routed("n_routed_experts", "num_local_experts"),
     },
     defaults=class_sizes(
-        4096, None, 43, 64, 129280, head=512, q_lora_rank=1024, n_routed_experts=256, n_shared_experts=1, num_experts_per_tok=6,
-        moe_intermediate_size=2048, hc_mult=4, sliding_window=128, o_groups=8, o_lora_rank=1024, index_n_heads=64, index_head_dim=128,
-        index_topk=512,
+        4096, None, 43, 64, 129280, head=512, q_lora_rank=1024, n_routed_experts=(256, 6, 2048), n_shared_experts=1, hc_mult=4,
+        sliding_window=128, o_groups=8, o_lora_rank=1024, index_n_heads=64, index_head_dim=128, index_topk=512,
     ),
     shaping="experts", head="head", layer="layers.{}.", mla=True,
 )  # fmt: skip

@@ -173,8 +173,7 @@ _INKLING = Family(
     },
     defaults=class_sizes(
         6144, 24576, 66, 64, 201024, kv=8, head=128, swa_num_attention_heads=64, swa_num_key_value_heads=16, swa_head_dim=128,
-        sliding_window_size=512, d_rel=16, rel_extent=1024, conv_kernel_size=4, moe_intermediate_size=3072, n_routed_experts=256,
-        num_experts_per_tok=6, n_shared_experts=2,
+        sliding_window_size=512, d_rel=16, rel_extent=1024, conv_kernel_size=4, n_routed_experts=(256, 6, 3072), n_shared_experts=2,
     ),
     nested=BELOW, terse=True,
 )  # fmt: skip
@@ -208,8 +207,8 @@ _MIMO = Family(
     },
     # its window counts the token itself
     defaults=class_sizes(
-        4096, 16384, 48, 64, 152576, kv=4, head=192, v_head_dim=128, sliding_window=128, n_routed_experts=256, num_experts_per_tok=8,
-        moe_intermediate_size=2048, first_k_dense_replace=1,
+        4096, 16384, 48, 64, 152576, kv=4, head=192, v_head_dim=128, sliding_window=128, n_routed_experts=(256, 8, 2048),
+        first_k_dense_replace=1,
     ),
     shaping="experts", known=("first_k_dense_replace",), nested=SAME,
 )  # fmt: skip
@@ -253,7 +252,7 @@ _MINIMAX_M3 = Family(
         "sparse dense": rules.after_dense,
     },
     defaults=class_sizes(
-        6144, 3072, 60, 64, 200064, kv=4, head=128, num_local_experts=128, num_experts_per_tok=4, dense_intermediate_size=12288,
+        6144, 3072, 60, 64, 200064, kv=4, head=128, num_local_experts=(128, 4), dense_intermediate_size=12288,
         shared_intermediate_size=3072,
     ),
     shaping="experts", known=("first_k_dense_replace", "n_shared_experts", "use_qk_norm"), nested=NESTED,
@@ -318,8 +317,7 @@ _SPARK = Family(
     """,
     sizes={**_MUSE, "experts per_token": routed("num_local_experts", "num_experts")},
     defaults=class_sizes(
-        8192, None, 62, 128, 202048, kv=16, head=64, sliding_window=2048, moe_intermediate_size=4096, num_local_experts=256,
-        num_experts_per_tok=8, moe_hidden_size=4096,
+        8192, None, 62, 128, 202048, kv=16, head=64, sliding_window=2048, num_local_experts=(256, 8, 4096), moe_hidden_size=4096,
     ),
     nested=BELOW, terse=True,
 )  # fmt: skip
@@ -444,8 +442,7 @@ _STEP = Family(
         "shared": "share_expert_dim | share_expert_dims",
     },
     defaults=class_sizes(
-        4096, 11264, 45, 64, 128815, kv=8, head=128, n_routed_experts=288, num_experts_per_tok=8, moe_intermediate_size=1280,
-        share_expert_dim=1280, first_k_dense_replace=3,
+        4096, 11264, 45, 64, 128815, kv=8, head=128, n_routed_experts=(288, 8, 1280), share_expert_dim=1280, first_k_dense_replace=3,
     ),
     shaping="experts", known=("first_k_dense_replace", "n_shared_experts"), nested=BELOW,
 )  # fmt: skip
