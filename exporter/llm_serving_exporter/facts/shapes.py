@@ -5,9 +5,9 @@ A line of `Family.rows` has columns with two or more spaces between them:
     name              part       rows x columns       layers  options
     self_attn.q_proj  attention  heads*head x hidden  every   bias attention_bias
 
-Names with commas between them share a line. One with layers stands below `Family.layer`, unless braces in it say where. A single size is a
-vector's (`norm`). Options: `bias FLAG`, as long as the rows; `if FLAG`; `plain`, a matrix that no quantiser takes. Of an `expert` there are
-`experts`, of which a token passes `per_token`. Other lines:
+Names with commas between them share a line; a line that begins with `...` goes on with the one before. One with layers stands below
+`Family.layer`, unless braces in it say where. A single size is a vector's (`norm`). Options: `bias FLAG`, as long as the rows; `if FLAG`;
+`plain`, a matrix that no quantiser takes. Of an `expert` there are `experts`, of which a token passes `per_token`. Other lines:
 
     reads     LAYERS  SPAN[:tokens]  differences    attention: K and V of `kv` heads, `heads` that compute, of size `head`
     state     LAYERS  elements  convolution         recurrent state of a sequence; `float32` behind it: kept so whatever the model's dtype
@@ -260,7 +260,7 @@ def lines(rows: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _lines(rows: str) -> Iterator[tuple[str, ...]]:
-    for line in rows.splitlines():
+    for line in blocks.unfold(rows):
         text = line.strip()
         if text.startswith("*"):
             yield from _lines(_block(*text[1:].split()))

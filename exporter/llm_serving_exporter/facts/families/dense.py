@@ -170,8 +170,8 @@ _OTHERS: Families = {
     # with parallel residuals the MLP takes the attention's norm
     "stablelm": _dense(
         """
-        refuse  has(head_dim) and head_dim != hidden//heads  head_dim  \
-is not hidden_size / num_attention_heads = {hidden//heads}, as here it has to be
+        refuse  has(head_dim) and head_dim != hidden//heads  head_dim
+        ... is not hidden_size / num_attention_heads = {hidden//heads}, as here it has to be
         *tables
         *projections bias=use_qkv_bias out_bias=False
         *wide_norms q=q_layernorm k=k_layernorm if=qk_layernorm

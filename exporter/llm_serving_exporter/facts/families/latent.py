@@ -239,8 +239,8 @@ _DEEPSEEK_V4 = Family(
     norm  norm  hidden
     left_out  MTP module  if num_nextn_predict_layers | 0
     reads  every  sliding:sliding_window  elements head  kv 1
-    reads  picked  sparse  elements head  kv 1  ratio 4  top index_topk  \
-indexer picked, index_head_dim + 4*(index_head_dim//128), 2*index_n_heads*index_head_dim
+    reads  picked  sparse  elements head  kv 1  ratio 4  top index_topk
+    ... indexer picked, index_head_dim + 4*(index_head_dim//128), 2*index_n_heads*index_head_dim
     reads  whole  full  elements head  kv 1  ratio 128
     """,
     sizes={
@@ -283,8 +283,8 @@ _LONGCAT = Family(
     mlp.router.classifier  router  experts + nothing x hidden  every  plain  bias router_bias
     mlp.experts.*.gate_proj, mlp.experts.*.up_proj  expert  size x hidden  every
     mlp.experts.*.down_proj  expert  hidden x size  every
-    {root}ngram_embeddings.embedders  embedding  runs*(ngram_vocab_size_ratio*vocabulary + runs) x hidden//runs  \
-if has(ngram_vocab_size_ratio)
+    {root}ngram_embeddings.embedders  embedding  runs*(ngram_vocab_size_ratio*vocabulary + runs) x hidden//runs
+    ... if has(ngram_vocab_size_ratio)
     {root}ngram_embeddings.post_projs.{}  ffn  hidden x hidden//runs  run_tables  if has(ngram_vocab_size_ratio)
     model.norm  norm  hidden
     """,

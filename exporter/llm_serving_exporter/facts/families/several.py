@@ -145,8 +145,8 @@ _INKLING_KIND = """
     self_attn.k_sconv, self_attn.v_sconv  recurrent  {1}num_key_value_heads*{1}head_dim x conv_kernel_size  {0}  plain
     *head_norms layers={0} size={1}head_dim
     state  {0}  0  2*({1}num_key_value_heads*{1}head_dim + hidden)*(conv_kernel_size - 1)
-    reads  {0}  {3}  elements 2*{1}num_key_value_heads*{1}head_dim  kv {1}num_key_value_heads  \
-flops 4*{1}num_attention_heads*{1}head_dim  heads {1}num_attention_heads
+    reads  {0}  {3}  elements 2*{1}num_key_value_heads*{1}head_dim  kv {1}num_key_value_heads
+    ... flops 4*{1}num_attention_heads*{1}head_dim  heads {1}num_attention_heads
 """
 _INKLING = Family(
     rows="*tables"
