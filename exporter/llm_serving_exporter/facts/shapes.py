@@ -35,7 +35,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
-from llm_serving_exporter.facts.families import blocks
+from llm_serving_exporter.facts.families.blocks import lines
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Indexer, Module, Part, RecurrentLayers, Span
 from llm_serving_exporter.model.record import Struct, field
@@ -65,7 +65,6 @@ _ONE_EXPERT = frozenset({"n_routed_experts", "num_experts", "num_local_experts"}
 # sizes that a config of its own states; one nested in a larger config leaves out what equals its class default
 _STATED = frozenset({"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"})
 _WORD = re.compile(r"[a-z_][a-z_0-9]*")
-_COLUMNS = re.compile(r"\s{2,}")
 _PARTS = {part.value: part for part in Part} | {"side": Part.ENCODER_ONLY}
 _NAMES = re.compile(r",\s*")
 _OPTIONS = ("bias", "if", "plain")
@@ -133,10 +132,10 @@ class Look:
     def split(self, condition: str) -> tuple[Layers, Layers]:
         """The layers of which a condition holds, and the others."""
         kinds: tuple[list[int], list[int]] = [], []
+        of_layer = self.with_values({})
         for layer in self["every"]:
-            self._values["layer"] = layer
-            kinds[not self.flag(condition)].append(layer)
-        del self._values["layer"]
+            of_layer._values["layer"] = layer
+            kinds[not of_layer.flag(condition)].append(layer)
         return tuple(kinds[0]), tuple(kinds[1])
 
     def _number(self, node: ast.expr) -> Any:
@@ -251,46 +250,6 @@ def class_sizes(
 def by_type(families: Families) -> Families:
     """Families by model_type, of keys that hold several of them."""
     return {name: family for names, family in families.items() for name in names.split()}
-
-
-@lru_cache(maxsize=32)
-def lines(rows: str) -> tuple[tuple[str, ...], ...]:
-    """The lines of rows by columns, blocks put in."""
-    return tuple(_lines(rows))
-
-
-def _lines(rows: str) -> Iterator[tuple[str, ...]]:
-    for line in blocks.unfold(rows):
-        text = line.strip()
-        if text.startswith("*"):
-            yield from _lines(_block(*text[1:].split()))
-        elif text:
-            yield tuple(_COLUMNS.split(text))
-
-
-def _block(name: str, *given: str) -> str:
-    """The lines of a block with these parameters. What it does not have itself is for the one block in it that has it."""
-    parameters, inner = blocks.BLOCKS[name]
-    handed = dict(word.split("=", 1) for word in given)
-    values = {**parameters, **{key: handed.pop(key) for key in parameters if key in handed}}
-    # a parameter may stand in another's value
-    for _ in range(2):
-        for key, value in values.items():
-            inner = inner.replace(f"<{key}>", value)
-    lines = inner.splitlines()
-    for key, value in handed.items():
-        takers = [number for number, line in enumerate(lines) if _takes(line, key)]
-        if len(takers) != 1:
-            raise KeyError(f"block {name} has {'no' if not takers else 'several'} {key}")
-        lines[takers[0]] += f" {key}={value}"
-    return "\n".join(lines)
-
-
-def _takes(line: str, key: str) -> bool:
-    """Whether a line is of a block with such a parameter, or of one whose lines are."""
-    name = line.strip().partition(" ")[0]
-    parameters, inner = blocks.BLOCKS.get(name[1:], ({}, "")) if name.startswith("*") else ({}, "")
-    return key in parameters or any(_takes(each, key) for each in inner.splitlines())
 
 
 def evaluate(fields: Fields, family: Family) -> Geometry:

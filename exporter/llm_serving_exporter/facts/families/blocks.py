@@ -1,4 +1,4 @@
-"""Blocks: lines that many families share (see `facts.shapes`).
+"""The lines of rows (see `facts.shapes`), and blocks of them that many families share.
 
 A block has its name and its parameters, each with what it is by default, and its lines below.
 """
@@ -6,7 +6,8 @@ A block has its name and its parameters, each with what it is by default, and it
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 _TEXT = """
 # input table and lm_head; tied: the one table, which each step reads whole as lm_head and quantisers leave alone
@@ -209,7 +210,7 @@ encoder_reads layers=every span=full
 """
 
 
-def unfold(text: str) -> list[str]:
+def _unfold(text: str) -> list[str]:
     """The lines of a text, those that begin with `...` behind the one before them."""
     return re.sub(r"\n +\.\.\. ", "  ", text).splitlines()
 
@@ -217,7 +218,7 @@ def unfold(text: str) -> list[str]:
 def _read(text: str) -> Mapping[str, tuple[Mapping[str, str], str]]:
     blocks: dict[str, tuple[Mapping[str, str], list[str]]] = {}
     rows: list[str] = []
-    for line in unfold(text):
+    for line in _unfold(text):
         if line.startswith(" "):
             rows.append(line.strip())
         elif line and not line.startswith("#"):
@@ -229,3 +230,43 @@ def _read(text: str) -> Mapping[str, tuple[Mapping[str, str], str]]:
 
 # by name: the parameters with what they are by default, and the lines
 BLOCKS = _read(_TEXT)
+
+
+@lru_cache(maxsize=32)
+def lines(rows: str) -> tuple[tuple[str, ...], ...]:
+    """The lines of rows by columns, blocks put in."""
+    return tuple(_lines(rows))
+
+
+def _lines(rows: str) -> Iterator[tuple[str, ...]]:
+    for line in _unfold(rows):
+        text = line.strip()
+        if text.startswith("*"):
+            yield from _lines(_block(*text[1:].split()))
+        elif text:
+            yield tuple(re.split(r"\s{2,}", text))
+
+
+def _block(name: str, *given: str) -> str:
+    """The lines of a block with these parameters. What it does not have itself is for the one block in it that has it."""
+    parameters, inner = BLOCKS[name]
+    handed = dict(word.split("=", 1) for word in given)
+    values = {**parameters, **{key: handed.pop(key) for key in parameters if key in handed}}
+    # a parameter may stand in another's value
+    for _ in range(2):
+        for key, value in values.items():
+            inner = inner.replace(f"<{key}>", value)
+    lines = inner.splitlines()
+    for key, value in handed.items():
+        takers = [number for number, line in enumerate(lines) if _takes(line, key)]
+        if len(takers) != 1:
+            raise KeyError(f"block {name} has {'no' if not takers else 'several'} {key}")
+        lines[takers[0]] += f" {key}={value}"
+    return "\n".join(lines)
+
+
+def _takes(line: str, key: str) -> bool:
+    """Whether a line is of a block with such a parameter, or of one whose lines are."""
+    name = line.strip().partition(" ")[0]
+    parameters, inner = BLOCKS.get(name[1:], ({}, "")) if name.startswith("*") else ({}, "")
+    return key in parameters or any(_takes(each, key) for each in inner.splitlines())
