@@ -31,7 +31,9 @@ _STUCK_BEFORE = re.compile(r"(?<=\d)(sxm\d?|pcie|nvl\d*|super|ada|xtx|xt)\b")  #
 _APART = re.compile(r"\b(gaudi|trainium|inferentia) (?=\d\b)")  # "Gaudi 3": its number is part of the name
 _STUCK_AFTER = re.compile(r"(\brtx(?=[a-z]*\d)|pro(?=\d))")  # "rtx4090", "rtxpro6000"
 _PCI_EXPRESS = re.compile(r"\bpci (?:e|express)\b")
-_MIG = re.compile(r"[ -]MIG[ -].*$", re.IGNORECASE)
+_MIG = re.compile(
+    r"[ -]MIG[ -].*$", re.IGNORECASE
+)  # what an instance's name has more: "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
 
 
 @lru_cache(maxsize=2048)  # the catalogue's own names are asked for at every look-up
@@ -47,11 +49,6 @@ def split_words(text: str) -> tuple[str, ...]:
 def collect_words(text: str) -> frozenset[str]:
     """The words of a name in any order, without vendor and product family ("Tesla", "GeForce")."""
     return frozenset(split_words(text)) - _FAMILIES
-
-
-def strip_instance(name: str) -> str:
-    """The GPU's name out of a MIG instance's: "NVIDIA H100 80GB HBM3 MIG 1g.10gb" -> "NVIDIA H100 80GB HBM3"."""
-    return _MIG.sub("", name)
 
 
 # --- rows: every key of every one is checked
@@ -128,10 +125,6 @@ class _Row:
     def spec(self) -> GpuSpec:
         source, date = self._source()
         bandwidth = self._positive("bandwidth_gb_per_second") or 0.0
-        lowest, highest = (
-            self._beyond("bandwidth_lowest_gb_per_second", bandwidth, -1),
-            self._beyond("bandwidth_highest_gb_per_second", bandwidth, 1),
-        )
         nvlink = self._positive("nvlink_gb_per_second")
         tolerance = self._positive("bandwidth_tolerance_ratio")
         return GpuSpec(
@@ -154,8 +147,8 @@ class _Row:
             words=self._words("words"),
             flops_lowest=self._flops_beyond("tflops_lowest", -1),
             flops_highest=self._flops_beyond("tflops_highest", 1),
-            bandwidth_lowest_bytes_per_second=lowest,
-            bandwidth_highest_bytes_per_second=highest,
+            bandwidth_lowest_bytes_per_second=self._beyond("bandwidth_lowest_gb_per_second", bandwidth, -1),
+            bandwidth_highest_bytes_per_second=self._beyond("bandwidth_highest_gb_per_second", bandwidth, 1),
         )
 
     def _memory(self) -> int:
@@ -285,27 +278,20 @@ def match(identity: GpuIdentity, catalogue: Sequence[GpuSpec]) -> GpuSpec | None
     the memory size agrees; else by the words of its name where exactly one row with that memory size fits ("A100-SXM-80GB" of old
     drivers). An instance's own memory says nothing about the product, so that under MIG name or PCI id decide alone.
     """
-    name = strip_instance(identity.name)
+    name = _MIG.sub("", identity.name)
     said = split_words(name)
     size = None if identity.mig is not None else identity.memory_total_bytes
-    named = _find_named(said, catalogue)
+    called = (spec for spec in catalogue if said and said in {split_words(known) for known in spec.names})
+    named = next(called, None)
     if named is not None and (named.own or size is None or _close(size, named.memory_bytes)):
         return named
     sized = [spec for spec in catalogue if size is not None and _close(size, spec.memory_bytes)]
-    for spec in catalogue if identity.mig is not None else sized:
-        if identity.pci_device_id in spec.pci_device_ids:
-            return spec
-    if named is not None:
-        return named
+    possible = catalogue if identity.mig is not None else sized
+    by_device = next((spec for spec in possible if identity.pci_device_id in spec.pci_device_ids), None)
+    if by_device is not None or named is not None:
+        return by_device or named
     fitting = list(_fitting(collect_words(name), sized))
     return fitting[0] if len(fitting) == 1 else None
-
-
-def _find_named(said: tuple[str, ...], catalogue: Sequence[GpuSpec]) -> GpuSpec | None:
-    for spec in catalogue:
-        if said and said in {split_words(known) for known in spec.names}:
-            return spec
-    return None
 
 
 def _nearest(said: tuple[str, ...], catalogue: Sequence[GpuSpec]) -> list[str]:

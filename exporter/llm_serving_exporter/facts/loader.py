@@ -325,7 +325,6 @@ def _fault(path: str, what: str) -> FactsError:
 
 MOST_MODELS = 1000
 _LARGEST_FILE = 4 << 20
-_MODELS = "models--"
 # what to do: `FactsError.fix`
 SHOW_ROW = "write each model as [[model]] with name and config = { model_type = …, hidden_size = …, … }, see docs/ceiling-command.md"
 
@@ -379,18 +378,14 @@ def _own_folder(path: str) -> Iterator[ModelEntry]:
     try:
         there = sorted(os.listdir(path))
     except OSError as error:
-        raise _own_fault(
-            path, f"cannot be read: {error.strerror}", "check the path and that this process may read it"
-        ) from error
-    if "config.json" in there:
+        raise _own_unreadable(path, error) from error
+    if CONFIG in there:
         yield _own_model(path)
         return
     for name in there:
         place = os.path.join(path, name)
-        is_model = os.path.isfile(os.path.join(place, "config.json")) or (
-            name.startswith(_MODELS) and os.path.isdir(place)
-        )
-        if is_model or name.endswith((".toml", ".json")):
+        cached = name.startswith("models--") and os.path.isdir(place)
+        if cached or name.endswith((".toml", ".json")) or os.path.isfile(os.path.join(place, CONFIG)):
             yield from _own_file(place)
 
 
@@ -405,9 +400,7 @@ def _own_file(path: str) -> Iterator[ModelEntry]:
             raise _own_fault(path, f"is larger than {_LARGEST_FILE >> 20} MiB", "keep the models that are served")
         document = tomllib.loads(content.decode())
     except OSError as error:
-        raise _own_fault(
-            path, f"cannot be read: {error.strerror}", "check the path and that this process may read it"
-        ) from error
+        raise _own_unreadable(path, error) from error
     except ValueError as error:
         raise _own_fault(path, f"is no TOML: {error}", SHOW_ROW) from error
     try:
@@ -417,17 +410,18 @@ def _own_file(path: str) -> Iterator[ModelEntry]:
 
 
 def _own_model(path: str) -> ModelEntry:
-    """One model's files, under the name of its folder or file."""
+    """One model's files, under the name of its folder or file; in a Hugging Face cache with its organisation and without."""
     found = read_config(path)
-    *folders, file = [part for part in os.path.abspath(found.path).split("/") if part]
-    hub = [part for part in folders if part.startswith(_MODELS)]
-    stem = folders[-1] if file == "config.json" and folders else file.removesuffix(".json")
-    organisation, dashes, model = hub[-1].removeprefix(_MODELS).rpartition("--") if hub else ("", "", stem)
+    name = models.name_of(os.path.abspath(found.path))
     config = dict(found.config)
     if found.hf_quant_config and quantisation.settings(config, None) is None:
         config["quantization_config"] = {"quant_method": "modelopt", **found.hf_quant_config}
-    name, also = (f"{organisation}/{model}", (model,)) if dashes else (model, ())
-    return ModelEntry(name, also, config, found.path, "", path)
+    return ModelEntry(name, (name.rpartition("/")[2],) if "/" in name else (), config, found.path, "", path)
+
+
+def _own_unreadable(path: str, error: OSError) -> FactsError:
+    fix = "check the path and that this process may read it"
+    return _own_fault(path, f"cannot be read: {error.strerror}", fix)
 
 
 def _own_fault(path: str, what: str, fix: str) -> FactsError:

@@ -59,6 +59,15 @@ _QUOTED = re.compile(r'"([^"\\]+)"')
 _MOST_BASES = 4
 
 
+def name_of(path: str) -> str:
+    """The model's name as its place says it: folder, id in a Hugging Face cache, or the file's own name."""
+    *folders, file = [part for part in path.split("/") if part not in ("", ".", "..")] or [path]
+    hub = [part for part in folders if part.startswith("models--")]
+    if hub:
+        return hub[-1].removeprefix("models--").replace("--", "/")
+    return folders[-1] if file == "config.json" and folders else file.removesuffix(".json")
+
+
 class Catalogue:
     """The built-in catalogue, by name. `texts`: its TOML files; `sources`: by the key that rows name; `read`: TOML -> document."""
 

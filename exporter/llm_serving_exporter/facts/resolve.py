@@ -20,7 +20,7 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats, names, quantisation
 from llm_serving_exporter.facts.architectures import family, geometry, language
 from llm_serving_exporter.facts.fields import LARGEST, Fields
-from llm_serving_exporter.facts.models import ModelEntry, ModelFiles
+from llm_serving_exporter.facts.models import ModelEntry, ModelFiles, name_of
 from llm_serving_exporter.facts.quant_dialects import Settings
 from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
@@ -130,16 +130,7 @@ def resolve(
 
 
 def _of_files(files: ModelFiles) -> _Source:
-    return _Source(_name_of(files.path), files.path, files.config, files.hf_quant_config, files.checkpoint_bytes)
-
-
-def _name_of(path: str) -> str:
-    """The model's name as its place says it: folder, id in a Hugging Face cache, or the file's own name."""
-    *folders, file = [part for part in path.split("/") if part not in ("", ".", "..")] or [path]
-    hub = [part for part in folders if part.startswith("models--")]
-    if hub:
-        return hub[-1].removeprefix("models--").replace("--", "/")
-    return folders[-1] if file == "config.json" and folders else file.removesuffix(".json")
+    return _Source(name_of(files.path), files.path, files.config, files.hf_quant_config, files.checkpoint_bytes)
 
 
 def _of_catalogue(settings: ModelSettings, served: ServedModel, catalogue: Finder, notes: Sequence[str]) -> _Source:
