@@ -158,15 +158,11 @@ def _initial(name: str) -> str:
     return first[0].lower() if first is not None else ""
 
 
-def _find(rest: str, known: Mapping[str, tuple[Row, str]]) -> Match[Row] | None:
+def _find(name: str, known: Mapping[str, tuple[Row, str]]) -> Match[Row] | None:
     """The row with the longest name of which the words that are left make a format; of none do they, the longest: "X-FP8-dynamic" is X in
     FP8 also where X-FP8 is a row of its own."""
-    words = list[str]()
-    newest = False
     longest: Match[Row] | None = None
-    # a second edition of a checkpoint: "-FP4-v2"
-    rest = _edition().sub(r"\1", rest)
-    while rest:
+    for rest, words, newest in _stripped(name):
         entry, own = known.get(key(rest) or "", (None, ""))
         if entry is not None:
             if newest and _has_other_sizes(entry, key(rest) or "", known):
@@ -175,30 +171,33 @@ def _find(rest: str, known: Mapping[str, tuple[Row, str]]) -> Match[Row] | None:
             if match.unclear is None:
                 return match
             longest = longest or match
+    return longest
+
+
+def _stripped(name: str) -> Iterator[tuple[str, list[str], bool]]:
+    """A name without one suffix of the closed lists after the other; the words of a format among them so far, the last one of the name
+    first; whether "latest" was one."""
+    # a second edition of a checkpoint: "-FP4-v2"
+    rest = _edition().sub(r"\1", name)
+    words, newest = list[str](), False
+    while rest:
+        yield rest, words, newest
         suffix = _suffix().fullmatch(rest)
         if suffix is None:
-            return longest
+            return
         rest = suffix["rest"]
         newest = newest or suffix["word"] == "latest"
         if not re.fullmatch("|".join(_ROLES), suffix["word"]):
-            words.append(suffix["word"])
-    return longest
+            words = [*words, suffix["word"]]
 
 
 def _said_by_row(entry: Named, name: str) -> str | None:
     """The format that one of a row's own names ends in; None where the row's first name ends in it too: the row says it exactly then."""
-    said = _said(_trailing(name))
-    return said if said in _PLAIN or said != _said(_trailing(entry.name)) else None
-
-
-def _trailing(name: str) -> list[str]:
-    """The words of a format at a name's end, the last one first."""
-    rest, words = _edition().sub(r"\1", _last(name)), list[str]()
-    while (suffix := _suffix().fullmatch(rest)) is not None:
-        rest = suffix["rest"]
-        if not re.fullmatch("|".join(_ROLES), suffix["word"]):
-            words.append(suffix["word"])
-    return words
+    said, first = (
+        _said(max((words for _, words, _ in _stripped(_last(each))), key=len, default=()))
+        for each in (name, entry.name)
+    )
+    return said if said in _PLAIN or said != first else None
 
 
 def _has_other_sizes(entry: Row, name: str, known: Mapping[str, tuple[Row, str]]) -> bool:
