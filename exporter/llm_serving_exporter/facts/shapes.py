@@ -9,7 +9,8 @@ Names with commas between them share a line; a line that begins with `...` goes 
 `Family.layer`, unless braces in it say where. A single size is a vector's (`norm`). Options: `bias FLAG`, as long as the rows; `if FLAG`;
 `plain`, a matrix that no quantiser takes. Of an `expert` there are `experts`, of which a token passes `per_token`. Other lines:
 
-    reads     LAYERS  SPAN[:tokens]  differences    attention: K and V of `kv` heads, `heads` that compute, of size `head`
+    reads     LAYERS  SPAN[:tokens]  differences    attention: `kv` heads are kept, `heads` compute, K and V of size `head`; `kv NAME`,
+                                                    `heads NAME`, `size NAME` and `value NAME` (of V) say otherwise
     state     LAYERS  elements  convolution         recurrent state of a sequence; `float32` behind it: kept so whatever the model's dtype
     refuse    FLAG  key  what                       a config that no rows cover; braces hold sizes
     needs     name                                  a rule that refuses configs, whether or not a line uses its value
@@ -360,15 +361,19 @@ def _reads(look: Look, columns: Sequence[str]) -> Iterator[AttentionLayers]:
         return
     kind, _, tokens = span.partition(":")
     window = look.number(tokens) if tokens else None
-    flops = differing.get("flops", "4*heads*head")
+    kv, heads, size = (
+        differing.get(word, usual) for word, usual in (("kv", "kv"), ("heads", "heads"), ("size", "head"))
+    )
+    both = f"({size} + {differing.get('value', size)})"
+    flops = differing.get("flops", f"2*{heads}*{both}")
     indexer = None
     if "indexer" in differing:
         own, key_bytes, each = differing["indexer"].split(", ")
         indexer = Indexer(len(look[own]), look.number(key_bytes), look.number(each))
     yield AttentionLayers(
-        len(layers), look.number(differing.get("elements", "2*kv*head")), look.number(differing.get("kv", "kv")),
+        len(layers), look.number(differing.get("elements", f"{kv}*{both}")), look.number(kv),
         look.number(differing.get("decode", flops)), look.number(differing.get("prefill", flops)),
         Span.FULL if kind == "sliding" and window is None else Span(kind),
-        window, look.number(differing.get("heads", "heads")), look.number(differing.get("ratio", "1")),
+        window, look.number(heads), look.number(differing.get("ratio", "1")),
         look.number(differing["top"]) if "top" in differing else None, indexer, kept="shared" not in differing,
     )  # fmt: skip

@@ -18,7 +18,7 @@ from tests.support.rows import check_rows
 FAMILIES = {name: family for families in list_families() for name, family in families.items()}
 PARTS = {part.value for part in Part} | {"side"}
 DIFFERENCES = {
-    "elements", "kv", "heads", "decode", "prefill", "flops", "top", "ratio", "indexer", "shared"
+    "elements", "kv", "heads", "size", "value", "decode", "prefill", "flops", "top", "ratio", "indexer", "shared"
 }  # fmt: skip
 
 

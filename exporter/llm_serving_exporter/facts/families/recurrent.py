@@ -11,7 +11,7 @@ from llm_serving_exporter.facts.families import rules
 from llm_serving_exporter.facts.families.experts import BELOW, NESTED
 from llm_serving_exporter.facts.families.rules import routed
 from llm_serving_exporter.facts.fields import Fields
-from llm_serving_exporter.facts.shapes import Family, by_type
+from llm_serving_exporter.facts.shapes import Family, by_type, class_sizes
 from llm_serving_exporter.model.record import replace
 
 if TYPE_CHECKING:
@@ -270,22 +270,18 @@ _QWEN_NEXT = Family(
     nested=BELOW, terse=True, name="qwen3_next",
 )  # fmt: skip
 # of the classes: the text part of a multimodal config leaves out what equals them
-_QWEN3_5 = {
-    "head_dim": 256, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
-    "linear_num_key_heads": 16, "linear_num_value_heads": 32, "vocab_size": 248320, "num_attention_heads": 16,
-}  # fmt: skip
+_QWEN3_5 = class_sizes(
+    heads=16, vocabulary=248320, head=256, linear_conv_kernel_dim=4, linear_key_head_dim=128, linear_value_head_dim=128,
+    linear_num_key_heads=16, linear_num_value_heads=32,
+)  # fmt: skip
 _QWEN3_5_DENSE = replace(
     _QWEN_NEXT, rows=_QWEN_ROWS.replace("INPUTS", _APART), name="qwen3_5",
-    sizes={**_QWEN_NEXT.sizes, "sparse dense": "False"},
-    defaults={
-        **_QWEN3_5, "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 32, "num_key_value_heads": 4
-    },
+    sizes={**_QWEN_NEXT.sizes, "sparse dense": "False"}, defaults={**_QWEN3_5, **class_sizes(4096, 12288, 32, kv=4)},
 )  # fmt: skip
 _QWEN3_5_MOE = replace(
     _QWEN_NEXT, rows=_QWEN_ROWS.replace("INPUTS", _APART), name="qwen3_5_moe",
     defaults={
-        **_QWEN3_5, "hidden_size": 2048, "num_hidden_layers": 40, "num_key_value_heads": 2, "moe_intermediate_size": 512,
-        "shared_expert_intermediate_size": 512, "num_experts_per_tok": 8, "num_experts": 256,
+        **_QWEN3_5, **class_sizes(2048, layers=40, kv=2, num_experts=(256, 8, 512), shared_expert_intermediate_size=512)
     },
 )  # fmt: skip
 
@@ -349,7 +345,7 @@ _MINIMAX = Family(
         **_SIZES, "heads kv head": rules.heads, "full linear": rules.kinds(rules.FULL_AND_LINEAR, _by_marks), "sparse dense": "True",
         "experts per_token": routed("num_local_experts", "num_experts"), "size": "intermediate_size", "shared": "0",
     },
-    defaults={"num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2}, shaping="experts", nested=NESTED,
+    defaults=class_sizes(kv=8, num_local_experts=(8, 2)), shaping="experts", nested=NESTED,
 )  # fmt: skip
 
 # LFM2 and LFM3: gated short convolutions, with attention in some layers. The only state is the convolutions' last inputs

@@ -146,18 +146,24 @@ def by_kind(
 
 
 def kinds(
-    words: Mapping[str, str], otherwise: str | Rule, key: str = "layer_types", fault: str = _UNKNOWN_KIND
+    words: Mapping[str, str],
+    otherwise: str | Rule,
+    key: str = "layer_types",
+    fault: str = _UNKNOWN_KIND,
+    behind: str | None = None,
 ) -> Rule:
-    """The layers of each kind by a list with an entry for each layer, else by a rule, or a text that tells the first kind."""
+    """The layers of each kind by a list with an entry for each layer, else by a rule, or a text that tells the first kind. `behind`: the
+    key of how many layers more a list may have, which are not the model's own."""
 
     def rule(look: Look) -> tuple[Layers, ...]:
         entries, count = look.fields.listed(key), look["layers"]
         if entries is None:
             layers: tuple[Layers, ...] = otherwise(look) if callable(otherwise) else look.split(otherwise)
             return layers
-        if len(entries) != count:
+        more = look.fields.whole(behind, default=0, least=0) if behind is not None else 0
+        if len(entries) not in (count, count + more):
             raise look.fields.refused(key, f"has {len(entries)} entries for {count} layers")
-        return by_kind(look.fields, key, entries, words, fault)
+        return by_kind(look.fields, key, entries[:count], words, fault)
 
     return rule
 

@@ -61,8 +61,8 @@ _GEMMA_ROWS = """
     self_attn.k_proj  attention  few*wide x hidden  full_own  bias attention_bias
     self_attn.v_proj  attention  few*wide x hidden  full_own  bias attention_bias  if not alike
     self_attn.k_norm  norm  wide  full_own
-    reads  full_own  full  elements 2*few*wide  kv few  flops 4*heads*wide
-    reads  full_shared  full  elements 2*few*wide  kv few  flops 4*heads*wide  shared
+    reads  full_own  full  kv few  size wide
+    reads  full_shared  full  kv few  size wide  shared
     MLPS
     {root}embed_tokens_per_layer  embedding  vocab_size_per_layer_input x per_layer*layers  if per_layer
     {root}per_layer_model_projection  ffn  per_layer*layers x hidden  if per_layer
@@ -145,8 +145,7 @@ _INKLING_KIND = """
     self_attn.k_sconv, self_attn.v_sconv  recurrent  {1}num_key_value_heads*{1}head_dim x conv_kernel_size  {0}  plain
     *head_norms layers={0} size={1}head_dim
     state  {0}  0  2*({1}num_key_value_heads*{1}head_dim + hidden)*(conv_kernel_size - 1)
-    reads  {0}  {3}  elements 2*{1}num_key_value_heads*{1}head_dim  kv {1}num_key_value_heads
-    ... flops 4*{1}num_attention_heads*{1}head_dim  heads {1}num_attention_heads
+    reads  {0}  {3}  kv {1}num_key_value_heads  heads {1}num_attention_heads  size {1}head_dim
 """
 _INKLING = Family(
     rows="*tables"
@@ -185,7 +184,7 @@ _INKLING = Family(
 _MIMO_KIND = """
     *projections layers={0} heads={1}heads kv={1}kv size={1}head value={1}value bias=attention_bias
     self_attn.attention_sink_bias  norm  {1}heads  {0}  if {2}
-    reads  {0}  {3}  elements {1}kv*({1}head + {1}value)  kv {1}kv  flops 2*{1}heads*({1}head + {1}value)  heads {1}heads
+    reads  {0}  {3}  kv {1}kv  heads {1}heads  size {1}head  value {1}value
 """
 _MIMO = Family(
     rows="*tables"
@@ -398,28 +397,13 @@ _NAS = Family(
 # Step-3.5 and Step-3.7: sliding layers with query heads of their own, a gate on each head's output, experts beside a shared one. A config
 # lists its prediction layers behind its own, and they are left out. Names as in vLLM 0.33 (models/step3p5.py)
 
-
-def _step_kinds(words: Mapping[str, str], key: str, otherwise: str | Rule) -> Rule:
-    """As `rules.kinds`, of a list that may have prediction layers behind the others."""
-
-    def rule(look: Look) -> tuple[Layers, ...]:
-        fields, count = look.fields, look["layers"]
-        listed = fields.listed(key)
-        if listed is None:
-            return rules.kinds(words, otherwise, key)(look)  # type: ignore[no-any-return]
-        if len(listed) not in (count, count + fields.whole("num_nextn_predict_layers", default=0, least=0)):
-            raise fields.refused(key, f"has {len(listed)} entries for {count} layers")
-        return rules.by_kind(fields, key, listed[:count], words)
-
-    return rule
-
-
+_BEHIND = "num_nextn_predict_layers"
 _STEP_KIND = """
     *queries layers={0} heads={1}heads
     *keys layers={0} kv={1}kv bias=attention_bias
     self_attn.g_proj  attention  {1}heads x hidden  {0}  if flag(use_head_wise_attn_gate, True)
     *head_norms layers={0}
-    reads  {0}  {2}  elements 2*{1}kv*head  kv {1}kv  flops 4*{1}heads*head  heads {1}heads
+    reads  {0}  {2}  kv {1}kv  heads {1}heads
 """
 _STEP = Family(
     rows="*tables"
@@ -434,8 +418,10 @@ _STEP = Family(
         "other_heads": "(attention_other_setting.num_attention_heads | heads) if has(attention_other_setting) else "
         "(num_sliding_attention_heads | heads)",
         "other_kv": "attention_other_setting.num_attention_groups | kv",
-        "full sliding": _step_kinds(FULL_AND_SLIDING, "layer_types", "True"),
-        "sparse dense": _step_kinds(SPARSE_AND_DENSE, "mlp_layer_types", rules.enumerated("layer >= zero(first_k_dense_replace)")),
+        "full sliding": rules.kinds(FULL_AND_SLIDING, "True", behind=_BEHIND),
+        "sparse dense": rules.kinds(
+            SPARSE_AND_DENSE, rules.enumerated("layer >= zero(first_k_dense_replace)"), "mlp_layer_types", behind=_BEHIND
+        ),
         "experts per_token": routed(
             "moe_num_experts", "n_routed_experts", "num_experts", "num_local_experts", per=("moe_top_k", "num_experts_per_tok")
         ),
