@@ -229,6 +229,16 @@ def _by_frequency(look: Look) -> tuple[Layers, ...]:
     return tuple(layer for layer in every if marks[layer]), tuple(layer for layer in every if not marks[layer])
 
 
+_INDEXER = class_sizes(sparse_num_index_heads=4, sparse_index_dim=128, sparse_block_size=128, sparse_topk_blocks=16)
+
+
+def _indexer_sizes(look: Look) -> tuple[int, ...]:
+    """scorers, index_size, block, blocks"""
+    stated = look.fields.has("sparse_attention_config")
+    inner = look.fields.inner("sparse_attention_config") if stated else Fields({}, look.fields.values)
+    return tuple(map(inner.with_defaults(_INDEXER).whole, _INDEXER))
+
+
 _MINIMAX_M3 = Family(
     rows="""
     *tables
@@ -244,9 +254,7 @@ _MINIMAX_M3 = Family(
     """,
     sizes={
         **SIZES, "picking full": rules.kinds({"minimax_m3_sparse": "picking", "full_attention": "full"}, _by_frequency),
-        "scorers": "sparse_attention_config.sparse_num_index_heads | 4",
-        "index_size": "sparse_attention_config.sparse_index_dim | 128", "block": "sparse_attention_config.sparse_block_size | 128",
-        "blocks": "sparse_attention_config.sparse_topk_blocks | 16", "experts per_token": routed("num_local_experts", "n_routed_experts"),
+        "scorers index_size block blocks": _indexer_sizes, "experts per_token": routed("num_local_experts", "n_routed_experts"),
         "size": "intermediate_size", "dense_size": "dense_intermediate_size", "shared": "shared_intermediate_size",
         "sparse dense": rules.after_dense,
     },
