@@ -365,13 +365,13 @@ def _reads(look: Look, columns: Sequence[str]) -> Iterator[AttentionLayers]:
         differing.get(word, usual) for word, usual in (("kv", "kv"), ("heads", "heads"), ("size", "head"))
     )
     both = f"({size} + {differing.get('value', size)})"
-    flops = differing.get("flops", f"2*{heads}*{both}")
+    flops = differing.get("flops", f"2*({heads})*{both}")
     indexer = None
     if "indexer" in differing:
         own, key_bytes, each = differing["indexer"].split(", ")
         indexer = Indexer(len(look[own]), look.number(key_bytes), look.number(each))
     yield AttentionLayers(
-        len(layers), look.number(differing.get("elements", f"{kv}*{both}")), look.number(kv),
+        len(layers), look.number(differing.get("elements", f"({kv})*{both}")), look.number(kv),
         look.number(differing.get("decode", flops)), look.number(differing.get("prefill", flops)),
         Span.FULL if kind == "sliding" and window is None else Span(kind),
         window, look.number(heads), look.number(differing.get("ratio", "1")),

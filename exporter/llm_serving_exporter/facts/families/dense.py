@@ -1,7 +1,7 @@
 """Dense decoders by config.json's model_type: what each family's layers hold, and its config class's defaults.
 
 Facts: model-math B.1-B.4. Compared with transformers 5.23.0 on the meta device, module by module; families that bring code of their own
-with the parameter counts that their authors publish, or they are Llama's or Qwen's by vLLM 0.33's loaders (`_OWN_CODE`).
+with the parameter counts that their authors publish, or they are Llama's or Qwen's by vLLM 0.33's loaders.
 """
 
 from __future__ import annotations
@@ -56,7 +56,73 @@ _RELU2 = "*decoder bias=attention_bias mlp=plain_mlp mlp_bias=mlp_bias"
 _GLM_DEFAULTS = {"num_key_value_heads": 2, "head_dim": 128, "attention_bias": True}
 _PATTERN = ("sliding_window_pattern", "_sliding_window_pattern")
 
-_LIKE_LLAMA: Families = {
+
+# of families with names of their own: GPT-2 to Falcon
+_GPT_SIZES: Sizes = {
+    "hidden": "n_embd | hidden_size", "layers": rules.layers_of("n_layer", "num_hidden_layers"),
+    "heads kv head": rules.own_heads("n_head", "num_attention_heads"), "intermediate": "n_inner | 4*hidden",
+}  # fmt: skip
+_GPT2 = """
+    *tables embed=transformer.wte
+    transformer.wpe  side  positions x hidden  plain
+    *fused_decoder at=attn. qkv=c_attn out=c_proj bias=True
+    *plain_mlp up=mlp.c_fc down=mlp.c_proj bias=True
+    *plain_norms names=ln_1,ln_2 vectors=2 last=transformer.ln_f
+    *windows
+"""
+# parallel attention and MLP behind one norm
+_GPTJ = """
+    *tables embed=transformer.wte
+    {head}.bias  lm_head  vocabulary
+    *ATTENTION at=attn. out=out_proj
+    *plain_mlp up=mlp.fc_in down=mlp.fc_out bias=True
+    *plain_norms names=ln_1 vectors=2 last=transformer.ln_f
+    *windows
+"""
+_BLOOM = """
+    *tables embed=transformer.word_embeddings
+    *fused_decoder at=self_attention. qkv=query_key_value out=dense bias=BIAS
+    *plain_mlp up=mlp.dense_h_to_4h down=mlp.dense_4h_to_h bias=BIAS
+    *windows
+"""
+_GPT_BLOCK = "transformer.h.{}."
+
+
+def _local_layers(look: Look) -> tuple[Layers, ...]:
+    """full, sliding: GPT-Neo's layers take turns: the whole context, and the last `window_size` tokens."""
+    fields, layers = look.fields, look["layers"]
+    listed = fields.listed("attention_layers")
+    if listed is None or len(listed) != layers or not set(map(str, listed)) <= {"global", "local"}:
+        raise fields.refused("attention_layers", f"is not a list of {layers} times global or local")
+    return rules.by_kind(fields, "attention_layers", listed, {"global": "full", "local": "sliding"})
+
+
+def _mpt_attention(look: Look) -> tuple[bool, bool]:
+    """Whether MPT's attention is another than multi-head attention; whether it has norms or no ALiBi."""
+    part = look.fields.found("attn_config")
+    inner = Fields(part if isinstance(part, Mapping) else {}, look.fields.values)
+    other = inner.text("attn_type", "multihead_attention") != "multihead_attention" or inner.found("kv_n_heads")
+    return bool(other), bool(inner.found("qk_ln")) or not inner.flag("alibi", default=True)
+
+
+_QWEN2_OWN = _dense(_QWEN2, window=rules.beyond_first, known=_QKV_BIAS)
+_QWEN3_OWN = _dense(_QWEN3, {"head_dim": 128}, rules.beyond_first, _QK_NORM)
+_LLAMA_OWN = _dense(_LLAMA)
+
+# what MiniCPM-V and MiniCPM-o of a version are built on (vLLM models/minicpmv.py); 2.0 and older name none
+_MINICPMV: Mapping[str, Family] = {"2.5": _LLAMA_OWN, "2.6": _QWEN2_OWN, "4.0": _LLAMA_OWN, "4.5": _QWEN3_OWN}
+
+
+def _minicpmv(fields: Fields) -> Family:
+    """MiniCPM-V and MiniCPM-o, whose configs are flat and name the language model by a version only."""
+    version = str(fields.found("version"))
+    family = _MINICPMV.get(version if "." in version else f"{version}.0")
+    if family is None:
+        raise fields.refused("version", f"is {version[:16]!r}, none of {', '.join(_MINICPMV)}")
+    return family
+
+
+FAMILIES: Families = by_type({
     "llama granite granite4_vision_text": _dense(_LLAMA, _SEVEN_B),
     "granite_docling_text": _dense(_LLAMA, {**_TIED, **class_sizes(1024, 2048, 28, 16, 133800, kv=4)}),
     "emu3_text_model": _dense(_LLAMA, class_sizes(4096, 14336, 32, 32, 184622, kv=8)),
@@ -116,9 +182,6 @@ _LIKE_LLAMA: Families = {
     ),
     "qwen3": _dense(_QWEN3, _QWEN3_DEFAULTS, rules.beyond_first, _QK_NORM),
     "qwen3_vl_text": _dense(_QWEN3, _QWEN3_DEFAULTS, known=_QK_NORM),
-}  # fmt: skip
-
-_OTHERS: Families = {
     "phi": _dense(
         """
         *tables
@@ -182,58 +245,7 @@ _OTHERS: Families = {
         *windows
         """, {"num_key_value_heads": 32},
     ),
-}  # fmt: skip
-
-# families with names of their own for sizes and modules: GPT-2 to Falcon, and some that bring their own code
-
-_GPT_SIZES: Sizes = {
-    "hidden": "n_embd | hidden_size", "layers": rules.layers_of("n_layer", "num_hidden_layers"),
-    "heads kv head": rules.own_heads("n_head", "num_attention_heads"), "intermediate": "n_inner | 4*hidden",
-}  # fmt: skip
-_GPT2 = """
-    *tables embed=transformer.wte
-    transformer.wpe  side  positions x hidden  plain
-    *fused_decoder at=attn. qkv=c_attn out=c_proj bias=True
-    *plain_mlp up=mlp.c_fc down=mlp.c_proj bias=True
-    *plain_norms names=ln_1,ln_2 vectors=2 last=transformer.ln_f
-    *windows
-"""
-# parallel attention and MLP behind one norm
-_GPTJ = """
-    *tables embed=transformer.wte
-    {head}.bias  lm_head  vocabulary
-    *ATTENTION at=attn. out=out_proj
-    *plain_mlp up=mlp.fc_in down=mlp.fc_out bias=True
-    *plain_norms names=ln_1 vectors=2 last=transformer.ln_f
-    *windows
-"""
-_BLOOM = """
-    *tables embed=transformer.word_embeddings
-    *fused_decoder at=self_attention. qkv=query_key_value out=dense bias=BIAS
-    *plain_mlp up=mlp.dense_h_to_4h down=mlp.dense_4h_to_h bias=BIAS
-    *windows
-"""
-_GPT_BLOCK = "transformer.h.{}."
-
-
-def _local_layers(look: Look) -> tuple[Layers, ...]:
-    """full, sliding: GPT-Neo's layers take turns: the whole context, and the last `window_size` tokens."""
-    fields, layers = look.fields, look["layers"]
-    listed = fields.listed("attention_layers")
-    if listed is None or len(listed) != layers or not set(map(str, listed)) <= {"global", "local"}:
-        raise fields.refused("attention_layers", f"is not a list of {layers} times global or local")
-    return rules.by_kind(fields, "attention_layers", listed, {"global": "full", "local": "sliding"})
-
-
-def _mpt_attention(look: Look) -> tuple[bool, bool]:
-    """Whether MPT's attention is another than multi-head attention; whether it has norms or no ALiBi."""
-    part = look.fields.found("attn_config")
-    inner = Fields(part if isinstance(part, Mapping) else {}, look.fields.values)
-    other = inner.text("attn_type", "multihead_attention") != "multihead_attention" or inner.found("kv_n_heads")
-    return bool(other), bool(inner.found("qk_ln")) or not inner.flag("alibi", default=True)
-
-
-_CLASSIC: Families = {
+    # names of their own for sizes and modules: GPT-2 to Falcon, and some that bring their own code
     "gpt2": _dense(
         _GPT2, _TIED, known=_QKV_BIAS, layer=_GPT_BLOCK,
         sizes={**_GPT_SIZES, "positions": "n_positions | n_ctx | max_position_embeddings"},
@@ -387,30 +399,11 @@ _CLASSIC: Families = {
             ),
         },
     ),
-}  # fmt: skip
-
-_QWEN2_OWN = _dense(_QWEN2, window=rules.beyond_first, known=_QKV_BIAS)
-_QWEN3_OWN = _dense(_QWEN3, {"head_dim": 128}, rules.beyond_first, _QK_NORM)
-_LLAMA_OWN = _dense(_LLAMA)
-_OWN_CODE: Families = {
+    # code of their own, Llama's and Qwen's by vLLM 0.33's loaders
     "mimo dots_ocr": _QWEN2_OWN,  # MiMo-7B with prediction layers, dots.ocr with a vision tower
     "keye keyevl1_5": _QWEN3_OWN,
     "internlm": _dense("*decoder bias=bias"),
     "iquestcoder xverse aquila": _LLAMA_OWN,
     "orion": _dense(_LLAMA + " vectors=2"),
-}
-
-# what MiniCPM-V and MiniCPM-o of a version are built on (vLLM models/minicpmv.py); 2.0 and older name none
-_MINICPMV: Mapping[str, Family] = {"2.5": _LLAMA_OWN, "2.6": _QWEN2_OWN, "4.0": _LLAMA_OWN, "4.5": _QWEN3_OWN}
-
-
-def _minicpmv(fields: Fields) -> Family:
-    """MiniCPM-V and MiniCPM-o, whose configs are flat and name the language model by a version only."""
-    version = str(fields.found("version"))
-    family = _MINICPMV.get(version if "." in version else f"{version}.0")
-    if family is None:
-        raise fields.refused("version", f"is {version[:16]!r}, none of {', '.join(_MINICPMV)}")
-    return family
-
-
-FAMILIES: Families = by_type({**_LIKE_LLAMA, **_OTHERS, **_CLASSIC, **_OWN_CODE, "minicpmv minicpmo": _minicpmv})
+    "minicpmv minicpmo": _minicpmv,
+})  # fmt: skip

@@ -260,7 +260,7 @@ _NV_EMBED = Family(
     layer="embedding_model.layers.{}.", encoder=True, name="nvembed",
 )  # fmt: skip
 
-_CLASSICS: Families = {
+FAMILIES: Families = by_type({
     "bert": _classic(_BERT_NAMES, _POOLED),
     "roberta xlm-roberta camembert": _classic(_BERT_NAMES, _POOLER + _DENSE),
     # embeddings of their own size, no pooler
@@ -279,12 +279,9 @@ _CLASSICS: Families = {
         },
         "transformer.layer.{}.",
     ),
-}  # fmt: skip
-FAMILIES = by_type(
-    {
-        **_CLASSICS, "modernbert": _MODERNBERT, "eurobert": _EUROBERT,
-        "gte new": _GTE,  # `new` in Alibaba's own configs
-        "nomic_bert": _NOMIC,
-        "bidir_mistral nvembed": _NV_EMBED,  # the outer config's type counts where text_config names none
-    }
-)  # fmt: skip
+    "modernbert": _MODERNBERT,
+    "eurobert": _EUROBERT,
+    "gte new": _GTE,  # `new` in Alibaba's own configs
+    "nomic_bert": _NOMIC,
+    "bidir_mistral nvembed": _NV_EMBED,  # the outer config's type counts where text_config names none
+})  # fmt: skip

@@ -50,10 +50,93 @@ _MOE_KEYS = class_sizes(kv=8, num_local_experts=(8, 2))
 _STEPPED: Sizes = {"sparse dense": rules.STEPPED}
 _USE_QK_NORM = ("use_qk_norm",)  # published configs carry it for norms that the family always has
 
-# Mixtral and Qwen
-
 _NORMED = "*mixture inner=head_norms"
-_MIXTRAL: Families = {
+
+
+def _last_sparse(look: Look) -> int:
+    fields = look.fields
+    if fields.found("moe_layer_end_index") in (None, -1):
+        return int(look["layers"]) - 1
+    return fields.whole("moe_layer_end_index", least=0)
+
+
+def _alike(key: str, default: str | None = None) -> Rule:
+    """A whole number, or a list of them for the layers that must all be the same."""
+
+    def rule(look: Look) -> int:
+        fields = look.fields
+        if not isinstance(fields.found(key), list):
+            return fields.whole(key, default=None if default is None else look.number(default))
+        entries = fields.listed(key) or ()
+        if not entries or not all(type(entry) is int and entry == entries[0] > 0 for entry in entries):
+            raise fields.refused(
+                key, "is a list whose layers are not all the same whole number; there is no formula here for that"
+            )
+        return int(entries[0])
+
+    return rule
+
+
+_PLAIN = "*mixture out_bias=False"
+_GLM4_MOE = class_sizes(kv=8, n_routed_experts=(128, 8, 1408), n_shared_experts=1, first_k_dense_replace=1)
+# DeepSeekMoE-16B, the family's first: plain attention
+DEEPSEEK = mixture("*mixture", {}, _ROUTED, _FIRST)
+
+
+def _laguna_groups(look: Look) -> list[Mapping[str, Any]]:
+    """Layers that are alike: query heads of its own for each layer, and a window where `layer_types` says so."""
+    fields, count = look.fields, look["layers"]
+    usual, _, _ = look["num_attention_heads"], look["head"], look["kv"]
+    counts = fields.listed("num_attention_heads_per_layer") or [usual] * count
+    kinds = rules.kinds(rules.FULL_AND_SLIDING, "True")(look)
+    if len(counts) != count or not all(isinstance(heads, int) and heads > 0 for heads in counts):
+        raise fields.refused("num_attention_heads_per_layer", f"is no list of {count} numbers")
+    groups: list[Mapping[str, Any]] = []
+    for layers, window in zip(kinds, (None, "sliding_window"), strict=True):
+        for heads in dict.fromkeys(counts[layer] for layer in layers):
+            here = tuple(layer for layer in layers if counts[layer] == heads)
+            groups.append({"here": here, "heads": heads, "window": None if window is None else look[window]})
+    return groups
+
+
+_BY_ROPE = rules.kinds(
+    {"full_attention": "full", "chunked_attention": "chunked"},
+    # an empty list stands for the default, as for the config class
+    lambda look: look.split(
+        "not no_rope_layers[layer]" if look.fields.listed("no_rope_layers") else "(layer + 1) % no_rope_layer_interval == 0"
+    ),
+)  # fmt: skip
+
+
+def _chunked(look: Look) -> tuple[Layers, ...]:
+    """full, chunked: by `layer_types`, else chunked where `no_rope_layers` is 1, else all but every fourth."""
+    chunked: tuple[Layers, ...] = _BY_ROPE(look) if look.fields.has("attention_chunk_size") else (look["every"], ())
+    return chunked
+
+
+def _pair(key: str) -> Rule:
+    """The number for text, and the one for images."""
+
+    def rule(look: Look) -> tuple[int, int]:
+        value = look.fields.found(key)
+        entries = value if isinstance(value, list) else [value, value]
+        if len(entries) != 2 or not all(isinstance(entry, int) and entry > 0 for entry in entries):
+            raise look.fields.refused(key, f"is {value!r}, not a number for text and one for images")
+        return entries[0], entries[1]
+
+    return rule
+
+
+def _ernie_vl_first(look: Look) -> int:
+    """The first layer with experts."""
+    fields, first = look.fields, look.fields.found("moe_layer_start_index")
+    if isinstance(first, list) and first and isinstance(first[0], int):
+        return first[0]
+    return fields.whole("first_k_dense_replace", least=0)
+
+
+FAMILIES: Families = by_type({
+    # Mixtral and Qwen
     "mixtral": mixture("*mixture bias=False experts=numbered_experts", _MOE_KEYS, {**_LOCAL, "full sliding": rules.always}),
     # norms over all heads' queries and keys
     "minimax_m2": mixture(
@@ -109,41 +192,7 @@ _MIXTRAL: Families = {
         """,
         {"num_local_experts": 8, "num_experts_per_tok": 2}, {**_LOCAL, "common": "shared_intermediate_size | 0"},
     ),
-}  # fmt: skip
-
-# shared experts in the sparse layers, and often dense layers first
-
-
-def _last_sparse(look: Look) -> int:
-    fields = look.fields
-    if fields.found("moe_layer_end_index") in (None, -1):
-        return int(look["layers"]) - 1
-    return fields.whole("moe_layer_end_index", least=0)
-
-
-def _alike(key: str, default: str | None = None) -> Rule:
-    """A whole number, or a list of them for the layers that must all be the same."""
-
-    def rule(look: Look) -> int:
-        fields = look.fields
-        if not isinstance(fields.found(key), list):
-            return fields.whole(key, default=None if default is None else look.number(default))
-        entries = fields.listed(key) or ()
-        if not entries or not all(type(entry) is int and entry == entries[0] > 0 for entry in entries):
-            raise fields.refused(
-                key, "is a list whose layers are not all the same whole number; there is no formula here for that"
-            )
-        return int(entries[0])
-
-    return rule
-
-
-_PLAIN = "*mixture out_bias=False"
-_GLM4_MOE = class_sizes(kv=8, n_routed_experts=(128, 8, 1408), n_shared_experts=1, first_k_dense_replace=1)
-# DeepSeekMoE-16B, the family's first: plain attention
-DEEPSEEK = mixture("*mixture", {}, _ROUTED, _FIRST)
-
-_SHARING: Families = {
+    # shared experts in the sparse layers, and often dense layers first
     "deepseek": DEEPSEEK,
     # GLM-4.5 and GLM-4.6
     "glm4_moe": mixture(_PLAIN + " inner=head_norms if=use_qk_norm", _GLM4_MOE, _ROUTED, _FIRST),
@@ -195,28 +244,6 @@ _SHARING: Families = {
         },
         ("num_shared_expert",),
     ),
-}  # fmt: skip
-
-# later families
-
-
-def _laguna_groups(look: Look) -> list[Mapping[str, Any]]:
-    """Layers that are alike: query heads of its own for each layer, and a window where `layer_types` says so."""
-    fields, count = look.fields, look["layers"]
-    usual, _, _ = look["num_attention_heads"], look["head"], look["kv"]
-    counts = fields.listed("num_attention_heads_per_layer") or [usual] * count
-    kinds = rules.kinds(rules.FULL_AND_SLIDING, "True")(look)
-    if len(counts) != count or not all(isinstance(heads, int) and heads > 0 for heads in counts):
-        raise fields.refused("num_attention_heads_per_layer", f"is no list of {count} numbers")
-    groups: list[Mapping[str, Any]] = []
-    for layers, window in zip(kinds, (None, "sliding_window"), strict=True):
-        for heads in dict.fromkeys(counts[layer] for layer in layers):
-            here = tuple(layer for layer in layers if counts[layer] == heads)
-            groups.append({"here": here, "heads": heads, "window": None if window is None else look[window]})
-    return groups
-
-
-_LATER: Families = {
     # Hunyuan 3
     "hy_v3": mixture(
         _NORMED,
@@ -341,47 +368,7 @@ _LATER: Families = {
         },
         _FIRST,
     ),
-}  # fmt: skip
-
-# names of their own
-
-_BY_ROPE = rules.kinds(
-    {"full_attention": "full", "chunked_attention": "chunked"},
-    # an empty list stands for the default, as for the config class
-    lambda look: look.split(
-        "not no_rope_layers[layer]" if look.fields.listed("no_rope_layers") else "(layer + 1) % no_rope_layer_interval == 0"
-    ),
-)  # fmt: skip
-
-
-def _chunked(look: Look) -> tuple[Layers, ...]:
-    """full, chunked: by `layer_types`, else chunked where `no_rope_layers` is 1, else all but every fourth."""
-    chunked: tuple[Layers, ...] = _BY_ROPE(look) if look.fields.has("attention_chunk_size") else (look["every"], ())
-    return chunked
-
-
-def _pair(key: str) -> Rule:
-    """The number for text, and the one for images."""
-
-    def rule(look: Look) -> tuple[int, int]:
-        value = look.fields.found(key)
-        entries = value if isinstance(value, list) else [value, value]
-        if len(entries) != 2 or not all(isinstance(entry, int) and entry > 0 for entry in entries):
-            raise look.fields.refused(key, f"is {value!r}, not a number for text and one for images")
-        return entries[0], entries[1]
-
-    return rule
-
-
-def _ernie_vl_first(look: Look) -> int:
-    """The first layer with experts."""
-    fields, first = look.fields, look.fields.found("moe_layer_start_index")
-    if isinstance(first, list) and first and isinstance(first[0], int):
-        return first[0]
-    return fields.whole("first_k_dense_replace", least=0)
-
-
-_ODD: Families = {
+    # names of their own
     "llama4 llama4_text": mixture(
         """
         *tables
@@ -495,6 +482,4 @@ _ODD: Families = {
         },
         _FIRST, nested=SAME,
     ),
-}  # fmt: skip
-
-FAMILIES = by_type({**_MIXTRAL, **_SHARING, **_LATER, **_ODD})
+})  # fmt: skip

@@ -88,8 +88,6 @@ def _unless_plain(defaults: Mapping[str, Any]) -> Callable[[Fields], Family]:
 
 
 # DeepSeek's sparse attention: DeepSeek-V3.2, GLM-5, Hunyuan 4, dots 3 Note
-
-
 _INDEXERS = {"full": "full", "shared": "shared"}
 
 
@@ -419,32 +417,30 @@ def _ling_hybrid(fields: Fields) -> Family:
     return _LING_3 if third else _LING_25
 
 
-FAMILIES: Families = by_type(
-    {
-        **{name: _unless_plain(defaults) for name, defaults in _DEFAULTS.items()},
-        # A.X K1: a norm behind each layer's experts
-        "axk1": _latent(
-            _DEEPSEEK + "mlp.post_mlp_layernorm  norm  hidden  sparse", {**_ranks(1536, 512, 128, 64, 128), **_sharing(192, 1, 8, 2048, 1)}
-        ),
-        "minicpm3": _latent(_DENSE, _ranks(768, 256, 64, 32, 64), {**TIED, "shared": "0"}, ()),
-        "youtu": _latent(_DENSE, _ranks(1536, 512, 128, 64, 128), {**TIED, "shared": "0"}, ()),
-        "deepseek_v32": _latent(_SPARSE, {**_DEEPSEEK_V3, **_indexed(64)}, _INDEX),
-        "glm_moe_dsa": _latent(
-            _SPARSE,
-            {**class_sizes(6144, 12288, 78, 64, 154880), **_ranks(2048, 512, 192, 64, 256), **_sharing(256, 1, 8, 2048, 3), **_indexed(32)},
-            _INDEX,
-        ),
-        "hy_v4": _HY_V4,
-        "dots3_note dots3_note_text": _DOTS3,
-        "deepseek_v4": _DEEPSEEK_V4,
-        "longcat_flash longcat_flash_ngram": _LONGCAT,
-        "kimi_linear": _KIMI,
-        "bailing_moe bailing_moe_v2": _ling(
-            _LING_TABLES + _LING_GROUPED.replace("LAYERS", "every") + _LING_END, {"first_k_dense_replace": 0}, mla=False
-        ),
-        "bailing_moe_linear": _ling(
-            _LING_TABLES + _LING_GROUPED.replace("LAYERS", "full") + _LIGHTNING + _LING_END, {"first_k_dense_replace": 0}, mla=False
-        ),
-        "bailing_hybrid": _ling_hybrid,
-    }
-)  # fmt: skip
+FAMILIES: Families = by_type({
+    **{name: _unless_plain(defaults) for name, defaults in _DEFAULTS.items()},
+    # A.X K1: a norm behind each layer's experts
+    "axk1": _latent(
+        _DEEPSEEK + "mlp.post_mlp_layernorm  norm  hidden  sparse", {**_ranks(1536, 512, 128, 64, 128), **_sharing(192, 1, 8, 2048, 1)}
+    ),
+    "minicpm3": _latent(_DENSE, _ranks(768, 256, 64, 32, 64), {**TIED, "shared": "0"}, ()),
+    "youtu": _latent(_DENSE, _ranks(1536, 512, 128, 64, 128), {**TIED, "shared": "0"}, ()),
+    "deepseek_v32": _latent(_SPARSE, {**_DEEPSEEK_V3, **_indexed(64)}, _INDEX),
+    "glm_moe_dsa": _latent(
+        _SPARSE,
+        {**class_sizes(6144, 12288, 78, 64, 154880), **_ranks(2048, 512, 192, 64, 256), **_sharing(256, 1, 8, 2048, 3), **_indexed(32)},
+        _INDEX,
+    ),
+    "hy_v4": _HY_V4,
+    "dots3_note dots3_note_text": _DOTS3,
+    "deepseek_v4": _DEEPSEEK_V4,
+    "longcat_flash longcat_flash_ngram": _LONGCAT,
+    "kimi_linear": _KIMI,
+    "bailing_moe bailing_moe_v2": _ling(
+        _LING_TABLES + _LING_GROUPED.replace("LAYERS", "every") + _LING_END, {"first_k_dense_replace": 0}, mla=False
+    ),
+    "bailing_moe_linear": _ling(
+        _LING_TABLES + _LING_GROUPED.replace("LAYERS", "full") + _LIGHTNING + _LING_END, {"first_k_dense_replace": 0}, mla=False
+    ),
+    "bailing_hybrid": _ling_hybrid,
+})  # fmt: skip

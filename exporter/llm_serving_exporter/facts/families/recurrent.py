@@ -86,8 +86,6 @@ _MAMBA2_SIZES: Sizes = {
     "kernel": "mamba_d_conv",
 }  # fmt: skip
 _BLOCK = "*mamba2 at=mamba. layers=recurrent bias=mamba_proj_bias conv_bias=flag(mamba_conv_bias,True)"
-
-
 _BLOCK_WORDS = {
     "mamba": "recurrent",
     "linear_attention": "recurrent",
@@ -438,11 +436,9 @@ _LFM3 = Family(
     defaults={"num_key_value_heads": 4, "head_dim": 128, "conv_L_cache": 7, "sliding_window": 256}, nested=_FLAT, terse=True,
 )  # fmt: skip
 
-FAMILIES: Families = by_type(
-    {
-        "mamba falcon_mamba": _MAMBA, "mamba2": _MAMBA2, "jamba": _JAMBA, "bamba": _BAMBA, "falcon_h1": _FALCON_H1,
-        "granitemoehybrid": _GRANITE, "nemotron_h": _NEMOTRON, "qwen3_next": _QWEN_NEXT, "qwen3_5 qwen3_5_text": _QWEN3_5_DENSE,
-        "qwen3_5_moe qwen3_5_moe_text": _QWEN3_5_MOE, "olmo_hybrid": _OLMO_HYBRID, "minimax minimax_text_01 minimax_m1": _MINIMAX,
-        "lfm2": _LFM2, "lfm2_moe": _LFM2_MOE, "lfm3": _LFM3,
-    }
-)  # fmt: skip
+FAMILIES: Families = by_type({
+    "mamba falcon_mamba": _MAMBA, "mamba2": _MAMBA2, "jamba": _JAMBA, "bamba": _BAMBA, "falcon_h1": _FALCON_H1,
+    "granitemoehybrid": _GRANITE, "nemotron_h": _NEMOTRON, "qwen3_next": _QWEN_NEXT, "qwen3_5 qwen3_5_text": _QWEN3_5_DENSE,
+    "qwen3_5_moe qwen3_5_moe_text": _QWEN3_5_MOE, "olmo_hybrid": _OLMO_HYBRID, "minimax minimax_text_01 minimax_m1": _MINIMAX,
+    "lfm2": _LFM2, "lfm2_moe": _LFM2_MOE, "lfm3": _LFM3,
+})  # fmt: skip

@@ -136,8 +136,6 @@ def _gemma4(**defaults: int) -> Family:
 # Inkling: sliding layers with KV heads of their own, short convolutions on keys, values and what both halves give, relative positions:
 # `d_rel` elements a head score how far back a token is, up to `rel_extent` tokens or the window. The router scores shared experts too.
 # Where a config names the dense layers' width apart, `intermediate_size` is the experts'
-
-
 _INKLING_KIND = """
     *projections layers={0} heads={1}num_attention_heads kv={1}num_key_value_heads size={1}head_dim
     self_attn.r_proj  attention  {1}num_attention_heads*d_rel x hidden  {0}
@@ -179,8 +177,6 @@ _INKLING = Family(
 
 # MiMo-V2: most layers look back over a short window, with KV heads of their own; values are smaller than keys. Keys of published configs as
 # in vLLM 0.33 (models/mimo_v2.py)
-
-
 _MIMO_KIND = """
     *projections layers={0} heads={1}heads kv={1}kv size={1}head value={1}value bias=attention_bias
     self_attn.attention_sink_bias  norm  {1}heads  {0}  if {2}
@@ -441,14 +437,12 @@ _STEP = Family(
     shaping="experts", known=("first_k_dense_replace", "n_shared_experts"), nested=BELOW,
 )  # fmt: skip
 
-FAMILIES: Families = by_type(
-    {
-        "gemma3n gemma3n_text": _GEMMA3N, "gemma4 gemma4_text": _gemma4(),
-        # Gemma 4 12B, which takes pictures and sound without towers; an embedding of a token for each layer is not among its keys
-        "gemma4_unified gemma4_unified_text": _gemma4(sliding_window=1024, hidden_size_per_layer_input=0),
-        "inkling_text inkling_mm_model": _INKLING, "mimo_v2_flash mimo_v2": _MIMO,
-        "minimax_m3 minimax_m3_vl minimax_m3_vl_text": _MINIMAX_M3,
-        "mllama mllama_text_model": _MLLAMA, "muse_glimmer_text muse_glimmer": _GLIMMER, "muse_spark_text muse_spark": _SPARK,
-        "nemotron-nas deci": _NAS, "step3p5 step3p7": _STEP,
-    }
-)  # fmt: skip
+FAMILIES: Families = by_type({
+    "gemma3n gemma3n_text": _GEMMA3N, "gemma4 gemma4_text": _gemma4(),
+    # Gemma 4 12B, which takes pictures and sound without towers; an embedding of a token for each layer is not among its keys
+    "gemma4_unified gemma4_unified_text": _gemma4(sliding_window=1024, hidden_size_per_layer_input=0),
+    "inkling_text inkling_mm_model": _INKLING, "mimo_v2_flash mimo_v2": _MIMO,
+    "minimax_m3 minimax_m3_vl minimax_m3_vl_text": _MINIMAX_M3,
+    "mllama mllama_text_model": _MLLAMA, "muse_glimmer_text muse_glimmer": _GLIMMER, "muse_spark_text muse_spark": _SPARK,
+    "nemotron-nas deci": _NAS, "step3p5 step3p7": _STEP,
+})  # fmt: skip
