@@ -204,6 +204,26 @@ delta_net at=linear_attn. norm=norm out=out_proj
     <at><out>  recurrent  hidden x values  linear
     state  linear  values*key_size  (2*keys + values)*(kernel - 1)
 
+# BERT and its kin: embeddings with norm, layers of attention and MLP with a bias and a norm each. Decoders and tables by distance are
+# refused. Jina's have rotary positions or ALiBi, which need no table, and the latter a gated MLP whose first matrix has no bias
+# (jinaai/xlm-roberta-flash-implementation; jinaai/jina-bert-implementation, modeling_bert.py, JinaBertGLUMLP)
+classic_encoder qkvo=attention.self.query,attention.self.key,attention.self.value,attention.output.dense
+    ... norm1=attention.output.LayerNorm up=intermediate.dense down=output.dense norm2=output.LayerNorm
+    refuse  is_decoder  is_decoder  is true, for which no formula is known here
+    refuse  add_cross_attention  add_cross_attention  is true, for which no formula is known here
+    refuse  hidden % heads > 0  num_attention_heads  is {heads}, which does not divide the hidden size {hidden}
+    embeddings.word_embeddings  embedding  vocabulary x embedding
+    embeddings.position_embeddings  side  max_position_embeddings x embedding  plain  if not placeless
+    embeddings.token_type_embeddings  side  types x embedding  plain
+    embeddings.LayerNorm  norm  2*embedding
+    embeddings_project  ffn  hidden x embedding  bias True  if embedding != hidden
+    <qkvo>  attention  hidden x hidden  every  bias True
+    <norm1>  norm  2*hidden  every
+    <up>  ffn  (2*intermediate if gated else intermediate) x hidden  every  bias not gated
+    <down>  ffn  hidden x intermediate  every  bias True
+    <norm2>  norm  2*hidden  every
+    *encoder_reads
+
 # an encoder's attention stores nothing and does not decode; FLOPs per token and token that it looks at
 encoder_reads layers=every span=full
     reads  <layers>  <span>  elements 0  kv heads  decode 0

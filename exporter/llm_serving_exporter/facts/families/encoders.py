@@ -70,38 +70,6 @@ def _encoder(rows: str, sizes: Sizes, layer: str) -> Family:
     return Family(rows=rows, sizes={**_SIZES, **sizes}, layer=layer, root="", encoder=True, left_out=_left_out)
 
 
-# Embeddings with norm, layers of attention and MLP with a bias and a norm each, pooler or classifier. Decoders and tables by distance are
-# refused. Jina's have rotary positions or ALiBi, which need no table, and the latter a gated MLP whose first matrix has no bias
-# (jinaai/xlm-roberta-flash-implementation; jinaai/jina-bert-implementation, modeling_bert.py, JinaBertGLUMLP)
-_CLASSIC = """
-    refuse  is_decoder  is_decoder  is true, for which no formula is known here
-    refuse  add_cross_attention  add_cross_attention  is true, for which no formula is known here
-    refuse  hidden % heads > 0  num_attention_heads  is {heads}, which does not divide the hidden size {hidden}
-    embeddings.word_embeddings  embedding  vocabulary x embedding
-    embeddings.position_embeddings  side  max_position_embeddings x embedding  plain  if not placeless
-    embeddings.token_type_embeddings  side  types x embedding  plain
-    embeddings.LayerNorm  norm  2*embedding
-    embeddings_project  ffn  hidden x embedding  bias True  if embedding != hidden
-    QKVO  attention  hidden x hidden  every  bias True
-    NORM1  norm  2*hidden  every
-    UP  ffn  (2*intermediate if gated else intermediate) x hidden  every  bias not gated
-    DOWN  ffn  hidden x intermediate  every  bias True
-    NORM2  norm  2*hidden  every
-    *encoder_reads
-"""
-_BERT_NAMES = {
-    "QKVO": "attention.self.query, attention.self.key, attention.self.value, attention.output.dense",
-    "NORM1": "attention.output.LayerNorm", "UP": "intermediate.dense", "DOWN": "output.dense", "NORM2": "output.LayerNorm",
-}  # fmt: skip
-_MPNET_NAMES = {
-    **_BERT_NAMES,
-    "QKVO": "attention.attn.q, attention.attn.k, attention.attn.v, attention.attn.o",
-    "NORM1": "attention.LayerNorm",
-}
-_DISTILBERT_NAMES = {
-    "QKVO": "attention.q_lin, attention.k_lin, attention.v_lin, attention.out_lin", "NORM1": "sa_layer_norm", "UP": "ffn.lin1",
-    "DOWN": "ffn.lin2", "NORM2": "output_layer_norm",
-}  # fmt: skip
 # a classifier on top of the pooler; or with a matrix of its own, instead of the pooler where there is one
 _POOLED = """
     pooler.dense  side  hidden x hidden  bias True
@@ -114,18 +82,13 @@ _DENSE = """
 """
 
 
-def _classic(
-    names: Mapping[str, str], top: str, sizes: Sizes | None = None, layer: str = "encoder.layer.{}."
-) -> Family:
-    rows = _CLASSIC
-    for word, name in names.items():
-        rows = rows.replace(word, name)
+def _classic(rows: str, sizes: Sizes | None = None, layer: str = "encoder.layer.{}.") -> Family:
     usual: Sizes = {
         "heads": "num_attention_heads", "head": "hidden//heads", "intermediate": "intermediate_size", "embedding": "hidden",
         "placeless": _one_of("position_embedding_type", "absolute", "rotary", "alibi"),
         "gated": _one_of("feed_forward_type", "original", "geglu", "reglu"),
     }  # fmt: skip
-    return _encoder(rows + top, {**usual, **(sizes or {})}, layer)
+    return _encoder(rows, {**usual, **(sizes or {})}, layer)
 
 
 # the embeddings' norm serves the first layer
@@ -261,22 +224,24 @@ _NV_EMBED = Family(
 )  # fmt: skip
 
 FAMILIES: Families = by_type({
-    "bert": _classic(_BERT_NAMES, _POOLED),
-    "roberta xlm-roberta camembert": _classic(_BERT_NAMES, _POOLER + _DENSE),
+    "bert": _classic("*classic_encoder" + _POOLED),
+    "roberta xlm-roberta camembert": _classic("*classic_encoder" + _POOLER + _DENSE),
     # embeddings of their own size, no pooler
-    "electra": _classic(_BERT_NAMES, _DENSE, {"embedding": "embedding_size"}),
+    "electra": _classic("*classic_encoder" + _DENSE, {"embedding": "embedding_size"}),
     # no token types; a table of biases by distance, one for each head
     "mpnet": _classic(
-        _MPNET_NAMES,
-        "\nencoder.relative_attention_bias  side  (relative_attention_num_buckets | 32) x heads  plain\n" + _POOLER + _DENSE,
-        {"types": "0"},
+        """
+        *classic_encoder qkvo=attention.attn.q,attention.attn.k,attention.attn.v,attention.attn.o norm1=attention.LayerNorm
+        encoder.relative_attention_bias  side  (relative_attention_num_buckets | 32) x heads  plain
+        """ + _POOLER + _DENSE, {"types": "0"},
     ),
     # no token types, no pooler
     "distilbert": _classic(
-        _DISTILBERT_NAMES, _DENSE,
-        {
-            "hidden": "dim", "layers": rules.layers_of("n_layers"), "heads": "n_heads", "intermediate": "hidden_dim", "types": "0",
-        },
+        """
+        *classic_encoder qkvo=attention.q_lin,attention.k_lin,attention.v_lin,attention.out_lin norm1=sa_layer_norm up=ffn.lin1
+        ... down=ffn.lin2 norm2=output_layer_norm
+        """ + _DENSE,
+        {"hidden": "dim", "layers": rules.layers_of("n_layers"), "heads": "n_heads", "intermediate": "hidden_dim", "types": "0"},
         "transformer.layer.{}.",
     ),
     "modernbert": _MODERNBERT,
