@@ -19,9 +19,9 @@ Names with commas between them share a line; a line that begins with `...` goes 
                                                     does not have is handed to the block in it that has it
 
 LAYERS is a name for layers: `every`, or one of `sizes`; `each:NAME` repeats lines for groups of layers, each with values of its own.
-A size is arithmetic over names of `Family.sizes` or keys of the config. `a | b | 4`: the first key that is there, else the number, which
-may be 0, as `zero(key)` may. `part.key` is a key in a part of the config. In a FLAG a key is a boolean, false where it is missing;
-`flag(key, True)` says otherwise, and `has(key)` whether it is there.
+A size is arithmetic over the usual names (`_USUAL`), those of `Family.sizes`, and keys of the config. `a | b | 4`: the first key that is
+there, else the number, which may be 0, as `zero(key)` may. `part.key` is a key in a part of the config. In a FLAG a key is a boolean,
+false where it is missing; `flag(key, True)` says otherwise, and `has(key)` whether it is there.
 
 A text for two names in `sizes` is a FLAG over `layer`: the first name's layers are those of which it holds, the second's the others.
 `layer in key`: the key lists their indices; `key[layer]`: it has an entry for each.
@@ -65,6 +65,12 @@ _OF_EXPERTS = ("num_experts_per_tok", "moe_intermediate_size")
 _ONE_EXPERT = frozenset({"n_routed_experts", "num_experts", "num_local_experts"})
 # sizes that a config of its own states; one nested in a larger config leaves out what equals its class default
 _STATED = frozenset({"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"})
+# what names mean where a family's sizes do not say otherwise
+_USUAL = {
+    "hidden": "hidden_size", "vocabulary": "vocab_size", "tied": "flag(tie_word_embeddings)", "heads": "num_attention_heads",
+    "kv": "num_key_value_heads", "head": "head_dim", "intermediate": "intermediate_size", "size": "moe_intermediate_size",
+    "dense_size": "intermediate_size",
+}  # fmt: skip
 _WORD = re.compile(r"[a-z_][a-z_0-9]*")
 _PARTS = {part.value: part for part in Part} | {"side": Part.ENCODER_ONLY}
 _NAMES = re.compile(r",\s*")
@@ -75,7 +81,9 @@ class Family(Struct, frozen=True, kw_only=True):
     """The rows of a model family, and how its configs are read."""
 
     rows: str  # the lines above
-    sizes: Sizes  # names that rows use; a key of several names takes a rule with as many values, or a text for two kinds of layers
+    # names that rows use, beside the usual ones, `layers` and `every`; a key of several names takes a rule with as many values, or a
+    # text for two kinds of layers; of two keys with a name the later holds
+    sizes: Sizes = field(default_factory=dict)
     # of the config class, for keys that are absent (transformers 5.23.0)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     terse: bool = False  # whether published configs leave out sizes that the class has defaults for
@@ -97,7 +105,8 @@ class Look:
 
     def __init__(self, fields: Fields, family: Family) -> None:
         self.fields, self.family = fields, family
-        self._rules = {name: (key.split(), rule) for key, rule in family.sizes.items() for name in key.split()}
+        sizes = (*_USUAL.items(), *family.sizes.items())
+        self._rules = {name: (key.split(), rule) for key, rule in sizes for name in key.split()}
         self._values: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:

@@ -14,10 +14,7 @@ from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.shapes import Families, Family, Layers, Look, Rule, Sizes, by_type, class_sizes
 
 _TIED = {"tie_word_embeddings": True}
-_SIZES: Sizes = {
-    "hidden": "hidden_size", "heads kv head": rules.dense_heads, "intermediate": "intermediate_size", "vocabulary": "vocab_size",
-    "tied": "flag(tie_word_embeddings)", "full sliding": rules.never,
-}  # fmt: skip
+_SIZES: Sizes = {"heads kv head": rules.dense_heads, "full sliding": rules.never}
 # what a config may say of a family that always has it (Qwen2's q, k and v)
 _QKV_BIAS = ("add_qkv_bias", "attention_bias", "qkv_bias", "use_qkv_bias")
 _QK_NORM = ("qk_layernorm", "qk_norm", "use_qk_norm")

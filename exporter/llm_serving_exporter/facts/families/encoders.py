@@ -61,8 +61,7 @@ def _one_of(key: str, usual: str, *others: str, what: str = "for which no formul
 
 
 _SIZES: Sizes = {
-    "hidden": "hidden_size", "vocabulary": "vocab_size", "types": "zero(type_vocab_size)", "classifies": _classifies, "labels": _labels,
-    "bare": _bare,
+    "types": "zero(type_vocab_size)", "classifies": _classifies, "labels": _labels, "bare": _bare
 }  # fmt: skip
 
 
@@ -84,7 +83,7 @@ _DENSE = """
 
 def _classic(rows: str, sizes: Sizes | None = None, layer: str = "encoder.layer.{}.") -> Family:
     usual: Sizes = {
-        "heads": "num_attention_heads", "head": "hidden//heads", "intermediate": "intermediate_size", "embedding": "hidden",
+        "head": "hidden//heads", "embedding": "hidden",
         "placeless": _one_of("position_embedding_type", "absolute", "rotary", "alibi"),
         "gated": _one_of("feed_forward_type", "original", "geglu", "reglu"),
     }  # fmt: skip
@@ -122,7 +121,7 @@ _EUROBERT = _encoder(
     needs  bare
     model.embed_tokens  embedding  vocabulary x hidden
     *projections bias=attention_bias
-    *mlp width=intermediate_size bias=mlp_bias
+    *mlp bias=mlp_bias
     input_layernorm, post_attention_layernorm  norm  hidden  every
     model.norm  norm  hidden
     *encoder_reads
@@ -203,7 +202,7 @@ _NV_EMBED = Family(
     rows=f"""
     embedding_model.embed_tokens  embedding  vocabulary x hidden
     *projections
-    *mlp width=intermediate_size
+    *mlp
     input_layernorm, post_attention_layernorm  norm  hidden  every
     embedding_model.norm  norm  hidden
     latent_attention_model.latents  side  latents x latent  plain
@@ -217,8 +216,7 @@ _NV_EMBED = Family(
     *encoder_reads
     """,
     sizes={
-        "hidden": "hidden_size", "vocabulary": "vocab_size", "heads kv head": rules.strict_heads("head_dim"),
-        "latents latent context inner": _pooler,
+        "heads kv head": rules.strict_heads("head_dim"), "latents latent context inner": _pooler,
     },
     layer="embedding_model.layers.{}.", encoder=True, name="nvembed",
 )  # fmt: skip

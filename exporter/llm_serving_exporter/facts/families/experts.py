@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from llm_serving_exporter.facts.shapes import Families, Layers, Look, Rule, Sizes
 
 SIZES: Sizes = {
-    "hidden": "hidden_size", "vocabulary": "vocab_size", "tied": "flag(tie_word_embeddings)", "heads kv head": rules.heads,
-    "full sliding": rules.never, "sparse dense": "True", "experts per_token": routed("num_experts", "num_local_experts"),
-    "size": "moe_intermediate_size", "shared": "0", "dense_size": "intermediate_size",
+    "heads kv head": rules.heads, "full sliding": rules.never, "sparse dense": "True", "shared": "0",
+    "experts per_token": routed("num_experts", "num_local_experts"),
 }  # fmt: skip
 TIED: Sizes = {"tied": "flag(tie_word_embeddings, True)"}
 # root and head in a larger checkpoint
@@ -363,7 +362,8 @@ FAMILIES: Families = by_type({
             kv=8, head=128, num_experts=(256, 8, 512), shared_expert_intermediate_size=512, sliding_window=512, first_k_dense_replace=1,
         ),
         {
-            **_AFTER_DENSE, "heads kv head": rules.stated_heads, "groups": _laguna_groups, "shared": "shared_expert_intermediate_size",
+            **_AFTER_DENSE, "heads": "num_attention_heads", "kv": "num_key_value_heads", "head": "head_dim", "groups": _laguna_groups,
+            "shared": "shared_expert_intermediate_size",
             "per_head": lambda look: look.fields.found("gating") in (None, True, "per-head"),
         },
         _FIRST,
@@ -408,8 +408,7 @@ FAMILIES: Families = by_type({
         """,
         sizes={
             "hidden": "d_model", "layers": rules.layers_of("n_layers"), "heads": "n_heads", "kv": "attn_config.kv_n_heads",
-            "head": "hidden//heads", "vocabulary": "vocab_size", "experts": "ffn_config.moe_num_experts",
-            "per_token": "ffn_config.moe_top_k",
+            "head": "hidden//heads", "experts": "ffn_config.moe_num_experts", "per_token": "ffn_config.moe_top_k",
         },
         layer="transformer.blocks.{}.",
     ),
@@ -420,7 +419,7 @@ FAMILIES: Families = by_type({
         *tables
         *projections
         *numbered_experts
-        *mlp width=intermediate_size if=residual_moe
+        *mlp if=residual_moe
         *plain_norms names=pre_moe_norm,post_moe_norm,pre_attn_norm,post_attn_norm
         left_out  MTP module  if num_nextn_predict_layers | 0
         *windows

@@ -76,7 +76,7 @@ _DENSE = """
     *tables
     *latent
     *latent_reads
-    *mlp width=intermediate_size
+    *mlp
     *norms
 """
 

@@ -17,10 +17,7 @@ from llm_serving_exporter.model.record import replace
 if TYPE_CHECKING:
     from llm_serving_exporter.facts.shapes import Families, Layers, Look, Rule, Sizes
 
-_SIZES: Sizes = {
-    "hidden": "hidden_size", "vocabulary": "vocab_size", "tied": "flag(tie_word_embeddings)",
-    "heads kv head": rules.strict_heads("head_dim"),
-}  # fmt: skip
+_SIZES: Sizes = {"heads kv head": rules.strict_heads("head_dim")}
 # tables keep their place in a larger checkpoint
 _FLAT = (NESTED[0], "lm_head")
 
@@ -72,7 +69,7 @@ _HYBRID = """
     *tables
     input_layernorm, pre_ff_layernorm  norm  hidden  every
     model.final_layernorm  norm  hidden
-    *mlp at=feed_forward. width=intermediate_size bias=mlp_bias
+    *mlp at=feed_forward. bias=mlp_bias
     *projections layers=attending bias=attention_bias
     reads  attending  full
 """
@@ -116,7 +113,7 @@ _JAMBA = Family(
     *tables
     input_layernorm, pre_ff_layernorm  norm  hidden  every
     model.final_layernorm  norm  hidden
-    *mlp at=feed_forward. width=intermediate_size layers=dense
+    *mlp at=feed_forward. layers=dense
     *linear_experts at=feed_forward. router=router
     *projections layers=attending
     reads  attending  full
@@ -240,7 +237,7 @@ _QWEN_ROWS = """
     reads  full  full
     INPUTS
     *delta_net
-    *mlp layers=dense width=intermediate_size
+    *mlp layers=dense
     *linear_experts
     *mlp at=mlp.shared_expert. layers=sparse width=shared_expert_intermediate_size
     mlp.shared_expert_gate  router  1 x hidden  sparse
@@ -263,7 +260,6 @@ _QWEN_NEXT = Family(
         "value_heads": "linear_num_value_heads", "value_size": "linear_value_head_dim", "key_size": "linear_key_head_dim",
         "keys": "linear_num_key_heads*key_size", "values": "value_heads*value_size", "kernel": "linear_conv_kernel_dim",
         "sparse dense": rules.STEPPED, "experts per_token": routed("num_experts", named=True, sparse=False),
-        "size": "moe_intermediate_size",
     },
     nested=BELOW, terse=True, name="qwen3_next",
 )  # fmt: skip
@@ -296,7 +292,7 @@ _OLMO_HYBRID = Family(
     linear_attn.v_proj, linear_attn.g_proj  recurrent  values x hidden  linear
     linear_attn.a_proj, linear_attn.b_proj  recurrent  value_heads x hidden  linear
     *delta_net norm=o_norm out=o_proj
-    *mlp width=intermediate_size
+    *mlp
     input_layernorm  norm  hidden  linear
     post_attention_layernorm  norm  hidden  every
     post_feedforward_layernorm  norm  hidden  full
@@ -408,7 +404,7 @@ _LFM2_MOE = Family(
         """,
     ),
     sizes={
-        **_LFM2_SIZES, "sparse dense": "layer >= zero(num_dense_layers)", "size": "moe_intermediate_size",
+        **_LFM2_SIZES, "sparse dense": "layer >= zero(num_dense_layers)",
         "experts per_token": routed("num_experts", named=True, sparse=False),
     },
 )  # fmt: skip
@@ -423,15 +419,14 @@ _LFM3 = Family(
     *head_norms layers=sliding
     self_attn.g_proj  attention  heads x hidden  sliding  if flag(use_attention_gate, True)
     *windows
-    *mlp at=feed_forward. {_W123} width=intermediate_size
+    *mlp at=feed_forward. {_W123}
     operator_norm, ffn_norm  norm  hidden  every
     post_operator_norm, post_ffn_norm  norm  hidden  every  if flag(use_sandwich_norm, True)
     model.embedding_norm  norm  hidden
     """ + _CONVOLUTIONS,
     sizes={
-        **_SIZES, "tied": "flag(tie_word_embeddings, True)",
+        "tied": "flag(tie_word_embeddings, True)",
         "full sliding conv": rules.kinds({**rules.FULL_AND_SLIDING, "conv": "conv"}, _lfm3_layers),
-        "heads kv head": rules.stated_heads,
     },
     defaults={"num_key_value_heads": 4, "head_dim": 128, "conv_L_cache": 7, "sliding_window": 256}, nested=_FLAT, terse=True,
 )  # fmt: skip

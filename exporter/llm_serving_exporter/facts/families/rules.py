@@ -27,11 +27,6 @@ def layers_of(*keys: str) -> Rule:
 # heads
 
 
-def stated_heads(look: Look) -> tuple[int, int, int]:
-    """heads, kv, head: all of them stated, or class defaults."""
-    return look["num_attention_heads"], look["num_key_value_heads"], look["head_dim"]
-
-
 def dense_heads(look: Look) -> tuple[int, int, int]:
     """heads, kv, head: KV heads absent: as many as heads; head size absent: hidden / heads."""
     fields, hidden, heads = look.fields, look["hidden"], look.fields.whole("num_attention_heads")

@@ -85,7 +85,7 @@ _GEMMA3N_ROWS = """*mlp layers=each:widths
 """
 # a router with a scale for its input and one for each expert, and the experts beside each layer's MLP; the checkpoint keeps a layer's as
 # one tensor
-_GEMMA4_ROWS = """*mlp layers=single width=intermediate_size
+_GEMMA4_ROWS = """*mlp layers=single
     *mlp layers=double width=2*intermediate_size
     router.proj  router  experts x hidden  every  plain  if enable_moe_block
     router.scale  norm  hidden  every  if enable_moe_block
@@ -95,8 +95,7 @@ _GEMMA4_ROWS = """*mlp layers=single width=intermediate_size
     post_feedforward_layernorm_1, post_feedforward_layernorm_2, pre_feedforward_layernorm_2  norm  hidden  every  if enable_moe_block
 """
 _GEMMA_SIZES: Sizes = {
-    "hidden": "hidden_size", "vocabulary": "vocab_size", **TIED, "heads": "num_attention_heads", "kv": "num_key_value_heads",
-    "head": "head_dim", "wide": "head", "few": "kv", "alike": "False", "own": "layers - zero(num_kv_shared_layers)",
+    **TIED, "wide": "head", "few": "kv", "alike": "False", "own": "layers - zero(num_kv_shared_layers)",
     "per_layer": "zero(hidden_size_per_layer_input)",
     "sliding_own sliding_shared": _own("sliding"), "full_own full_shared": _own("full"),
 }  # fmt: skip
@@ -273,16 +272,13 @@ _MLLAMA = Family(
     *projections at=cross_attn. layers=cross
     *head_norms at=cross_attn. layers=cross
     cross_attn_attn_gate, cross_attn_mlp_gate  norm  1  cross
-    *mlp width=intermediate_size
+    *mlp
     *plain_norms
     reads  own  full
     reads  cross  cross
     left_out  KV of images  if len(cross) > 0
     """,
-    sizes={
-        "hidden": "hidden_size", "vocabulary": "vocab_size", "heads": "num_attention_heads", "kv": "num_key_value_heads",
-        "head": "hidden//heads", "cross own": "layer in cross_attention_layers",
-    },
+    sizes={"head": "hidden//heads", "cross own": "layer in cross_attention_layers"},
     defaults=class_sizes(4096, 14336, 40, 32, 128256, kv=8, cross_attention_layers=[3, 8, 13, 18, 23, 28, 33, 38]),
     nested=NESTED, terse=True,
 )  # fmt: skip
@@ -299,7 +295,7 @@ _GATED = """
 """
 _GLIMMER = Family(
     rows=_GATED + """
-    *mlp width=intermediate_size
+    *mlp
     pre_feedforward_layernorm, post_feedforward_layernorm  norm  hidden  every
     *norms
     """,
@@ -392,10 +388,7 @@ _NAS = Family(
     post_attention_layernorm  norm  hidden  each:widths
     model.norm  norm  hidden
     """,
-    sizes={
-        "hidden": "hidden_size", "vocabulary": "vocab_size", "tied": "flag(tie_word_embeddings)", "heads": "num_attention_heads",
-        "head": "head_dim | hidden//heads", "attending widths": _nas_groups,
-    },
+    sizes={"head": "head_dim | hidden//heads", "attending widths": _nas_groups},
 )  # fmt: skip
 
 # Step-3.5 and Step-3.7: sliding layers with query heads of their own, a gate on each head's output, experts beside a shared one. A config
