@@ -10,14 +10,10 @@ one, though servers that pool otherwise may not load it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from llm_serving_exporter.facts.families import rules
 from llm_serving_exporter.facts.fields import Fields
-from llm_serving_exporter.facts.shapes import Family, by_type
-
-if TYPE_CHECKING:
-    from llm_serving_exporter.facts.shapes import Families, Look, Rule, Sizes
+from llm_serving_exporter.facts.shapes import Families, Family, Look, Rule, Sizes, by_type
 
 _CLASSIFIER = "ForSequenceClassification"
 

@@ -8,14 +8,11 @@ are matrices that no quantiser takes: engines keep them in the model's dtype, wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llm_serving_exporter.facts.families import rules
 from llm_serving_exporter.facts.families.rules import routed
-from llm_serving_exporter.facts.shapes import Family, by_type, class_sizes
-
-if TYPE_CHECKING:
-    from llm_serving_exporter.facts.shapes import Families, Layers, Look, Rule, Sizes
+from llm_serving_exporter.facts.shapes import Families, Family, Layers, Look, Rule, Sizes, by_type, class_sizes
 
 SIZES: Sizes = {
     "heads kv head": rules.heads, "full sliding": rules.never, "sparse dense": "True", "shared": "0",

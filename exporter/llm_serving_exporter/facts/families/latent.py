@@ -9,17 +9,14 @@ attention.py, compressor.py), the compressors' own small state left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llm_serving_exporter.facts.families import experts, rules
 from llm_serving_exporter.facts.families.experts import TIED, mixture
 from llm_serving_exporter.facts.families.rules import routed
 from llm_serving_exporter.facts.fields import Fields
-from llm_serving_exporter.facts.shapes import Family, by_type, class_sizes
+from llm_serving_exporter.facts.shapes import Families, Family, Layers, Look, Sizes, by_type, class_sizes
 from llm_serving_exporter.model.record import replace
-
-if TYPE_CHECKING:
-    from llm_serving_exporter.facts.shapes import Families, Layers, Look, Sizes
 
 _FIRST = ("first_k_dense_replace",)
 _SIZES: Sizes = {

@@ -5,17 +5,14 @@ Facts: model-math B.5, B.6, B.9. Those whose class transformers 5.23.0 has are v
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from llm_serving_exporter.facts.families import rules
 from llm_serving_exporter.facts.families.experts import BELOW, NESTED
 from llm_serving_exporter.facts.families.rules import routed
 from llm_serving_exporter.facts.fields import Fields
-from llm_serving_exporter.facts.shapes import Family, by_type, class_sizes
+from llm_serving_exporter.facts.shapes import Families, Family, Layers, Look, Rule, Sizes, by_type, class_sizes
 from llm_serving_exporter.model.record import replace
-
-if TYPE_CHECKING:
-    from llm_serving_exporter.facts.shapes import Families, Layers, Look, Rule, Sizes
 
 _SIZES: Sizes = {"heads kv head": rules.strict_heads("head_dim")}
 # tables keep their place in a larger checkpoint

@@ -7,12 +7,10 @@ A rule takes the look at a config and gives one value for each name of its key i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llm_serving_exporter.facts.fields import MOST_LAYERS, Fields
-
-if TYPE_CHECKING:
-    from llm_serving_exporter.facts.shapes import Layers, Look, Rule
+from llm_serving_exporter.facts.shapes import Layers, Look, Rule
 
 FULL_AND_SLIDING = {"full_attention": "full", "sliding_attention": "sliding"}
 FULL_AND_LINEAR = {"full_attention": "full", "linear_attention": "linear"}

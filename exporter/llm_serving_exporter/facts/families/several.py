@@ -7,16 +7,13 @@ Verified against transformers 5.23.0 on the meta device; Nemotron-NAS as in vLLM
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llm_serving_exporter.facts.families import rules
 from llm_serving_exporter.facts.families.experts import BELOW, NESTED, SAME, SIZES, TIED
 from llm_serving_exporter.facts.families.rules import FULL_AND_SLIDING, SPARSE_AND_DENSE, routed
 from llm_serving_exporter.facts.fields import Fields
-from llm_serving_exporter.facts.shapes import Family, by_type, class_sizes
-
-if TYPE_CHECKING:
-    from llm_serving_exporter.facts.shapes import Families, Layers, Look, Rule, Sizes
+from llm_serving_exporter.facts.shapes import Families, Family, Layers, Look, Rule, Sizes, by_type, class_sizes
 
 # Gemma 3n and Gemma 4: sliding and full layers of other head sizes, last layers that read the KV of earlier ones, and a token's own
 # embedding for each layer. That table is looked up, a row a token, and kept in memory: no step streams it. For layers whose values are
