@@ -25,6 +25,11 @@ LARGEST = 1 << 40
 MOST_LAYERS = 4096
 
 
+def model_unknown(what: str, fix: str = "") -> FactsError:
+    """The error for what cannot be known of a model; `fix`: what to do about it in the daemon's configuration."""
+    return FactsError(Absence.MODEL_UNKNOWN.value, what, fix)
+
+
 class Fields:
     """The language part of a Hugging Face config (`text_config` and its like are entered by `language`).
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.facts.fields import model_unknown
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision, WeightFormat
 
 _HALF_BITS = 16.0
@@ -127,9 +127,7 @@ def named(text: str) -> WeightFormat:
         return _NAMED[key]
     bits = GGUF_FILE_BITS.get(key, GGUF_BLOCK_BITS.get(key))
     if bits is None:
-        raise FactsError(
-            Absence.MODEL_UNKNOWN.value, f"weight format {text[:64]!r} is not known; known are {', '.join(names())}"
-        )
+        raise model_unknown(f"weight format {text[:64]!r} is not known; known are {', '.join(names())}")
     return WeightFormat(f"gguf_{key}", bits, Precision.INT8)
 
 
@@ -140,9 +138,7 @@ def plain(text: str) -> WeightFormat:
     except FactsError:
         found = None
     if found is None or not is_plain(found):
-        raise FactsError(
-            Absence.MODEL_UNKNOWN.value, f"dtype {text[:64]!r} is not known here; known are bf16, fp16, fp32"
-        )
+        raise model_unknown(f"dtype {text[:64]!r} is not known here; known are bf16, fp16, fp32")
     return found
 
 
@@ -211,6 +207,4 @@ def kv_format(text: str, model_dtype: WeightFormat, *, head_size: int | None = N
         return _KV_NAMED[key]
     if key in _PER_TOKEN_HEAD:
         return KvFormat(key, _PER_TOKEN_HEAD[key] + (_SCALE_BYTES / head_size if head_size else 0.0))
-    raise FactsError(
-        Absence.MODEL_UNKNOWN.value, f"KV cache dtype {text[:64]!r} is not known; known are {', '.join(kv_names())}"
-    )
+    raise model_unknown(f"KV cache dtype {text[:64]!r} is not known; known are {', '.join(kv_names())}")

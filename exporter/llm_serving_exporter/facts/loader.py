@@ -22,11 +22,11 @@ from typing import Any, BinaryIO
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import gpus, models, names, quantisation
 from llm_serving_exporter.facts.architectures import geometry
+from llm_serving_exporter.facts.fields import model_unknown
 from llm_serving_exporter.facts.models import ModelEntry, ModelFiles
 from llm_serving_exporter.facts.resolve import Finder, resolve
 from llm_serving_exporter.model.hardware import GpuSpec
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
-from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
 
 CONFIG = "config.json"
@@ -318,7 +318,7 @@ def _why(error: OSError | ValueError) -> str:
 
 
 def _fault(path: str, what: str) -> FactsError:
-    return FactsError(Absence.MODEL_UNKNOWN.value, f"{path[:_LONGEST_PATH]!r} {what}")
+    return model_unknown(f"{path[:_LONGEST_PATH]!r} {what}")
 
 
 # --- a user's own models
@@ -425,4 +425,4 @@ def _own_unreadable(path: str, error: OSError) -> FactsError:
 
 
 def _own_fault(path: str, what: str, fix: str) -> FactsError:
-    return FactsError(Absence.MODEL_UNKNOWN.value, f"{path}: {what}", fix)
+    return model_unknown(f"{path}: {what}", fix)

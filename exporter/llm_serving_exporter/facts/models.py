@@ -12,8 +12,8 @@ from typing import Any
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import names
+from llm_serving_exporter.facts.fields import model_unknown
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.snapshot import Absence
 
 BUILT_IN = "built-in catalogue"
 
@@ -180,4 +180,4 @@ def _texts(name: str, row: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 def _fault(name: str, what: str) -> FactsError:
-    return FactsError(Absence.MODEL_UNKNOWN.value, f"catalogue of models: {name + ': ' if name else ''}{what}")
+    return model_unknown(f"catalogue of models: {name + ': ' if name else ''}{what}")

@@ -16,11 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Generic, Protocol, TypeVar
 
-from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
+from llm_serving_exporter.facts.fields import model_unknown
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.snapshot import Absence
 
 LONGEST = 4096  # as a path; a name alone is far shorter
 _LONGEST_NAME = 256
@@ -149,7 +148,7 @@ def find(text: str, catalogue: Sequence[Row]) -> Match[Row]:
         return found
     near = nearest(text.strip()[:LONGEST].rstrip("/").rpartition("/")[2][:_LONGEST_NAME].lower(), catalogue)
     known_as = f" (nearest: {', '.join(near)})" if near else ""
-    raise FactsError(Absence.MODEL_UNKNOWN.value, f"model {text[-128:]!r} is not in the built-in catalogue{known_as}")
+    raise model_unknown(f"model {text[-128:]!r} is not in the built-in catalogue{known_as}")
 
 
 def _initial(name: str) -> str:

@@ -9,10 +9,9 @@ from typing import Any
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
-from llm_serving_exporter.facts.fields import Fields
+from llm_serving_exporter.facts.fields import Fields, model_unknown
 from llm_serving_exporter.model.geometry import Module, Part
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision, WeightFormat
 
 # a quantisation with more entries or longer patterns is not read: DeepSeek-sized mixed ones name about 20,000 modules
@@ -77,11 +76,7 @@ class Settings(Fields):
 
     def refused(self, key: str, what: str) -> FactsError:
         """The error for a key."""
-        return _fault(f"quantization_config ({self.method or 'no quant_method'}): {key} {what}")
-
-
-def _fault(what: str, fix: str = "") -> FactsError:
-    return FactsError(Absence.MODEL_UNKNOWN.value, what, fix)
+        return model_unknown(f"quantization_config ({self.method or 'no quant_method'}): {key} {what}")
 
 
 # --- names of modules as these configs write them: exact, by component, with wildcards, or as regular expressions.
@@ -185,11 +180,11 @@ def compiled(expression: str) -> re.Pattern[str]:
     bare = _CLASS.sub("x", _ESCAPED.sub("x", expression))
     if _REPEATED_GROUP.search(bare) or len(_REPEAT.findall(bare)) > _MOST_REPEATS:
         fix = "set targets[].model.weight_format to the format that is served"
-        raise _fault(f"quantization_config: {expression[:64]!r} repeats too much to be tried", fix)
+        raise model_unknown(f"quantization_config: {expression[:64]!r} repeats too much to be tried", fix)
     try:
         return re.compile(expression)
     except re.error as error:
-        raise _fault(f"quantization_config: {expression[:64]!r} is no regular expression: {error}") from error
+        raise model_unknown(f"quantization_config: {expression[:64]!r} is no regular expression: {error}") from error
 
 
 def matches(expressions: Iterable[re.Pattern[str]], name: str) -> bool:

@@ -11,16 +11,16 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts import quant_dialects as dialects
 from llm_serving_exporter.facts.architectures import family, language, without_lm_head
+from llm_serving_exporter.facts.fields import model_unknown
 from llm_serving_exporter.facts.quant_dialects import Scheme, Settings, module_names
 from llm_serving_exporter.model.geometry import Geometry, Module, Part
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts, Precision, WeightFormat, WeightGroup
 
+_INSTEAD = "; name the format that is served instead"
 _NEVER = frozenset({Part.EMBEDDING, Part.ENCODER_ONLY, Part.ROUTER, Part.NORM})
 
 
@@ -83,9 +83,7 @@ def dtype(config: Mapping[str, Any]) -> WeightFormat:
                 continue
             found = _DTYPES.get(str(value).removeprefix("torch."))
             if found is None:
-                raise FactsError(
-                    Absence.MODEL_UNKNOWN.value, f"config.json: {key} is {str(value)[:64]!r}, not a known dtype"
-                )
+                raise model_unknown(f"config.json: {key} is {str(value)[:64]!r}, not a known dtype")
             return found
     return formats.BF16
 
@@ -121,18 +119,16 @@ def scheme(config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | None)
     if found is None:
         said = config.get("quantization_config")
         if said and not isinstance(said, Mapping):
-            raise FactsError(
-                Absence.MODEL_UNKNOWN.value,
-                f"config.json: quantization_config is {str(said)[:64]!r}, not a mapping; name the format that is served instead",
+            raise model_unknown(
+                f"config.json: quantization_config is {str(said)[:64]!r}, not a mapping{_INSTEAD}",
             )
         return None
     reader = dialects.READERS.get(found.method)
     if reader is None:
         said = found.values.get("quant_method")
         what = "is missing" if said is None else f"is {str(said)[:64]!r}, which is not supported"
-        raise FactsError(
-            Absence.MODEL_UNKNOWN.value,
-            f"quantization_config: quant_method {what}; name the format that is served instead",
+        raise model_unknown(
+            f"quantization_config: quant_method {what}{_INSTEAD}",
         )
     chosen = reader(found)
     experts = found.values.get("expert_dtype") or language(config).find_around("expert_dtype")
@@ -156,9 +152,8 @@ def _assigned(geometry: Geometry, base: WeightFormat, chosen: Scheme | None) -> 
         places = Counter(weight_format or base for weight_format in given)
         shares += [Share(module, weight_format, count) for weight_format, count in places.items()]
     if chosen is not None and not taken:
-        raise FactsError(
-            Absence.MODEL_UNKNOWN.value,
-            f"quantization_config ({chosen.method}) names no matrix of a {geometry.family}; name the format that is served instead",
+        raise model_unknown(
+            f"quantization_config ({chosen.method}) names no matrix of a {geometry.family}{_INSTEAD}",
         )
     return Assignment(tuple(shares), base, chosen.method if chosen is not None else "")
 

@@ -19,13 +19,12 @@ from typing import Any, Protocol
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats, names, quantisation
 from llm_serving_exporter.facts.architectures import family, geometry, language
-from llm_serving_exporter.facts.fields import LARGEST, Fields
+from llm_serving_exporter.facts.fields import LARGEST, Fields, model_unknown
 from llm_serving_exporter.facts.models import ModelEntry, ModelFiles, name_of
 from llm_serving_exporter.facts.quant_dialects import Settings
 from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts, Precision, WeightFormat
 
 CHECKPOINT_TOLERANCE_RATIO = 0.02
@@ -147,7 +146,7 @@ def _of_catalogue(settings: ModelSettings, served: ServedModel, catalogue: Finde
             unclear=match.unclear,
         )  # fmt: skip
     why = str(first) if first is not None else "the server does not say which model it serves"
-    raise FactsError(Absence.MODEL_UNKNOWN.value, "; ".join((why, *notes)), SET_MODEL)
+    raise model_unknown("; ".join((why, *notes)), SET_MODEL)
 
 
 def _said_names(settings: ModelSettings, served: ServedModel) -> list[str]:
@@ -174,8 +173,7 @@ def _weights(settings: ModelSettings, served: ServedModel, source: _Source, stat
     if quantization:
         return _quantised(quantization, source, own, stated, served.said_by)
     if quantization is None and source.unclear is not None:
-        raise FactsError(
-            Absence.MODEL_UNKNOWN.value,
+        raise model_unknown(
             f"the name of {source.name} says {source.unclear!r}, which does not tell how its weights are stored",
             SET_FORMAT,
         )
@@ -205,8 +203,7 @@ def _quantised(word: str, source: _Source, own: Settings | None, stated: float |
         return _Chosen(said, "as its name says")
     if meant is not None:
         return _Chosen(meant, f"as {who} says")
-    raise FactsError(
-        Absence.MODEL_UNKNOWN.value,
+    raise model_unknown(
         f"{who} says that the weights of {source.name} are {word[:64]!r}, which leaves their bits open",
         SET_FORMAT,
     )
