@@ -90,10 +90,7 @@ def given(text: str) -> ModelSettings:
 
 
 def model_facts(
-    settings: ModelSettings,
-    served: ServedModel | None = None,
-    cache_folder: str | None = None,
-    own: str | None = None,
+    settings: ModelSettings, served: ServedModel | None = None, cache_folder: str | None = None, own: str | None = None
 ) -> ModelFacts:
     """Everything that is known about a model: its files where there are some, else the catalogues (see `facts.resolve`).
 

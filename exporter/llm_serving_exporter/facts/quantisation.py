@@ -119,17 +119,13 @@ def scheme(config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | None)
     if found is None:
         said = config.get("quantization_config")
         if said and not isinstance(said, Mapping):
-            raise model_unknown(
-                f"config.json: quantization_config is {str(said)[:64]!r}, not a mapping{_INSTEAD}",
-            )
+            raise model_unknown(f"config.json: quantization_config is {str(said)[:64]!r}, not a mapping{_INSTEAD}")
         return None
     reader = dialects.READERS.get(found.method)
     if reader is None:
         said = found.values.get("quant_method")
         what = "is missing" if said is None else f"is {str(said)[:64]!r}, which is not supported"
-        raise model_unknown(
-            f"quantization_config: quant_method {what}{_INSTEAD}",
-        )
+        raise model_unknown(f"quantization_config: quant_method {what}{_INSTEAD}")
     chosen = reader(found)
     experts = found.values.get("expert_dtype") or language(config).find_around("expert_dtype")
     if chosen is None or experts is None or found.method != "fp8":
@@ -152,9 +148,7 @@ def _assigned(geometry: Geometry, base: WeightFormat, chosen: Scheme | None) -> 
         places = Counter(weight_format or base for weight_format in given)
         shares += [Share(module, weight_format, count) for weight_format, count in places.items()]
     if chosen is not None and not taken:
-        raise model_unknown(
-            f"quantization_config ({chosen.method}) names no matrix of a {geometry.family}{_INSTEAD}",
-        )
+        raise model_unknown(f"quantization_config ({chosen.method}) names no matrix of a {geometry.family}{_INSTEAD}")
     return Assignment(tuple(shares), base, chosen.method if chosen is not None else "")
 
 

@@ -204,8 +204,7 @@ def _quantised(word: str, source: _Source, own: Settings | None, stated: float |
     if meant is not None:
         return _Chosen(meant, f"as {who} says")
     raise model_unknown(
-        f"{who} says that the weights of {source.name} are {word[:64]!r}, which leaves their bits open",
-        SET_FORMAT,
+        f"{who} says that the weights of {source.name} are {word[:64]!r}, which leaves their bits open", SET_FORMAT
     )
 
 

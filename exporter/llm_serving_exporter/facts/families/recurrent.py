@@ -128,8 +128,7 @@ _JAMBA = Family(
     },
 )  # fmt: skip
 _BAMBA = Family(
-    rows=_FITS + _HYBRID + _BLOCK,
-    sizes={**_MAMBA2_SIZES, "attending recurrent": "layer in attn_layer_indices"},
+    rows=_FITS + _HYBRID + _BLOCK, sizes={**_MAMBA2_SIZES, "attending recurrent": "layer in attn_layer_indices"}
 )
 # attention and Mamba-2 side by side in every layer
 _FALCON_H1 = Family(
