@@ -33,8 +33,8 @@ _SEVEN_B = class_sizes(4096, 11008, 32, 32, 32000)
 _MISTRAL = class_sizes(4096, 14336, 32, 32, 32000, kv=8, sliding_window=4096)
 _QWEN2_DEFAULTS = class_sizes(4096, 22016, 32, 32, 151936, kv=32, max_window_layers=28)
 _QWEN3_DEFAULTS = {**_QWEN2_DEFAULTS, "head_dim": 128}
-_GEMMA2 = {**_TIED, **class_sizes(2304, 9216, 26, 8, 256000, kv=4, head=256, sliding_window=4096)}
-_COHERE = {**_TIED, **class_sizes(8192, 22528, 40, 64, 256000)}
+_GEMMA2 = class_sizes(2304, 9216, 26, 8, 256000, kv=4, head=256, sliding_window=4096, **_TIED)
+_COHERE = class_sizes(8192, 22528, 40, 64, 256000, **_TIED)
 
 _LLAMA = "*decoder bias=attention_bias mlp_bias=mlp_bias"
 _QWEN2 = "*decoder bias=True out_bias=False"
@@ -50,7 +50,7 @@ _OLMO2 = f"*decoder bias=attention_bias inner=wide_norms {_AFTER}"
 _GLM = "*decoder out_bias=False mlp=fused_mlp bias="
 _GLM4_NORMS = "\npost_self_attn_layernorm, post_mlp_layernorm  norm  hidden  every"
 _RELU2 = "*decoder bias=attention_bias mlp=plain_mlp mlp_bias=mlp_bias"
-_GLM_DEFAULTS = {"num_key_value_heads": 2, "head_dim": 128, "attention_bias": True}
+_GLM_DEFAULTS = class_sizes(kv=2, head=128, attention_bias=True)
 _PATTERN = ("sliding_window_pattern", "_sliding_window_pattern")
 
 
@@ -103,7 +103,7 @@ def _mpt_attention(look: Look) -> tuple[bool, bool]:
 
 
 _QWEN2_OWN = _dense(_QWEN2, window=rules.beyond_first, known=_QKV_BIAS)
-_QWEN3_OWN = _dense(_QWEN3, {"head_dim": 128}, rules.beyond_first, _QK_NORM)
+_QWEN3_OWN = _dense(_QWEN3, class_sizes(head=128), rules.beyond_first, _QK_NORM)
 _LLAMA_OWN = _dense(_LLAMA)
 
 # what MiniCPM-V and MiniCPM-o of a version are built on (vLLM models/minicpmv.py); 2.0 and older name none
@@ -121,25 +121,25 @@ def _minicpmv(fields: Fields) -> Family:
 
 FAMILIES: Families = by_type({
     "llama granite granite4_vision_text": _dense(_LLAMA, _SEVEN_B),
-    "granite_docling_text": _dense(_LLAMA, {**_TIED, **class_sizes(1024, 2048, 28, 16, 133800, kv=4)}),
+    "granite_docling_text": _dense(_LLAMA, class_sizes(1024, 2048, 28, 16, 133800, kv=4, **_TIED)),
     "emu3_text_model": _dense(_LLAMA, class_sizes(4096, 14336, 32, 32, 184622, kv=8)),
     "mistral ministral": _dense("*decoder", _MISTRAL, rules.always),
     "ministral3": _dense(
         "*decoder", {**_MISTRAL, "num_hidden_layers": 34, "vocab_size": 131072, "head_dim": 128, "sliding_window": None}, rules.always
     ),
     "minicpm": _dense("*decoder", _TIED),
-    "cwm": _dense("*decoder", {"num_key_value_heads": 8, "head_dim": 128, "sliding_window": 8192}, rules.all_but_first_of_four),
-    "helium": _dense(_LLAMA + " out_bias=False", {"num_key_value_heads": 20, "head_dim": 128}),
+    "cwm": _dense("*decoder", class_sizes(kv=8, head=128, sliding_window=8192), rules.all_but_first_of_four),
+    "helium": _dense(_LLAMA + " out_bias=False", class_sizes(kv=20, head=128)),
     "granite_swa": _dense(
-        _LLAMA + "\nself_attn.sinks  norm  heads  every", {**_TIED, "num_key_value_heads": 4, "sliding_window": 128},
+        _LLAMA + "\nself_attn.sinks  norm  heads  every", class_sizes(kv=4, sliding_window=128, **_TIED),
         rules.all_but_first_of_four,
     ),
-    "internlm3": _dense("*decoder bias=qkv_bias out_bias=bias mlp_bias=bias", {"num_key_value_heads": 2, "head_dim": 128}),
-    "smollm3": _dense(_LLAMA, {**_TIED, "num_key_value_heads": 4}, rules.without_rope),
-    "seed_oss": _dense(_LLAMA + " out_bias=attention_out_bias", {"num_key_value_heads": 8, "head_dim": 128, "attention_bias": True}),
-    "ernie4_5": _dense("*decoder bias=use_bias mlp_bias=use_bias", {**_TIED, "num_key_value_heads": 2, "head_dim": 128}),
+    "internlm3": _dense("*decoder bias=qkv_bias out_bias=bias mlp_bias=bias", class_sizes(kv=2, head=128)),
+    "smollm3": _dense(_LLAMA, class_sizes(kv=4, **_TIED), rules.without_rope),
+    "seed_oss": _dense(_LLAMA + " out_bias=attention_out_bias", class_sizes(kv=8, head=128, attention_bias=True)),
+    "ernie4_5": _dense("*decoder bias=use_bias mlp_bias=use_bias", class_sizes(kv=2, head=128, **_TIED)),
     "paddleocr_vl_text paddleocr_vl": _dense(
-        "*decoder bias=use_bias mlp_bias=use_bias", {**_TIED, **class_sizes(1024, 3072, 18, 16, 103424, kv=2, head=128)}
+        "*decoder bias=use_bias mlp_bias=use_bias", class_sizes(1024, 3072, 18, 16, 103424, kv=2, head=128, **_TIED)
     ),
     # HyperCLOVA X: norms behind attention and MLP too
     "hyperclovax": _dense(_LLAMA + "\npost_norm1, post_norm2  norm  hidden  every  if flag(use_post_norm, True)"),
@@ -147,7 +147,7 @@ FAMILIES: Families = by_type({
         "*decoder bias=attention_bias\n*head_norms names=self_attn.query_layernorm,self_attn.key_layernorm if=use_qk_norm",
         {"use_qk_norm": True},
     ),
-    "gemma": _dense("*decoder bias=attention_bias", {**_TIED, **class_sizes(3072, 24576, 28, 16, 256000, kv=16, head=256)}),
+    "gemma": _dense("*decoder bias=attention_bias", class_sizes(3072, 24576, 28, 16, 256000, kv=16, head=256, **_TIED)),
     "gemma2": _dense(_SANDWICH, _GEMMA2, rules.all_but_every(2)),
     "gemma3 gemma3_text": _dense(
         _SANDWICH + " inner=head_norms", {**_GEMMA2, "vocab_size": 262208}, rules.all_but_every(6, *_PATTERN), _QK_NORM, terse=True
@@ -164,11 +164,11 @@ FAMILIES: Families = by_type({
     "olmo3": _dense(_OLMO2, {"sliding_window": 4096}, rules.all_but_every(4), _QK_NORM),
     "exaone4": _dense(
         f"*decoder inner=head_norms {_AFTER}",
-        {"num_key_value_heads": 32, "sliding_window": 4096, "sliding_window_pattern": 4}, rules.letters, _QK_NORM,
+        class_sizes(kv=32, sliding_window=4096, sliding_window_pattern=4), rules.letters, _QK_NORM,
     ),
     "bitnet": _dense(
         "*decoder bias=attention_bias\nself_attn.attn_sub_norm  norm  hidden  every\nmlp.ffn_sub_norm  norm  intermediate  every",
-        {"num_key_value_heads": 5},
+        class_sizes(kv=5),
     ),
     "qwen2": _dense(_QWEN2, _QWEN2_DEFAULTS, rules.beyond_first, _QKV_BIAS),
     "qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text": _dense(
@@ -191,10 +191,10 @@ FAMILIES: Families = by_type({
         """, known=_QKV_BIAS,
     ),
     "phi3 phi3_v": _dense(_PHI3, window=rules.always),
-    "phi4_multimodal phi4mm": _dense(_PHI3, {"num_key_value_heads": 8}, rules.always),
+    "phi4_multimodal phi4mm": _dense(_PHI3, class_sizes(kv=8), rules.always),
     "starcoder2": _dense(
         "*decoder bias=use_bias mlp=plain_mlp up=mlp.c_fc down=mlp.c_proj mlp_bias=use_bias vectors=2",
-        {**_TIED, "num_key_value_heads": 2, "use_bias": True}, rules.always,
+        class_sizes(kv=2, use_bias=True, **_TIED), rules.always,
     ),
     "glm": _dense(_GLM + "attention_bias", _GLM_DEFAULTS),
     "glm4": _dense(_GLM + "attention_bias" + _GLM4_NORMS, _GLM_DEFAULTS),
@@ -240,7 +240,7 @@ FAMILIES: Families = by_type({
         post_attention_layernorm  norm  2*hidden  every  if not use_parallel_residual
         {root}norm  norm  2*hidden
         *windows
-        """, {"num_key_value_heads": 32},
+        """, class_sizes(kv=32),
     ),
     # names of their own for sizes and modules: GPT-2 to Falcon, and some that bring their own code
     "gpt2": _dense(

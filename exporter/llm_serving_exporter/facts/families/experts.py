@@ -28,7 +28,7 @@ def mixture(
     rows: str, defaults: Mapping[str, Any], sizes: Sizes, known: Sequence[str] = (), *,
     nested: tuple[str, str] | None = NESTED, mla: bool = False,
 ) -> Family:  # fmt: skip
-    """A family with these rows; sizes that it does not state are the usual ones."""
+    """A family with these rows; sizes that it does not state are those above."""
     return Family(
         rows=rows, sizes={**SIZES, **sizes}, defaults=defaults, known=tuple(known), nested=nested, shaping="experts", mla=mla
     )  # fmt: skip
@@ -50,6 +50,7 @@ _NORMED = "*mixture inner=head_norms"
 
 
 def _last_sparse(look: Look) -> int:
+    """ERNIE 4.5's last layer that may have experts."""
     fields = look.fields
     if fields.found("moe_layer_end_index") in (None, -1):
         return int(look["layers"]) - 1
@@ -139,7 +140,7 @@ FAMILIES: Families = by_type({
         """
         refuse  not flag(use_qk_norm, True)  use_qk_norm  is false, for which there is no formula here
         *mixture bias=False inner=wide_norms experts=numbered_experts
-        """, {"num_key_value_heads": 8, "head_dim": 128, "num_local_experts": 256, "num_experts_per_tok": 8, "use_qk_norm": True}, _LOCAL,
+        """, class_sizes(kv=8, head=128, num_local_experts=(256, 8), use_qk_norm=True), _LOCAL,
     ),
     # Phi-3.5-MoE: layer norms with bias
     "phimoe": mixture(
@@ -203,7 +204,7 @@ FAMILIES: Families = by_type({
     ),
     # layers from `max_window_layers` on slide where there is a window
     "dots1": mixture(
-        _NORMED, {"num_key_value_heads": 32, "moe_intermediate_size": 1408, "max_window_layers": 62},
+        _NORMED, class_sizes(kv=32, moe_intermediate_size=1408, max_window_layers=62),
         {**_ROUTED, "full sliding": rules.window("layer < zero(max_window_layers) or not has(sliding_window)")}, _FIRST,
     ),
     # K-EXAONE: one full layer after several that slide
@@ -420,7 +421,7 @@ FAMILIES: Families = by_type({
         *plain_norms names=pre_moe_norm,post_moe_norm,pre_attn_norm,post_attn_norm
         left_out  MTP module  if num_nextn_predict_layers | 0
         *windows
-        """, {"head_dim": 128, "num_local_experts": 8, "num_experts_per_tok": 2},
+        """, class_sizes(head=128, num_local_experts=(8, 2)),
         {
             **TIED, "experts per_token": routed("num_local_experts"),
             "size": "moe_intermediate_size if has(moe_intermediate_size) else intermediate_size",

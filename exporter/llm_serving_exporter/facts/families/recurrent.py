@@ -424,7 +424,7 @@ _LFM3 = Family(
         "tied": "flag(tie_word_embeddings, True)",
         "full sliding conv": rules.kinds({**rules.FULL_AND_SLIDING, "conv": "conv"}, _lfm3_layers),
     },
-    defaults={"num_key_value_heads": 4, "head_dim": 128, "conv_L_cache": 7, "sliding_window": 256}, nested=_FLAT, terse=True,
+    defaults=class_sizes(kv=4, head=128, conv_L_cache=7, sliding_window=256), nested=_FLAT, terse=True,
 )  # fmt: skip
 
 FAMILIES: Families = by_type({
