@@ -232,8 +232,8 @@ FAMILIES: Families = by_type({
     "hunyuan_v1_moe": mixture(
         """
         refuse  per_token > experts  moe_topk  is {per_token}, more than the {experts} experts
-        *mixture router=gate.wg shared=shared_mlp.
-        *head_norms names=self_attn.query_layernorm,self_attn.key_layernorm if=flag(use_qk_norm,True)
+        *mixture inner=head_norms names=self_attn.query_layernorm,self_attn.key_layernorm if=flag(use_qk_norm,True)
+        ... router=gate.wg shared=shared_mlp.
         """, {"use_qk_norm": True},
         {
             "experts": _alike("num_experts"), "per_token": _alike("moe_topk"), "size": _alike("moe_intermediate_size", "intermediate_size"),
@@ -317,10 +317,15 @@ FAMILIES: Families = by_type({
     # Arcee Trinity: a gate on the output of attention, norms before and behind both halves, the expert's bias a parameter
     "afmoe": mixture(
         """
-        *mixture bias=False inner=head_norms router=router.gate
+        *tables
+        *projections
+        *head_norms
         self_attn.gate_proj  attention  heads*head x hidden  every
+        *experts router=router.gate
         mlp.expert_bias  norm  experts  sparse
         pre_mlp_layernorm, post_mlp_layernorm  norm  hidden  every
+        *norms
+        *windows
         """,
         class_sizes(
             head=128, num_experts=(64, 6, 1408), num_shared_experts=2, num_dense_layers=1, global_attn_every_n_layers=4,
@@ -335,10 +340,15 @@ FAMILIES: Families = by_type({
     # as Trinity, without shared experts, the gate with a bias for each head; the last layer is full too
     "beam": mixture(
         """
-        *mixture inner=head_norms
+        *tables
+        *projections bias=attention_bias
+        *head_norms
         self_attn.gate_proj  attention  heads*head x hidden  every
         self_attn.gate_bias  norm  heads  every
+        *experts
         pre_feedforward_layernorm, post_feedforward_layernorm  norm  hidden  every
+        *norms
+        *windows
         """,
         class_sizes(kv=8, head=128, num_experts=(256, 8, 2560), sliding_window=512, first_k_dense_replace=3),
         {**_AFTER_DENSE, "full sliding": rules.window("(layer + 1) % 6 == 0 or layer + 1 == layers")},
