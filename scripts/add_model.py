@@ -22,8 +22,8 @@ from typing import Any
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import loader, models, quantisation
 from llm_serving_exporter.facts.architectures import language
-from llm_serving_exporter.facts.model_files import ModelEntry, ModelFiles
-from llm_serving_exporter.facts.quant_names import plain
+from llm_serving_exporter.facts.models import ModelEntry, ModelFiles
+from llm_serving_exporter.facts.quant_dialects import plain
 from llm_serving_exporter.facts.resolve import resolve
 from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.record import replace
@@ -49,7 +49,7 @@ def facts(config: Mapping[str, Any]) -> ModelFacts:
         raise AssertionError("a config is there")
 
     found = resolve(ModelSettings(), None, ModelFiles("config.json", config), never)
-    # a language part of its own has other names than one inside of a larger config, which configs mean alike (facts.quant_names)
+    # a language part of its own has other names than one inside of a larger config, which configs mean alike (facts.quant_dialects)
     modules = tuple(replace(module, path=plain(module.path)) for module in found.geometry.modules)
     return replace(found, name="", origin="", notes=(), geometry=replace(found.geometry, modules=modules))
 
@@ -91,7 +91,7 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_first_experts(values: Any) -> Any:
-    """Without what is said of each expert but the first, which stands for all of its layer (facts.quant_names)."""
+    """Without what is said of each expert but the first, which stands for all of its layer (facts.quant_dialects)."""
 
     def other(name: object) -> bool:
         found = _EXPERT.search(name) if isinstance(name, str) else None

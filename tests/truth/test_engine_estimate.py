@@ -18,8 +18,7 @@ from llm_serving_exporter.derive.roof import Roof
 from llm_serving_exporter.derive.traffic import Work, decode_flops, estimate_traffic, measure_work, prefill_flops
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.architectures import geometry
-from llm_serving_exporter.facts.quantisation import assign
-from llm_serving_exporter.facts.weighing import estimate_sound, weigh
+from llm_serving_exporter.facts.quantisation import assign, estimate_sound, weigh
 from llm_serving_exporter.model.geometry import Span
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.record import replace

@@ -25,6 +25,11 @@ LARGEST = 1 << 40
 MOST_LAYERS = 4096
 
 
+def model_unknown(what: str, fix: str = "") -> FactsError:
+    """The error for what cannot be known of a model; `fix`: what to do about it in the daemon's configuration."""
+    return FactsError(Absence.MODEL_UNKNOWN.value, what, fix)
+
+
 class Fields:
     """The language part of a Hugging Face config (`text_config` and its like are entered by `language`).
 
@@ -151,6 +156,21 @@ class Fields:
         if not isinstance(value, list) or len(value) > MOST_LAYERS:
             raise self.refused(key, f"is not a list of at most {MOST_LAYERS} entries")
         return value
+
+    def marked(self, key: str, count: int) -> Sequence[Any]:
+        """A list with a mark for each of so many layers."""
+        marks = self.listed(key)
+        if marks is None or len(marks) != count:
+            raise self.refused(key, f"has {len(marks or ())} entries for {count} layers")
+        return marks
+
+    def indices(self, key: str, count: int) -> Sequence[int]:
+        """A list of indices of so many layers, empty where the key is missing."""
+        entries = self.listed(key) or ()
+        for entry in entries:
+            if isinstance(entry, bool) or not isinstance(entry, int) or not 0 <= entry < count:
+                raise self.refused(key, f"has {entry!r}, not the index of one of {count} layers")
+        return entries
 
     def refused(self, key: str, what: str) -> FactsError:
         """The error for a key."""

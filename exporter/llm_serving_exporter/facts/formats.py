@@ -12,10 +12,10 @@ MXFP4 without quantised activations (gpt-oss) counts as such: its checkpoint say
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.facts.fields import model_unknown
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.weights import Precision, WeightFormat
 
 _HALF_BITS = 16.0
@@ -69,69 +69,46 @@ def integer(
 
 
 # bytes of a block over its weights, times 8; llama.cpp ggml-common.h
-GGUF_BLOCK_BITS: Mapping[str, float] = MappingProxyType(
-    {
-        "q4_0": 18 * 8 / 32, "q4_1": 20 * 8 / 32, "q5_0": 22 * 8 / 32, "q5_1": 24 * 8 / 32, "q8_0": 34 * 8 / 32,
-        "q2_k": 84 * 8 / 256, "q3_k": 110 * 8 / 256, "q4_k": 144 * 8 / 256, "q5_k": 176 * 8 / 256, "q6_k": 210 * 8 / 256,
-        "iq1_s": 50 * 8 / 256, "iq1_m": 56 * 8 / 256, "iq2_xxs": 66 * 8 / 256, "iq2_xs": 74 * 8 / 256, "iq2_s": 82 * 8 / 256,
-        "iq3_xxs": 98 * 8 / 256, "iq3_s": 110 * 8 / 256, "iq4_xs": 136 * 8 / 256, "iq4_nl": 18 * 8 / 32,
-        "tq1_0": 54 * 8 / 256, "tq2_0": 66 * 8 / 256,
-    }
-)  # fmt: skip
+GGUF_BLOCK_BITS: Mapping[str, float] = {
+    "q4_0": 18 * 8 / 32, "q4_1": 20 * 8 / 32, "q5_0": 22 * 8 / 32, "q5_1": 24 * 8 / 32, "q8_0": 34 * 8 / 32,
+    "q2_k": 84 * 8 / 256, "q3_k": 110 * 8 / 256, "q4_k": 144 * 8 / 256, "q5_k": 176 * 8 / 256, "q6_k": 210 * 8 / 256,
+    "iq1_s": 50 * 8 / 256, "iq1_m": 56 * 8 / 256, "iq2_xxs": 66 * 8 / 256, "iq2_xs": 74 * 8 / 256, "iq2_s": 82 * 8 / 256,
+    "iq3_xxs": 98 * 8 / 256, "iq3_s": 110 * 8 / 256, "iq4_xs": 136 * 8 / 256, "iq4_nl": 18 * 8 / 32,
+    "tq1_0": 54 * 8 / 256, "tq2_0": 66 * 8 / 256,
+}  # fmt: skip
 # mean over a whole file, embeddings included, of Llama-3.1-8B: llama.cpp tools/quantize/README.md. Another model's mix of tensors
 # moves it (Q4_K_M: 4.84, 4.83, 4.80 for Llama-2 7B, 13B, 70B)
-GGUF_FILE_BITS: Mapping[str, float] = MappingProxyType(
-    {
-        "iq1_s": 2.0042, "iq1_m": 2.1460, "iq2_xxs": 2.3824, "iq2_xs": 2.5882, "iq2_s": 2.7403, "iq2_m": 2.9294,
-        "iq3_xxs": 3.2548, "iq3_xs": 3.4977, "iq3_s": 3.6606, "iq3_m": 3.7628, "iq4_xs": 4.4597, "iq4_nl": 4.6818,
-        "q2_k_s": 2.9697, "q2_k": 3.1593, "q3_k_s": 3.6429, "q3_k_l": 4.2979, "q4_k_s": 4.6672, "q4_k_m": 4.8944,
-        "q5_k_s": 5.5704, "q5_k_m": 5.7036, "q6_k": 6.5633, "q8_0": 8.5008,
-    }
-)  # fmt: skip
-
-
-def gguf_block(name: str) -> WeightFormat:
-    """The format of tensors of one GGUF type ("Q4_K"). Raises FactsError for a type there is not."""
-    key = _key(name)
-    if key not in GGUF_BLOCK_BITS:
-        raise _unknown(name, GGUF_BLOCK_BITS)
-    return WeightFormat(f"gguf_{key}", GGUF_BLOCK_BITS[key], Precision.INT8)
-
-
-def gguf_file(name: str) -> WeightFormat:
-    """The mean format of a whole GGUF file ("Q4_K_M"); of its block where no file's mean is known (Q4_0). Raises FactsError."""
-    key = _key(name)
-    bits = GGUF_FILE_BITS.get(key, GGUF_BLOCK_BITS.get(key))
-    if bits is None:
-        raise _unknown(name, sorted({*GGUF_FILE_BITS, *GGUF_BLOCK_BITS}))
-    return WeightFormat(f"gguf_{key}", bits, Precision.INT8)
+GGUF_FILE_BITS: Mapping[str, float] = {
+    "iq1_s": 2.0042, "iq1_m": 2.1460, "iq2_xxs": 2.3824, "iq2_xs": 2.5882, "iq2_s": 2.7403, "iq2_m": 2.9294,
+    "iq3_xxs": 3.2548, "iq3_xs": 3.4977, "iq3_s": 3.6606, "iq3_m": 3.7628, "iq4_xs": 4.4597, "iq4_nl": 4.6818,
+    "q2_k_s": 2.9697, "q2_k": 3.1593, "q3_k_s": 3.6429, "q3_k_l": 4.2979, "q4_k_s": 4.6672, "q4_k_m": 4.8944,
+    "q5_k_s": 5.5704, "q5_k_m": 5.7036, "q6_k": 6.5633, "q8_0": 8.5008,
+}  # fmt: skip
 
 
 _AWQ = integer(4, 128, zero_point=True)
 # what people write in configurations and on command lines, `-` written as `_`. int8: as engines quantise activations with it (W8A8)
-_NAMED: Mapping[str, WeightFormat] = MappingProxyType(
-    {
-        "fp32": FP32, "float32": FP32, "float": FP32, "f32": FP32,
-        "bf16": BF16, "bfloat16": BF16,
-        "fp16": FP16, "float16": FP16, "half": FP16, "f16": FP16,
-        "fp8": FP8, "fp8_e4m3": FP8, "float8": FP8, "w8a8_fp8": FP8, "fp8_w8a8": FP8, "fbgemm_fp8": FP8, "ptpc_fp8": FP8,
-        "fp8_block": fp8_block(128, 128), "fp8_w8a16": FP8_WEIGHT_ONLY,
-        "int8": INT8, "w8a8": INT8, "w8a8_int8": INT8, "int8_w8a8": INT8,
-        "int8_w8a16": INT8_WEIGHT_ONLY, "w8a16": INT8_WEIGHT_ONLY, "int8_weight_only": INT8_WEIGHT_ONLY,
-        "int4": integer(4, 128), "w4a16": integer(4, 128), "int4_weight_only": integer(4, 128), "int4_g32": integer(4, 32),
-        "w4a8": integer(4, 128, multiplied=Precision.FP8), "w4a8_fp8": integer(4, 128, multiplied=Precision.FP8),
-        "w4a8_int8": integer(4, 128, multiplied=Precision.INT8),
-        "awq": _AWQ, "awq_marlin": _AWQ, "auto_awq": _AWQ, "gptq": _AWQ, "gptq_marlin": _AWQ, "auto_gptq": _AWQ,
-        "gptq_int3": integer(3, 128, zero_point=True), "gptq_int8": integer(8, 128, zero_point=True),
-        # scale and zero point in bf16 per 32 weights
-        "gpt_fast_int4": WeightFormat("gpt_fast_int4", 4.0 + 2 * _HALF_BITS / 32, Precision.BF16),
-        "nvfp4": NVFP4, "fp4": NVFP4, "modelopt_fp4": NVFP4, "nvfp4_w4a16": NVFP4_WEIGHT_ONLY, "w4a16_nvfp4": NVFP4_WEIGHT_ONLY,
-        "mxfp8": MXFP8, "mxfp4": MXFP4, "mxfp4_w4a4": MXFP4_W4A4, "mxfp4_w4a8": MXFP4_W4A8,
-        "nf4": NF4, "nf4_double": NF4_DOUBLE,
-        # vLLM quantises on loading, with double quantisation
-        "bitsandbytes": NF4_DOUBLE, "bnb": NF4_DOUBLE, "bitsandbytes_int8": INT8,
-    }
-)  # fmt: skip
+_NAMED: Mapping[str, WeightFormat] = {
+    "fp32": FP32, "float32": FP32, "float": FP32, "f32": FP32,
+    "bf16": BF16, "bfloat16": BF16,
+    "fp16": FP16, "float16": FP16, "half": FP16, "f16": FP16,
+    "fp8": FP8, "fp8_e4m3": FP8, "float8": FP8, "w8a8_fp8": FP8, "fp8_w8a8": FP8, "fbgemm_fp8": FP8, "ptpc_fp8": FP8,
+    "fp8_block": fp8_block(128, 128), "fp8_w8a16": FP8_WEIGHT_ONLY,
+    "int8": INT8, "w8a8": INT8, "w8a8_int8": INT8, "int8_w8a8": INT8,
+    "int8_w8a16": INT8_WEIGHT_ONLY, "w8a16": INT8_WEIGHT_ONLY, "int8_weight_only": INT8_WEIGHT_ONLY,
+    "int4": integer(4, 128), "w4a16": integer(4, 128), "int4_weight_only": integer(4, 128), "int4_g32": integer(4, 32),
+    "w4a8": integer(4, 128, multiplied=Precision.FP8), "w4a8_fp8": integer(4, 128, multiplied=Precision.FP8),
+    "w4a8_int8": integer(4, 128, multiplied=Precision.INT8),
+    "awq": _AWQ, "awq_marlin": _AWQ, "auto_awq": _AWQ, "gptq": _AWQ, "gptq_marlin": _AWQ, "auto_gptq": _AWQ,
+    "gptq_int3": integer(3, 128, zero_point=True), "gptq_int8": integer(8, 128, zero_point=True),
+    # scale and zero point in bf16 per 32 weights
+    "gpt_fast_int4": WeightFormat("gpt_fast_int4", 4.0 + 2 * _HALF_BITS / 32, Precision.BF16),
+    "nvfp4": NVFP4, "fp4": NVFP4, "modelopt_fp4": NVFP4, "nvfp4_w4a16": NVFP4_WEIGHT_ONLY, "w4a16_nvfp4": NVFP4_WEIGHT_ONLY,
+    "mxfp8": MXFP8, "mxfp4": MXFP4, "mxfp4_w4a4": MXFP4_W4A4, "mxfp4_w4a8": MXFP4_W4A8,
+    "nf4": NF4, "nf4_double": NF4_DOUBLE,
+    # vLLM quantises on loading, with double quantisation
+    "bitsandbytes": NF4_DOUBLE, "bnb": NF4_DOUBLE, "bitsandbytes_int8": INT8,
+}  # fmt: skip
 
 
 def names() -> tuple[str, ...]:
@@ -140,16 +117,18 @@ def names() -> tuple[str, ...]:
 
 
 def named(text: str) -> WeightFormat:
-    """The format that a person names, in any case, with `-` or `_`; GGUF names mean the whole file's mean.
+    """The format that a person names, in any case, with `-` or `_`; GGUF names ("Q4_K_M") mean the whole file's mean, or that of a
+    block where no file's is known (Q4_0).
 
     Raises FactsError (model_unknown) that lists the names.
     """
-    key = _key(text)
+    key = text.strip().lower().replace("-", "_").removeprefix("gguf_").removeprefix("torch.")
     if key in _NAMED:
         return _NAMED[key]
-    if key in GGUF_FILE_BITS or key in GGUF_BLOCK_BITS:
-        return gguf_file(key)
-    raise _unknown(text, names())
+    bits = GGUF_FILE_BITS.get(key, GGUF_BLOCK_BITS.get(key))
+    if bits is None:
+        raise model_unknown(f"weight format {text[:64]!r} is not known; known are {', '.join(names())}")
+    return WeightFormat(f"gguf_{key}", bits, Precision.INT8)
 
 
 def plain(text: str) -> WeightFormat:
@@ -159,9 +138,7 @@ def plain(text: str) -> WeightFormat:
     except FactsError:
         found = None
     if found is None or not is_plain(found):
-        raise FactsError(
-            Absence.MODEL_UNKNOWN.value, f"dtype {text[:64]!r} is not known here; known are bf16, fp16, fp32"
-        )
+        raise model_unknown(f"dtype {text[:64]!r} is not known here; known are bf16, fp16, fp32")
     return found
 
 
@@ -175,12 +152,59 @@ def is_gguf(weight_format: WeightFormat) -> bool:
     return weight_format.name.startswith("gguf_")
 
 
-def _key(text: str) -> str:
-    key = text.strip().lower().replace("-", "_")
-    return key.removeprefix("gguf_").removeprefix("torch.")
+# --- elements of the KV cache, whose dtype engines are told by flag or take from the checkpoint (facts B.9)
 
 
-def _unknown(text: str, known: Mapping[str, float] | list[str] | tuple[str, ...]) -> FactsError:
-    return FactsError(
-        Absence.MODEL_UNKNOWN.value, f"weight format {text[:64]!r} is not known; known are {', '.join(known)}"
-    )
+class KvFormat(Struct, frozen=True):
+    """The format of the KV cache's elements."""
+
+    name: str  # in one spelling, whatever the engine calls it
+    bytes: float  # per stored element, with scales where their share does not depend on the head size
+
+
+_BF16, _FP16, _FP32 = KvFormat("bf16", 2.0), KvFormat("fp16", 2.0), KvFormat("fp32", 4.0)
+_FP8_E4M3, _FP8_E5M2, _INT8 = KvFormat("fp8_e4m3", 1.0), KvFormat("fp8_e5m2", 1.0), KvFormat("int8", 1.0)
+_NVFP4 = KvFormat("nvfp4", NVFP4.bytes)
+# vLLM's cache_dtype (config/cache.py CacheDType), llama.cpp's --cache-type-k, and how people write them
+_KV_NAMED: Mapping[str, KvFormat] = {
+    "bf16": _BF16, "bfloat16": _BF16, "fp16": _FP16, "float16": _FP16, "half": _FP16, "f16": _FP16,
+    "fp32": _FP32, "float32": _FP32, "f32": _FP32,
+    # vLLM: fp8 is fp8_e4m3 on CUDA
+    "fp8": _FP8_E4M3, "fp8_e4m3": _FP8_E4M3, "fp8_e4m3fn": _FP8_E4M3, "fp8_inc": _FP8_E4M3, "fp8_e5m2": _FP8_E5M2,
+    "int8": _INT8, "nvfp4": _NVFP4, "fp4": _NVFP4,
+    # 512 latent elements in fp8 with four fp32 scales, 64 rotary ones in bf16: 656 bytes a token and layer for 576 elements
+    "fp8_ds_mla": KvFormat("fp8_ds_mla", (512 + 4 * 4 + 64 * 2) / 576),
+    # the 512 in fp4 with a scale for each 16, the rotary ones in fp8: 352 bytes (vLLM's flashmla_sparse.py)
+    "nvfp4_ds_mla": KvFormat("nvfp4_ds_mla", (512 / 2 + 64 + 512 / 16) / 576),
+    "nvfp4_4over6": KvFormat("nvfp4_4over6", NVFP4.bytes),
+    # SGLang (model_executor/pool_configurator.py): a scale of a byte for each 32 and each 16 elements; the older name of the latter
+    "mxfp8": KvFormat("mxfp8", 1 + 1 / 32),
+    **dict.fromkeys(("fp4_mx_block16", "fp4_e2m1"), KvFormat("fp4_mx_block16", 0.5 + 1 / 16)),
+    # GGUF blocks of 32
+    **{name: KvFormat(name, GGUF_BLOCK_BITS[name] / 8) for name in ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")},
+}  # fmt: skip
+# one fp32 scale a token and head, so that the share depends on the head size
+_PER_TOKEN_HEAD = {"fp8_per_token_head": 1.0, "int8_per_token_head": 1.0, "int4_per_token_head": 0.5}
+_SCALE_BYTES = 4.0
+
+
+def kv_names() -> tuple[str, ...]:
+    """Every name that `kv_format` takes, sorted."""
+    return tuple(sorted({"auto", *_KV_NAMED, *_PER_TOKEN_HEAD}))
+
+
+def kv_format(text: str, model_dtype: WeightFormat, *, head_size: int | None = None) -> KvFormat:
+    """What a KV cache dtype's name means, in any case, with `-` or `_`.
+
+    "auto" is the model's dtype (engines may take the checkpoint's, see `quantisation.kv_hint`). `head_size` adds the scales of the
+    per-token-head kinds.
+    Raises FactsError (model_unknown) that lists the names.
+    """
+    key = text.strip().lower().replace("-", "_").removeprefix("torch.")
+    if key == "auto":
+        return KvFormat(model_dtype.name, model_dtype.bytes)
+    if key in _KV_NAMED:
+        return _KV_NAMED[key]
+    if key in _PER_TOKEN_HEAD:
+        return KvFormat(key, _PER_TOKEN_HEAD[key] + (_SCALE_BYTES / head_size if head_size else 0.0))
+    raise model_unknown(f"KV cache dtype {text[:64]!r} is not known; known are {', '.join(kv_names())}")

@@ -13,20 +13,20 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from importlib.resources import files
 from typing import Any, BinaryIO
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts import gpu_rows, models
-from llm_serving_exporter.facts.model_files import ModelEntry, ModelFiles
-from llm_serving_exporter.facts.own_models import OwnCatalogue, read_own
+from llm_serving_exporter.facts import gpus, models, names, quantisation
+from llm_serving_exporter.facts.architectures import geometry
+from llm_serving_exporter.facts.fields import model_unknown
+from llm_serving_exporter.facts.models import ModelEntry, ModelFiles
 from llm_serving_exporter.facts.resolve import Finder, resolve
 from llm_serving_exporter.model.hardware import GpuSpec
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
-from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts
 
 CONFIG = "config.json"
@@ -53,7 +53,7 @@ _REFS_BYTES = 256
 @cache
 def gpu_catalogue() -> tuple[GpuSpec, ...]:
     """The GPU catalogue; parsed once, when it is first asked for."""
-    return gpu_rows.parse(_shipped("gpus.toml"))
+    return gpus.parse(_shipped("gpus.toml"))
 
 
 def model_catalogue() -> models.Catalogue:
@@ -64,14 +64,6 @@ def model_catalogue() -> models.Catalogue:
     }
     sources = tomllib.loads(texts.pop(SOURCES))["sources"]
     return models.Catalogue(list(texts.values()), sources, tomllib.loads)
-
-
-def own_models(path: str) -> tuple[ModelEntry, ...]:
-    """A user's own models: of a TOML file, a config.json, or a folder of them.
-
-    Raises FactsError that names the file, the row, the key and what to do.
-    """
-    return read_own(path, read_config)
 
 
 def _shipped(name: str) -> Mapping[str, Any]:
@@ -98,10 +90,7 @@ def given(text: str) -> ModelSettings:
 
 
 def model_facts(
-    settings: ModelSettings,
-    served: ServedModel | None = None,
-    cache_folder: str | None = None,
-    own: str | None = None,
+    settings: ModelSettings, served: ServedModel | None = None, cache_folder: str | None = None, own: str | None = None
 ) -> ModelFacts:
     """Everything that is known about a model: its files where there are some, else the catalogues (see `facts.resolve`).
 
@@ -326,4 +315,111 @@ def _why(error: OSError | ValueError) -> str:
 
 
 def _fault(path: str, what: str) -> FactsError:
-    return FactsError(Absence.MODEL_UNKNOWN.value, f"{path[:_LONGEST_PATH]!r} {what}")
+    return model_unknown(f"{path[:_LONGEST_PATH]!r} {what}")
+
+
+# --- a user's own models
+
+MOST_MODELS = 1000
+_LARGEST_FILE = 4 << 20
+# what to do: `FactsError.fix`
+SHOW_ROW = "write each model as [[model]] with name and config = { model_type = …, hidden_size = …, … }, see docs/ceiling-command.md"
+
+
+class OwnCatalogue:
+    """A user's own models before the built-in ones, which are read where none of the user's is meant."""
+
+    def __init__(self, own: Sequence[ModelEntry], built_in: Callable[[], models.Catalogue]) -> None:
+        self._own, self._built_in = own, built_in
+
+    def find(self, text: str) -> names.Match[ModelEntry]:
+        """The row that a name or path means. Raises FactsError (model_unknown)."""
+        try:
+            return names.find(text, self._own)
+        except FactsError:
+            return self._built_in().find(text)
+
+
+def own_models(path: str) -> tuple[ModelEntry, ...]:
+    """The models of a file or folder, each tried: its sizes make a geometry, its quantisation is known.
+
+    Raises FactsError that names the file, the row, the key, and what to do.
+    """
+    found = tuple(_own_file(path) if not os.path.isdir(path) else _own_folder(path))
+    if not found:
+        raise _own_fault(
+            path, "holds no model", "put *.toml files, config.json files, or folders that hold one into it"
+        )
+    if len(found) > MOST_MODELS:
+        raise _own_fault(path, f"holds {len(found)} models", f"keep at most {MOST_MODELS}")
+    owners: dict[str, int] = {}
+    for index, entry in enumerate(found):
+        for name in (entry.name, *entry.also):
+            claimed = names.claimed(name)
+            if claimed is None:
+                raise _own_fault(path, f"{name[:64]!r} is no name that a model can be found by", "rename it")
+            if owners.setdefault(claimed, index) != index:
+                raise _own_fault(path, f"{name!r} stands there twice", "keep one of them")
+        _try(entry, path)
+    return found
+
+
+def _try(entry: ModelEntry, path: str) -> None:
+    try:
+        quantisation.assign(entry.config, None, geometry(entry.config))
+    except FactsError as error:
+        raise FactsError(error.reason, f"{path}: {entry.name}: {error.what}", error.fix or SHOW_ROW) from error
+
+
+def _own_folder(path: str) -> Iterator[ModelEntry]:
+    try:
+        there = sorted(os.listdir(path))
+    except OSError as error:
+        raise _own_unreadable(path, error) from error
+    if CONFIG in there:
+        yield _own_model(path)
+        return
+    for name in there:
+        place = os.path.join(path, name)
+        cached = name.startswith("models--") and os.path.isdir(place)
+        if cached or name.endswith((".toml", ".json")) or os.path.isfile(os.path.join(place, CONFIG)):
+            yield from _own_file(place)
+
+
+def _own_file(path: str) -> Iterator[ModelEntry]:
+    if not path.endswith(".toml"):
+        yield _own_model(path)
+        return
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+        if len(content) > _LARGEST_FILE:
+            raise _own_fault(path, f"is larger than {_LARGEST_FILE >> 20} MiB", "keep the models that are served")
+        document = tomllib.loads(content.decode())
+    except OSError as error:
+        raise _own_unreadable(path, error) from error
+    except ValueError as error:
+        raise _own_fault(path, f"is no TOML: {error}", SHOW_ROW) from error
+    try:
+        yield from models.parse(document, catalogue=path)
+    except FactsError as error:
+        raise FactsError(error.reason, f"{path}: {error.what.partition(': ')[2]}", SHOW_ROW) from error
+
+
+def _own_model(path: str) -> ModelEntry:
+    """One model's files, under the name of its folder or file; in a Hugging Face cache with its organisation and without."""
+    found = read_config(path)
+    name = models.name_of(os.path.abspath(found.path))
+    config = dict(found.config)
+    if found.hf_quant_config and quantisation.settings(config, None) is None:
+        config["quantization_config"] = {"quant_method": "modelopt", **found.hf_quant_config}
+    return ModelEntry(name, (name.rpartition("/")[2],) if "/" in name else (), config, found.path, "", path)
+
+
+def _own_unreadable(path: str, error: OSError) -> FactsError:
+    fix = "check the path and that this process may read it"
+    return _own_fault(path, f"cannot be read: {error.strerror}", fix)
+
+
+def _own_fault(path: str, what: str, fix: str) -> FactsError:
+    return model_unknown(f"{path}: {what}", fix)

@@ -12,9 +12,40 @@ from typing import Any
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import names
-from llm_serving_exporter.facts.model_files import BUILT_IN, ListedModel, ModelEntry
-from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.facts.fields import model_unknown
+from llm_serving_exporter.model.record import Struct, replace
+
+BUILT_IN = "built-in catalogue"
+
+
+class ModelEntry(Struct, frozen=True):
+    """A row of a catalogue of models."""
+
+    name: str  # on the Hugging Face hub; with the organisation where only that one's checkpoint is meant
+    also: tuple[str, ...]  # other names with the same geometry and formats
+    config: Mapping[str, Any]  # as the model's config.json would be, of its language part
+    source: str  # where the config was published
+    date: str  # when it was looked up; "": a row of a user's own that does not say it
+    catalogue: str = BUILT_IN  # which one the row stands in, in words
+
+
+class ListedModel(Struct, frozen=True):
+    """A row of the built-in catalogue that is known by name only: its text is parsed when it is asked for."""
+
+    name: str  # as in the row
+    also: tuple[str, ...]  # as in the row
+    text: str  # the row's own TOML
+
+
+class ModelFiles(Struct, frozen=True):
+    """The files of one model, parsed."""
+
+    path: str  # of config.json, for messages
+    config: Mapping[str, Any]  # content of config.json
+    hf_quant_config: Mapping[str, Any] | None = None  # ModelOpt's file beside it; None: there is none
+    # all tensors as stored, from the safetensors index or the one safetensors file; None: neither is there
+    checkpoint_bytes: int | None = None
+
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _REQUIRED = frozenset({"name", "source"})
@@ -26,6 +57,15 @@ _ALSO_LINE = re.compile(r"^also = \[(.*)\]$", re.MULTILINE)
 _QUOTED = re.compile(r'"([^"\\]+)"')
 # a base has at most this many bases of its own
 _MOST_BASES = 4
+
+
+def name_of(path: str) -> str:
+    """The model's name as its place says it: folder, id in a Hugging Face cache, or the file's own name."""
+    *folders, file = [part for part in path.split("/") if part not in ("", ".", "..")] or [path]
+    hub = [part for part in folders if part.startswith("models--")]
+    if hub:
+        return hub[-1].removeprefix("models--").replace("--", "/")
+    return folders[-1] if file == "config.json" and folders else file.removesuffix(".json")
 
 
 class Catalogue:
@@ -140,4 +180,4 @@ def _texts(name: str, row: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 def _fault(name: str, what: str) -> FactsError:
-    return FactsError(Absence.MODEL_UNKNOWN.value, f"catalogue of models: {name + ': ' if name else ''}{what}")
+    return model_unknown(f"catalogue of models: {name + ': ' if name else ''}{what}")

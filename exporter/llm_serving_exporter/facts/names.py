@@ -9,16 +9,17 @@ organisation's name alone: checkpoints of one name differ ("nvidia/X-FP8" keeps 
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Generic, Protocol, TypeVar
 
-from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
-from llm_serving_exporter.facts.near_names import nearest
+from llm_serving_exporter.facts.fields import model_unknown
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.snapshot import Absence
 
 LONGEST = 4096  # as a path; a name alone is far shorter
 _LONGEST_NAME = 256
@@ -147,7 +148,7 @@ def find(text: str, catalogue: Sequence[Row]) -> Match[Row]:
         return found
     near = nearest(text.strip()[:LONGEST].rstrip("/").rpartition("/")[2][:_LONGEST_NAME].lower(), catalogue)
     known_as = f" (nearest: {', '.join(near)})" if near else ""
-    raise FactsError(Absence.MODEL_UNKNOWN.value, f"model {text[-128:]!r} is not in the built-in catalogue{known_as}")
+    raise model_unknown(f"model {text[-128:]!r} is not in the built-in catalogue{known_as}")
 
 
 def _initial(name: str) -> str:
@@ -156,15 +157,11 @@ def _initial(name: str) -> str:
     return first[0].lower() if first is not None else ""
 
 
-def _find(rest: str, known: Mapping[str, tuple[Row, str]]) -> Match[Row] | None:
+def _find(name: str, known: Mapping[str, tuple[Row, str]]) -> Match[Row] | None:
     """The row with the longest name of which the words that are left make a format; of none do they, the longest: "X-FP8-dynamic" is X in
     FP8 also where X-FP8 is a row of its own."""
-    words = list[str]()
-    newest = False
     longest: Match[Row] | None = None
-    # a second edition of a checkpoint: "-FP4-v2"
-    rest = _edition().sub(r"\1", rest)
-    while rest:
+    for rest, words, newest in _stripped(name):
         entry, own = known.get(key(rest) or "", (None, ""))
         if entry is not None:
             if newest and _has_other_sizes(entry, key(rest) or "", known):
@@ -173,30 +170,33 @@ def _find(rest: str, known: Mapping[str, tuple[Row, str]]) -> Match[Row] | None:
             if match.unclear is None:
                 return match
             longest = longest or match
+    return longest
+
+
+def _stripped(name: str) -> Iterator[tuple[str, list[str], bool]]:
+    """A name without one suffix of the closed lists after the other; the words of a format among them so far, the last one of the name
+    first; whether "latest" was one."""
+    # a second edition of a checkpoint: "-FP4-v2"
+    rest = _edition().sub(r"\1", name)
+    words, newest = list[str](), False
+    while rest:
+        yield rest, words, newest
         suffix = _suffix().fullmatch(rest)
         if suffix is None:
-            return longest
+            return
         rest = suffix["rest"]
         newest = newest or suffix["word"] == "latest"
         if not re.fullmatch("|".join(_ROLES), suffix["word"]):
-            words.append(suffix["word"])
-    return longest
+            words = [*words, suffix["word"]]
 
 
 def _said_by_row(entry: Named, name: str) -> str | None:
     """The format that one of a row's own names ends in; None where the row's first name ends in it too: the row says it exactly then."""
-    said = _said(_trailing(name))
-    return said if said in _PLAIN or said != _said(_trailing(entry.name)) else None
-
-
-def _trailing(name: str) -> list[str]:
-    """The words of a format at a name's end, the last one first."""
-    rest, words = _edition().sub(r"\1", _last(name)), list[str]()
-    while (suffix := _suffix().fullmatch(rest)) is not None:
-        rest = suffix["rest"]
-        if not re.fullmatch("|".join(_ROLES), suffix["word"]):
-            words.append(suffix["word"])
-    return words
+    said, first = (
+        _said(max((words for _, words, _ in _stripped(_last(each))), key=len, default=()))
+        for each in (name, entry.name)
+    )
+    return said if said in _PLAIN or said != first else None
 
 
 def _has_other_sizes(entry: Row, name: str, known: Mapping[str, tuple[Row, str]]) -> bool:
@@ -276,3 +276,70 @@ def _said(words: Sequence[str]) -> str | None:
         if gguf in formats.GGUF_FILE_BITS or gguf in formats.GGUF_BLOCK_BITS:
             return gguf
     return _FORMATS.get(said)
+
+
+# --- names near to one that no row has: of the same family and of about the same size. Letters alone mislead: "GLM-4.6" and "GPT-J-6B"
+# share most of theirs
+
+_MOST_NEAR = 3
+# sizes this far apart are of one class ("8B" and "9B"), others are not
+_SIZE_RATIO = 1.25
+# names without a size must be this alike, as difflib counts it
+_ALIKE, _ALIKE_OF_A_SIZE = 0.8, 0.5
+# of another family, by a slip of the pen: "lama-3.1-8b"
+_ALIKE_WITH_A_SLIP = 0.9
+_FIRST_LETTERS = re.compile(r"[a-z]+")
+# "70b", "1.5b", "8x7b", "125m"; what is active in "30b-a3b" is no size of its own
+_STATED_SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d{1,3})x)?(\d{1,4}(?:\.\d{1,2})?)([bmt])(?![a-z0-9])")
+_UNITS = {"m": 1e6, "b": 1e9, "t": 1e12}
+
+
+def nearest(said: str, catalogue: Sequence[Named]) -> list[str]:
+    """Names of rows of the family that a name begins with, of its size where it says one, the most alike first; none where none is near.
+
+    `said`: in lower case, without an organisation.
+    """
+    family, size = _family(said), _size(said)
+    if not family:
+        return []
+    letters = Counter(said)
+    scored: list[tuple[float, str]] = []
+    for row in catalogue:
+        name = row.name.rpartition("/")[2].lower()
+        own = _size(name)
+        same = size is not None and own is not None and max(size, own) <= _SIZE_RATIO * min(size, own)
+        if not same and size is not None and own is not None:
+            continue
+        least = _ALIKE_OF_A_SIZE if same else _ALIKE
+        if _family(name) != family:
+            least = max(least, _ALIKE_WITH_A_SLIP)
+        # of most names the letters alone tell: comparing their order is most of the work
+        if _share_of_letters(letters, len(said), name) >= least:
+            alike = difflib.SequenceMatcher(None, said, name).ratio()
+            if alike >= least:
+                scored.append((alike, row.name))
+    return [name for _, name in sorted(scored, key=lambda one: (-one[0], one[1]))[:_MOST_NEAR]]
+
+
+def _share_of_letters(letters: Counter[str], length: int, name: str) -> float:
+    """The ratio as difflib counts it if the common letters stood in the same order: never below it."""
+    return 2.0 * add_up(min(count, name.count(letter)) for letter, count in letters.items()) / (length + len(name))
+
+
+def _family(name: str) -> str:
+    """Letters that the name begins with; more words where the first is one of many ("gpt-oss", "gpt-j")."""
+    words = re.split(r"[^a-z0-9]+", name)
+    first = _FIRST_LETTERS.match(words[0])
+    if first is None:
+        return ""
+    shared = first[0] in ("gpt", "open", "deepseek", "nvidia") and len(words) > 1
+    second = _FIRST_LETTERS.match(words[1]) if shared else None
+    return f"{first[0]}-{second[0]}" if second is not None else first[0]
+
+
+def _size(name: str) -> float | None:
+    """The size that a name says, in parameters; None where it says none. "8x7b" counts as 56 B."""
+    found = _STATED_SIZE.search(name)
+    if found is None:
+        return None
+    return int(found[1] or 1) * float(found[2]) * _UNITS[found[3]]

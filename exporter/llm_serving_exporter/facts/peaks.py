@@ -42,23 +42,9 @@ def native(precision: Precision, compute_capability: tuple[int, int] | None) -> 
     return lowest <= compute_capability and (beyond is None or compute_capability < beyond)
 
 
-def compute_precision(wanted: Precision, peaks: GpuPeaks) -> Precision:
-    """The rate at which matrices kept for `wanted` are really multiplied on this GPU.
-
-    A format without a native path, or without a rate, is dequantised: 16-bit float, called BF16. FP32 stays FP32, for nothing runs it at
-    BF16's rate; where the GPU's rate for the answer is not known there is no compute ceiling.
-    """
-    if wanted in (Precision.FP32, Precision.BF16):
-        return wanted
-    runs = wanted in peaks.flops and native(wanted, peaks.compute_capability)
-    return wanted if runs else Precision.BF16
-
-
 def peaks_of_spec(spec: GpuSpec) -> GpuPeaks:
     """A GPU that is only named: the command line, remote targets. `flops`: the rates with a native path."""
-    return _describe(
-        spec, spec.compute_capability, {CONFIG if spec.own else CATALOGUE: spec.bandwidth_bytes_per_second}
-    )
+    return _describe(spec, spec.compute_capability)
 
 
 def peaks_of_identity(identity: GpuIdentity, catalogue: Sequence[GpuSpec]) -> GpuPeaks:
@@ -86,28 +72,23 @@ def peaks_of_identity(identity: GpuIdentity, catalogue: Sequence[GpuSpec]) -> Gp
         return _find_part(identity, catalogue)
     spec = match(identity, catalogue)
     told = identity.memory_bandwidth_peak_bytes_per_second
-    stated = CONFIG if spec is not None and spec.own else CATALOGUE
-    whole = {} if spec is None else {stated: spec.bandwidth_bytes_per_second}
-    if told is not None:
-        whole[NVML] = told
-    memory_share, compute_share = _shares(identity, spec)
-    by_origin = {} if memory_share is None else {key: value * memory_share for key, value in whole.items()}
-    origin = _believed(by_origin, None if spec is None else spec.bandwidth_tolerance_ratio)
-    name = identity.name if spec is None else spec.name
-    if identity.mig is not None and spec is not None:
-        name = f"{name} MIG {identity.mig.profile}".rstrip()
     capability = identity.compute_capability or (None if spec is None else spec.compute_capability)
-    memory = identity.memory_total_bytes
-    if memory is None and spec is not None and memory_share is not None:
-        memory = round(spec.memory_bytes * memory_share)
-    if spec is None:
-        return GpuPeaks(
-            name, by_origin.get(origin), origin, by_origin, compute_capability=capability, memory_bytes=memory
-        )
-    found = _describe(spec, capability, by_origin, memory_share or 0.0, compute_share or 0.0)
-    return replace(
-        found, name=name, bandwidth_bytes_per_second=by_origin.get(origin), origin=origin, memory_bytes=memory
+    whole = GpuPeaks(identity.name, None, "", compute_capability=capability)
+    if spec is not None:
+        whole = _describe(spec, capability)
+        if identity.mig is not None:
+            whole = replace(whole, name=f"{spec.name} MIG {identity.mig.profile}".rstrip())
+    if told is not None:
+        whole = replace(whole, by_origin={**whole.by_origin, NVML: told})
+    memory_share, compute_share = _shares(identity, spec)
+    found = _share(
+        whole,
+        None if memory_share is None else lambda value: value * memory_share,
+        None if compute_share is None else lambda value: value * compute_share,
     )
+    origin = _believed(found.by_origin, None if spec is None else spec.bandwidth_tolerance_ratio)
+    memory = identity.memory_total_bytes if identity.memory_total_bytes is not None else found.memory_bytes
+    return replace(found, bandwidth_bytes_per_second=found.by_origin.get(origin), origin=origin, memory_bytes=memory)
 
 
 def _find_part(identity: GpuIdentity, catalogue: Sequence[GpuSpec]) -> GpuPeaks:
@@ -122,27 +103,11 @@ def share_of_peaks(peaks: GpuPeaks, parts: int) -> GpuPeaks:
     """One of `parts` equal parts that a GPU is partitioned into (AMD's DPX, QPX, CPX): its share of memory, bandwidth and rates."""
     if parts <= 1:
         return peaks
-    bandwidth, upper, lower, memory = (
-        None if whole is None else whole / parts
-        for whole in (
-            peaks.bandwidth_bytes_per_second,
-            peaks.bandwidth_upper_bytes_per_second,
-            peaks.bandwidth_lower_bytes_per_second,
-            peaks.memory_bytes,
-        )
-    )
-    return replace(
-        peaks,
-        name=f"{peaks.name} part 1/{parts}",
-        bandwidth_bytes_per_second=bandwidth,
-        bandwidth_upper_bytes_per_second=upper,
-        bandwidth_lower_bytes_per_second=lower,
-        memory_bytes=None if memory is None else int(memory),
-        by_origin={key: whole / parts for key, whole in peaks.by_origin.items()},
-        flops={key: whole / parts for key, whole in peaks.flops.items()},
-        flops_upper={key: whole / parts for key, whole in peaks.flops_upper.items()},
-        flops_lower={key: whole / parts for key, whole in peaks.flops_lower.items()},
-    )
+
+    def part(whole: float) -> float:
+        return whole / parts
+
+    return replace(_share(peaks, part, part, int), name=f"{peaks.name} part 1/{parts}")
 
 
 def peaks_of_many(gpus: Sequence[GpuPeaks]) -> GpuPeaks:
@@ -184,34 +149,53 @@ def peaks_of_many(gpus: Sequence[GpuPeaks]) -> GpuPeaks:
     )
 
 
-def _describe(
-    spec: GpuSpec,
-    capability: tuple[int, int] | None,
-    by_origin: Mapping[str, float],
-    memory_share: float = 1.0,
-    compute_share: float = 1.0,
-) -> GpuPeaks:
-    """Peaks of a row, or of its share. The bandwidth is the row's own."""
+def _describe(spec: GpuSpec, capability: tuple[int, int] | None) -> GpuPeaks:
+    """Peaks of a row, with the rates that have a native path; of a card that a user described all of them."""
 
     def usable(rates: Mapping[Precision, float]) -> Mapping[Precision, float]:
-        kept = {key: rate * compute_share for key, rate in rates.items() if spec.own or native(key, capability)}
-        return kept if compute_share else {}
+        return {key: rate for key, rate in rates.items() if spec.own or native(key, capability)}
 
-    def shared(whole: float | None) -> float | None:
-        return whole * memory_share if whole is not None and memory_share else None
-
+    origin = CONFIG if spec.own else CATALOGUE
     return GpuPeaks(
         name=spec.name,
-        bandwidth_bytes_per_second=shared(spec.bandwidth_bytes_per_second),
-        origin=CONFIG if spec.own else CATALOGUE,
-        by_origin=by_origin,
+        bandwidth_bytes_per_second=spec.bandwidth_bytes_per_second,
+        origin=origin,
+        by_origin={origin: spec.bandwidth_bytes_per_second},
         flops=usable(spec.flops),
         flops_upper=usable(spec.flops_highest),
-        bandwidth_upper_bytes_per_second=shared(spec.bandwidth_highest_bytes_per_second),
+        bandwidth_upper_bytes_per_second=spec.bandwidth_highest_bytes_per_second,
         flops_lower=usable(spec.flops_lowest),
-        bandwidth_lower_bytes_per_second=shared(spec.bandwidth_lowest_bytes_per_second),
+        bandwidth_lower_bytes_per_second=spec.bandwidth_lowest_bytes_per_second,
         compute_capability=capability,
         memory_bytes=spec.memory_bytes,
+    )
+
+
+Share = Callable[[float], float]
+
+
+def _share(
+    peaks: GpuPeaks, memory: Share | None, compute: Share | None, rounded: Callable[[float], int] = round
+) -> GpuPeaks:
+    """The same GPU with a share of its memory and bandwidth, and of its rates; None: it is not known which, so neither is the peak."""
+
+    def some(whole: float | None) -> float | None:
+        return None if whole is None or memory is None else memory(whole)
+
+    def rates(whole: Mapping[Precision, float]) -> Mapping[Precision, float]:
+        return {} if compute is None else {key: compute(rate) for key, rate in whole.items()}
+
+    size = some(peaks.memory_bytes)
+    return replace(
+        peaks,
+        bandwidth_bytes_per_second=some(peaks.bandwidth_bytes_per_second),
+        bandwidth_upper_bytes_per_second=some(peaks.bandwidth_upper_bytes_per_second),
+        bandwidth_lower_bytes_per_second=some(peaks.bandwidth_lower_bytes_per_second),
+        memory_bytes=None if size is None else rounded(size),
+        by_origin={} if memory is None else {key: memory(whole) for key, whole in peaks.by_origin.items()},
+        flops=rates(peaks.flops),
+        flops_upper=rates(peaks.flops_upper),
+        flops_lower=rates(peaks.flops_lower),
     )
 
 

@@ -2,29 +2,218 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
-from llm_serving_exporter.facts.quant_names import Patterns, compiled, found_in, matches, plain, runs
-from llm_serving_exporter.facts.quant_settings import Scheme, Settings
+from llm_serving_exporter.facts.fields import Fields, model_unknown
 from llm_serving_exporter.model.geometry import Module, Part
-from llm_serving_exporter.model.record import Struct
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.weights import Precision, WeightFormat
 
-# Readers of the dialects that keep 8-bit or block floats: fp8, fbgemm_fp8, mxfp4 (gpt-oss), bitsandbytes.
+# a quantisation with more entries or longer patterns is not read: DeepSeek-sized mixed ones name about 20,000 modules
+MOST_NAMES = 200_000
+LONGEST_NAME = 1024
+
+# the names that a module goes by at one of its places -> its format there, None where it stays in the model's dtype
+Choice = Callable[[tuple[str, ...]], WeightFormat | None]
+
+
+class Scheme(Struct, frozen=True):
+    """What one quantisation does."""
+
+    method: str  # its name in the config
+    choose: Choice  # the format of a linear module
+    lm_head: bool = False  # whether it decides about lm_head at all
+    only_experts: bool = False  # whether it takes routed experts alone
+    experts: WeightFormat | None = None  # of routed experts, where they have one of their own
+
+
+class Settings(Fields):
+    """The keys of one quantisation. Every reader raises FactsError (model_unknown) naming the method, the key and the fault."""
+
+    def __init__(self, method: str, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.method = method
+
+    def text(self, key: str, default: str = "") -> str:
+        """A text in lower case."""
+        return super().text(key, default).lower()
+
+    def section(self, key: str) -> Settings | None:
+        """A mapping, None where the key is missing or null."""
+        value = self.found(key)
+        if value is not None and not isinstance(value, Mapping):
+            raise self.refused(key, "is not a mapping")
+        return None if value is None else Settings(self.method, value)
+
+    def names(self, *keys: str) -> tuple[str, ...]:
+        """The texts of every list that is there under the keys."""
+        found: list[str] = []
+        for key in filter(self.has, keys):
+            entries = self.values[key]
+            if not isinstance(entries, list) or len(entries) > MOST_NAMES:
+                raise self.refused(key, f"is not a list of at most {MOST_NAMES} names")
+            for entry in entries:
+                if not isinstance(entry, str) or len(entry) > LONGEST_NAME:
+                    raise self.refused(key, f"holds {str(entry)[:64]!r}, not a name of at most {LONGEST_NAME} letters")
+            found += entries
+        return tuple(found)
+
+    def entries(self, key: str) -> Mapping[str, Settings]:
+        """A mapping of names to mappings, empty where the key is missing."""
+        section = self.section(key)
+        if section is None:
+            return {}
+        if len(section.values) > MOST_NAMES or any(len(name) > LONGEST_NAME for name in section.values):
+            raise self.refused(
+                key, f"has more than {MOST_NAMES} entries, or a name of more than {LONGEST_NAME} letters"
+            )
+        return {name: inner for name in section.values if (inner := section.section(name)) is not None}
+
+    def refused(self, key: str, what: str) -> FactsError:
+        """The error for a key."""
+        return model_unknown(f"quantization_config ({self.method or 'no quant_method'}): {key} {what}")
+
+
+# --- names of modules as these configs write them: exact, by component, with wildcards, or as regular expressions.
+#
+# Configs disagree about what stands before "layers.": `model.`, `backbone.`, and for multimodal checkpoints `model.language_model.` or
+# `language_model.model.`. Names and patterns are compared without it; regular expressions are tried on each form.
+
+_LEADING = frozenset({"model", "language_model", "backbone", "text_model", "transformer"})
+_REGEX_LEADS = ("model.", "", "model.language_model.", "language_model.model.", "language_model.", "backbone.")
+# other names of a matrix: what checkpoints or vLLM fuse it into; Mixtral's and MiniMax's numbers, which newer tools write out
+_ALSO = {
+    "q_proj": ("qkv_proj",), "k_proj": ("qkv_proj",), "v_proj": ("qkv_proj",),
+    "gate_proj": ("gate_up_proj", "w1"), "up_proj": ("gate_up_proj", "w3"), "down_proj": ("w2",),
+    "w1": ("gate_proj", "gate_up_proj"), "w3": ("up_proj", "gate_up_proj"), "w2": ("down_proj",),
+}  # fmt: skip
+_BLOCKS = (".mlp.", ".block_sparse_moe.")
+_ESCAPED, _CLASS = re.compile(r"\\.", re.DOTALL), re.compile(r"\[\^?\]?[^\]]*\]")
+_REPEATED_GROUP, _REPEAT = re.compile(r"\)(?:[*+]|\{)"), re.compile(r"[*+]|\{\d*,\d*\}")
+# each open-ended repeat multiplies the ways to try by the length of a name
+_MOST_REPEATS = 6
+
+
+def plain(name: str) -> str:
+    """The name without what stands before the layers."""
+    parts = name.strip(".").split(".")
+    while len(parts) > 1 and parts[0] in _LEADING:
+        parts = parts[1:]
+    return ".".join(parts)
+
+
+def module_names(module: Module, layer: int | None) -> tuple[str, ...]:
+    """What configs may call a module at one layer, without lead; expert 0 stands for all of its layer."""
+    path = module.path if layer is None else module.path.replace("{}", str(layer))
+    name = plain(path.replace("*", "0"))
+    stem, _, leaf = name.rpartition(".")
+    found = [name, *(f"{stem}.{other}" for other in _ALSO.get(leaf, ()))]
+    if module.part is Part.EXPERT:
+        found += [
+            other.replace(old, new)
+            for other in found
+            for old in _BLOCKS
+            if old in other
+            for new in _BLOCKS
+            if new != old
+        ]
+    return tuple(found)
+
+
+def runs(name: str) -> Iterator[str]:
+    """Every run of neighbouring components of a name, the longest first: "layers.0.mlp" -> itself, "layers.0", "0.mlp", ..."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        for start in range(len(parts) - length + 1):
+            yield ".".join(parts[start : start + length])
+
+
+class Patterns:
+    """A list of names and patterns.
+
+    "lm_head", "self_attn" or "model.layers.3.mlp.gate" mean every module that has these components next to one another; a `*` at the end
+    means the tree of modules below (as ModelOpt writes it, and vLLM reads it); other wildcards are the shell's; "re:..." is a regular
+    expression that matches from the start of the name. Raises FactsError where an expression is none.
+    """
+
+    def __init__(self, listed: Iterable[str]) -> None:
+        self._exact: set[str] = set()
+        self._expressions: list[re.Pattern[str]] = []
+        shell: list[str] = []
+        for pattern in listed:
+            if pattern.startswith("re:"):
+                self._expressions.append(compiled(pattern[3:]))
+                continue
+            tree = plain(pattern.removesuffix("*"))
+            if tree and not re.search(r"[*?\[]", tree):
+                self._exact.add(tree)
+            elif pattern:
+                shell += [fnmatch.translate(plain(pattern)), fnmatch.translate(plain(pattern) + ".*")]
+        self._shell = re.compile("|".join(shell)) if shell else None
+
+    def __bool__(self) -> bool:
+        return bool(self._exact or self._expressions or self._shell)
+
+    def match(self, called: tuple[str, ...]) -> bool:
+        """Whether any of a module's names is meant."""
+        return any(self._match(name) for name in called)
+
+    def _match(self, name: str) -> bool:
+        if self._exact and not self._exact.isdisjoint(runs(name)):
+            return True
+        if self._shell is not None and self._shell.match(name):
+            return True
+        return matches(self._expressions, name)
+
+
+def compiled(expression: str) -> re.Pattern[str]:
+    """A config's regular expression. Raises FactsError where it is none, or one that may never come to an end.
+
+    Python's engine tries every way to divide a name between repeats that lie in one another, without letting any other thread run
+    meanwhile: "(a+)+!" on forty letters stops the process. No config needs a repeated group, nor many open-ended repeats.
+    """
+    bare = _CLASS.sub("x", _ESCAPED.sub("x", expression))
+    if _REPEATED_GROUP.search(bare) or len(_REPEAT.findall(bare)) > _MOST_REPEATS:
+        fix = "set targets[].model.weight_format to the format that is served"
+        raise model_unknown(f"quantization_config: {expression[:64]!r} repeats too much to be tried", fix)
+    try:
+        return re.compile(expression)
+    except re.error as error:
+        raise model_unknown(f"quantization_config: {expression[:64]!r} is no regular expression: {error}") from error
+
+
+def matches(expressions: Iterable[re.Pattern[str]], name: str) -> bool:
+    """Whether an expression matches a name with any lead, from its start."""
+    return any(expression.match(lead + name) for expression in expressions for lead in _REGEX_LEADS)
+
+
+def found_in(expression: re.Pattern[str], name: str) -> bool:
+    """Whether an expression matches anywhere in a name with any lead."""
+    return any(expression.search(lead + name) for lead in _REGEX_LEADS)
+
+
+# --- dialects that keep 8-bit or block floats: fp8, fbgemm_fp8, mxfp4 (gpt-oss), bitsandbytes.
 #
 # All of them leave lm_head alone: vLLM's fp8, fbgemm and bitsandbytes methods take Linear layers and routed experts only (layers/
 # quantization/fp8.py: LinearBase and FusedMoE; its lm_head is neither), and its mxfp4 takes routed experts only.
 
 
-def _all_but(method: str, kept: Patterns, weight_format: WeightFormat) -> Scheme:
-    def choose(module: Module, called: tuple[str, ...]) -> WeightFormat | None:
-        return None if kept.match(called) else weight_format
+def _all_but(kept: Iterable[str], chosen: Choice | WeightFormat) -> Choice:
+    """The format of all modules but those that a list leaves as they are."""
+    left_out = Patterns(kept)
+    choose: Choice = chosen if callable(chosen) else lambda called: chosen
+    return lambda called: None if left_out.match(called) else choose(called)
 
-    return Scheme(method, choose)
+
+def _two_sizes(settings: Settings, key: str, sizes: object, shown: str) -> tuple[int, int]:
+    if not isinstance(sizes, list) or len(sizes) != 2 or not all(type(size) is int and size > 0 for size in sizes):
+        raise settings.refused(key, f"is {shown}, not two whole numbers")
+    return sizes[0], sizes[1]
 
 
 def fp8(settings: Settings) -> Scheme:
@@ -35,16 +224,13 @@ def fp8(settings: Settings) -> Scheme:
     """
     weight_format = formats.FP8
     if settings.has("weight_block_size"):
-        weight_format = formats.fp8_block(*_block(settings, "weight_block_size"))
-    scheme = _all_but("fp8", Patterns(settings.listed("ignored_layers", "modules_to_not_convert")), weight_format)
+        sizes = settings.values["weight_block_size"]
+        weight_format = formats.fp8_block(*_two_sizes(settings, "weight_block_size", sizes, str(sizes)[:64]))
+    choose = _all_but(settings.names("ignored_layers", "modules_to_not_convert"), weight_format)
     if not settings.has("quantized_layers"):
-        return scheme
-    named = named_layers(settings)
-
-    def choose(module: Module, called: tuple[str, ...]) -> WeightFormat | None:
-        return named(called) or scheme.choose(module, called)
-
-    return Scheme("fp8_mixed", choose)
+        return Scheme("fp8", choose)
+    named = _named_layers(settings)
+    return Scheme("fp8_mixed", lambda called: named(called) or choose(called))
 
 
 def expert_dtype(scheme: Scheme, said: object, settings: Settings) -> Scheme:
@@ -55,37 +241,18 @@ def expert_dtype(scheme: Scheme, said: object, settings: Settings) -> Scheme:
         return scheme
     if said != "fp4":
         raise settings.refused("expert_dtype", f"is {str(said)[:64]!r}, neither 'fp4' nor 'fp8'")
-
-    def choose(module: Module, called: tuple[str, ...]) -> WeightFormat | None:
-        return formats.MXFP4_W4A8 if module.part is Part.EXPERT else scheme.choose(module, called)
-
-    return Scheme("fp8_mixed", choose, lm_head=scheme.lm_head)
-
-
-def _block(settings: Settings, key: str) -> tuple[int, int]:
-    sizes = settings.values.get(key)
-    if (
-        not isinstance(sizes, list)
-        or len(sizes) != 2
-        or any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in sizes)
-    ):
-        raise settings.refused(key, f"is {str(sizes)[:64]}, not two whole numbers")
-    return sizes[0], sizes[1]
+    return replace(scheme, method="fp8_mixed", experts=formats.MXFP4_W4A8)
 
 
 def fbgemm_fp8(settings: Settings) -> Scheme:
     """FP8 with a scale per row (Llama-3.1-405B-FP8)."""
-    return _all_but("fbgemm_fp8", Patterns(settings.listed("modules_to_not_convert")), formats.FP8)
+    return Scheme("fbgemm_fp8", _all_but(settings.names("modules_to_not_convert"), formats.FP8))
 
 
 def mxfp4(settings: Settings) -> Scheme:
     """gpt-oss: routed experts only, `modules_to_not_convert` lists all else."""
-    kept = Patterns(settings.listed("modules_to_not_convert", "ignored_layers"))
-
-    def choose(module: Module, called: tuple[str, ...]) -> WeightFormat | None:
-        return formats.MXFP4 if module.part is Part.EXPERT and not kept.match(called) else None
-
-    return Scheme("mxfp4", choose)
+    kept = settings.names("modules_to_not_convert", "ignored_layers")
+    return Scheme("mxfp4", _all_but(kept, formats.MXFP4), only_experts=True)
 
 
 def bitsandbytes(settings: Settings) -> Scheme:
@@ -97,21 +264,20 @@ def bitsandbytes(settings: Settings) -> Scheme:
         weight_format = formats.INT8
     else:
         raise settings.refused("load_in_4bit", "and load_in_8bit are both false or missing")
-    return _all_but("bitsandbytes", Patterns(settings.listed("llm_int8_skip_modules")), weight_format)
+    return Scheme("bitsandbytes", _all_but(settings.names("llm_int8_skip_modules"), weight_format))
 
 
-# Readers of the dialects that keep integers per group of a row: GPTQ, AWQ, AutoRound.
+# --- dialects that keep integers per group of a row: GPTQ, AWQ, AutoRound.
 #
 # They take Linear layers; lm_head only where the config says so (GPTQ's and AutoRound's `lm_head` or its name in their overrides).
 
-_WIDTHS = range(2, 9)
 # what makes a key of AutoRound's overrides an expression: vLLM model_executor/layers/quantization/auto_round.py get_layer_config
 _OF_EXPRESSIONS = frozenset(r"*+?^$()[]{}|\\")
 
 
 def _integer(settings: Settings, base: Settings, *, zero_point: bool) -> WeightFormat:
     bits = settings.whole("bits", "w_bit", "w_bits", default=0, least=0) or base.whole("bits", "w_bit", "w_bits")
-    if bits not in _WIDTHS:
+    if not 2 <= bits <= 8:
         raise settings.refused("bits", f"is {bits}, not 2 to 8")
     keys = ("group_size", "q_group_size")
     # absent from both: 128, the default of each of the tools
@@ -133,7 +299,7 @@ def gptq(settings: Settings) -> Scheme:
         left_out = pattern.startswith("-:")
         rules.append((expression, None if left_out else _integer(override, settings, zero_point=True)))
 
-    def choose(module: Module, called: tuple[str, ...]) -> WeightFormat | None:
+    def choose(called: tuple[str, ...]) -> WeightFormat | None:
         for expression, chosen in rules:
             if any(matches((expression,), name) for name in called):
                 return chosen
@@ -144,21 +310,16 @@ def gptq(settings: Settings) -> Scheme:
 
 def _flattened(settings: Settings, key: str) -> Iterable[str]:
     value = settings.values.get(key)
-    if isinstance(value, list) and any(isinstance(entry, list) for entry in value):
-        parts = [entry if isinstance(entry, list) else [entry] for entry in value]
-        return Settings(settings.method, {key: [name for part in parts for name in part]}).listed(key)
-    return settings.listed(key)
+    if isinstance(value, list):
+        flat = [name for entry in value for name in (entry if isinstance(entry, list) else [entry])]
+        settings = Settings(settings.method, {key: flat})
+    return settings.names(key)
 
 
 def awq(settings: Settings) -> Scheme:
     """`bits` or `w_bit`, `group_size` or `q_group_size`, `zero_point`; `modules_to_not_convert` by component."""
-    zero_point = settings.flag("zero_point", default=True)
-    usual = _integer(settings, settings, zero_point=zero_point)
-    kept = Patterns(settings.listed("modules_to_not_convert"))
-
-    def choose(module: Module, called: tuple[str, ...]) -> WeightFormat | None:
-        return None if kept.match(called) else usual
-
+    usual = _integer(settings, settings, zero_point=settings.flag("zero_point", default=True))
+    choose = _all_but(settings.names("modules_to_not_convert"), usual)
     return Scheme("awq", choose, lm_head=settings.flag("lm_head", default=False))
 
 
@@ -179,7 +340,7 @@ def auto_round(settings: Settings) -> Scheme:
         else:
             expressions.append((compiled(name), chosen))
 
-    def choose(module: Module, called: tuple[str, ...]) -> WeightFormat | None:
+    def choose(called: tuple[str, ...]) -> WeightFormat | None:
         for name in called:
             for run in runs(name):
                 if run in named:
@@ -192,31 +353,18 @@ def auto_round(settings: Settings) -> Scheme:
     return Scheme("auto-round", choose, lm_head="lm_head" in named)
 
 
-# Reader of NVIDIA ModelOpt, from config.json's quantization_config or from hf_quant_config.json.
+# --- NVIDIA ModelOpt, from config.json's quantization_config or from hf_quant_config.json.
 #
 # lm_head follows the list of left-out modules; ModelOpt leaves it out by default, so that a config without any list does too.
 
 # ModelOpt's names of algorithms (quant_algo)
-_ALGORITHMS: Mapping[str, WeightFormat] = MappingProxyType(
-    {
-        "FP8": formats.FP8,
-        "FP8_PER_CHANNEL_PER_TOKEN": formats.FP8,
-        "FP8_PB_WO": formats.fp8_block(128, 128),
-        "FP8_PB_REAL": formats.fp8_block(128, 128),
-        "MXFP8": formats.MXFP8,
-        "NVFP4": formats.NVFP4,
-        "NVFP4_AWQ": formats.NVFP4,
-        "W4A16_NVFP4": formats.NVFP4_WEIGHT_ONLY,
-        "W4A8_NVFP4_FP8": formats.NVFP4_W4A8,
-        "W4A8_MXFP4_FP8": formats.MXFP4_W4A8,
-        "MXFP4": formats.MXFP4,
-        "W8A16": formats.INT8_WEIGHT_ONLY,
-        "W8A8_SQ_PER_CHANNEL": formats.INT8,
-        "INT8_SQ": formats.INT8,
-    }
-)
-_GROUPED: Mapping[str, Precision] = MappingProxyType({"W4A16_AWQ": Precision.BF16, "W4A8_AWQ": Precision.FP8})
-MIXED = "MIXED_PRECISION"
+_ALGORITHMS: Mapping[str, WeightFormat] = {
+    "FP8": formats.FP8, "FP8_PER_CHANNEL_PER_TOKEN": formats.FP8, "FP8_PB_WO": formats.fp8_block(128, 128),
+    "FP8_PB_REAL": formats.fp8_block(128, 128), "MXFP8": formats.MXFP8, "NVFP4": formats.NVFP4, "NVFP4_AWQ": formats.NVFP4,
+    "W4A16_NVFP4": formats.NVFP4_WEIGHT_ONLY, "W4A8_NVFP4_FP8": formats.NVFP4_W4A8, "W4A8_MXFP4_FP8": formats.MXFP4_W4A8,
+    "MXFP4": formats.MXFP4, "W8A16": formats.INT8_WEIGHT_ONLY, "W8A8_SQ_PER_CHANNEL": formats.INT8, "INT8_SQ": formats.INT8,
+}  # fmt: skip
+_GROUPED: Mapping[str, Precision] = {"W4A16_AWQ": Precision.BF16, "W4A8_AWQ": Precision.FP8}
 
 
 def is_modelopt(values: Mapping[str, Any]) -> bool:
@@ -234,28 +382,13 @@ def modelopt(settings: Settings) -> Scheme | None:
         if "quant_algo" in inner.values or inner.has("kv_cache_quant_algo"):
             return None
         raise inner.refused("quant_algo", "is missing")
-    listed = inner.listed("exclude_modules", "ignore")
-    kept = Patterns(listed)
-    if algorithm == MIXED:
-        return _mixed(inner, kept)
-    chosen = _modelopt_format(inner, algorithm)
-
-    def choose(module: Module, called: tuple[str, ...]) -> WeightFormat | None:
-        return None if kept.match(called) else chosen
-
-    return Scheme("modelopt", choose, lm_head=bool(listed))
+    kept = inner.names("exclude_modules", "ignore")
+    if algorithm == "MIXED_PRECISION":
+        return Scheme("modelopt_mixed", _all_but(kept, _named_layers(inner)), lm_head=True)
+    return Scheme("modelopt", _all_but(kept, _modelopt_format(inner, algorithm)), lm_head=bool(kept))
 
 
-def _mixed(settings: Settings, kept: Patterns) -> Scheme:
-    named = named_layers(settings)
-
-    def choose(module: Module, called: tuple[str, ...]) -> WeightFormat | None:
-        return None if kept.match(called) else named(called)
-
-    return Scheme("modelopt_mixed", choose, lm_head=True)
-
-
-def named_layers(settings: Settings) -> Callable[[tuple[str, ...]], WeightFormat | None]:
+def _named_layers(settings: Settings) -> Choice:
     """What `quantized_layers` gives to a module by its names; None for one that it does not name.
 
     A name that begins with "re:" is a regular expression: ModelOpt writes none, the catalogue does, for thousands of names that are alike.
@@ -287,19 +420,9 @@ def _modelopt_format(settings: Settings, algorithm: str) -> WeightFormat:
     return _ALGORITHMS[algorithm]
 
 
-# Reader of compressed-tensors (llm-compressor): groups of targets, each with a layout for weights and activations.
+# --- compressed-tensors (llm-compressor): groups of targets, each with a layout for weights and activations.
 #
 # lm_head is a Linear like others here: where "Linear" is a target and `ignore` does not name it, the checkpoint holds it quantised.
-
-
-class _Group(Struct, frozen=True):
-    weight_format: WeightFormat  # of the matrices of this group
-    every_linear: bool  # whether the group targets every linear module
-    named: Patterns  # module names that it targets
-    expressions: tuple[re.Pattern[str], ...]  # regular expressions that it targets
-
-    def names_it(self, called: tuple[str, ...]) -> bool:
-        return self.named.match(called) or any(matches(self.expressions, name) for name in called)
 
 
 def compressed_tensors(settings: Settings) -> Scheme | None:
@@ -315,38 +438,53 @@ def compressed_tensors(settings: Settings) -> Scheme | None:
         return None
     if not groups:
         raise settings.refused("config_groups", "is missing or empty")
-    kept = Patterns(settings.listed("ignore"))
+    every_linear = next((weight_format for targets, weight_format in groups if "Linear" in targets), None)
+    named = [
+        (Patterns(target for target in targets if target != "Linear"), weight_format)
+        for targets, weight_format in groups
+    ]
 
-    def choose(module: Module, called: tuple[str, ...]) -> WeightFormat | None:
-        if kept.match(called):
-            return None
-        chosen = next((group for group in groups if group.names_it(called)), None)
-        chosen = chosen or next((group for group in groups if group.every_linear), None)
-        return chosen.weight_format if chosen is not None else None
+    def choose(called: tuple[str, ...]) -> WeightFormat | None:
+        return next((weight_format for patterns, weight_format in named if patterns.match(called)), every_linear)
 
-    return Scheme("compressed-tensors", choose, lm_head=True)
+    return Scheme("compressed-tensors", _all_but(settings.names("ignore"), choose), lm_head=True)
 
 
-def _group(group: Settings, default_packing: str) -> _Group:
-    targets = group.listed("targets")
-    weights = group.section("weights")
+def _group(group: Settings, default_packing: str) -> tuple[tuple[str, ...], WeightFormat]:
+    """A group's targets and their format."""
+    targets, weights = group.names("targets"), group.section("weights")
     if weights is None:
         raise group.refused("weights", "is missing from a group")
     packing = group.text("format", default=default_packing)
     if "24" in packing:
         raise group.refused("format", f"is {packing!r}, of which no layout is known here")
-    expressions = tuple(compiled(target.removeprefix("re:")) for target in targets if target.startswith("re:"))
-    named = Patterns(target for target in targets if not target.startswith("re:") and target != "Linear")
-    return _Group(layout(weights, group.section("input_activations")), "Linear" in targets, named, expressions)
+    return targets, layout(weights, group.section("input_activations"))
+
+
+# 4-bit floats by the size of their groups and the rate that their activations allow
+_FLOAT4: Mapping[tuple[int, Precision], WeightFormat] = {
+    (16, Precision.FP4): formats.NVFP4, (16, Precision.FP8): formats.NVFP4_W4A8, (16, Precision.BF16): formats.NVFP4_WEIGHT_ONLY,
+    (32, Precision.FP4): formats.MXFP4_W4A4, (32, Precision.FP8): formats.MXFP4_W4A8, (32, Precision.BF16): formats.MXFP4,
+}  # fmt: skip
+_RATES: Mapping[tuple[str, int], Precision] = {
+    ("float", 8): Precision.FP8, ("int", 8): Precision.INT8, ("float", 4): Precision.FP4, ("float", 16): Precision.BF16,
+}  # fmt: skip
 
 
 def layout(weights: Settings, activations: Settings | None) -> WeightFormat:
-    """The format of `weights` {num_bits, type, strategy, group_size, block_structure, symmetric} with these activations.
+    """The format of `weights` {num_bits, type, strategy, group_size, block_structure, symmetric} with these activations; without any
+    (weight-only) it is multiplied as bf16.
 
     Raises FactsError for widths and kinds of which no layout is known.
     """
     kind, bits = weights.text("type", default="int"), weights.whole("num_bits", default=8)
-    computed = _computed(activations)
+    computed = Precision.BF16
+    if activations is not None:
+        taken = activations.text("type", default="int"), activations.whole("num_bits", default=8)
+        if taken not in _RATES:
+            what = f"are {taken[0]} of {taken[1]} bits, of which no rate is known here"
+            raise activations.refused("input_activations", what)
+        computed = _RATES[taken]
     if kind == "int" and 2 <= bits <= 8 and computed is not Precision.FP4:
         grouped = weights.text("strategy") == "group" or weights.has("group_size")
         size = weights.whole("group_size", default=128, least=-1) if grouped else -1
@@ -356,16 +494,8 @@ def layout(weights: Settings, activations: Settings | None) -> WeightFormat:
         return _float8(weights, computed)
     if kind == "float" and bits == 4:
         size = weights.whole("group_size", default=16)
-        by_rate = {
-            16: {
-                Precision.FP4: formats.NVFP4,
-                Precision.FP8: formats.NVFP4_W4A8,
-                Precision.BF16: formats.NVFP4_WEIGHT_ONLY,
-            },
-            32: {Precision.FP4: formats.MXFP4_W4A4, Precision.FP8: formats.MXFP4_W4A8, Precision.BF16: formats.MXFP4},
-        }.get(size, {})
-        if computed in by_rate:
-            return by_rate[computed]
+        if (size, computed) in _FLOAT4:
+            return _FLOAT4[size, computed]
         raise weights.refused(
             "group_size", f"is {size} for 4-bit floats with {computed.value} activations, neither NVFP4 nor MXFP4"
         )
@@ -383,41 +513,24 @@ def _float8(weights: Settings, computed: Precision) -> WeightFormat:
         sizes = weights.values.get("block_structure") or [128, 128]
         if isinstance(sizes, str):  # "128x128"
             sizes = [int(size) for size in sizes.split("x") if size.isdigit()]
-        if (
-            not isinstance(sizes, list)
-            or len(sizes) != 2
-            or not all(isinstance(size, int) and size > 0 for size in sizes)
-        ):
-            raise weights.refused("block_structure", f"is {str(sizes)[:64]!r}, not two whole numbers")
-        return formats.fp8_block(sizes[0], sizes[1])
+        return formats.fp8_block(*_two_sizes(weights, "block_structure", sizes, repr(str(sizes)[:64])))
     return formats.FP8_WEIGHT_ONLY if computed is Precision.BF16 else formats.FP8
 
 
-def _computed(activations: Settings | None) -> Precision:
-    """The rate that quantised activations allow; BF16 where they are not quantised (weight-only)."""
-    if activations is None:
-        return Precision.BF16
-    kind, bits = activations.text("type", default="int"), activations.whole("num_bits", default=8)
-    rates = {
-        ("float", 8): Precision.FP8,
-        ("int", 8): Precision.INT8,
-        ("float", 4): Precision.FP4,
-        ("float", 16): Precision.BF16,
-    }
-    if (kind, bits) not in rates:
-        raise activations.refused("input_activations", f"are {kind} of {bits} bits, of which no rate is known here")
-    return rates[kind, bits]
-
-
-# Reader of AMD Quark: one layout for all, and others by module pattern.
+# --- AMD Quark: one layout for all, and others by module pattern.
 #
 # lm_head is a Linear like others here, which Quark's exports name in `exclude`.
+
+_QUARK_FLOAT4: Mapping[str, WeightFormat] = {
+    "": formats.MXFP4, "fp4": formats.MXFP4_W4A4, "mxfp4": formats.MXFP4_W4A4, "fp8_e4m3": formats.MXFP4_W4A8,
+}  # fmt: skip
+_QUARK_WIDTHS = {"int8": 8, "uint8": 8, "int4": 4, "uint4": 4}
+_QUARK_RATES = {"": Precision.BF16, "int8": Precision.INT8, "fp8_e4m3": Precision.FP8}
 
 
 def quark(settings: Settings) -> Scheme:
     """`global_quant_config`, `layer_quant_config` by pattern, `exclude`."""
-    kept = Patterns(settings.listed("exclude"))
-    usual = settings.section("global_quant_config")
+    kept, usual = settings.names("exclude"), settings.section("global_quant_config")
     if usual is None:
         raise settings.refused("global_quant_config", "is missing")
     if settings.entries("layer_type_quant_config"):
@@ -427,48 +540,32 @@ def quark(settings: Settings) -> Scheme:
         (Patterns((name,)), _quark_format(layer)) for name, layer in settings.entries("layer_quant_config").items()
     ]
 
-    def choose(module: Module, called: tuple[str, ...]) -> WeightFormat | None:
-        if kept.match(called):
-            return None
+    def choose(called: tuple[str, ...]) -> WeightFormat | None:
         return next((chosen for patterns, chosen in by_name if patterns.match(called)), everywhere)
 
-    return Scheme("quark", choose, lm_head=True)
+    return Scheme("quark", _all_but(kept, choose), lm_head=True)
 
 
 def _quark_format(layer: Settings) -> WeightFormat | None:
-    weight = layer.section("weight")
+    weight, inputs = layer.section("weight"), layer.section("input_tensors")
     if weight is None:
         return None
-    inputs = layer.section("input_tensors")
-    kind = weight.text("dtype")
-    taken = inputs.text("dtype") if inputs is not None else ""
+    kind, taken = weight.text("dtype"), inputs.text("dtype") if inputs is not None else ""
     if kind.startswith("fp8"):
         return formats.FP8 if taken.startswith("fp8") else formats.FP8_WEIGHT_ONLY
-    if kind in ("fp4", "mxfp4") and weight.whole("group_size", default=32) == 32:
-        by_inputs = {
-            "": formats.MXFP4,
-            "fp4": formats.MXFP4_W4A4,
-            "mxfp4": formats.MXFP4_W4A4,
-            "fp8_e4m3": formats.MXFP4_W4A8,
-        }
-        if taken in by_inputs:
-            return by_inputs[taken]
-    widths = {"int8": 8, "uint8": 8, "int4": 4, "uint4": 4}
-    if kind in widths and taken in ("", "int8", "fp8_e4m3"):
+    if kind in ("fp4", "mxfp4") and weight.whole("group_size", default=32) == 32 and taken in _QUARK_FLOAT4:
+        return _QUARK_FLOAT4[taken]
+    if kind in _QUARK_WIDTHS and taken in _QUARK_RATES:
         size = weight.whole("group_size", default=-1, least=-1) if weight.text("qscheme") == "per_group" else -1
-        rate = {"": Precision.BF16, "int8": Precision.INT8, "fp8_e4m3": Precision.FP8}[taken]
         symmetric = weight.flag("symmetric", default=not kind.startswith("u"))
-        return formats.integer(widths[kind], size, zero_point=not symmetric, multiplied=rate)
+        return formats.integer(_QUARK_WIDTHS[kind], size, zero_point=not symmetric, multiplied=_QUARK_RATES[taken])
     raise weight.refused("weight", f"is {kind[:64]!r} with inputs {taken[:64]!r}, of which no layout is known here")
 
 
 # by quant_method, `_` written as `-`; vLLM's names for the same checkpoints with other kernels among them
-READERS: Mapping[str, Callable[[Settings], Scheme | None]] = MappingProxyType(
-    {
-        "fp8": fp8, "fbgemm-fp8": fbgemm_fp8, "mxfp4": mxfp4, "gpt-oss-mxfp4": mxfp4, "bitsandbytes": bitsandbytes,
-        "gptq": gptq, "gptq-marlin": gptq, "auto-gptq": gptq, "awq": awq, "awq-marlin": awq, "auto-awq": awq,
-        "auto-round": auto_round, "intel/auto-round": auto_round, "compressed-tensors": compressed_tensors, "quark": quark,
-        "modelopt": modelopt, "modelopt-fp4": modelopt,
-        "modelopt-mixed": modelopt, "modelopt-mxfp8": modelopt,
-    }
-)  # fmt: skip
+READERS: Mapping[str, Callable[[Settings], Scheme | None]] = {
+    "fp8": fp8, "fbgemm-fp8": fbgemm_fp8, "mxfp4": mxfp4, "gpt-oss-mxfp4": mxfp4, "bitsandbytes": bitsandbytes,
+    "gptq": gptq, "gptq-marlin": gptq, "auto-gptq": gptq, "awq": awq, "awq-marlin": awq, "auto-awq": awq,
+    "auto-round": auto_round, "intel/auto-round": auto_round, "compressed-tensors": compressed_tensors, "quark": quark,
+    "modelopt": modelopt, "modelopt-fp4": modelopt, "modelopt-mixed": modelopt, "modelopt-mxfp8": modelopt,
+}  # fmt: skip

@@ -7,22 +7,20 @@ lm_head as each reader says. Nothing is guessed: a dialect or layout that no rea
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
-from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts import quant_dialects as dialects
-from llm_serving_exporter.facts.architectures import language
-from llm_serving_exporter.facts.quant_names import names
-from llm_serving_exporter.facts.quant_settings import Scheme, Settings
+from llm_serving_exporter.facts.architectures import family, language, without_lm_head
+from llm_serving_exporter.facts.fields import model_unknown
+from llm_serving_exporter.facts.quant_dialects import Scheme, Settings, module_names
 from llm_serving_exporter.model.geometry import Geometry, Module, Part
-from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import WeightFormat
+from llm_serving_exporter.model.record import Struct, replace
+from llm_serving_exporter.model.weights import ModelFacts, Precision, WeightFormat, WeightGroup
 
+_INSTEAD = "; name the format that is served instead"
 _NEVER = frozenset({Part.EMBEDDING, Part.ENCODER_ONLY, Part.ROUTER, Part.NORM})
 
 
@@ -60,8 +58,7 @@ def assign(
         return uniform(geometry, override)
     base = dtype(config)
     if override is not None:
-        chosen = override
-        return _assigned(geometry, base, Scheme(override.name, lambda _module, _names: chosen))
+        return _assigned(geometry, base, Scheme(override.name, lambda _: override))
     return _assigned(geometry, base, scheme(config, hf_quant_config))
 
 
@@ -86,20 +83,15 @@ def dtype(config: Mapping[str, Any]) -> WeightFormat:
                 continue
             found = _DTYPES.get(str(value).removeprefix("torch."))
             if found is None:
-                raise FactsError(
-                    Absence.MODEL_UNKNOWN.value, f"config.json: {key} is {str(value)[:64]!r}, not a known dtype"
-                )
+                raise model_unknown(f"config.json: {key} is {str(value)[:64]!r}, not a known dtype")
             return found
     return formats.BF16
 
 
-_DTYPES: Mapping[str, WeightFormat] = MappingProxyType(
-    # float8: said of quantised checkpoints whose other modules are bf16
-    {
-        "bfloat16": formats.BF16, "float16": formats.FP16, "half": formats.FP16, "float32": formats.BF16, "float": formats.BF16,
-        "float8_e4m3fn": formats.BF16,
-    }
-)  # fmt: skip
+_DTYPES: Mapping[str, WeightFormat] = {
+    "bfloat16": formats.BF16, "float16": formats.FP16, "half": formats.FP16, "float32": formats.BF16, "float": formats.BF16,
+    "float8_e4m3fn": formats.BF16,  # said of quantised checkpoints whose other modules are bf16
+}  # fmt: skip
 
 
 def settings(config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | None) -> Settings | None:
@@ -127,19 +119,13 @@ def scheme(config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | None)
     if found is None:
         said = config.get("quantization_config")
         if said and not isinstance(said, Mapping):
-            raise FactsError(
-                Absence.MODEL_UNKNOWN.value,
-                f"config.json: quantization_config is {str(said)[:64]!r}, not a mapping; name the format that is served instead",
-            )
+            raise model_unknown(f"config.json: quantization_config is {str(said)[:64]!r}, not a mapping{_INSTEAD}")
         return None
     reader = dialects.READERS.get(found.method)
     if reader is None:
         said = found.values.get("quant_method")
         what = "is missing" if said is None else f"is {str(said)[:64]!r}, which is not supported"
-        raise FactsError(
-            Absence.MODEL_UNKNOWN.value,
-            f"quantization_config: quant_method {what}; name the format that is served instead",
-        )
+        raise model_unknown(f"quantization_config: quant_method {what}{_INSTEAD}")
     chosen = reader(found)
     experts = found.values.get("expert_dtype") or language(config).find_around("expert_dtype")
     if chosen is None or experts is None or found.method != "fp8":
@@ -156,15 +142,13 @@ def _assigned(geometry: Geometry, base: WeightFormat, chosen: Scheme | None) -> 
         if chosen is None or not _subject(module, chosen):
             shares.append(Share(module, base, module.places))
             continue
-        given = [chosen.choose(module, names(module, layer)) for layer in (module.layers or (None,))]
+        own = chosen.experts if module.part is Part.EXPERT else None
+        given = [own or chosen.choose(module_names(module, layer)) for layer in (module.layers or (None,))]
         taken = taken or any(weight_format is not None for weight_format in given)
         places = Counter(weight_format or base for weight_format in given)
         shares += [Share(module, weight_format, count) for weight_format, count in places.items()]
     if chosen is not None and not taken:
-        raise FactsError(
-            Absence.MODEL_UNKNOWN.value,
-            f"quantization_config ({chosen.method}) names no matrix of a {geometry.family}; name the format that is served instead",
-        )
+        raise model_unknown(f"quantization_config ({chosen.method}) names no matrix of a {geometry.family}{_INSTEAD}")
     return Assignment(tuple(shares), base, chosen.method if chosen is not None else "")
 
 
@@ -173,4 +157,107 @@ def _subject(module: Module, chosen: Scheme) -> bool:
     takes = module.linear or module.part is Part.EXPERT
     if not takes or not module.matrix or module.part in _NEVER:
         return False
+    if chosen.only_experts:
+        return module.part is Part.EXPERT
     return module.part is not Part.LM_HEAD or chosen.lm_head
+
+
+def kv_hint(config: Mapping[str, Any], hf_quant_config: Mapping[str, Any] | None) -> str | None:
+    """The KV dtype that the checkpoint was calibrated for: "fp8_e4m3", "nvfp4" or "int8"; None where it says nothing.
+
+    A hint, not a fact of what is served: vLLM takes it for "auto" with ModelOpt (utils/torch_utils.py resolve_kv_cache_dtype_string) and
+    compressed-tensors checkpoints, older ones and other engines do not, and a flag overrides it. DeepSeek-V4 is kept in FP8 by default
+    whatever its config says (vLLM models/deepseek_v4/attention.py).
+    """
+    if family(language(config)) == "deepseek_v4":
+        return "fp8_ds_mla"
+    found = settings(config, hf_quant_config)
+    if found is None:
+        return None
+    inner = found.values.get("quantization")
+    for values in (inner, found.values):
+        if not isinstance(values, Mapping):
+            continue
+        for key in ("kv_cache_scheme", "kv_cache_quant_algo"):
+            said = _hinted(values.get(key))
+            if said is not None:
+                return said
+    return None
+
+
+def _hinted(value: object) -> str | None:
+    if isinstance(value, str):
+        return {"fp8": "fp8_e4m3", "nvfp4": "nvfp4", "int8": "int8"}.get(value.lower())
+    if isinstance(value, Mapping):
+        kind, bits = value.get("type"), value.get("num_bits")
+        if bits == 8 and kind in ("float", "int"):
+            return "fp8_e4m3" if kind == "float" else "int8"
+    return None
+
+
+# --- bytes of the weights, and of one decode step's reads of them (facts model-math D.2)
+
+_WEIGHED_BY_VLLM = frozenset({Part.ATTENTION, Part.FFN, Part.EXPERT})
+# the methods of which vLLM's estimator has the right bytes per weight (vllm/v1/metrics/perf.py, facts E.5); "" is no quantisation
+_METHODS_ESTIMATED = frozenset({"", "fp8", "fbgemm_fp8", "modelopt"})
+
+
+_ROLES = {
+    Part.EMBEDDING: "embedding", Part.ENCODER_ONLY: "embedding", Part.LM_HEAD: "lm_head", Part.EXPERT: "expert"
+}  # fmt: skip
+
+
+def weigh(geometry: Geometry, assignment: Assignment) -> tuple[WeightGroup, ...]:
+    """One group a format, in the order of the modules. `assignment` must be of this geometry.
+
+    Vectors (norms, biases) are in the model's dtype and count for bytes, not for matrix parameters. A tied table is lm_head: kept once,
+    read whole. `expert_bytes` are of one of `geometry.experts`.
+    """
+    sums: dict[WeightFormat, dict[str, Any]] = {}
+    for share in assignment.shares:
+        module, role = share.module, _ROLES.get(share.module.part, "fixed")
+        matrix, vector = module.matrix * share.places, module.vector * share.places
+        for elements, weight_format in ((matrix, share.format), (vector, assignment.dtype)):
+            if elements:
+                group = sums.setdefault(weight_format, defaultdict(int))
+                group[f"{role}_bytes"] += elements * weight_format.bytes
+                group["ffn_bytes"] += elements * weight_format.bytes if module.part is Part.FFN else 0.0
+        if matrix and role != "embedding":
+            sums[share.format][f"{role}_parameters"] += matrix
+    return tuple(WeightGroup(weight_format, **group) for weight_format, group in sums.items())
+
+
+def estimate_sound(geometry: Geometry, assignment: Assignment) -> bool:
+    """Whether vLLM's own byte estimate can be right for this model (facts E.5).
+
+    It takes one width for all weights: dense and MoE decoders of which every attention and FFN matrix is bf16, fp16 or fp8. Not hybrids
+    (their recurrent layers are billed as attention), other quantisations (4 bits or half of the bytes assumed, or no component at all),
+    nor fp8 checkpoints that leave part of their matrices unquantised. Speculation makes it unsound too, which the config does not tell.
+    """
+    if geometry.recurrent or geometry.encoder or assignment.method not in _METHODS_ESTIMATED:
+        return False
+    kept = {
+        share.format for share in assignment.shares if share.module.part in _WEIGHED_BY_VLLM and share.module.matrix
+    }
+    if len(kept) != 1:
+        return False
+    (weight_format,) = kept
+    eight_bits = weight_format.multiplied is Precision.FP8 and weight_format.bits < formats.MXFP8.bits
+    return eight_bits or weight_format in (formats.BF16, formats.FP16)
+
+
+def as_embedder(model: ModelFacts) -> ModelFacts:
+    """The same model as a server that pools loads it: no lm_head, a tied table as input embedding alone. An encoder comes back as it is."""
+    if model.geometry.encoder:
+        return model
+    tied = model.geometry.tied
+    groups = tuple(
+        replace(
+            group,
+            lm_head_bytes=0.0,
+            lm_head_parameters=0,
+            embedding_bytes=group.embedding_bytes + (group.lm_head_bytes if tied else 0.0),
+        )
+        for group in model.groups
+    )
+    return replace(model, geometry=without_lm_head(model.geometry), groups=groups)

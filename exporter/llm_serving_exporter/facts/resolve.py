@@ -17,15 +17,14 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts import formats, kv_dtype, names, quantisation, weighing
+from llm_serving_exporter.facts import formats, names, quantisation
 from llm_serving_exporter.facts.architectures import family, geometry, language
-from llm_serving_exporter.facts.fields import LARGEST
-from llm_serving_exporter.facts.model_files import ModelEntry, ModelFiles
-from llm_serving_exporter.facts.quant_settings import Settings
+from llm_serving_exporter.facts.fields import LARGEST, Fields, model_unknown
+from llm_serving_exporter.facts.models import ModelEntry, ModelFiles, name_of
+from llm_serving_exporter.facts.quant_dialects import Settings
 from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import ModelFacts, Precision, WeightFormat
 
 CHECKPOINT_TOLERANCE_RATIO = 0.02
@@ -66,6 +65,16 @@ class _Source(Struct, frozen=True):
     said_format: str | None = None  # weight format that the asked name states
     unclear: str | None = None  # word of the name that states a quantisation but not its bits
 
+    @property
+    def fields(self) -> Fields:
+        """Of the language part."""
+        return language(self.config)
+
+    @property
+    def own(self) -> Settings | None:
+        """The checkpoint's own quantisation; None: it has none."""
+        return quantisation.settings(self.config, self.hf_quant_config)
+
 
 class _Chosen(Struct, frozen=True):
     """A format, and where it comes from."""
@@ -88,6 +97,7 @@ def resolve(
     `files` as the loader found them; `catalogue` is only called where there are none. `notes` of the loader are handed on. Raises
     FactsError: model_unknown where no row has the name or a format is not understood, architecture_unknown where no formula holds.
     """
+    served = served or ServedModel("")
     source = _of_files(files) if files is not None else _of_catalogue(settings, served, catalogue(), notes)
     with _naming(source):
         shape = geometry(source.config)
@@ -101,18 +111,16 @@ def resolve(
     if shape.attention and not shape.encoder:
         origin.append(f"KV cache {kv.name} {how_kv}")
     checkpoint = source.checkpoint_bytes if _as_stored(source, weights.override) else None
-    if served is not None and served.weight_bytes:
-        checkpoint = served.weight_bytes
     facts = ModelFacts(
-        name=served.name if served is not None and served.name else source.name,
+        name=served.name or source.name,
         origin="; ".join(origin),
         geometry=shape,
-        groups=weighing.weigh(shape, assignment),
+        groups=quantisation.weigh(shape, assignment),
         kv_bytes_per_element=kv.bytes,
         kv_format=kv.name,
         state_bytes_per_element=_state_bytes(settings, served, source, dtype, shape),
-        checkpoint_bytes=checkpoint,
-        estimate_sound=weighing.estimate_sound(shape, assignment),
+        checkpoint_bytes=served.weight_bytes or checkpoint,
+        estimate_sound=quantisation.estimate_sound(shape, assignment),
         weights_assumed=weights.unstated,
         formats_assumed=weights.assumed or (assumed_kv and not shape.encoder),
         context_limit_tokens=_longest_context(source),
@@ -121,21 +129,10 @@ def resolve(
 
 
 def _of_files(files: ModelFiles) -> _Source:
-    return _Source(_name_of(files.path), files.path, files.config, files.hf_quant_config, files.checkpoint_bytes)
+    return _Source(name_of(files.path), files.path, files.config, files.hf_quant_config, files.checkpoint_bytes)
 
 
-def _name_of(path: str) -> str:
-    """The model's name as its place says it: folder, id in a Hugging Face cache, or the file's own name."""
-    *folders, file = [part for part in path.split("/") if part not in ("", ".", "..")] or [path]
-    hub = [part for part in folders if part.startswith("models--")]
-    if hub:
-        return hub[-1].removeprefix("models--").replace("--", "/")
-    return folders[-1] if file == "config.json" and folders else file.removesuffix(".json")
-
-
-def _of_catalogue(
-    settings: ModelSettings, served: ServedModel | None, catalogue: Finder, notes: Sequence[str]
-) -> _Source:
+def _of_catalogue(settings: ModelSettings, served: ServedModel, catalogue: Finder, notes: Sequence[str]) -> _Source:
     first: FactsError | None = None
     for said in _said_names(settings, served):
         try:
@@ -149,51 +146,46 @@ def _of_catalogue(
             unclear=match.unclear,
         )  # fmt: skip
     why = str(first) if first is not None else "the server does not say which model it serves"
-    raise FactsError(Absence.MODEL_UNKNOWN.value, "; ".join((why, *notes)), SET_MODEL)
+    raise model_unknown("; ".join((why, *notes)), SET_MODEL)
 
 
-def _said_names(settings: ModelSettings, served: ServedModel | None) -> list[str]:
+def _said_names(settings: ModelSettings, served: ServedModel) -> list[str]:
     """The configured name alone; else what was loaded, and the served name unless a hub id says better what was."""
     if settings.name is not None:
         return [settings.name]
-    if served is None:
-        return []
     if served.root and _HUB_ID.fullmatch(served.root):
         return [served.root]
     return [name for name in (served.root, served.name) if name]
 
 
-def _stated(served: ServedModel | None, shape: Geometry) -> float | None:
+def _stated(served: ServedModel, shape: Geometry) -> float | None:
     """Bits per weight by the size that the server states of what it loaded; None where it states none, or one that cannot be."""
-    if served is None or not served.weight_bytes or not shape.parameters_total:
+    if not served.weight_bytes or not shape.parameters_total:
         return None
     bits = 8 * served.weight_bytes / shape.parameters_total
     return bits if _FEWEST_BITS <= bits <= _MOST_BITS else None
 
 
-def _weights(settings: ModelSettings, served: ServedModel | None, source: _Source, stated: float | None) -> _Chosen:
-    own = quantisation.settings(source.config, source.hf_quant_config)
+def _weights(settings: ModelSettings, served: ServedModel, source: _Source, stated: float | None) -> _Chosen:
+    own, quantization = source.own, served.quantization
     if settings.weight_format is not None:
         return _Chosen(_or_own(formats.named(settings.weight_format), own), "as configured")
-    quantization = served.quantization if served is not None else None
     if quantization:
-        return _quantised(quantization, source, own, stated, served.said_by if served is not None else "")
+        return _quantised(quantization, source, own, stated, served.said_by)
     if quantization is None and source.unclear is not None:
-        raise FactsError(
-            Absence.MODEL_UNKNOWN.value,
+        raise model_unknown(
             f"the name of {source.name} says {source.unclear!r}, which does not tell how its weights are stored",
             SET_FORMAT,
         )
     if quantization is None and source.said_format is not None:
         meant = _or_own(formats.named(source.said_format), own)
         return _Chosen(meant, "as its name says", assumed=_is_quantisation(meant))
-    said = _plain(served.dtype) if served is not None and own is None else None
+    said = _plain(served.dtype) if own is None else None
     if said is not None:
-        return _Chosen(said, f"as {served.said_by if served is not None else ''} says")
+        return _Chosen(said, f"as {served.said_by} says")
     if source.read:
         return _Chosen(None, "as the file says")
-    stated = own is not None or any(language(source.config).find_around(key) for key in ("dtype", "torch_dtype"))
-    if stated:
+    if own is not None or any(map(source.fields.find_around, ("dtype", "torch_dtype"))):
         return _Chosen(None, "as it is published", assumed=quantization is None)
     return _Chosen(None, "(its row states no format)", assumed=quantization is None, unstated=True)
 
@@ -204,30 +196,31 @@ def _quantised(word: str, source: _Source, own: Settings | None, stated: float |
         return _Chosen(None, "as the file says" if source.read else "as it is published")
     if stated is not None and (mix := _mix(word, stated)) is not None:
         return _Chosen(mix, f"as {who} says, its size over the parameters")
-    try:
-        meant: WeightFormat | None = formats.named(word)
-    except FactsError:
-        meant = None
-    said = formats.named(source.said_format) if source.said_format is not None else None
+    meant = _named(word)
+    said = _named(source.said_format)
     if said is not None and (meant is None or said.multiplied is meant.multiplied):
         # "gptq" and "compressed-tensors" leave the bits open, the name says them
         return _Chosen(said, "as its name says")
     if meant is not None:
         return _Chosen(meant, f"as {who} says")
-    raise FactsError(
-        Absence.MODEL_UNKNOWN.value,
-        f"{who} says that the weights of {source.name} are {word[:64]!r}, which leaves their bits open",
-        SET_FORMAT,
+    raise model_unknown(
+        f"{who} says that the weights of {source.name} are {word[:64]!r}, which leaves their bits open", SET_FORMAT
     )
+
+
+def _named(word: str | None) -> WeightFormat | None:
+    """The format of that name; None for none."""
+    try:
+        return formats.named(word) if word else None
+    except FactsError:
+        return None
 
 
 def _mix(word: str, stated: float) -> WeightFormat | None:
     """The mix of GGUF types that a word names, with the bits that its size says. None: the word names another format, or the size is not
     its."""
-    try:
-        meant = formats.named(word)
-    except FactsError:
-        # a type newer than the table
+    meant = _named(word)
+    if meant is None:  # a type newer than the table
         return WeightFormat(f"gguf_{word[:64].lower()}", stated, Precision.INT8)
     near = meant.bits / _SIZE_TOLERANCE <= stated <= meant.bits * _SIZE_TOLERANCE
     return replace(meant, bits=stated) if formats.is_gguf(meant) and near else None
@@ -245,16 +238,13 @@ def _is_quantisation(meant: WeightFormat | None) -> bool:
 
 def _plain(dtype: str | None) -> WeightFormat | None:
     """The dtype that an engine names; None for "auto" and what is none."""
-    try:
-        found = formats.named(dtype) if dtype else None
-    except FactsError:
-        return None
+    found = _named(dtype)
     return found if found is not None and formats.is_plain(found) else None
 
 
 def _kv(
-    settings: ModelSettings, served: ServedModel | None, source: _Source, dtype: WeightFormat, shape: Geometry
-) -> tuple[kv_dtype.KvFormat, str, bool]:
+    settings: ModelSettings, served: ServedModel, source: _Source, dtype: WeightFormat, shape: Geometry
+) -> tuple[formats.KvFormat, str, bool]:
     """Format of the KV cache, where it comes from, whether it is assumed.
 
     Where nobody says it, what the checkpoint was calibrated for, as engines take it then; "auto" said by a server is the model's dtype,
@@ -262,27 +252,20 @@ def _kv(
     """
     head = next((group.kv_elements // (2 * group.kv_heads) for group in shape.attention if not shape.mla), None)
 
-    def named(text: str) -> kv_dtype.KvFormat:
-        return kv_dtype.kv_format(text, dtype, head_size=head or None)
+    def named(text: str) -> formats.KvFormat:
+        return formats.kv_format(text, dtype, head_size=head or None)
 
     if settings.kv_cache_dtype is not None:
         return named(settings.kv_cache_dtype), "as configured", False
-    said = served.kv_cache_dtype if served is not None else None
-    hint = kv_dtype.hint(source.config, source.hf_quant_config)
-    if (
-        served is not None
-        and said
-        and hint is not None
-        and _keeps_as_calibrated(served, said.lower(), hint, source, shape)
-    ):
-        return named(hint), f"as the checkpoint wants it, which {served.said_by} means by {said[:16]}", False
+    said, who = served.kv_cache_dtype, served.said_by
+    hint = quantisation.kv_hint(source.config, source.hf_quant_config)
+    if said and hint is not None and _keeps_as_calibrated(served, said.lower(), hint, source, shape):
+        return named(hint), f"as the checkpoint wants it, which {who} means by {said[:16]}", False
     if said:
         try:
-            return named(said), f"as {served.said_by if served is not None else ''} says", False
+            return named(said), f"as {who} says", False
         except FactsError as error:
-            raise FactsError(
-                error.reason, f"{served.said_by if served is not None else ''}'s {error.what}", SET_KV_DTYPE
-            ) from error
+            raise FactsError(error.reason, f"{who}'s {error.what}", SET_KV_DTYPE) from error
     if hint is not None:
         return named(hint), "as the checkpoint is calibrated", True
     return named("auto"), "as the model", True
@@ -290,10 +273,9 @@ def _kv(
 
 def _keeps_as_calibrated(served: ServedModel, said: str, hint: str, source: _Source, shape: Geometry) -> bool:
     """Whether the engine takes the KV cache's format, `hint`, from such a checkpoint, whatever it goes on saying."""
-    if family(language(source.config)) in served.kv_as_calibrated:
+    if family(source.fields) in served.kv_as_calibrated:
         return said in _WORDS_OF_FAMILIES
-    own = quantisation.settings(source.config, source.hf_quant_config)
-    method = own.method if own is not None else ""
+    method = source.own.method if source.own is not None else ""
     # only vLLM's plain attention layers ask a compressed-tensors checkpoint, those of MLA do not
     if said != "auto" or (shape.mla and method == "compressed-tensors"):
         return False
@@ -302,7 +284,7 @@ def _keeps_as_calibrated(served: ServedModel, said: str, hint: str, source: _Sou
 
 
 def _state_bytes(
-    settings: ModelSettings, served: ServedModel | None, source: _Source, dtype: WeightFormat, shape: Geometry
+    settings: ModelSettings, served: ServedModel, source: _Source, dtype: WeightFormat, shape: Geometry
 ) -> float:
     """Bytes of an element of recurrent state; an engine's "auto" is what the config says, else the model's dtype (vLLM), but for layers
     that are kept in float32 then too.
@@ -312,10 +294,9 @@ def _state_bytes(
     said = settings.state_dtype
     if said is not None and said.lower() != "auto":
         return formats.plain(said).bytes
-    if said is None and served is not None:
-        said = served.state_dtype
-    fields = language(source.config)
-    for word in (said, fields.find_around("mamba_ssm_cache_dtype"), fields.find_around("mamba_ssm_dtype")):
+    said = said or served.state_dtype
+    of_config = map(source.fields.find_around, ("mamba_ssm_cache_dtype", "mamba_ssm_dtype"))
+    for word in (said, *of_config):
         found = _plain(word) if isinstance(word, str) else None
         if found is not None:
             return found.bytes
@@ -326,7 +307,7 @@ def _state_bytes(
 
 def _longest_context(source: _Source) -> int | None:
     """Tokens that the positions of the config are made for; RoPE scaling may be in them or not, so that engines can allow more."""
-    fields = language(source.config)
+    fields = source.fields
     said = next((found for key in _POSITIONS if (found := fields.found(key)) is not None), None)
     if isinstance(said, bool) or not isinstance(said, int) or not 0 < said <= LARGEST:
         return None
@@ -337,9 +318,8 @@ def _longest_context(source: _Source) -> int | None:
 
 def _as_stored(source: _Source, override: WeightFormat | None) -> bool:
     """Whether the weights are in GPU memory as the checkpoint stores them: not quantised or cast while they are loaded."""
-    fields = language(source.config)
+    fields, own = source.fields, source.own
     stored = str(fields.find_around("dtype") or fields.find_around("torch_dtype") or "bfloat16").removeprefix("torch.")
-    own = quantisation.settings(source.config, source.hf_quant_config)
     if override is None:
         return own is not None or stored not in ("float32", "float")
     known = _plain(stored)
@@ -359,7 +339,7 @@ def _disagreement(facts: ModelFacts) -> tuple[str, ...]:
     return (f"{sizes}: if the checkpoint holds nothing else, state the weight format",)
 
 
-def _assumed_of_name(weights: _Chosen, kv: kv_dtype.KvFormat, assumed_kv: bool, facts: ModelFacts) -> tuple[str, ...]:
+def _assumed_of_name(weights: _Chosen, kv: formats.KvFormat, assumed_kv: bool, facts: ModelFacts) -> tuple[str, ...]:
     """What nobody stated of a quantised checkpoint that is known by a name alone, which no row of a catalogue has."""
     if not (weights.assumed and _is_quantisation(weights.override)):
         return ()

@@ -5,21 +5,26 @@ A line of `Family.rows` has columns with two or more spaces between them:
     name              part       rows x columns       layers  options
     self_attn.q_proj  attention  heads*head x hidden  every   bias attention_bias
 
-Names with commas between them share a line. One with layers stands below `Family.layer`, unless braces in it say where. A single size is a
-vector's (`norm`). Options: `bias FLAG`, as long as the rows; `if FLAG`; `plain`, a matrix that no quantiser takes. Of an `expert` there are
-`experts`, of which a token passes `per_token`. Other lines:
+Names with commas between them share a line; a line that begins with `...` goes on with the one before. One with layers stands below
+`Family.layer`, unless braces in it say where. A single size is a vector's (`norm`). Options: `bias FLAG`, as long as the rows; `if FLAG`;
+`plain`, a matrix that no quantiser takes. Of an `expert` there are `experts`, of which a token passes `per_token`. Other lines:
 
-    reads     LAYERS  SPAN[:tokens]  differences    attention: K and V of `kv` heads, `heads` that compute, of size `head`
+    reads     LAYERS  SPAN[:tokens]  differences    attention: `kv` heads are kept, `heads` compute, K and V of size `head`; `kv NAME`,
+                                                    `heads NAME`, `size NAME` and `value NAME` (of V) say otherwise
     state     LAYERS  elements  convolution         recurrent state of a sequence; `float32` behind it: kept so whatever the model's dtype
     refuse    FLAG  key  what                       a config that no rows cover; braces hold sizes
     needs     name                                  a rule that refuses configs, whether or not a line uses its value
     left_out  words  if FLAG                        what of the checkpoint is not counted
-    *block    parameter=value ...                   the lines of a block, its parameters in angle brackets (`families.blocks`)
+    *block    parameter=value ...                   the lines of a block (`families.blocks`), its parameters in angle brackets; what it
+                                                    does not have is handed to the block in it that has it
 
-LAYERS is a name for layers: `every`, or one that a rule gives; `each:NAME` repeats lines for groups of layers, each with values of its own.
-A size is arithmetic over names of `Family.sizes` or keys of the config. `a | b | 4`: the first key that is there, else the number, which
-may be 0, as `zero(key)` may. `part.key` is a key in a part of the config. In a FLAG a key is a boolean, false where it is missing;
-`flag(key, True)` says otherwise, and `has(key)` whether it is there.
+LAYERS is a name for layers: `every`, or one of `sizes`; `each:NAME` repeats lines for groups of layers, each with values of its own.
+A size is arithmetic over the usual names (`_USUAL`), those of `Family.sizes`, and keys of the config. `a | b | 4`: the first key that is
+there, else the number, which may be 0, as `zero(key)` may. `part.key` is a key in a part of the config. In a FLAG a key is a boolean,
+false where it is missing; `flag(key, True)` says otherwise, and `has(key)` whether it is there.
+
+A text for two names in `sizes` is a FLAG over `layer`: the first name's layers are those of which it holds, the second's the others.
+`layer in key`: the key lists their indices; `key[layer]`: it has an entry for each.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
-from llm_serving_exporter.facts.families import blocks
+from llm_serving_exporter.facts.families.blocks import lines
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Indexer, Module, Part, RecurrentLayers, Span
 from llm_serving_exporter.model.record import Struct, field
@@ -40,6 +45,8 @@ Layers = tuple[int, ...]
 # a size, or a rule that gives as many values as its key has names: sizes, or tuples of layers
 Rule = Callable[["Look"], Any]
 Sizes = Mapping[str, str | Rule]
+# by model_type: the rows, or what chooses them by a config
+Families = Mapping[str, "Family | Callable[[Fields], Family]"]
 
 # keys that add parameters somewhere: a config that sets one which the family's rows do not read is refused
 _SHAPING_DENSE = (
@@ -53,12 +60,18 @@ _SHAPING_EXPERTS = (
     "shared_expert_intermediate_size", "shared_intermediate_size", "use_bias", "use_cla", "use_qk_norm",
 )  # fmt: skip
 _SHAPING = {"dense": _SHAPING_DENSE, "experts": _SHAPING_EXPERTS, "": ()}
+_OF_EXPERTS = ("num_experts_per_tok", "moe_intermediate_size")
 # a dense model may say that it has one "expert"
 _ONE_EXPERT = frozenset({"n_routed_experts", "num_experts", "num_local_experts"})
 # sizes that a config of its own states; one nested in a larger config leaves out what equals its class default
 _STATED = frozenset({"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"})
+# what names mean where a family's sizes do not say otherwise
+_USUAL = {
+    "hidden": "hidden_size", "vocabulary": "vocab_size", "tied": "flag(tie_word_embeddings)", "heads": "num_attention_heads",
+    "kv": "num_key_value_heads", "head": "head_dim", "intermediate": "intermediate_size", "size": "moe_intermediate_size",
+    "dense_size": "intermediate_size",
+}  # fmt: skip
 _WORD = re.compile(r"[a-z_][a-z_0-9]*")
-_COLUMNS = re.compile(r"\s{2,}")
 _PARTS = {part.value: part for part in Part} | {"side": Part.ENCODER_ONLY}
 _NAMES = re.compile(r",\s*")
 _OPTIONS = ("bias", "if", "plain")
@@ -68,7 +81,9 @@ class Family(Struct, frozen=True, kw_only=True):
     """The rows of a model family, and how its configs are read."""
 
     rows: str  # the lines above
-    sizes: Sizes  # names that rows use; a key of several names takes a rule with as many values
+    # names that rows use, beside the usual ones, `layers` and `every`; a key of several names takes a rule with as many values, or a
+    # text for two kinds of layers; of two keys with a name the later holds
+    sizes: Sizes = field(default_factory=dict)
     # of the config class, for keys that are absent (transformers 5.23.0)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     terse: bool = False  # whether published configs leave out sizes that the class has defaults for
@@ -90,7 +105,8 @@ class Look:
 
     def __init__(self, fields: Fields, family: Family) -> None:
         self.fields, self.family = fields, family
-        self._rules = {name: (key.split(), rule) for key, rule in family.sizes.items() for name in key.split()}
+        sizes = (*_USUAL.items(), *family.sizes.items())
+        self._rules = {name: (key.split(), rule) for key, rule in sizes for name in key.split()}
         self._values: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
@@ -99,7 +115,8 @@ class Look:
                 self._values[name] = self._usual(name)
             else:
                 names, rule = self._rules[name]
-                value = self.number(rule) if isinstance(rule, str) else rule(self)
+                read = self.number if len(names) == 1 else self.split
+                value = read(rule) if isinstance(rule, str) else rule(self)
                 self._values |= {name: value} if len(names) == 1 else dict(zip(names, value, strict=True))
         return self._values[name]
 
@@ -122,6 +139,15 @@ class Look:
         """Whether an expression holds."""
         return self._flag(_parsed(text))
 
+    def split(self, condition: str) -> tuple[Layers, Layers]:
+        """The layers of which a condition holds, and the others."""
+        kinds: tuple[list[int], list[int]] = [], []
+        of_layer = self.with_values({})
+        for layer in self["every"]:
+            of_layer._values["layer"] = layer
+            kinds[not of_layer.flag(condition)].append(layer)
+        return tuple(kinds[0]), tuple(kinds[1])
+
     def _number(self, node: ast.expr) -> Any:
         match node:
             case ast.Constant(value):
@@ -138,6 +164,8 @@ class Look:
                 return self._flag(node)
             case ast.Call(ast.Name("zero"), [key]):
                 return self._first(key, least=0)
+            case ast.Subscript(ast.Name(key), place):
+                return self.fields.marked(key, self["layers"])[self._number(place)]
             case ast.Call(ast.Name(name), arguments):
                 return _FUNCTIONS[name](*map(self._number, arguments))
         raise TypeError(ast.dump(node))
@@ -155,6 +183,8 @@ class Look:
                 return not self._flag(operand)
             case ast.BoolOp(op, operands):
                 return (all if isinstance(op, ast.And) else any)(map(self._flag, operands))
+            case ast.Compare(left, [ast.In() | ast.NotIn() as op], [ast.Name(key)]):
+                return (self._number(left) in self.fields.indices(key, self["layers"])) is isinstance(op, ast.In)
             case ast.Compare(left, [op], [right]):
                 return _COMPARISONS[type(op)](self._number(left), self._number(right))
         return bool(self._number(node))
@@ -195,6 +225,7 @@ _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: lambda a, b: a == b, ast.NotEq: lambda a, b: a != b, ast.Gt: lambda a, b: a > b, ast.Lt: lambda a, b: a < b,
+    ast.GtE: lambda a, b: a >= b, ast.LtE: lambda a, b: a <= b,
 }  # fmt: skip
 _FUNCTIONS: Mapping[str, Callable[..., int]] = {"max": max, "len": len}
 
@@ -210,29 +241,25 @@ def _choices(node: ast.expr) -> list[ast.expr]:
     return [node]
 
 
-@lru_cache(maxsize=32)
-def lines(rows: str) -> tuple[tuple[str, ...], ...]:
-    """The lines of rows by columns, blocks put in."""
-    return tuple(_lines(rows))
+def class_sizes(
+    hidden: int | None = None, intermediate: int | None = None, layers: int | None = None, heads: int | None = None,
+    vocabulary: int | None = None, *, kv: int | None = None, head: int | None = None, **others: Any,
+) -> Mapping[str, Any]:  # fmt: skip
+    """A config class's defaults: the sizes that every decoder has, KV heads, size of a head; and keys of its own. Of a key that counts
+    experts: how many there are, how many a token passes, and their width."""
+    usual = {
+        "hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "vocab_size": vocabulary, "num_key_value_heads": kv, "head_dim": head,
+    }  # fmt: skip
+    sizes: dict[str, Any] = {key: size for key, size in usual.items() if size is not None}
+    for key, size in others.items():
+        sizes |= zip((key, *_OF_EXPERTS), size, strict=False) if isinstance(size, tuple) else {key: size}
+    return sizes
 
 
-def _lines(rows: str) -> Iterator[tuple[str, ...]]:
-    for line in rows.splitlines():
-        text = line.strip()
-        if text.startswith("*"):
-            block, *given = text[1:].split()
-            parameters, inner = blocks.BLOCKS[block]
-            values = {**parameters, **dict(word.split("=", 1) for word in given)}
-            unknown = values.keys() - parameters.keys()
-            if unknown:
-                raise KeyError(f"block {block} has no {', '.join(sorted(unknown))}")
-            # a parameter may stand in another's value
-            for _ in range(2):
-                for name, value in values.items():
-                    inner = inner.replace(f"<{name}>", value)
-            yield from _lines(inner)
-        elif text:
-            yield tuple(_COLUMNS.split(text))
+def by_type(families: Families) -> Families:
+    """Families by model_type, of keys that hold several of them."""
+    return {name: family for names, family in families.items() for name in names.split()}
 
 
 def evaluate(fields: Fields, family: Family) -> Geometry:
@@ -343,15 +370,19 @@ def _reads(look: Look, columns: Sequence[str]) -> Iterator[AttentionLayers]:
         return
     kind, _, tokens = span.partition(":")
     window = look.number(tokens) if tokens else None
-    flops = differing.get("flops", "4*heads*head")
+    kv, heads, size = (
+        differing.get(word, usual) for word, usual in (("kv", "kv"), ("heads", "heads"), ("size", "head"))
+    )
+    both = f"({size} + {differing.get('value', size)})"
+    flops = differing.get("flops", f"2*({heads})*{both}")
     indexer = None
     if "indexer" in differing:
         own, key_bytes, each = differing["indexer"].split(", ")
         indexer = Indexer(len(look[own]), look.number(key_bytes), look.number(each))
     yield AttentionLayers(
-        len(layers), look.number(differing.get("elements", "2*kv*head")), look.number(differing.get("kv", "kv")),
+        len(layers), look.number(differing.get("elements", f"({kv})*{both}")), look.number(kv),
         look.number(differing.get("decode", flops)), look.number(differing.get("prefill", flops)),
         Span.FULL if kind == "sliding" and window is None else Span(kind),
-        window, look.number(differing.get("heads", "heads")), look.number(differing.get("ratio", "1")),
+        window, look.number(heads), look.number(differing.get("ratio", "1")),
         look.number(differing["top"]) if "top" in differing else None, indexer, kept="shared" not in differing,
     )  # fmt: skip

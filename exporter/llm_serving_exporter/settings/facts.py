@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import partial
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts.gpu_names import LONGEST, split_words
+from llm_serving_exporter.facts.gpus import LONGEST, split_words
 from llm_serving_exporter.model.hardware import GpuSpec
 from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.weights import Precision
@@ -59,10 +59,10 @@ def _weight_format(text: str) -> str:
 
 
 def _kv_cache_dtype(text: str) -> str:
-    from llm_serving_exporter.facts import formats, kv_dtype
+    from llm_serving_exporter.facts import formats
 
-    look_up = partial(kv_dtype.kv_format, model_dtype=formats.BF16)
-    return _check_name(text, "KV cache dtype", look_up, kv_dtype.names(), "auto, bf16 or fp8")
+    look_up = partial(formats.kv_format, model_dtype=formats.BF16)
+    return _check_name(text, "KV cache dtype", look_up, formats.kv_names(), "auto, bf16 or fp8")
 
 
 def _state_dtype(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from llm_serving_exporter.derive.price import purchase_usd_per_gpu_hour
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.facts.gpu_names import split_words
+from llm_serving_exporter.facts.gpus import split_words
 from llm_serving_exporter.model.hardware import GpuSpec
 from llm_serving_exporter.model.pools import NodePlace, Pool, PoolKind, PoolUse, SpendRate
 from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope

@@ -18,7 +18,7 @@ from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.loader import gpu_catalogue, model_catalogue
-from llm_serving_exporter.facts.model_files import ModelFiles
+from llm_serving_exporter.facts.models import ModelFiles
 from llm_serving_exporter.facts.peaks import peaks_of_identity, peaks_of_spec
 from llm_serving_exporter.facts.resolve import resolve
 from llm_serving_exporter.model.derived import Derived, EngineDerived

@@ -8,8 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from llm_serving_exporter.facts.loader import SOURCES
-from llm_serving_exporter.facts.model_files import ModelEntry
-from llm_serving_exporter.facts.models import parse
+from llm_serving_exporter.facts.models import ModelEntry, parse
 
 
 def texts() -> dict[str, str]:

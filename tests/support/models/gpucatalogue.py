@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from importlib.resources import files
 
-from llm_serving_exporter.facts.gpu_rows import parse
+from llm_serving_exporter.facts.gpus import parse
 from llm_serving_exporter.model.device import GpuIdentity, MigInstance
 from llm_serving_exporter.model.hardware import GpuSpec
 

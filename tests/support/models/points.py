@@ -1,7 +1,7 @@
 """Published figures at known batch, context and layout: tests/truth/points/*.toml, and the rows of `rooflines` beside them.
 
 A point is what one replica of tp x pp x dp GPUs does. Everything else comes through the code that ships: shapes from the model
-catalogue, formats by `quantisation` and `weighing`, peaks from the GPU catalogue.
+catalogue, formats by `quantisation`, peaks from the GPU catalogue.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.loader import gpu_catalogue, model_catalogue
 from llm_serving_exporter.facts.peaks import peaks_of_spec
-from llm_serving_exporter.facts.quantisation import Assignment, assign, uniform
-from llm_serving_exporter.facts.weighing import weigh
+from llm_serving_exporter.facts.quantisation import Assignment, assign, uniform, weigh
 from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.record import replace
@@ -168,7 +167,7 @@ def _formats(point: Point, config: Mapping[str, Any], shape: Geometry) -> Assign
 
 def _named(weights: str) -> WeightFormat:
     name = weights.removeprefix(_GGUF)
-    return formats.gguf_file(name) if name != weights else formats.named(name)
+    return formats.named(name)
 
 
 @cache

@@ -1,6 +1,6 @@
 """Published measurements with every input of their bytes per step: the rows of facts model-math F that are exact tests.
 
-Everything comes through the code that ships: shapes from the model catalogue, formats by `quantisation` and `weighing`, peaks from the
+Everything comes through the code that ships: shapes from the model catalogue, formats by `quantisation`, peaks from the
 GPU catalogue. Where the table left something out or counted otherwise, the row names it.
 """
 
@@ -19,8 +19,7 @@ from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.loader import gpu_catalogue, model_catalogue
 from llm_serving_exporter.facts.peaks import peaks_of_spec
-from llm_serving_exporter.facts.quantisation import assign, uniform
-from llm_serving_exporter.facts.weighing import weigh
+from llm_serving_exporter.facts.quantisation import assign, uniform, weigh
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.weights import ModelFacts, Precision, WeightFormat
 

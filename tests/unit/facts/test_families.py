@@ -10,14 +10,15 @@ import pytest
 
 from llm_serving_exporter.facts.architectures import list_families
 from llm_serving_exporter.facts.families import blocks, dense
-from llm_serving_exporter.facts.shapes import Family, lines
+from llm_serving_exporter.facts.families.blocks import lines
+from llm_serving_exporter.facts.shapes import Family
 from llm_serving_exporter.model.geometry import Part, Span
 from tests.support.rows import check_rows
 
 FAMILIES = {name: family for families in list_families() for name, family in families.items()}
 PARTS = {part.value for part in Part} | {"side"}
 DIFFERENCES = {
-    "elements", "kv", "heads", "decode", "prefill", "flops", "top", "ratio", "indexer", "shared"
+    "elements", "kv", "heads", "size", "value", "decode", "prefill", "flops", "top", "ratio", "indexer", "shared"
 }  # fmt: skip
 
 
@@ -85,6 +86,14 @@ def test_faults_are_found() -> None:
 def test_a_block_refuses_a_parameter_that_it_does_not_have() -> None:
     with pytest.raises(KeyError, match="block mlp has no wide"):
         lines("*mlp wide=2")
+
+
+def test_a_block_hands_what_it_does_not_have_to_the_one_block_in_it_that_has_it() -> None:
+    assert "mlp.shared.up_proj" in str(lines("*mixture shared=shared."))
+    with pytest.raises(KeyError, match="block mixture has no wide"):
+        lines("*mixture wide=2")
+    with pytest.raises(KeyError, match="block mixture has several at"):
+        lines("*mixture at=mlp.")
 
 
 def test_no_family_stands_twice() -> None:

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
-from llm_serving_exporter.facts.quantisation import uniform
-from llm_serving_exporter.facts.weighing import stored_bytes, weigh
+from llm_serving_exporter.facts.quantisation import uniform, weigh
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.weights import Precision
+from tests.support.models.quantising import stored_bytes
 from tests.support.models.weightmodels import LLAMA_8B
 from tests.support.rows import check_rows
 
@@ -62,7 +62,7 @@ def test_named_formats_have_the_bits_of_table_d5(name: str, bits: float, multipl
     ("name", "bits"), [("Q2_K", 2.625), ("Q3_K", 3.4375), ("Q4_K", 4.5), ("Q5_K", 5.5), ("Q6_K", 6.5625), ("Q8_0", 8.5)]
 )
 def test_gguf_blocks_have_the_bits_of_table_d5(name: str, bits: float) -> None:
-    assert formats.gguf_block(name).bits == bits
+    assert formats.GGUF_BLOCK_BITS[name.lower()] == bits
 
 
 @check_rows(

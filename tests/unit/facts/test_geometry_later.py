@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts import kv_dtype
+from llm_serving_exporter.facts import quantisation
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.geometry import Part, Span
 from tests.support.models.flagship_models import DEEPSEEK_V3_2, DEEPSEEK_V4_FLASH
@@ -248,7 +248,7 @@ def test_deepseek_v4_of_another_model_type() -> None:
     """sgl-project/DeepSeek-V4-Flash-FP8: model_type is "deepseek_ref", and it names no expert_dtype."""
     said = {**DEEPSEEK_V4_FLASH, "model_type": "deepseek_ref", "architectures": ["DeepseekV4ForCausalLM"]}
     assert geometry(said).attention == geometry(DEEPSEEK_V4_FLASH).attention
-    assert kv_dtype.hint(said, None) == "fp8_ds_mla"
+    assert quantisation.kv_hint(said, None) == "fp8_ds_mla"
 
 
 def test_full_layers_of_muse_are_counted_from_the_last() -> None:

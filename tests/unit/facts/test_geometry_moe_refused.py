@@ -54,6 +54,13 @@ def test_missing_sizes_are_named(name: str, key: str) -> None:
         (odd("v3-odd", moe_layer_freq=[0, 1, 1, 1]), "moe_layer_freq has 4 entries for 5 layers"),
         (odd("llama4-listed", no_rope_layers=[1, 0]), "no_rope_layers has 2 entries for 4 layers"),
         (odd("llama4-listed", moe_layers=[4]), "moe_layers has 4"),
+        # a class default is not taken for a null
+        (odd("llama4-odd", no_rope_layers=None, no_rope_layer_interval=None, layer_types=None), "no_rope_layer_interval is missing"),
+        ({"model_type": "minimax_m3_vl", "text_config": {
+            "model_type": "minimax_m3", "sparse_attention_config": {"sparse_attention_freq": [1] * 60, "sparse_block_size": None},
+        }}, "sparse_block_size is missing"),
+        ({"model_type": "gemma3n", "text_config": {"model_type": "gemma3n_text", "hidden_size_per_layer_input": 0}},
+         "hidden_size_per_layer_input is 0, not a whole number of at least 1"),
         (odd("llama4-odd", layer_types=["sliding_attention"] * 7), "layer_types has 'sliding_attention'"),
         (odd("gpt-oss-odd", layer_types=["full_attention"]), "layer_types has 1 entries for 5 layers"),
         (odd("hunyuan-odd", moe_topk=[2, 2, 1, 2, 2]), "moe_topk is a list whose layers are not all the same"),

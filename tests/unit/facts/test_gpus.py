@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts import gpu_names
-from llm_serving_exporter.facts.gpu_rows import parse
-from llm_serving_exporter.facts.gpus import find, match
+from llm_serving_exporter.facts import gpus
+from llm_serving_exporter.facts.gpus import find, match, parse
 from llm_serving_exporter.facts.peaks import native
 from llm_serving_exporter.model.weights import Precision
 from tests.support.models.gpucatalogue import CATALOGUE, DOCUMENT, MEBIBYTE, device, instance, row
@@ -252,16 +251,14 @@ def test_every_rows_own_names_find_it(spec):
 @given(spec=st.sampled_from(CATALOGUE), data=st.data())
 def test_the_order_of_words_and_the_separators_do_not_matter(spec, data):
     name = data.draw(st.sampled_from((spec.name, *spec.names)))
-    words = data.draw(st.permutations(gpu_names.split_words(name)))
-    assert find(data.draw(st.sampled_from(" -_/")).join(words), CATALOGUE).name in _meant(gpu_names.collect_words(name))
+    words = data.draw(st.permutations(gpus.split_words(name)))
+    assert find(data.draw(st.sampled_from(" -_/")).join(words), CATALOGUE).name in _meant(gpus.collect_words(name))
 
 
 def _meant(words):
     """Rows that the words allow, and those whose whole name they are."""
     allowed = {spec.name for spec in CATALOGUE if spec.key_words <= words <= spec.key_words | spec.words}
-    return allowed | {
-        spec.name for spec in CATALOGUE if words in {gpu_names.collect_words(each) for each in spec.names}
-    }
+    return allowed | {spec.name for spec in CATALOGUE if words in {gpus.collect_words(each) for each in spec.names}}
 
 
 @check_rows(

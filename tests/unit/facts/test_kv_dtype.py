@@ -8,7 +8,8 @@ import pytest
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
-from llm_serving_exporter.facts.kv_dtype import hint, kv_format, names
+from llm_serving_exporter.facts.formats import kv_format, kv_names
+from llm_serving_exporter.facts.quantisation import kv_hint
 from tests.support.rows import check_rows
 
 
@@ -55,7 +56,7 @@ def test_a_name_that_is_none_is_refused_with_those_there_are() -> None:
 
 
 def test_every_name_listed_is_taken() -> None:
-    assert all(0 < kv_format(name, formats.BF16).bytes <= 4 for name in names())
+    assert all(0 < kv_format(name, formats.BF16).bytes <= 4 for name in kv_names())
 
 
 @check_rows(
@@ -83,4 +84,4 @@ def test_every_name_listed_is_taken() -> None:
 def test_what_the_checkpoint_was_calibrated_for(
     config: dict[str, Any], hf_quant_config: Any, expected: str | None
 ) -> None:
-    assert hint(config, hf_quant_config) == expected
+    assert kv_hint(config, hf_quant_config) == expected

@@ -12,15 +12,14 @@ import pytest
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.architectures import geometry
-from llm_serving_exporter.facts.model_files import ModelEntry
-from llm_serving_exporter.facts.models import listed, parse
+from llm_serving_exporter.facts.models import ModelEntry, listed, parse
 from llm_serving_exporter.facts.names import find
-from llm_serving_exporter.facts.quantisation import assign
-from llm_serving_exporter.facts.weighing import stored_bytes, weigh
+from llm_serving_exporter.facts.quantisation import assign, weigh
 from llm_serving_exporter.model.geometry import Part
 from llm_serving_exporter.model.model_settings import ModelSettings
 from tests.support.models import dense_models, hybrid_models, moe_models
 from tests.support.models.catalogued import texts, whole_catalogue
+from tests.support.models.quantising import stored_bytes
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
 from tests.support.waiting import PATIENCE_SECONDS
@@ -161,7 +160,7 @@ def test_only_the_row_that_is_asked_for_is_parsed_and_nothing_stays() -> None:
     script = (
         "import gc\n"
         "from llm_serving_exporter.facts import loader\n"
-        "from llm_serving_exporter.facts.model_files import ListedModel, ModelEntry\n"
+        "from llm_serving_exporter.facts.models import ListedModel, ModelEntry\n"
         "from llm_serving_exporter.model.model_settings import ModelSettings\n"
         "loader.model_facts(ModelSettings(name='Qwen/Qwen3-32B'))\n"
         "gc.collect()\n"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.loader import model_facts
-from llm_serving_exporter.facts.model_files import ModelEntry
+from llm_serving_exporter.facts.models import ModelEntry
 from llm_serving_exporter.facts.names import Match, find, key
 from llm_serving_exporter.model.model_settings import ModelSettings
 from tests.support.models.catalogued import whole_catalogue

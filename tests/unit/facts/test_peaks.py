@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from llm_serving_exporter.derive.reads import choose_rate
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.peaks import (
-    compute_precision,
     native,
     peaks_of_identity,
     peaks_of_many,
@@ -271,7 +271,7 @@ def test_native_paths(capability, precisions):
     ],
 )
 def test_a_format_without_a_native_path_runs_at_the_16_bit_rate(name, wanted, runs):
-    assert compute_precision(wanted, peaks_of_spec(row(name))) == runs
+    assert choose_rate(peaks_of_spec(row(name)), wanted) == runs
 
 
 def test_a_rate_that_no_kernel_reaches_is_no_peak():
@@ -281,7 +281,6 @@ def test_a_rate_that_no_kernel_reaches_is_no_peak():
 
 
 def test_the_devices_own_compute_capability_counts():
-    assert compute_precision(FP8, replace(peaks_of_spec(row("H100 SXM 80GB")), compute_capability=(8, 0))) == BF16
     told = replace(device("NVIDIA H100 80GB HBM3"), compute_capability=(8, 0))
     assert FP8 not in peaks_of_identity(told, CATALOGUE).flops
 

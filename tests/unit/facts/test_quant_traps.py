@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts import kv_dtype, weighing
+from llm_serving_exporter.facts import quantisation
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.quantisation import Assignment, assign
 from llm_serving_exporter.model.geometry import Part
 from tests.support.models.flagship_models import DEEPSEEK_V3_2, DEEPSEEK_V4_FLASH, DEEPSEEK_V4_PRO, KIMI_K3
 from tests.support.models.moe_models import Config
+from tests.support.models.quantising import stored_bytes
 
 
 def assigned(config: Config) -> Assignment:
@@ -25,7 +26,7 @@ def of_part(assignment: Assignment, part: Part) -> set[str]:
 
 def gigabytes(config: Config) -> float:
     shape = geometry(config)
-    return weighing.stored_bytes(weighing.weigh(shape, assigned(config)), shape.experts) / 1e9
+    return stored_bytes(quantisation.weigh(shape, assigned(config)), shape.experts) / 1e9
 
 
 def v4(**settings: Any) -> Config:
@@ -93,5 +94,5 @@ def test_the_index_of_sparse_attention_is_half_quantised() -> None:
 
 
 def test_deepseek_v4_keeps_its_cache_in_fp8() -> None:
-    assert kv_dtype.hint(DEEPSEEK_V4_FLASH, None) == "fp8_ds_mla"
-    assert kv_dtype.hint(DEEPSEEK_V3_2, None) is None
+    assert quantisation.kv_hint(DEEPSEEK_V4_FLASH, None) == "fp8_ds_mla"
+    assert quantisation.kv_hint(DEEPSEEK_V3_2, None) is None

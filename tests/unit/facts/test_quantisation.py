@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.facts import formats, kv_dtype
-from llm_serving_exporter.facts.quantisation import assign, dtype, uniform
+from llm_serving_exporter.facts import formats
+from llm_serving_exporter.facts.quantisation import assign, dtype, kv_hint, uniform
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.models.quantising import given_to, group, quantised
 from tests.support.models.weightmodels import LLAMA_1B, LLAMA_8B, MIXTRAL_8X7B, QWEN3_30B
@@ -240,4 +240,4 @@ def test_only_the_kv_cache_is_quantised() -> None:
     }
     found = quantised(LLAMA_8B, **settings)
     assert {share.format.name for share in found.shares} == {"bf16"}
-    assert kv_dtype.hint({"quantization_config": settings}, None) == "fp8_e4m3"
+    assert kv_hint({"quantization_config": settings}, None) == "fp8_e4m3"

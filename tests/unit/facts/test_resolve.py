@@ -10,7 +10,7 @@ import pytest
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import loader
-from llm_serving_exporter.facts.model_files import ModelEntry, ModelFiles
+from llm_serving_exporter.facts.models import ModelEntry, ModelFiles
 from llm_serving_exporter.facts.resolve import resolve
 from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.weights import ModelFacts

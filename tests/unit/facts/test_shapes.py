@@ -15,7 +15,7 @@ from tests.support.rows import check_rows
 
 CONFIG: dict[str, Any] = {
     "model_type": "acme", "hidden_size": 8, "num_hidden_layers": 3, "vocab_size": 10, "four": 4, "none": None, "nought": 0, "on": True,
-    "off": False, "part": {"two": 2, "on": True},
+    "off": False, "part": {"two": 2, "on": True}, "some": [2], "marks": [0, 1, 1], "marks_of_ten": [10],
 }  # fmt: skip
 SIZES = {"hidden": "hidden_size", "vocabulary": "vocab_size", "heads": "four", "kv": "2", "head": "hidden//heads"}
 
@@ -105,6 +105,38 @@ def test_a_rule_gives_each_of_its_names_a_value_once() -> None:
 def test_a_size_that_is_not_there_is_refused_by_its_key(text: str, fault: str) -> None:
     with pytest.raises(FactsError, match=fault):
         look().number(text)
+
+
+@check_rows(
+    ("text", "layers"),
+    [
+        ("True", ((0, 1, 2), ())),
+        ("layer % 2 == 0", ((0, 2), (1,))),
+        ("layer >= zero(nought) and layer <= 1", ((0, 1), (2,))),
+        ("layer in some", ((2,), (0, 1))),
+        ("layer not in some", ((0, 1), (2,))),
+        ("layer in missing", ((), (0, 1, 2))),
+        ("marks[layer]", ((1, 2), (0,))),
+        ("marks[layer] == 0 if has(marks) else on", ((0,), (1, 2))),
+    ],
+)
+def test_a_text_of_two_names_splits_the_layers(text: str, layers: tuple[tuple[int, ...], ...]) -> None:
+    kinds = look(**{"these others": text})
+    assert (kinds["these"], kinds["others"]) == layers
+
+
+@check_rows(
+    ("text", "fault"),
+    [
+        ("layer in marks_of_ten", r"marks_of_ten has 10, not the index of one of 3 layers"),
+        ("marks_of_ten[layer]", r"marks_of_ten has 1 entries for 3 layers"),
+        ("missing[layer]", r"missing has 0 entries for 3 layers"),
+        ("layer in four", r"four is not a list"),
+    ],
+)
+def test_a_list_that_is_not_of_the_layers_is_refused_by_its_key(text: str, fault: str) -> None:
+    with pytest.raises(FactsError, match=fault):
+        look(**{"these others": text})["these"]
 
 
 def built(rows: str, **sizes: Any) -> Any:

@@ -7,10 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.facts import formats
-from llm_serving_exporter.facts.quantisation import Assignment, assign, uniform
-from llm_serving_exporter.facts.weighing import estimate_sound, step_bytes, stored_bytes, weigh
+from llm_serving_exporter.facts.quantisation import (
+    Assignment,
+    assign,
+    estimate_sound,
+    uniform,
+    weigh,
+)
 from llm_serving_exporter.model.geometry import Geometry, Part
 from llm_serving_exporter.model.weights import ModelFacts, WeightFormat
+from tests.support.models.quantising import step_bytes, stored_bytes
 from tests.support.models.weightmodels import (
     DEEPSEEK_V3,
     GPT_OSS_20B,

@@ -14,7 +14,7 @@ from llm_serving_exporter.commands.ceiling.layout import read_layout, read_specu
 from llm_serving_exporter.commands.ceiling.limits import Limit, Limits
 from llm_serving_exporter.errors import ConfigError, FactsError
 from llm_serving_exporter.facts import loader, resolve
-from llm_serving_exporter.facts.weighing import as_embedder
+from llm_serving_exporter.facts.quantisation import as_embedder
 from llm_serving_exporter.model.model_settings import ServedModel
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.weights import ModelFacts

@@ -1,266 +1,60 @@
 """Dense decoders by config.json's model_type: what each family's layers hold, and its config class's defaults.
 
 Facts: model-math B.1-B.4. Compared with transformers 5.23.0 on the meta device, module by module; families that bring code of their own
-with the parameter counts that their authors publish, or they are Llama's or Qwen's by vLLM 0.33's loaders (`OWN_CODE`).
+with the parameter counts that their authors publish, or they are Llama's or Qwen's by vLLM 0.33's loaders.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from llm_serving_exporter.facts.families import rules
 from llm_serving_exporter.facts.fields import Fields
-from llm_serving_exporter.facts.shapes import Family, Look, Rule, Sizes
-from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.facts.shapes import Families, Family, Layers, Look, Rule, Sizes, by_type, class_sizes
 
-_UNTIED = {"tie_word_embeddings": False}
 _TIED = {"tie_word_embeddings": True}
-_SIZES: Sizes = {
-    "hidden": "hidden_size", "heads kv head": rules.dense_heads, "intermediate": "intermediate_size", "vocabulary": "vocab_size",
-    "tied": "flag(tie_word_embeddings)", "full sliding": rules.never,
-}  # fmt: skip
+_SIZES: Sizes = {"heads kv head": rules.dense_heads, "full sliding": rules.never}
 # what a config may say of a family that always has it (Qwen2's q, k and v)
 _QKV_BIAS = ("add_qkv_bias", "attention_bias", "qkv_bias", "use_qkv_bias")
 _QK_NORM = ("qk_layernorm", "qk_norm", "use_qk_norm")
 
 
 def _dense(
-    rows: str, defaults: Mapping[str, Any], window: Rule = rules.never, known: tuple[str, ...] = (), *, terse: bool = False,
-    layer: str = "{root}layers.{}.", head: str = "lm_head", sizes: Sizes | None = None,
+    rows: str, defaults: Mapping[str, Any] | None = None, window: Rule = rules.never, known: tuple[str, ...] = (), *,
+    sizes: Sizes | None = None, **others: Any,
 ) -> Family:  # fmt: skip
-    return Family(
-        rows=rows, sizes={**_SIZES, "full sliding": window, **(sizes or {})}, defaults=defaults, terse=terse, shaping="dense",
-        known=known, layer=layer, head=head,
-    )  # fmt: skip
+    sizes = {**_SIZES, "full sliding": window, **(sizes or {})}
+    return Family(rows=rows, sizes=sizes, defaults=defaults or {}, shaping="dense", known=known, **others)
 
 
 # config classes' defaults
-_SEVEN_B = {
-    "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000
-}  # fmt: skip
-_MISTRAL = {**_SEVEN_B, **_UNTIED, "intermediate_size": 14336, "num_key_value_heads": 8, "sliding_window": 4096}
-_QWEN2 = {
-    **_SEVEN_B, **_UNTIED, "intermediate_size": 22016, "num_key_value_heads": 32, "vocab_size": 151936, "max_window_layers": 28
-}  # fmt: skip
-_QWEN3 = {**_QWEN2, "head_dim": 128}
-_QWEN_VL = {
-    **_UNTIED, "hidden_size": 8192, "intermediate_size": 29568, "num_hidden_layers": 80, "num_attention_heads": 64,
-    "num_key_value_heads": 8, "vocab_size": 152064, "max_window_layers": 80,
-}  # fmt: skip
-_QWEN_OMNI = {
-    **_UNTIED, "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28,
-    "num_key_value_heads": 4, "vocab_size": 152064, "max_window_layers": 28,
-}  # fmt: skip
-_GEMMA = {
-    **_TIED, "hidden_size": 3072, "intermediate_size": 24576, "num_hidden_layers": 28, "num_attention_heads": 16,
-    "num_key_value_heads": 16, "head_dim": 256, "vocab_size": 256000,
-}  # fmt: skip
-_GEMMA2 = {
-    **_TIED, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4,
-    "head_dim": 256, "vocab_size": 256000, "sliding_window": 4096,
-}  # fmt: skip
-_COHERE = {
-    **_TIED, "hidden_size": 8192, "intermediate_size": 22528, "num_hidden_layers": 40, "num_attention_heads": 64, "vocab_size": 256000,
-}  # fmt: skip
-_GLM4V = {
-    **_UNTIED, "hidden_size": 4096, "intermediate_size": 13696, "num_hidden_layers": 40, "num_attention_heads": 32,
-    "num_key_value_heads": 2, "vocab_size": 151552,
-}  # fmt: skip
-_GLM_OCR = {
-    **_UNTIED, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 16, "num_attention_heads": 16,
-    "num_key_value_heads": 8, "vocab_size": 59392,
-}  # fmt: skip
-_PADDLE = {
-    **_TIED, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 18, "num_attention_heads": 16,
-    "num_key_value_heads": 2, "head_dim": 128, "vocab_size": 103424,
-}  # fmt: skip
-_GRANITE_DOCLING = {
-    **_TIED, "hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 28, "num_attention_heads": 16,
-    "num_key_value_heads": 4, "vocab_size": 133800,
-}  # fmt: skip
-_EMU3 = {**_UNTIED, **_SEVEN_B, "intermediate_size": 14336, "num_key_value_heads": 8, "vocab_size": 184622}
+_SEVEN_B = class_sizes(4096, 11008, 32, 32, 32000)
+_MISTRAL = class_sizes(4096, 14336, 32, 32, 32000, kv=8, sliding_window=4096)
+_QWEN2_DEFAULTS = class_sizes(4096, 22016, 32, 32, 151936, kv=32, max_window_layers=28)
+_QWEN3_DEFAULTS = {**_QWEN2_DEFAULTS, "head_dim": 128}
+_GEMMA2 = class_sizes(2304, 9216, 26, 8, 256000, kv=4, head=256, sliding_window=4096, **_TIED)
+_COHERE = class_sizes(8192, 22528, 40, 64, 256000, **_TIED)
 
-_LLAMA_ROWS = "*decoder bias=attention_bias mlp_bias=mlp_bias"
-_LLAMA = _dense(_LLAMA_ROWS, {**_SEVEN_B, **_UNTIED})
-_BIASED_QKV = "*decoder bias=True out_bias=False"
-_NORMED = "*decoder bias=attention_bias inner=head_norms"
+_LLAMA = "*decoder bias=attention_bias mlp_bias=mlp_bias"
+_QWEN2 = "*decoder bias=True out_bias=False"
+_QWEN3 = "*decoder bias=attention_bias inner=head_norms"
 _SANDWICH = (
     "*decoder bias=attention_bias "
     "norms=input_layernorm,post_attention_layernorm,pre_feedforward_layernorm,post_feedforward_layernorm"
 )
-_GEMMA3 = _dense(
-    _SANDWICH + " inner=head_norms", {**_GEMMA2, "vocab_size": 262208},
-    rules.all_but_every(6, "sliding_window_pattern", "_sliding_window_pattern"), _QK_NORM, terse=True,
-)  # fmt: skip
-_PHI3 = """
-    *tables
-    *fused_decoder
-    *fused_mlp
-    *plain_norms
-    *windows
-"""
+_PHI3 = "*decoder attention=fused_decoder mlp=fused_mlp"
 # norms on what a sublayer gives, not on what it takes
 _AFTER = "norms=post_attention_layernorm,post_feedforward_layernorm"
 _OLMO2 = f"*decoder bias=attention_bias inner=wide_norms {_AFTER}"
 _GLM = "*decoder out_bias=False mlp=fused_mlp bias="
 _GLM4_NORMS = "\npost_self_attn_layernorm, post_mlp_layernorm  norm  hidden  every"
 _RELU2 = "*decoder bias=attention_bias mlp=plain_mlp mlp_bias=mlp_bias"
-_GLM_DEFAULTS = {**_UNTIED, "num_key_value_heads": 2, "head_dim": 128, "attention_bias": True}
+_GLM_DEFAULTS = class_sizes(kv=2, head=128, attention_bias=True)
+_PATTERN = ("sliding_window_pattern", "_sliding_window_pattern")
 
-_LIKE_LLAMA: Mapping[str, Family] = {
-    "llama": _LLAMA,
-    "granite": _LLAMA,
-    "granite4_vision_text": _LLAMA,
-    "granite_docling_text": replace(_LLAMA, defaults=_GRANITE_DOCLING),
-    "emu3_text_model": replace(_LLAMA, defaults=_EMU3),
-    "iquestcoder": replace(_LLAMA, defaults=_UNTIED),
-    "mistral": _dense("*decoder", _MISTRAL, rules.always),
-    "ministral": _dense("*decoder", _MISTRAL, rules.always),
-    "ministral3": _dense(
-        "*decoder", {**_MISTRAL, "num_hidden_layers": 34, "vocab_size": 131072, "head_dim": 128, "sliding_window": None}, rules.always
-    ),
-    "minicpm": _dense("*decoder", _TIED),
-    "cwm": _dense(
-        "*decoder", {**_UNTIED, "num_key_value_heads": 8, "head_dim": 128, "sliding_window": 8192}, rules.all_but_first_of(4)
-    ),
-    "helium": _dense(_LLAMA_ROWS + " out_bias=False", {**_UNTIED, "num_key_value_heads": 20, "head_dim": 128}),
-    "granite_swa": _dense(
-        _LLAMA_ROWS + "\nself_attn.sinks  norm  heads  every", {**_TIED, "num_key_value_heads": 4, "sliding_window": 128},
-        rules.all_but_first_of(4),
-    ),
-    "internlm3": _dense(
-        "*decoder bias=qkv_bias out_bias=bias mlp_bias=bias", {**_UNTIED, "num_key_value_heads": 2, "head_dim": 128}
-    ),
-    "smollm3": _dense(_LLAMA_ROWS, {**_TIED, "num_key_value_heads": 4}, rules.without_rope),
-    "seed_oss": _dense(
-        _LLAMA_ROWS + " out_bias=attention_out_bias", {**_UNTIED, "num_key_value_heads": 8, "head_dim": 128, "attention_bias": True}
-    ),
-    "ernie4_5": _dense("*decoder bias=use_bias mlp_bias=use_bias", {**_TIED, "num_key_value_heads": 2, "head_dim": 128}),
-    "paddleocr_vl_text": _dense("*decoder bias=use_bias mlp_bias=use_bias", _PADDLE),
-    "paddleocr_vl": _dense("*decoder bias=use_bias mlp_bias=use_bias", _PADDLE),
-    # HyperCLOVA X: norms behind attention and MLP too
-    "hyperclovax": _dense(_LLAMA_ROWS + "\npost_norm1, post_norm2  norm  hidden  every  if flag(use_post_norm, True)", _UNTIED),
-    "hunyuan_v1_dense": _dense(
-        "*decoder bias=attention_bias\n*head_norms names=self_attn.query_layernorm,self_attn.key_layernorm if=use_qk_norm",
-        {**_UNTIED, "use_qk_norm": True},
-    ),
-    "gemma": _dense("*decoder bias=attention_bias", _GEMMA),
-    "gemma2": _dense(_SANDWICH, _GEMMA2, rules.all_but_every(2)),
-    "gemma3": _GEMMA3,
-    "gemma3_text": _GEMMA3,
-    "vaultgemma": _dense(
-        "*decoder bias=attention_bias norms=input_layernorm,pre_feedforward_layernorm", _GEMMA2, rules.all_but_every(2),
-    ),
-    "cohere": _dense(
-        "*decoder bias=attention_bias norms=input_layernorm inner=wide_norms if=use_qk_norm", _COHERE,
-    ),
-    "cohere2": _dense(
-        "*decoder bias=attention_bias norms=input_layernorm",
-        {**_COHERE, "sliding_window": 4096}, rules.all_but_every(4, "sliding_window_pattern", "_sliding_window_pattern"),
-    ),
-    "olmo": _dense("*decoder bias=attention_bias vectors=0", _UNTIED),  # its norms have no weights
-    "olmo2": _dense(_OLMO2, _UNTIED, known=_QK_NORM),
-    "olmo3": _dense(_OLMO2, {**_UNTIED, "sliding_window": 4096}, rules.all_but_every(4), _QK_NORM),
-    "exaone4": _dense(
-        f"*decoder inner=head_norms {_AFTER}",
-        {**_UNTIED, "num_key_value_heads": 32, "sliding_window": 4096, "sliding_window_pattern": 4}, rules.letters, _QK_NORM,
-    ),
-    "bitnet": _dense(
-        "*decoder bias=attention_bias\nself_attn.attn_sub_norm  norm  hidden  every\nmlp.ffn_sub_norm  norm  intermediate  every",
-        {**_UNTIED, "num_key_value_heads": 5},
-    ),
-}  # fmt: skip
 
-_LIKE_QWEN: Mapping[str, Family] = {
-    "qwen2": _dense(_BIASED_QKV, _QWEN2, rules.beyond_first, _QKV_BIAS),
-    **dict.fromkeys(
-        ("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), _dense(_BIASED_QKV, _QWEN_VL, rules.beyond_first, _QKV_BIAS)
-    ),
-    "qwen2_5_omni_text": _dense(_BIASED_QKV, _QWEN_OMNI, rules.beyond_first, _QKV_BIAS),
-    "qwen3": _dense(_NORMED, _QWEN3, rules.beyond_first, _QK_NORM),
-    "qwen3_vl_text": _dense(_NORMED, _QWEN3, known=_QK_NORM),
-}  # fmt: skip
-
-_OTHERS: Mapping[str, Family] = {
-    "phi": _dense(
-        """
-        *tables
-        {head}.bias  lm_head  vocabulary
-        *projections bias=True out=dense
-        *head_norms names=self_attn.q_layernorm,self_attn.k_layernorm size=2*head if=qk_layernorm
-        *plain_mlp up=mlp.fc1 down=mlp.fc2 bias=True
-        *plain_norms names=input_layernorm vectors=2 last=model.final_layernorm
-        *windows
-        """, _UNTIED, known=_QKV_BIAS,
-    ),
-    "phi3": _dense(_PHI3, _UNTIED, rules.always),
-    "phi3_v": _dense(_PHI3, _UNTIED, rules.always),
-    "phi4_multimodal": _dense(_PHI3, {**_UNTIED, "num_key_value_heads": 8}, rules.always),
-    "starcoder2": _dense(
-        """
-        *tables
-        *projections bias=use_bias
-        *plain_mlp up=mlp.c_fc down=mlp.c_proj bias=use_bias
-        *plain_norms vectors=2
-        *windows
-        """, {**_TIED, "num_key_value_heads": 2, "use_bias": True}, rules.always,
-    ),
-    "glm": _dense(_GLM + "attention_bias", _GLM_DEFAULTS),
-    "glm4": _dense(_GLM + "attention_bias" + _GLM4_NORMS, _GLM_DEFAULTS),
-    "glm4v_text": _dense(_GLM + "True" + _GLM4_NORMS, _GLM4V, known=_QKV_BIAS),
-    "glm_ocr_text": _dense(_GLM + "False" + _GLM4_NORMS, _GLM_OCR),
-    "nemotron": _dense(_RELU2 + " vectors=2", _UNTIED),
-    "arcee": _dense(_RELU2, _UNTIED),
-    "jais2": _dense(_RELU2 + " vectors=2", {**_UNTIED, "attention_bias": True, "mlp_bias": True}),
-    "apertus": _dense(
-        """
-        *tables
-        *projections bias=attention_bias
-        *head_norms
-        *plain_mlp
-        *plain_norms names=attention_layernorm,feedforward_layernorm
-        mlp.act_fn.alpha_p, mlp.act_fn.alpha_n  norm  1  every
-        *windows
-        """, _UNTIED, known=_QK_NORM,
-    ),
-    "nanochat": _dense(
-        """
-        *tables
-        *projections bias=attention_bias
-        *plain_mlp up=mlp.fc1 down=mlp.fc2
-        *windows
-        """, _UNTIED,
-    ),
-    "persimmon": _dense(
-        """
-        *tables
-        *fused_decoder qkv=query_key_value out=dense bias=True
-        *head_norms names=self_attn.q_layernorm,self_attn.k_layernorm size=2*head if=qk_layernorm
-        *plain_mlp up=mlp.dense_h_to_4h down=mlp.dense_4h_to_h bias=True
-        *plain_norms vectors=2 last=model.final_layernorm
-        *windows
-        """, {**_UNTIED, "qk_layernorm": True}, known=_QKV_BIAS,
-    ),
-    # with parallel residuals the MLP takes the attention's norm
-    "stablelm": _dense(
-        """
-        refuse  has(head_dim) and head_dim != hidden//heads  head_dim  \
-is not hidden_size / num_attention_heads = {hidden//heads}, as here it has to be
-        *tables
-        *projections bias=use_qkv_bias out_bias=False
-        *wide_norms q=q_layernorm k=k_layernorm if=qk_layernorm
-        *mlp
-        input_layernorm  norm  2*hidden  every
-        post_attention_layernorm  norm  2*hidden  every  if not use_parallel_residual
-        {root}norm  norm  2*hidden
-        *windows
-        """, {**_UNTIED, "num_key_value_heads": 32},
-    ),
-}  # fmt: skip
-
-# families with names of their own for sizes and modules: GPT-2 to Falcon, and some that bring their own code
-
+# of families with names of their own: GPT-2 to Falcon
 _GPT_SIZES: Sizes = {
     "hidden": "n_embd | hidden_size", "layers": rules.layers_of("n_layer", "num_hidden_layers"),
     "heads kv head": rules.own_heads("n_head", "num_attention_heads"), "intermediate": "n_inner | 4*hidden",
@@ -277,7 +71,7 @@ _GPT2 = """
 _GPTJ = """
     *tables embed=transformer.wte
     {head}.bias  lm_head  vocabulary
-    ATTENTION
+    *ATTENTION at=attn. out=out_proj
     *plain_mlp up=mlp.fc_in down=mlp.fc_out bias=True
     *plain_norms names=ln_1 vectors=2 last=transformer.ln_f
     *windows
@@ -291,13 +85,13 @@ _BLOOM = """
 _GPT_BLOCK = "transformer.h.{}."
 
 
-def _local_layers(look: Look) -> list[bool]:
-    """GPT-Neo's layers take turns: the whole context, and the last `window_size` tokens."""
+def _local_layers(look: Look) -> tuple[Layers, ...]:
+    """full, sliding: GPT-Neo's layers take turns: the whole context, and the last `window_size` tokens."""
     fields, layers = look.fields, look["layers"]
     listed = fields.listed("attention_layers")
     if listed is None or len(listed) != layers or not set(map(str, listed)) <= {"global", "local"}:
         raise fields.refused("attention_layers", f"is not a list of {layers} times global or local")
-    return [kind == "local" for kind in listed]
+    return rules.by_kind(fields, "attention_layers", listed, {"global": "full", "local": "sliding"})
 
 
 def _mpt_attention(look: Look) -> tuple[bool, bool]:
@@ -308,26 +102,147 @@ def _mpt_attention(look: Look) -> tuple[bool, bool]:
     return bool(other), bool(inner.found("qk_ln")) or not inner.flag("alibi", default=True)
 
 
-_FALCON = _dense(
-    _BLOOM.replace("BIAS", "bias") + """
-    input_layernorm  norm  2*hidden  every  if serial or not two_norms
-    post_attention_layernorm  norm  2*hidden  every  if serial
-    ln_attn, ln_mlp  norm  2*hidden  every  if not serial and two_norms
-    transformer.ln_f  norm  2*hidden
-    """, _TIED, layer=_GPT_BLOCK,
-    sizes={
-        "layers": rules.layers_of("num_hidden_layers", "n_layer"), "intermediate": "ffn_hidden_size | 4*hidden",
-        # grouped KV heads (40B, 180B, Falcon 2), one (7B), or one for each head (RW)
-        "heads kv head": rules.own_heads(
-            "num_attention_heads", "n_head", one="flag(multi_query, True)",
-            shared=lambda look: "num_kv_heads" if look.flag("new_decoder_architecture") else None,
-        ),
-        "serial": "not new_decoder_architecture and not flag(parallel_attn, True)",
-        "two_norms": "(num_ln_in_parallel_attn | (2 if new_decoder_architecture else 1)) == 2",
-    },
-)  # fmt: skip
+_QWEN2_OWN = _dense(_QWEN2, window=rules.beyond_first, known=_QKV_BIAS)
+_QWEN3_OWN = _dense(_QWEN3, class_sizes(head=128), rules.beyond_first, _QK_NORM)
+_LLAMA_OWN = _dense(_LLAMA)
 
-_CLASSIC: Mapping[str, Family] = {
+# what MiniCPM-V and MiniCPM-o of a version are built on (vLLM models/minicpmv.py); 2.0 and older name none
+_MINICPMV: Mapping[str, Family] = {"2.5": _LLAMA_OWN, "2.6": _QWEN2_OWN, "4.0": _LLAMA_OWN, "4.5": _QWEN3_OWN}
+
+
+def _minicpmv(fields: Fields) -> Family:
+    """MiniCPM-V and MiniCPM-o, whose configs are flat and name the language model by a version only."""
+    version = str(fields.found("version"))
+    family = _MINICPMV.get(version if "." in version else f"{version}.0")
+    if family is None:
+        raise fields.refused("version", f"is {version[:16]!r}, none of {', '.join(_MINICPMV)}")
+    return family
+
+
+FAMILIES: Families = by_type({
+    "llama granite granite4_vision_text": _dense(_LLAMA, _SEVEN_B),
+    "granite_docling_text": _dense(_LLAMA, class_sizes(1024, 2048, 28, 16, 133800, kv=4, **_TIED)),
+    "emu3_text_model": _dense(_LLAMA, class_sizes(4096, 14336, 32, 32, 184622, kv=8)),
+    "mistral ministral": _dense("*decoder", _MISTRAL, rules.always),
+    "ministral3": _dense(
+        "*decoder", {**_MISTRAL, "num_hidden_layers": 34, "vocab_size": 131072, "head_dim": 128, "sliding_window": None}, rules.always
+    ),
+    "minicpm": _dense("*decoder", _TIED),
+    "cwm": _dense("*decoder", class_sizes(kv=8, head=128, sliding_window=8192), rules.all_but_first_of_four),
+    "helium": _dense(_LLAMA + " out_bias=False", class_sizes(kv=20, head=128)),
+    "granite_swa": _dense(
+        _LLAMA + "\nself_attn.sinks  norm  heads  every", class_sizes(kv=4, sliding_window=128, **_TIED),
+        rules.all_but_first_of_four,
+    ),
+    "internlm3": _dense("*decoder bias=qkv_bias out_bias=bias mlp_bias=bias", class_sizes(kv=2, head=128)),
+    "smollm3": _dense(_LLAMA, class_sizes(kv=4, **_TIED), rules.without_rope),
+    "seed_oss": _dense(_LLAMA + " out_bias=attention_out_bias", class_sizes(kv=8, head=128, attention_bias=True)),
+    "ernie4_5": _dense("*decoder bias=use_bias mlp_bias=use_bias", class_sizes(kv=2, head=128, **_TIED)),
+    "paddleocr_vl_text paddleocr_vl": _dense(
+        "*decoder bias=use_bias mlp_bias=use_bias", class_sizes(1024, 3072, 18, 16, 103424, kv=2, head=128, **_TIED)
+    ),
+    # HyperCLOVA X: norms behind attention and MLP too
+    "hyperclovax": _dense(_LLAMA + "\npost_norm1, post_norm2  norm  hidden  every  if flag(use_post_norm, True)"),
+    "hunyuan_v1_dense": _dense(
+        "*decoder bias=attention_bias\n*head_norms names=self_attn.query_layernorm,self_attn.key_layernorm if=use_qk_norm",
+        {"use_qk_norm": True},
+    ),
+    "gemma": _dense("*decoder bias=attention_bias", class_sizes(3072, 24576, 28, 16, 256000, kv=16, head=256, **_TIED)),
+    "gemma2": _dense(_SANDWICH, _GEMMA2, rules.all_but_every(2)),
+    "gemma3 gemma3_text": _dense(
+        _SANDWICH + " inner=head_norms", {**_GEMMA2, "vocab_size": 262208}, rules.all_but_every(6, *_PATTERN), _QK_NORM, terse=True
+    ),
+    "vaultgemma": _dense(
+        "*decoder bias=attention_bias norms=input_layernorm,pre_feedforward_layernorm", _GEMMA2, rules.all_but_every(2)
+    ),
+    "cohere": _dense("*decoder bias=attention_bias norms=input_layernorm inner=wide_norms if=use_qk_norm", _COHERE),
+    "cohere2": _dense(
+        "*decoder bias=attention_bias norms=input_layernorm", {**_COHERE, "sliding_window": 4096}, rules.all_but_every(4, *_PATTERN)
+    ),
+    "olmo": _dense("*decoder bias=attention_bias vectors=0"),  # its norms have no weights
+    "olmo2": _dense(_OLMO2, known=_QK_NORM),
+    "olmo3": _dense(_OLMO2, {"sliding_window": 4096}, rules.all_but_every(4), _QK_NORM),
+    "exaone4": _dense(
+        f"*decoder inner=head_norms {_AFTER}",
+        class_sizes(kv=32, sliding_window=4096, sliding_window_pattern=4), rules.letters, _QK_NORM,
+    ),
+    "bitnet": _dense(
+        "*decoder bias=attention_bias\nself_attn.attn_sub_norm  norm  hidden  every\nmlp.ffn_sub_norm  norm  intermediate  every",
+        class_sizes(kv=5),
+    ),
+    "qwen2": _dense(_QWEN2, _QWEN2_DEFAULTS, rules.beyond_first, _QKV_BIAS),
+    "qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text": _dense(
+        _QWEN2, class_sizes(8192, 29568, 80, 64, 152064, kv=8, max_window_layers=80), rules.beyond_first, _QKV_BIAS
+    ),
+    "qwen2_5_omni_text": _dense(
+        _QWEN2, class_sizes(3584, 18944, 28, 28, 152064, kv=4, max_window_layers=28), rules.beyond_first, _QKV_BIAS
+    ),
+    "qwen3": _dense(_QWEN3, _QWEN3_DEFAULTS, rules.beyond_first, _QK_NORM),
+    "qwen3_vl_text": _dense(_QWEN3, _QWEN3_DEFAULTS, known=_QK_NORM),
+    "phi": _dense(
+        """
+        *tables
+        {head}.bias  lm_head  vocabulary
+        *projections bias=True out=dense
+        *head_norms names=self_attn.q_layernorm,self_attn.k_layernorm size=2*head if=qk_layernorm
+        *plain_mlp up=mlp.fc1 down=mlp.fc2 bias=True
+        *plain_norms names=input_layernorm vectors=2 last=model.final_layernorm
+        *windows
+        """, known=_QKV_BIAS,
+    ),
+    "phi3 phi3_v": _dense(_PHI3, window=rules.always),
+    "phi4_multimodal phi4mm": _dense(_PHI3, class_sizes(kv=8), rules.always),
+    "starcoder2": _dense(
+        "*decoder bias=use_bias mlp=plain_mlp up=mlp.c_fc down=mlp.c_proj mlp_bias=use_bias vectors=2",
+        class_sizes(kv=2, use_bias=True, **_TIED), rules.always,
+    ),
+    "glm": _dense(_GLM + "attention_bias", _GLM_DEFAULTS),
+    "glm4": _dense(_GLM + "attention_bias" + _GLM4_NORMS, _GLM_DEFAULTS),
+    "glm4v_text": _dense(_GLM + "True" + _GLM4_NORMS, class_sizes(4096, 13696, 40, 32, 151552, kv=2), known=_QKV_BIAS),
+    "glm_ocr_text": _dense(_GLM + "False" + _GLM4_NORMS, class_sizes(1024, 4096, 16, 16, 59392, kv=8)),
+    "nemotron": _dense(_RELU2 + " vectors=2"),
+    "arcee": _dense(_RELU2),
+    "jais2": _dense(_RELU2 + " vectors=2", {"attention_bias": True, "mlp_bias": True}),
+    "apertus": _dense(
+        """
+        *decoder bias=attention_bias inner=head_norms mlp=plain_mlp norms=attention_layernorm,feedforward_layernorm
+        mlp.act_fn.alpha_p, mlp.act_fn.alpha_n  norm  1  every
+        """, known=_QK_NORM,
+    ),
+    "nanochat": _dense(
+        """
+        *tables
+        *projections bias=attention_bias
+        *plain_mlp up=mlp.fc1 down=mlp.fc2
+        *windows
+        """
+    ),
+    "persimmon": _dense(
+        """
+        *tables
+        *fused_decoder qkv=query_key_value out=dense bias=True
+        *head_norms names=self_attn.q_layernorm,self_attn.k_layernorm size=2*head if=qk_layernorm
+        *plain_mlp up=mlp.dense_h_to_4h down=mlp.dense_4h_to_h bias=True
+        *plain_norms vectors=2 last=model.final_layernorm
+        *windows
+        """, {"qk_layernorm": True}, known=_QKV_BIAS,
+    ),
+    # with parallel residuals the MLP takes the attention's norm
+    "stablelm": _dense(
+        """
+        refuse  has(head_dim) and head_dim != hidden//heads  head_dim
+        ... is not hidden_size / num_attention_heads = {hidden//heads}, as here it has to be
+        *tables
+        *projections bias=use_qkv_bias out_bias=False
+        *wide_norms q=q_layernorm k=k_layernorm if=qk_layernorm
+        *mlp
+        input_layernorm  norm  2*hidden  every
+        post_attention_layernorm  norm  2*hidden  every  if not use_parallel_residual
+        {root}norm  norm  2*hidden
+        *windows
+        """, class_sizes(kv=32),
+    ),
+    # names of their own for sizes and modules: GPT-2 to Falcon, and some that bring their own code
     "gpt2": _dense(
         _GPT2, _TIED, known=_QKV_BIAS, layer=_GPT_BLOCK,
         sizes={**_GPT_SIZES, "positions": "n_positions | n_ctx | max_position_embeddings"},
@@ -340,12 +255,8 @@ _CLASSIC: Mapping[str, Family] = {
             "heads kv head": rules.own_heads("n_head", "num_attention_heads", one="flag(multi_query, True)"),
         },
     ),
-    "gptj": _dense(
-        _GPTJ.replace("ATTENTION", "*projections at=attn. out=out_proj"), _UNTIED, layer=_GPT_BLOCK, sizes=_GPT_SIZES
-    ),
-    "codegen": _dense(
-        _GPTJ.replace("ATTENTION", "*fused_decoder at=attn. out=out_proj"), _UNTIED, layer=_GPT_BLOCK, sizes=_GPT_SIZES
-    ),
+    "gptj": _dense(_GPTJ.replace("ATTENTION", "projections"), layer=_GPT_BLOCK, sizes=_GPT_SIZES),
+    "codegen": _dense(_GPTJ.replace("ATTENTION", "fused_decoder"), layer=_GPT_BLOCK, sizes=_GPT_SIZES),
     "gpt_neo": _dense(
         """
         *tables embed=transformer.wte
@@ -368,7 +279,7 @@ _CLASSIC: Mapping[str, Family] = {
         *plain_mlp up=mlp.dense_h_to_4h down=mlp.dense_4h_to_h bias=True
         *plain_norms vectors=2 last=gpt_neox.final_layer_norm
         *windows
-        """, {**_UNTIED, "attention_bias": True}, layer="gpt_neox.layers.{}.", head="embed_out",
+        """, {"attention_bias": True}, layer="gpt_neox.layers.{}.", head="embed_out",
         sizes={"heads kv head": rules.own_heads("num_attention_heads")},
     ),
     "bloom": _dense(
@@ -379,9 +290,24 @@ _CLASSIC: Mapping[str, Family] = {
         # n_embed goes before hidden_size, as in the config class
         sizes={**_GPT_SIZES, "hidden": "n_embed | hidden_size"},
     ),
-    "falcon": _FALCON,
-    "refinedweb": _FALCON,
-    "refinedwebmodel": _FALCON,
+    "falcon refinedweb refinedwebmodel": _dense(
+        _BLOOM.replace("BIAS", "bias") + """
+        input_layernorm  norm  2*hidden  every  if serial or not two_norms
+        post_attention_layernorm  norm  2*hidden  every  if serial
+        ln_attn, ln_mlp  norm  2*hidden  every  if not serial and two_norms
+        transformer.ln_f  norm  2*hidden
+        """, _TIED, layer=_GPT_BLOCK,
+        sizes={
+            "layers": rules.layers_of("num_hidden_layers", "n_layer"), "intermediate": "ffn_hidden_size | 4*hidden",
+            # grouped KV heads (40B, 180B, Falcon 2), one (7B), or one for each head (RW)
+            "heads kv head": rules.own_heads(
+                "num_attention_heads", "n_head", one="flag(multi_query, True)",
+                shared=lambda look: "num_kv_heads" if look.flag("new_decoder_architecture") else None,
+            ),
+            "serial": "not new_decoder_architecture and not flag(parallel_attn, True)",
+            "two_norms": "(num_ln_in_parallel_attn | (2 if new_decoder_architecture else 1)) == 2",
+        },
+    ),
     # MPT without biases, which is how all published ones are; its norms have weights only
     "mpt": _dense(
         """
@@ -424,27 +350,16 @@ _CLASSIC: Mapping[str, Family] = {
         *mlp at=feed_forward. gate=w1 up=w3 down=w2
         *plain_norms names=attention_norm,ffn_norm
         *windows
-        """, _UNTIED, head="output",
+        """, head="output",
         sizes={"heads kv head": rules.own_heads("num_attention_heads", shared="num_key_value_heads")},
     ),
     "baichuan": _dense(
-        """
-        *tables
-        *fused_decoder qkv=W_pack
-        *mlp
-        *plain_norms
-        *windows
-        """, _UNTIED, sizes={"heads kv head": rules.own_heads("num_attention_heads")},
+        "*decoder attention=fused_decoder qkv=W_pack", sizes={"heads kv head": rules.own_heads("num_attention_heads")}
     ),
     # EXAONE 3
     "exaone": _dense(
-        """
-        *tables embed=transformer.wte
-        *projections at=attn.attention. out=out_proj
-        *mlp gate=c_fc_0 up=c_fc_1 down=c_proj
-        *plain_norms names=ln_1,ln_2 last=transformer.ln_f
-        *windows
-        """, _UNTIED, layer=_GPT_BLOCK,
+        "*decoder embed=transformer.wte at=attn.attention. out=out_proj gate=c_fc_0 up=c_fc_1 down=c_proj norms=ln_1,ln_2 "
+        "last=transformer.ln_f", layer=_GPT_BLOCK,
         sizes={
             "layers": rules.layers_of("num_layers", "num_hidden_layers"),
             "heads kv head": rules.own_heads("num_attention_heads", shared="num_key_value_heads"),
@@ -460,7 +375,7 @@ _CLASSIC: Mapping[str, Family] = {
         *mlp gate=w2 up=w1 down=c_proj
         *plain_norms names=ln_1,ln_2 last=transformer.ln_f
         *windows
-        """, _UNTIED, known=_QKV_BIAS, layer=_GPT_BLOCK,
+        """, known=_QKV_BIAS, layer=_GPT_BLOCK,
         sizes={"heads kv head": rules.own_heads("num_attention_heads"), "intermediate": "intermediate_size // 2"},
     ),
     # ChatGLM 2 and 3, and GLM-4-9B as first published
@@ -473,7 +388,7 @@ _CLASSIC: Mapping[str, Family] = {
         *fused_mlp fused=mlp.dense_h_to_4h down=mlp.dense_4h_to_h bias=add_bias_linear
         *plain_norms last=transformer.encoder.final_layernorm
         *windows
-        """, _UNTIED, layer="transformer.encoder.layers.{}.", head="transformer.output_layer",
+        """, layer="transformer.encoder.layers.{}.", head="transformer.output_layer",
         sizes={
             "layers": rules.layers_of("num_layers"), "intermediate": "ffn_hidden_size", "vocabulary": "padded_vocab_size",
             "heads kv head": rules.own_heads(
@@ -481,37 +396,11 @@ _CLASSIC: Mapping[str, Family] = {
             ),
         },
     ),
-}  # fmt: skip
-
-_QWEN2_OWN = _dense(_BIASED_QKV, _UNTIED, rules.beyond_first, _QKV_BIAS)
-_QWEN3_OWN = _dense(_NORMED, {**_UNTIED, "head_dim": 128}, rules.beyond_first, _QK_NORM)
-_LLAMA_OWN = _dense(_LLAMA_ROWS, _UNTIED)
-OWN_CODE: Mapping[str, Family] = {
-    # MiMo-7B is Qwen2 with prediction layers, dots.ocr Qwen2 and Keye-VL Qwen3 with a vision tower
-    "mimo": _QWEN2_OWN,
-    "dots_ocr": _QWEN2_OWN,
-    "keye": _QWEN3_OWN,
-    "keyevl1_5": _QWEN3_OWN,
-    "phi4mm": _OTHERS["phi4_multimodal"],
-    "internlm": _dense("*decoder bias=bias", _UNTIED),
-    "xverse": _LLAMA_OWN,
-    "aquila": _LLAMA_OWN,
-    "orion": _dense(_LLAMA_ROWS + " vectors=2", _UNTIED),
-}
-
-# what MiniCPM-V and MiniCPM-o of a version are built on (vLLM models/minicpmv.py); 2.0 and older name none
-_MINICPMV: Mapping[str, Family] = {"2.5": _LLAMA_OWN, "2.6": _QWEN2_OWN, "4.0": _LLAMA_OWN, "4.5": _QWEN3_OWN}
-
-
-def _minicpmv(fields: Fields) -> Family:
-    """MiniCPM-V and MiniCPM-o, whose configs are flat and name the language model by a version only."""
-    version = str(fields.found("version"))
-    family = _MINICPMV.get(version if "." in version else f"{version}.0")
-    if family is None:
-        raise fields.refused("version", f"is {version[:16]!r}, none of {', '.join(_MINICPMV)}")
-    return family
-
-
-FAMILIES: Mapping[str, Family | Callable[[Fields], Family]] = {
-    **_LIKE_LLAMA, **_LIKE_QWEN, **_OTHERS, **_CLASSIC, **OWN_CODE, "minicpmv": _minicpmv, "minicpmo": _minicpmv
-}  # fmt: skip
+    # code of their own, Llama's and Qwen's by vLLM 0.33's loaders
+    "mimo dots_ocr": _QWEN2_OWN,  # MiMo-7B with prediction layers, dots.ocr with a vision tower
+    "keye keyevl1_5": _QWEN3_OWN,
+    "internlm": _dense("*decoder bias=bias"),
+    "iquestcoder xverse aquila": _LLAMA_OWN,
+    "orion": _dense(_LLAMA + " vectors=2"),
+    "minicpmv minicpmo": _minicpmv,
+})  # fmt: skip

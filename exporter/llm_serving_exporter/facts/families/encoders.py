@@ -9,15 +9,11 @@ one, though servers that pool otherwise may not load it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from llm_serving_exporter.facts.families import rules
 from llm_serving_exporter.facts.fields import Fields
-from llm_serving_exporter.facts.shapes import Family
-
-if TYPE_CHECKING:
-    from llm_serving_exporter.facts.shapes import Look, Rule, Sizes
+from llm_serving_exporter.facts.shapes import Families, Family, Look, Rule, Sizes, by_type
 
 _CLASSIFIER = "ForSequenceClassification"
 
@@ -61,8 +57,7 @@ def _one_of(key: str, usual: str, *others: str, what: str = "for which no formul
 
 
 _SIZES: Sizes = {
-    "hidden": "hidden_size", "vocabulary": "vocab_size", "types": "zero(type_vocab_size)", "classifies": _classifies, "labels": _labels,
-    "bare": _bare,
+    "types": "zero(type_vocab_size)", "classifies": _classifies, "labels": _labels, "bare": _bare
 }  # fmt: skip
 
 
@@ -70,38 +65,6 @@ def _encoder(rows: str, sizes: Sizes, layer: str) -> Family:
     return Family(rows=rows, sizes={**_SIZES, **sizes}, layer=layer, root="", encoder=True, left_out=_left_out)
 
 
-# Embeddings with norm, layers of attention and MLP with a bias and a norm each, pooler or classifier. Decoders and tables by distance are
-# refused. Jina's have rotary positions or ALiBi, which need no table, and the latter a gated MLP whose first matrix has no bias
-# (jinaai/xlm-roberta-flash-implementation; jinaai/jina-bert-implementation, modeling_bert.py, JinaBertGLUMLP)
-_CLASSIC = """
-    refuse  is_decoder  is_decoder  is true, for which no formula is known here
-    refuse  add_cross_attention  add_cross_attention  is true, for which no formula is known here
-    refuse  hidden % heads > 0  num_attention_heads  is {heads}, which does not divide the hidden size {hidden}
-    embeddings.word_embeddings  embedding  vocabulary x embedding
-    embeddings.position_embeddings  side  max_position_embeddings x embedding  plain  if not placeless
-    embeddings.token_type_embeddings  side  types x embedding  plain
-    embeddings.LayerNorm  norm  2*embedding
-    embeddings_project  ffn  hidden x embedding  bias True  if embedding != hidden
-    QKVO  attention  hidden x hidden  every  bias True
-    NORM1  norm  2*hidden  every
-    UP  ffn  (2*intermediate if gated else intermediate) x hidden  every  bias not gated
-    DOWN  ffn  hidden x intermediate  every  bias True
-    NORM2  norm  2*hidden  every
-    *encoder_reads
-"""
-_BERT_NAMES = {
-    "QKVO": "attention.self.query, attention.self.key, attention.self.value, attention.output.dense",
-    "NORM1": "attention.output.LayerNorm", "UP": "intermediate.dense", "DOWN": "output.dense", "NORM2": "output.LayerNorm",
-}  # fmt: skip
-_MPNET_NAMES = {
-    **_BERT_NAMES,
-    "QKVO": "attention.attn.q, attention.attn.k, attention.attn.v, attention.attn.o",
-    "NORM1": "attention.LayerNorm",
-}
-_DISTILBERT_NAMES = {
-    "QKVO": "attention.q_lin, attention.k_lin, attention.v_lin, attention.out_lin", "NORM1": "sa_layer_norm", "UP": "ffn.lin1",
-    "DOWN": "ffn.lin2", "NORM2": "output_layer_norm",
-}  # fmt: skip
 # a classifier on top of the pooler; or with a matrix of its own, instead of the pooler where there is one
 _POOLED = """
     pooler.dense  side  hidden x hidden  bias True
@@ -114,32 +77,13 @@ _DENSE = """
 """
 
 
-def _classic(
-    names: Mapping[str, str], top: str, sizes: Sizes | None = None, layer: str = "encoder.layer.{}."
-) -> Family:
-    rows = _CLASSIC
-    for word, name in names.items():
-        rows = rows.replace(word, name)
+def _classic(rows: str, sizes: Sizes | None = None, layer: str = "encoder.layer.{}.") -> Family:
     usual: Sizes = {
-        "heads": "num_attention_heads", "head": "hidden//heads", "intermediate": "intermediate_size", "embedding": "hidden",
+        "head": "hidden//heads", "embedding": "hidden",
         "placeless": _one_of("position_embedding_type", "absolute", "rotary", "alibi"),
         "gated": _one_of("feed_forward_type", "original", "geglu", "reglu"),
     }  # fmt: skip
-    return _encoder(rows + top, {**usual, **(sizes or {})}, layer)
-
-
-_ROBERTA = _classic(_BERT_NAMES, _POOLER + _DENSE)
-
-
-def _modernbert_layers(look: Look) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """full, local: every `global_attn_every_n_layers`th layer attends to all, the others to `local_attention` tokens around."""
-    count = look["layers"]
-    words = {"full_attention": "full", "sliding_attention": "local"}
-    listed = rules.each_listed(look.fields, "layer_types", count, words)
-    if listed is not None:
-        return listed[0], listed[1]
-    period = look.fields.whole("global_attn_every_n_layers", default=3)
-    return rules.split([layer % period == 0 for layer in look["every"]])
+    return _encoder(rows, {**usual, **(sizes or {})}, layer)
 
 
 # the embeddings' norm serves the first layer
@@ -160,8 +104,10 @@ _MODERNBERT = _encoder(
     *encoder_reads layers=local span=sliding:2*((local_attention|128)//2)+1
     """,
     {
-        "heads kv head": rules.strict_heads(size=None), "norms": "2 if norm_bias else 1", "later": lambda look: look["every"][1:],
-        "full local": _modernbert_layers,
+        "heads kv head": rules.strict_heads(), "norms": "2 if norm_bias else 1", "later first": "layer > 0",
+        "full local": rules.kinds(
+            {"full_attention": "full", "sliding_attention": "local"}, "layer % (global_attn_every_n_layers | 3) == 0"
+        ),
     },
     "layers.{}.",
 )  # fmt: skip
@@ -171,12 +117,12 @@ _EUROBERT = _encoder(
     needs  bare
     model.embed_tokens  embedding  vocabulary x hidden
     *projections bias=attention_bias
-    *mlp width=intermediate_size bias=mlp_bias
+    *mlp bias=mlp_bias
     input_layernorm, post_attention_layernorm  norm  hidden  every
     model.norm  norm  hidden
     *encoder_reads
     """,
-    {"heads kv head": rules.strict_heads()}, "model.layers.{}.",
+    {"heads kv head": rules.strict_heads("head_dim")}, "model.layers.{}.",
 )  # fmt: skip
 # biases everywhere but in front of the gate
 _GTE = _encoder(
@@ -194,7 +140,7 @@ _GTE = _encoder(
     mlp_ln  norm  2*hidden  every
     *encoder_reads
     """,
-    {"heads kv head": rules.strict_heads(size=None), "position": _one_of("position_embedding_type", "rope")}, "encoder.layer.{}.",
+    {"heads kv head": rules.strict_heads(), "position": _one_of("position_embedding_type", "rope")}, "encoder.layer.{}.",
 )  # fmt: skip
 # a gated MLP, no biases but the norms'; its own configs use GPT-2's names for the sizes
 _NOMIC = _encoder(
@@ -218,7 +164,8 @@ _NOMIC = _encoder(
     """,
     {
         "hidden": "hidden_size | n_embd", "layers": rules.layers_of("num_hidden_layers", "n_layer"),
-        "heads kv head": rules.strict_heads("num_attention_heads", short="n_head"), "intermediate": "intermediate_size | n_inner",
+        "heads kv head": rules.strict_heads("head_dim", queries=("num_attention_heads", "n_head")),
+        "intermediate": "intermediate_size | n_inner",
         "activation": _one_of("activation_function", "swiglu", "geglu", what="not a gated one"),
     },
     "encoder.layers.{}.",
@@ -251,7 +198,7 @@ _NV_EMBED = Family(
     rows=f"""
     embedding_model.embed_tokens  embedding  vocabulary x hidden
     *projections
-    *mlp width=intermediate_size
+    *mlp
     input_layernorm, post_attention_layernorm  norm  hidden  every
     embedding_model.norm  norm  hidden
     latent_attention_model.latents  side  latents x latent  plain
@@ -265,39 +212,35 @@ _NV_EMBED = Family(
     *encoder_reads
     """,
     sizes={
-        "hidden": "hidden_size", "vocabulary": "vocab_size", "heads kv head": rules.strict_heads(),
-        "latents latent context inner": _pooler,
+        "heads kv head": rules.strict_heads("head_dim"), "latents latent context inner": _pooler,
     },
     layer="embedding_model.layers.{}.", encoder=True, name="nvembed",
 )  # fmt: skip
 
-FAMILIES: Mapping[str, Family | Callable[[Fields], Family]] = {
-    "bert": _classic(_BERT_NAMES, _POOLED),
-    "roberta": _ROBERTA,
-    "xlm-roberta": _ROBERTA,
-    "camembert": _ROBERTA,
+FAMILIES: Families = by_type({
+    "bert": _classic("*classic_encoder" + _POOLED),
+    "roberta xlm-roberta camembert": _classic("*classic_encoder" + _POOLER + _DENSE),
     # embeddings of their own size, no pooler
-    "electra": _classic(_BERT_NAMES, _DENSE, {"embedding": "embedding_size"}),
+    "electra": _classic("*classic_encoder" + _DENSE, {"embedding": "embedding_size"}),
     # no token types; a table of biases by distance, one for each head
     "mpnet": _classic(
-        _MPNET_NAMES,
-        "\nencoder.relative_attention_bias  side  (relative_attention_num_buckets | 32) x heads  plain\n" + _POOLER + _DENSE,
-        {"types": "0"},
+        """
+        *classic_encoder qkvo=attention.attn.q,attention.attn.k,attention.attn.v,attention.attn.o norm1=attention.LayerNorm
+        encoder.relative_attention_bias  side  (relative_attention_num_buckets | 32) x heads  plain
+        """ + _POOLER + _DENSE, {"types": "0"},
     ),
     # no token types, no pooler
     "distilbert": _classic(
-        _DISTILBERT_NAMES, _DENSE,
-        {
-            "hidden": "dim", "layers": rules.layers_of("n_layers"), "heads": "n_heads", "intermediate": "hidden_dim", "types": "0",
-        },
+        """
+        *classic_encoder qkvo=attention.q_lin,attention.k_lin,attention.v_lin,attention.out_lin norm1=sa_layer_norm up=ffn.lin1
+        ... down=ffn.lin2 norm2=output_layer_norm
+        """ + _DENSE,
+        {"hidden": "dim", "layers": rules.layers_of("n_layers"), "heads": "n_heads", "intermediate": "hidden_dim", "types": "0"},
         "transformer.layer.{}.",
     ),
     "modernbert": _MODERNBERT,
     "eurobert": _EUROBERT,
-    "gte": _GTE,
-    "new": _GTE,  # in Alibaba's own configs
+    "gte new": _GTE,  # `new` in Alibaba's own configs
     "nomic_bert": _NOMIC,
-    # the outer config's type counts where text_config names none
-    "bidir_mistral": _NV_EMBED,
-    "nvembed": _NV_EMBED,
-}  # fmt: skip
+    "bidir_mistral nvembed": _NV_EMBED,  # the outer config's type counts where text_config names none
+})  # fmt: skip

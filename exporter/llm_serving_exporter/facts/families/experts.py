@@ -7,22 +7,19 @@ are matrices that no quantiser takes: engines keep them in the model's dtype, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from llm_serving_exporter.facts.families import rules
 from llm_serving_exporter.facts.families.rules import routed
-from llm_serving_exporter.facts.shapes import Family
-
-if TYPE_CHECKING:
-    from llm_serving_exporter.facts.shapes import Layers, Look, Rule, Sizes
+from llm_serving_exporter.facts.shapes import Families, Family, Layers, Look, Rule, Sizes, by_type, class_sizes
 
 SIZES: Sizes = {
-    "hidden": "hidden_size", "vocabulary": "vocab_size", "tied": "flag(tie_word_embeddings)", "heads kv head": rules.heads,
-    "full sliding": rules.never, "sparse dense": rules.every_sparse, "experts per_token": routed("num_experts", "num_local_experts"),
-    "size": "moe_intermediate_size", "shared": "0", "dense_size": "intermediate_size",
+    "heads kv head": rules.heads, "full sliding": rules.never, "sparse dense": "True", "shared": "0",
+    "experts per_token": routed("num_experts", "num_local_experts"),
 }  # fmt: skip
 TIED: Sizes = {"tied": "flag(tie_word_embeddings, True)"}
+# root and head in a larger checkpoint
 NESTED = ("language_model.model.", "language_model.lm_head")
 SAME, BELOW = ("model.", "lm_head"), ("model.language_model.", "lm_head")
 
@@ -31,142 +28,33 @@ def mixture(
     rows: str, defaults: Mapping[str, Any], sizes: Sizes, known: Sequence[str] = (), *,
     nested: tuple[str, str] | None = NESTED, mla: bool = False,
 ) -> Family:  # fmt: skip
-    """A family with these rows; sizes that it does not state are the usual ones."""
+    """A family with these rows; sizes that it does not state are those above."""
     return Family(
         rows=rows, sizes={**SIZES, **sizes}, defaults=defaults, known=tuple(known), nested=nested, shaping="experts", mla=mla
     )  # fmt: skip
 
 
-_LOCAL: Sizes = {
-    "experts per_token": routed("num_local_experts", "num_experts"),
-    "size": "intermediate_size",
-}
+_LOCAL: Sizes = {"experts per_token": routed("num_local_experts", "num_experts"), "size": "intermediate_size"}
 _ROUTED: Sizes = {
     "experts per_token": routed("n_routed_experts", "num_local_experts"), "sparse dense": rules.after_dense,
     "shared": "(n_shared_experts | 0)*moe_intermediate_size",
 }  # fmt: skip
 _AFTER_DENSE: Sizes = {"sparse dense": rules.after_dense}
 _FIRST = ("first_k_dense_replace",)
-W123 = "at=block_sparse_moe. gate=experts.*.w1 up=experts.*.w3 down=experts.*.w2"
+_SHARED: Sizes = {**_AFTER_DENSE, "shared": "(num_shared_experts | 0)*moe_intermediate_size"}
+_MOE_KEYS = class_sizes(kv=8, num_local_experts=(8, 2))
+_STEPPED: Sizes = {"sparse dense": rules.STEPPED}
+_USE_QK_NORM = ("use_qk_norm",)  # published configs carry it for norms that the family always has
 
-# Mixtral and Qwen
-
-_QWEN3 = "*mixture inner=head_norms"
-_STEPPED: Sizes = {"sparse dense": rules.stepped}
-_QWEN3_VL = mixture(
-    _QWEN3 + " experts=fused_experts",
-    {
-        "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 24, "num_attention_heads": 16, "vocab_size": 151936,
-        "num_key_value_heads": 16, "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408, "decoder_sparse_step": 1,
-    },
-    _STEPPED, ("use_qk_norm",), nested=BELOW,
-)  # fmt: skip
-_GRANITE = """
-    *tables
-    *projections bias=attention_bias
-    *fused_experts at=block_sparse_moe. router=router.layer fused=input_linear down=output_linear
-    shared_mlp.input_linear  ffn  2*common x hidden  every
-    shared_mlp.output_linear  ffn  hidden x common  every
-    *norms
-    *windows
-"""
-_GRANITE_FAMILY = mixture(
-    _GRANITE, {"num_local_experts": 8, "num_experts_per_tok": 2}, {**_LOCAL, "common": "shared_intermediate_size | 0"}
-)
-
-_FIRST_FAMILIES: Mapping[str, Family] = {
-    "mixtral": mixture(
-        f"""
-        *tables
-        *projections
-        *experts {W123}
-        *norms
-        *windows
-        """, {"num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2}, {**_LOCAL, "full sliding": rules.always},
-    ),
-    # norms over all heads' queries and keys
-    "minimax_m2": mixture(
-        f"""
-        refuse  not flag(use_qk_norm, True)  use_qk_norm  is false, for which there is no formula here
-        *tables
-        *projections
-        *wide_norms
-        *experts {W123}
-        *norms
-        *windows
-        """, {"num_key_value_heads": 8, "head_dim": 128, "num_local_experts": 256, "num_experts_per_tok": 8, "use_qk_norm": True}, _LOCAL,
-    ),
-    # Phi-3.5-MoE: layer norms with bias
-    "phimoe": mixture(
-        f"""
-        *tables
-        *projections bias=attention_bias
-        *experts {W123}
-        {{head}}.bias  lm_head  vocabulary  if lm_head_bias
-        *norms vectors=2
-        *windows
-        """, {"num_key_value_heads": 8, "num_local_experts": 16, "num_experts_per_tok": 2}, {**_LOCAL, "full sliding": rules.always},
-    ),
-    # Qwen1.5-MoE and Qwen2-MoE: a shared expert behind a gate of its own
-    "qwen2_moe": mixture(
-        """
-        *tables
-        *projections bias=flag(qkv_bias,True) out_bias=False
-        *experts shared=shared_expert.
-        mlp.shared_expert_gate  router  1 x hidden  sparse  plain
-        *norms
-        *windows
-        """,
-        {
-            "num_key_value_heads": 16, "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
-            "decoder_sparse_step": 1, "shared_expert_intermediate_size": 5632, "qkv_bias": True, "use_sliding_window": False,
-        },
-        {**_STEPPED, "shared": "shared_expert_intermediate_size"},
-    ),
-    # published configs carry use_qk_norm for norms that the family always has
-    "qwen3_moe": mixture(
-        _QWEN3,
-        {
-            "num_key_value_heads": 4, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "decoder_sparse_step": 1,
-            "use_sliding_window": False,
-        },
-        _STEPPED, ("use_qk_norm",),
-    ),
-    # checkpoints keep a layer's experts as one tensor
-    "qwen3_vl_moe": _QWEN3_VL,
-    "qwen3_vl_moe_text": _QWEN3_VL,
-    "qwen3_omni_moe_text": mixture(
-        _QWEN3,
-        {
-            "hidden_size": 2048, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28, "vocab_size": 3584,
-            "num_key_value_heads": 4, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "decoder_sparse_step": 1,
-        },
-        _STEPPED, ("use_qk_norm",), nested=("thinker.model.", "thinker.lm_head"),
-    ),
-    "olmoe": mixture(
-        "*mixture inner=wide_norms", {"num_experts": 64, "num_experts_per_tok": 8}, {"size": "intermediate_size"}
-    ),
-    # Granite 3 MoE: a layer's experts are one tensor; some have an MLP that every token passes
-    "granitemoe": _GRANITE_FAMILY,
-    "granitemoeshared": _GRANITE_FAMILY,
-}  # fmt: skip
-
-# shared experts in the sparse layers, and often dense layers first
+_NORMED = "*mixture inner=head_norms"
 
 
-def _beyond_first(look: Look) -> list[bool]:
-    first = look.fields.whole("max_window_layers", least=0)
-    return [look.fields.has("sliding_window") and layer >= first for layer in look["every"]]
-
-
-def _ernie_layers(look: Look) -> tuple[Layers, Layers]:
-    """Experts between two layer indices."""
-    fields, last = look.fields, look["layers"] - 1
-    first = fields.whole("moe_layer_start_index", least=0)
-    if fields.found("moe_layer_end_index") not in (None, -1):
-        last = fields.whole("moe_layer_end_index", least=0)
-    interval = fields.whole("moe_layer_interval")
-    return rules.split([first <= layer <= last and (layer + 1) % interval == 0 for layer in look["every"]])
+def _last_sparse(look: Look) -> int:
+    """ERNIE 4.5's last layer that may have experts."""
+    fields = look.fields
+    if fields.found("moe_layer_end_index") in (None, -1):
+        return int(look["layers"]) - 1
+    return fields.whole("moe_layer_end_index", least=0)
 
 
 def _alike(key: str, default: str | None = None) -> Rule:
@@ -177,115 +65,19 @@ def _alike(key: str, default: str | None = None) -> Rule:
         if not isinstance(fields.found(key), list):
             return fields.whole(key, default=None if default is None else look.number(default))
         entries = fields.listed(key) or ()
-        first = entries[0] if entries else None
-        if (
-            isinstance(first, bool)
-            or not isinstance(first, int)
-            or first < 1
-            or any(entry != first for entry in entries)
-        ):
+        if not entries or not all(type(entry) is int and entry == entries[0] > 0 for entry in entries):
             raise fields.refused(
                 key, "is a list whose layers are not all the same whole number; there is no formula here for that"
             )
-        return first
+        return int(entries[0])
 
     return rule
 
 
 _PLAIN = "*mixture out_bias=False"
-_GLM4_MOE = {
-    "num_key_value_heads": 8, "n_routed_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1408, "n_shared_experts": 1,
-    "first_k_dense_replace": 1,
-}  # fmt: skip
-_GLM4V = mixture(
-    _PLAIN,
-    {
-        **_GLM4_MOE, "hidden_size": 4096, "intermediate_size": 10944, "num_hidden_layers": 46, "num_attention_heads": 96,
-        "vocab_size": 151424, "attention_bias": True,
-    },
-    _ROUTED, _FIRST, nested=BELOW,
-)  # fmt: skip
+_GLM4_MOE = class_sizes(kv=8, n_routed_experts=(128, 8, 1408), n_shared_experts=1, first_k_dense_replace=1)
 # DeepSeekMoE-16B, the family's first: plain attention
 DEEPSEEK = mixture("*mixture", {}, _ROUTED, _FIRST)
-
-_SHARED: Mapping[str, Family] = {
-    "deepseek": DEEPSEEK,
-    # GLM-4.5 and GLM-4.6
-    "glm4_moe": mixture(_PLAIN + " inner=head_norms if=use_qk_norm", _GLM4_MOE, _ROUTED, _FIRST),
-    "glm4v_moe": _GLM4V,
-    "glm4v_moe_text": _GLM4V,
-    # as GLM-4.5, experts in every layer
-    "solar_open": mixture(
-        _PLAIN,
-        {
-            "num_key_value_heads": 8, "head_dim": 128, "n_routed_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 1280,
-            "n_shared_experts": 1,
-        },
-        _ROUTED,
-    ),
-    # layers from `max_window_layers` on slide where there is a window
-    "dots1": mixture(
-        _QWEN3,
-        {"num_key_value_heads": 32, "moe_intermediate_size": 1408, "max_window_layers": 62},
-        {**_ROUTED, "full sliding": rules.window(_beyond_first)}, _FIRST,
-    ),
-    # K-EXAONE: one full layer after several that slide
-    "exaone_moe": mixture(
-        "*mixture bias=False inner=head_norms",
-        {
-            "num_key_value_heads": 32, "num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 1024, "num_shared_experts": 1,
-            "first_k_dense_replace": 1, "sliding_window": 4096, "sliding_window_pattern": 4,
-        },
-        {**_AFTER_DENSE, "full sliding": rules.letters, "shared": "(num_shared_experts | 0)*moe_intermediate_size"}, _FIRST,
-    ),
-    # the routers' correction bias is a parameter here, not a buffer
-    "ernie4_5_moe": mixture(
-        """
-        *tables
-        *projections
-        *experts
-        mlp.moe_statics.e_score_correction_bias  norm  experts  sparse
-        *norms
-        *windows
-        """,
-        {
-            "num_key_value_heads": 4, "moe_num_experts": 64, "moe_k": 6, "moe_intermediate_size": 1536, "moe_num_shared_experts": 2,
-            "moe_layer_start_index": 1, "moe_layer_interval": 1,
-        },
-        {
-            **TIED, "sparse dense": _ernie_layers, "shared": "(moe_num_shared_experts | 0)*moe_intermediate_size",
-            "experts per_token": routed("moe_num_experts", "num_experts", per=("moe_k", "num_experts_per_tok")),
-        },
-    ),
-    # Hunyuan-A13B: experts and a shared MLP in every layer; its per-layer lists must say the same for each
-    "hunyuan_v1_moe": mixture(
-        """
-        refuse  per_token > experts  moe_topk  is {per_token}, more than the {experts} experts
-        *tables
-        *projections bias=attention_bias
-        *head_norms names=self_attn.query_layernorm,self_attn.key_layernorm if=flag(use_qk_norm,True)
-        *experts router=gate.wg shared=shared_mlp.
-        *norms
-        *windows
-        """, {"use_qk_norm": True},
-        {
-            "experts": _alike("num_experts"), "per_token": _alike("moe_topk"), "size": _alike("moe_intermediate_size", "intermediate_size"),
-            "shared_count": _alike("num_shared_expert", "1"), "shared": "shared_count*intermediate_size",
-        },
-        ("num_shared_expert",),
-    ),
-}  # fmt: skip
-
-# later families
-
-
-def _behind_dense(look: Look) -> list[bool]:
-    """Dense layers first have a period of their own; the others' count starts behind them."""
-    fields = look.fields
-    first = fields.whole("first_k_dense_replace", least=0)
-    own = fields.whole("prefix_dense_sliding_window_pattern", default=1)
-    period = fields.whole("sliding_window_pattern", default=4)
-    return [((layer + 1) % own if layer < first else (layer - first + 1) % period) != 0 for layer in look["every"]]
 
 
 def _laguna_groups(look: Look) -> list[Mapping[str, Any]]:
@@ -293,7 +85,7 @@ def _laguna_groups(look: Look) -> list[Mapping[str, Any]]:
     fields, count = look.fields, look["layers"]
     usual, _, _ = look["num_attention_heads"], look["head"], look["kv"]
     counts = fields.listed("num_attention_heads_per_layer") or [usual] * count
-    kinds = rules.each_listed(fields, "layer_types", count, rules.FULL_AND_SLIDING) or (look["every"], ())
+    kinds = rules.kinds(rules.FULL_AND_SLIDING, "True")(look)
     if len(counts) != count or not all(isinstance(heads, int) and heads > 0 for heads in counts):
         raise fields.refused("num_attention_heads_per_layer", f"is no list of {count} numbers")
     groups: list[Mapping[str, Any]] = []
@@ -304,41 +96,168 @@ def _laguna_groups(look: Look) -> list[Mapping[str, Any]]:
     return groups
 
 
-_LATER: Mapping[str, Family] = {
-    # Hunyuan 3
-    "hy_v3": mixture(
-        _QWEN3,
-        {
-            "num_key_value_heads": 8, "head_dim": 128, "num_experts": 192, "num_experts_per_tok": 8, "num_shared_experts": 1,
-            "moe_intermediate_size": 1536, "first_k_dense_replace": 1,
-        },
-        {**_AFTER_DENSE, "shared": "(num_shared_experts | 0)*moe_intermediate_size"}, (*_FIRST, "use_qk_norm"),
+_BY_ROPE = rules.kinds(
+    {"full_attention": "full", "chunked_attention": "chunked"},
+    # an empty list stands for the default, as for the config class
+    lambda look: look.split(
+        "not no_rope_layers[layer]" if look.fields.listed("no_rope_layers") else "(layer + 1) % no_rope_layer_interval == 0"
     ),
-    # Mellum 2
-    "mellum": mixture(
-        _QWEN3,
-        {
-            "num_key_value_heads": 4, "head_dim": 128, "num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 896,
-            "sliding_window": 1024,
-        },
-        _AFTER_DENSE,
+)  # fmt: skip
+
+
+def _chunked(look: Look) -> tuple[Layers, ...]:
+    """full, chunked: by `layer_types`, else chunked where `no_rope_layers` is 1, else all but every fourth."""
+    chunked: tuple[Layers, ...] = _BY_ROPE(look) if look.fields.has("attention_chunk_size") else (look["every"], ())
+    return chunked
+
+
+def _pair(key: str) -> Rule:
+    """The number for text, and the one for images."""
+
+    def rule(look: Look) -> tuple[int, int]:
+        value = look.fields.found(key)
+        entries = value if isinstance(value, list) else [value, value]
+        if len(entries) != 2 or not all(isinstance(entry, int) and entry > 0 for entry in entries):
+            raise look.fields.refused(key, f"is {value!r}, not a number for text and one for images")
+        return entries[0], entries[1]
+
+    return rule
+
+
+def _ernie_vl_first(look: Look) -> int:
+    """The first layer with experts."""
+    fields, first = look.fields, look.fields.found("moe_layer_start_index")
+    if isinstance(first, list) and first and isinstance(first[0], int):
+        return first[0]
+    return fields.whole("first_k_dense_replace", least=0)
+
+
+FAMILIES: Families = by_type({
+    # Mixtral and Qwen
+    "mixtral": mixture("*mixture bias=False experts=numbered_experts", _MOE_KEYS, {**_LOCAL, "full sliding": rules.always}),
+    # norms over all heads' queries and keys
+    "minimax_m2": mixture(
+        """
+        refuse  not flag(use_qk_norm, True)  use_qk_norm  is false, for which there is no formula here
+        *mixture bias=False inner=wide_norms experts=numbered_experts
+        """, class_sizes(kv=8, head=128, num_local_experts=(256, 8), use_qk_norm=True), _LOCAL,
     ),
-    "flex_olmo": mixture(
-        "*mixture inner=wide_norms", {"num_experts": 7, "num_experts_per_tok": 5}, {"size": "intermediate_size"}
+    # Phi-3.5-MoE: layer norms with bias
+    "phimoe": mixture(
+        "*mixture experts=numbered_experts vectors=2\n{head}.bias  lm_head  vocabulary  if lm_head_bias",
+        {**_MOE_KEYS, "num_local_experts": 16}, {**_LOCAL, "full sliding": rules.always},
     ),
-    # Aria's language part: shared experts of the routed ones' size
-    "aria_text": mixture(
+    # Qwen1.5-MoE and Qwen2-MoE: a shared expert behind a gate of its own
+    "qwen2_moe": mixture(
+        """
+        *mixture bias=flag(qkv_bias,True) out_bias=False shared=shared_expert.
+        mlp.shared_expert_gate  router  1 x hidden  sparse  plain
+        """,
+        class_sizes(
+            kv=16, num_experts=(60, 4, 1408), decoder_sparse_step=1, shared_expert_intermediate_size=5632, qkv_bias=True,
+            use_sliding_window=False,
+        ),
+        {**_STEPPED, "shared": "shared_expert_intermediate_size"},
+    ),
+    "qwen3_moe": mixture(
+        _NORMED,
+        class_sizes(kv=4, num_experts=(128, 8, 768), decoder_sparse_step=1, use_sliding_window=False),
+        _STEPPED, _USE_QK_NORM,
+    ),
+    # checkpoints keep a layer's experts as one tensor
+    "qwen3_vl_moe qwen3_vl_moe_text": mixture(
+        _NORMED + " experts=fused_experts",
+        class_sizes(2048, 5632, 24, 16, 151936, kv=16, num_experts=(60, 4, 1408), decoder_sparse_step=1),
+        _STEPPED, _USE_QK_NORM, nested=BELOW,
+    ),
+    "qwen3_omni_moe_text": mixture(
+        _NORMED,
+        class_sizes(2048, 18944, 28, 28, 3584, kv=4, num_experts=(128, 8, 768), decoder_sparse_step=1),
+        _STEPPED, _USE_QK_NORM, nested=("thinker.model.", "thinker.lm_head"),
+    ),
+    "olmoe": mixture("*mixture inner=wide_norms", {"num_experts": 64, "num_experts_per_tok": 8}, {"size": "intermediate_size"}),
+    # Granite 3 MoE: a layer's experts are one tensor; some have an MLP that every token passes
+    "granitemoe granitemoeshared": mixture(
         """
         *tables
         *projections bias=attention_bias
-        *fused_experts router=router fused=experts.fc1 down=experts.fc2
+        *fused_experts at=block_sparse_moe. router=router.layer fused=input_linear down=output_linear
+        shared_mlp.input_linear  ffn  2*common x hidden  every
+        shared_mlp.output_linear  ffn  hidden x common  every
         *norms
         *windows
         """,
+        {"num_local_experts": 8, "num_experts_per_tok": 2}, {**_LOCAL, "common": "shared_intermediate_size | 0"},
+    ),
+    # shared experts in the sparse layers, and often dense layers first
+    "deepseek": DEEPSEEK,
+    # GLM-4.5 and GLM-4.6
+    "glm4_moe": mixture(_PLAIN + " inner=head_norms if=use_qk_norm", _GLM4_MOE, _ROUTED, _FIRST),
+    "glm4v_moe glm4v_moe_text": mixture(
+        _PLAIN, {**_GLM4_MOE, **class_sizes(4096, 10944, 46, 96, 151424), "attention_bias": True}, _ROUTED, _FIRST, nested=BELOW
+    ),
+    # as GLM-4.5, experts in every layer
+    "solar_open": mixture(
+        _PLAIN,
+        class_sizes(kv=8, head=128, n_routed_experts=(128, 8, 1280), n_shared_experts=1),
+        _ROUTED,
+    ),
+    # layers from `max_window_layers` on slide where there is a window
+    "dots1": mixture(
+        _NORMED, class_sizes(kv=32, moe_intermediate_size=1408, max_window_layers=62),
+        {**_ROUTED, "full sliding": rules.window("layer < zero(max_window_layers) or not has(sliding_window)")}, _FIRST,
+    ),
+    # K-EXAONE: one full layer after several that slide
+    "exaone_moe": mixture(
+        "*mixture bias=False inner=head_norms",
+        class_sizes(
+            kv=32, num_experts=(64, 8, 1024), num_shared_experts=1, first_k_dense_replace=1, sliding_window=4096, sliding_window_pattern=4,
+        ),
+        {**_SHARED, "full sliding": rules.letters}, _FIRST,
+    ),
+    # the routers' correction bias is a parameter here, not a buffer; experts between two layers
+    "ernie4_5_moe": mixture(
+        "*mixture bias=False\nmlp.moe_statics.e_score_correction_bias  norm  experts  sparse",
+        class_sizes(
+            kv=4, moe_num_experts=64, moe_k=6, moe_intermediate_size=1536, moe_num_shared_experts=2, moe_layer_start_index=1,
+            moe_layer_interval=1,
+        ),
         {
-            "hidden_size": 4096, "intermediate_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000,
-            "moe_num_experts": 8, "moe_topk": 2, "moe_num_shared_experts": 2,
+            **TIED, "last": _last_sparse, "shared": "(moe_num_shared_experts | 0)*moe_intermediate_size",
+            "sparse dense": "layer >= zero(moe_layer_start_index) and layer <= last and (layer + 1) % moe_layer_interval == 0",
+            "experts per_token": routed("moe_num_experts", "num_experts", per=("moe_k", "num_experts_per_tok")),
         },
+    ),
+    # Hunyuan-A13B: experts and a shared MLP in every layer; its per-layer lists must say the same for each
+    "hunyuan_v1_moe": mixture(
+        """
+        refuse  per_token > experts  moe_topk  is {per_token}, more than the {experts} experts
+        *mixture inner=head_norms names=self_attn.query_layernorm,self_attn.key_layernorm if=flag(use_qk_norm,True)
+        ... router=gate.wg shared=shared_mlp.
+        """, {"use_qk_norm": True},
+        {
+            "experts": _alike("num_experts"), "per_token": _alike("moe_topk"), "size": _alike("moe_intermediate_size", "intermediate_size"),
+            "shared_count": _alike("num_shared_expert", "1"), "shared": "shared_count*intermediate_size",
+        },
+        ("num_shared_expert",),
+    ),
+    # Hunyuan 3
+    "hy_v3": mixture(
+        _NORMED,
+        class_sizes(kv=8, head=128, num_experts=(192, 8, 1536), num_shared_experts=1, first_k_dense_replace=1),
+        _SHARED, (*_FIRST, "use_qk_norm"),
+    ),
+    # Mellum 2
+    "mellum": mixture(
+        _NORMED,
+        class_sizes(kv=4, head=128, num_experts=(64, 8, 896), sliding_window=1024),
+        _AFTER_DENSE,
+    ),
+    "flex_olmo": mixture("*mixture inner=wide_norms", {"num_experts": 7, "num_experts_per_tok": 5}, {"size": "intermediate_size"}),
+    # Aria's language part: shared experts of the routed ones' size
+    "aria_text": mixture(
+        "*mixture experts=fused_experts router=router fused=experts.fc1 down=experts.fc2",
+        class_sizes(4096, 4096, 32, 32, 32000, moe_num_experts=8, moe_topk=2, moe_num_shared_experts=2),
         {
             "experts per_token": routed("moe_num_experts", per=("moe_topk",)), "size": "intermediate_size",
             "shared": "intermediate_size*zero(moe_num_shared_experts)",
@@ -353,14 +272,11 @@ _LATER: Mapping[str, Family] = {
         *norms
         *windows
         """, {"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": 128},
-        {**_LOCAL, "full sliding": rules.all_but_first_of(4), "shared": "shared_intermediate_size | 0"},
+        {**_LOCAL, "full sliding": rules.all_but_first_of_four, "shared": "shared_intermediate_size | 0"},
     ),
     "kolibri1": mixture(
-        _QWEN3 + "\npost_self_attn_layernorm, post_mlp_layernorm  norm  hidden  every",
-        {
-            "num_key_value_heads": 4, "head_dim": 128, "num_experts": 384, "num_experts_per_tok": 6, "moe_intermediate_size": 512,
-            "shared_expert_intermediate_size": 512, "sliding_window": 513,
-        },
+        _NORMED + "\npost_self_attn_layernorm, post_mlp_layernorm  norm  hidden  every",
+        class_sizes(kv=4, head=128, num_experts=(384, 6, 512), shared_expert_intermediate_size=512, sliding_window=513),
         {**_AFTER_DENSE, "full sliding": rules.all_but_every(5), "shared": "shared_expert_intermediate_size"},
     ),
     # Command A+: attention and MLP behind one norm; dense layers first have an MLP of their own size
@@ -373,13 +289,15 @@ _LATER: Mapping[str, Family] = {
         left_out  MTP module  if num_nextn_predict_layers | 0
         *windows
         """,
+        class_sizes(head=128, num_experts=(8, 2), num_shared_experts=0, sliding_window=4096, first_k_dense_replace=0),
         {
-            "head_dim": 128, "num_experts": 8, "num_experts_per_tok": 2, "num_shared_experts": 0, "sliding_window": 4096,
-            "first_k_dense_replace": 0,
-        },
-        {
-            **TIED, **_AFTER_DENSE, "full sliding": rules.window(_behind_dense), "size": "intermediate_size",
-            "shared": "intermediate_size*zero(num_shared_experts)", "dense_size": "prefix_dense_intermediate_size",
+            **TIED, **_AFTER_DENSE, "size": "intermediate_size", "dense_size": "prefix_dense_intermediate_size",
+            "shared": "intermediate_size*zero(num_shared_experts)",
+            # dense layers first have a period of their own; the others' count starts behind them
+            "full sliding": rules.window(
+                "(layer + 1) % (prefix_dense_sliding_window_pattern | 1) == 0 if layer < zero(first_k_dense_replace) "
+                "else (layer - zero(first_k_dense_replace) + 1) % (sliding_window_pattern | 4) == 0"
+            ),
         },
         _FIRST,
     ),
@@ -393,10 +311,7 @@ _LATER: Mapping[str, Family] = {
         *norms
         *windows
         """,
-        {
-            "num_key_value_heads": 8, "head_dim": 64, "num_local_experts": 128, "num_experts_per_tok": 4, "sliding_window": 128,
-            "attention_bias": True,
-        },
+        class_sizes(kv=8, head=64, num_local_experts=(128, 4), sliding_window=128, attention_bias=True),
         {**_LOCAL, "full sliding": rules.all_but_every(2)},
     ),
     # Arcee Trinity: a gate on the output of attention, norms before and behind both halves, the expert's bias a parameter
@@ -412,12 +327,12 @@ _LATER: Mapping[str, Family] = {
         *norms
         *windows
         """,
+        class_sizes(
+            head=128, num_experts=(64, 6, 1408), num_shared_experts=2, num_dense_layers=1, global_attn_every_n_layers=4,
+            sliding_window=1024,
+        ),
         {
-            "head_dim": 128, "num_experts": 64, "num_experts_per_tok": 6, "num_shared_experts": 2, "moe_intermediate_size": 1408,
-            "num_dense_layers": 1, "global_attn_every_n_layers": 4, "sliding_window": 1024,
-        },
-        {
-            "sparse dense": rules.from_layer("num_dense_layers"), "shared": "(num_shared_experts | 0)*moe_intermediate_size",
+            "sparse dense": "layer >= zero(num_dense_layers)", "shared": "(num_shared_experts | 0)*moe_intermediate_size",
             "full sliding": rules.all_but_every(4, "global_attn_every_n_layers"),
         },
         ("attention_bias",),
@@ -435,14 +350,8 @@ _LATER: Mapping[str, Family] = {
         *norms
         *windows
         """,
-        {
-            "num_key_value_heads": 8, "head_dim": 128, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 2560,
-            "sliding_window": 512, "first_k_dense_replace": 3,
-        },
-        {
-            **_AFTER_DENSE,
-            "full sliding": rules.window(lambda look: [(layer + 1) % 6 != 0 and layer + 1 < look["layers"] for layer in look["every"]]),
-        },
+        class_sizes(kv=8, head=128, num_experts=(256, 8, 2560), sliding_window=512, first_k_dense_replace=3),
+        {**_AFTER_DENSE, "full sliding": rules.window("(layer + 1) % 6 == 0 or layer + 1 == layers")},
         _FIRST,
     ),
     # Laguna: a gate on each head's output, the expert's bias a parameter
@@ -457,148 +366,39 @@ _LATER: Mapping[str, Family] = {
         mlp.gate.e_score_correction_bias  norm  experts  sparse
         *norms
         """,
+        class_sizes(
+            kv=8, head=128, num_experts=(256, 8, 512), shared_expert_intermediate_size=512, sliding_window=512, first_k_dense_replace=1,
+        ),
         {
-            "num_key_value_heads": 8, "head_dim": 128, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512,
-            "shared_expert_intermediate_size": 512, "sliding_window": 512, "first_k_dense_replace": 1,
-        },
-        {
-            **_AFTER_DENSE, "heads kv head": lambda look: (look["num_attention_heads"], look["num_key_value_heads"], look["head_dim"]),
-            "groups": _laguna_groups, "shared": "shared_expert_intermediate_size",
+            **_AFTER_DENSE, "heads": "num_attention_heads", "kv": "num_key_value_heads", "head": "head_dim", "groups": _laguna_groups,
+            "shared": "shared_expert_intermediate_size",
             "per_head": lambda look: look.fields.found("gating") in (None, True, "per-head"),
         },
         _FIRST,
     ),
-}  # fmt: skip
-
-# names of their own
-
-
-def _chunked(look: Look) -> tuple[Layers, Layers]:
-    """full, chunked: by `layer_types`, else chunked where `no_rope_layers` is 1, else all but every fourth."""
-    fields, count = look.fields, look["layers"]
-    if not fields.has("attention_chunk_size"):
-        return look["every"], ()
-    words = {"full_attention": "full", "chunked_attention": "chunked"}
-    listed = rules.each_listed(fields, "layer_types", count, words)
-    if listed is not None:
-        return listed[0], listed[1]
-    # an empty list stands for the default, as for the config class
-    if fields.listed("no_rope_layers"):
-        return rules.split([not rope for rope in rules.marked(fields, "no_rope_layers", count)])
-    return rules.split(rules.every_nth(4, "no_rope_layer_interval")(look))
-
-
-def _llama4_sparse(look: Look) -> tuple[Layers, Layers]:
-    """Llama Guard 4 has experts in no layer, and says so by a step of 0 and no experts."""
-    if look.fields.has("moe_layers"):
-        return rules.split(rules.indexed("moe_layers")(look))
-    step = look.fields.whole("interleave_moe_layer_step", least=0)
-    return rules.split([step > 0 and (layer + 1) % step == 0 for layer in look["every"]])
-
-
-def _step3_sparse(look: Look) -> tuple[Layers, Layers]:
-    """`moe_layers_enum` lists the layers with experts, as text or as numbers; else all but the first four and the last."""
-    said = look.fields.found("moe_layers_enum")
-    entries = said.split(",") if isinstance(said, str) else said
-    if entries is None:
-        return rules.split([4 <= layer < look["layers"] - 1 for layer in look["every"]])
-    if not isinstance(entries, list) or not all(str(entry).strip().isdigit() for entry in entries):
-        raise look.fields.refused("moe_layers_enum", "is not a list of layers' indices")
-    chosen = {int(entry) for entry in entries}
-    return rules.split([layer in chosen for layer in look["every"]])
-
-
-def _pair(key: str) -> Rule:
-    """The number for text, and the one for images."""
-
-    def rule(look: Look) -> tuple[int, int]:
-        value = look.fields.found(key)
-        entries = value if isinstance(value, list) else [value, value]
-        if len(entries) != 2 or not all(isinstance(entry, int) and entry > 0 for entry in entries):
-            raise look.fields.refused(key, f"is {value!r}, not a number for text and one for images")
-        return entries[0], entries[1]
-
-    return rule
-
-
-def _ernie_vl_sparse(look: Look) -> tuple[Layers, Layers]:
-    """By `mlp_layer_types`, else from the first of `moe_layer_start_index` on."""
-    fields, first = look.fields, look.fields.found("moe_layer_start_index")
-    if fields.has("mlp_layer_types"):
-        return rules.after_dense(look)
-    if not (isinstance(first, list) and first and isinstance(first[0], int)):
-        first = [fields.whole("first_k_dense_replace", least=0)]
-    return rules.split([layer >= first[0] for layer in look["every"]])
-
-
-_LLAMA4 = mixture(
-    """
-    *tables
-    *projections bias=attention_bias
-    *fused_experts at=feed_forward. router=router shared=shared_expert. dense=feed_forward. needs=every
-    *norms
-    reads  full  full
-    reads  chunked  chunked:attention_chunk_size
-    """,
-    {
-        "hidden_size": 5120, "intermediate_size": 8192, "intermediate_size_mlp": 16384, "num_hidden_layers": 48, "num_attention_heads": 40,
-        "vocab_size": 202048, "num_key_value_heads": 8, "head_dim": 128, "num_local_experts": 16, "num_experts_per_tok": 1,
-        "interleave_moe_layer_step": 1, "no_rope_layer_interval": 4, "attention_chunk_size": 8192,
-    },
-    {
-        "experts per_token": routed("num_local_experts", "num_experts"), "size": "intermediate_size", "shared": "intermediate_size",
-        "dense_size": "intermediate_size_mlp", "sparse dense": _llama4_sparse, "full chunked": _chunked,
-    },
-    ("use_qk_norm",),  # its norms on queries and keys have no weights
-)  # fmt: skip
-# experts in each layer, and beside them a dense MLP where `residual_moe` says so (Grok 2)
-_GROK = mixture(
-    f"""
-    refuse  stranger  model_type  is Grok 2's only where `architectures` says so
-    *tables
-    *projections
-    *experts {W123}
-    *mlp width=intermediate_size if=residual_moe
-    *plain_norms names=pre_moe_norm,post_moe_norm,pre_attn_norm,post_attn_norm
-    left_out  MTP module  if num_nextn_predict_layers | 0
-    *windows
-    """, {"head_dim": 128, "num_local_experts": 8, "num_experts_per_tok": 2},
-    {
-        **TIED, "experts per_token": routed("num_local_experts"),
-        "size": "moe_intermediate_size if has(moe_intermediate_size) else intermediate_size",
-        "stranger": lambda look: look.fields.model_type != "grok-1" and not look.fields.architecture.lower().startswith("grok"),
-    },
-)  # fmt: skip
-# ERNIE 4.5 VL: experts for text and others for images in each layer; a token of text passes none of the latter, which are kept in memory
-# and not read by decode, as a table that is looked up
-_ERNIE_VL = mixture(
-    """
-    refuse  moe_k > experts  moe_k  is {moe_k}, more than the {experts} experts
-    *tables
-    *projections
-    *experts router=text_moe.gate gate=text_moe.experts.*.gate_proj up=text_moe.experts.*.up_proj down=text_moe.experts.*.down_proj
-    mlp.text_moe.gate.moe_statics.e_score_correction_bias  norm  experts  sparse
-    mlp.vision_moe.gate  side  image_experts x hidden  sparse  plain
-    mlp.vision_moe.experts.gate_proj, mlp.vision_moe.experts.up_proj  side  image_experts*image_size x hidden  sparse  plain
-    mlp.vision_moe.experts.down_proj  side  image_experts*hidden x image_size  sparse  plain
-    mlp.vision_moe.gate.moe_statics.e_score_correction_bias  side  image_experts  sparse
-    *norms
-    *windows
-    """,
-    {
-        "hidden_size": 2560, "intermediate_size": 12288, "num_hidden_layers": 28, "num_attention_heads": 20, "vocab_size": 103424,
-        "num_key_value_heads": 4, "moe_num_experts": 64, "moe_k": 6, "moe_num_shared_experts": 2, "first_k_dense_replace": 1,
-        "moe_intermediate_size": [1536, 512],
-    },
-    {
-        **TIED, "experts image_experts": _pair("moe_num_experts"), "size image_size": _pair("moe_intermediate_size"),
-        "per_token": "moe_k", "sparse dense": _ernie_vl_sparse, "shared": "size*zero(moe_num_shared_experts)",
-    },
-    _FIRST, nested=SAME,
-)  # fmt: skip
-_ODD: Mapping[str, Family] = {
-    "llama4": _LLAMA4,
-    "llama4_text": _LLAMA4,
+    # names of their own
+    "llama4 llama4_text": mixture(
+        """
+        *tables
+        *projections bias=attention_bias
+        *fused_experts at=feed_forward. router=router shared=shared_expert. dense=feed_forward. needs=every
+        *norms
+        reads  full  full
+        reads  chunked  chunked:attention_chunk_size
+        """,
+        class_sizes(
+            5120, 8192, 48, 40, 202048, kv=8, head=128, intermediate_size_mlp=16384, num_local_experts=(16, 1), interleave_moe_layer_step=1,
+            no_rope_layer_interval=4, attention_chunk_size=8192,
+        ),
+        {
+            "experts per_token": routed("num_local_experts", "num_experts"), "size": "intermediate_size", "shared": "intermediate_size",
+            "dense_size": "intermediate_size_mlp", "full chunked": _chunked,
+            # Llama Guard 4 has experts in no layer, and says so by a step of 0 and no experts
+            "sparse dense": "layer in moe_layers if has(moe_layers) else "
+            "zero(interleave_moe_layer_step) > 0 and (layer + 1) % interleave_moe_layer_step == 0",
+        },
+        _USE_QK_NORM,  # its norms on queries and keys have no weights
+    ),
     # attention and experts in parts of the config
     "dbrx": Family(
         rows="""
@@ -616,13 +416,28 @@ _ODD: Mapping[str, Family] = {
         """,
         sizes={
             "hidden": "d_model", "layers": rules.layers_of("n_layers"), "heads": "n_heads", "kv": "attn_config.kv_n_heads",
-            "head": "hidden//heads", "vocabulary": "vocab_size", "experts": "ffn_config.moe_num_experts",
-            "per_token": "ffn_config.moe_top_k",
+            "head": "hidden//heads", "experts": "ffn_config.moe_num_experts", "per_token": "ffn_config.moe_top_k",
         },
         layer="transformer.blocks.{}.",
     ),
-    "grok-1": _GROK,
-    "git": _GROK,  # as Grok 2's config says
+    # Grok 2, whose config says git: experts in each layer, and beside them a dense MLP where `residual_moe` says so
+    "grok-1 git": mixture(
+        """
+        refuse  stranger  model_type  is Grok 2's only where `architectures` says so
+        *tables
+        *projections
+        *numbered_experts
+        *mlp if=residual_moe
+        *plain_norms names=pre_moe_norm,post_moe_norm,pre_attn_norm,post_attn_norm
+        left_out  MTP module  if num_nextn_predict_layers | 0
+        *windows
+        """, class_sizes(head=128, num_local_experts=(8, 2)),
+        {
+            **TIED, "experts per_token": routed("num_local_experts"),
+            "size": "moe_intermediate_size if has(moe_intermediate_size) else intermediate_size",
+            "stranger": lambda look: look.fields.model_type != "grok-1" and not look.fields.architecture.lower().startswith("grok"),
+        },
+    ),
     # Step 3: queries from one narrow matrix for all heads, and a second behind a norm; KV of one head
     "step3_text": mixture(
         """
@@ -636,20 +451,42 @@ _ODD: Mapping[str, Family] = {
         *norms
         reads  every  full
         """,
-        {
-            "hidden_size": 7168, "intermediate_size": 18432, "num_hidden_layers": 61, "num_attention_heads": 64, "vocab_size": 128815,
-            "num_attention_groups": 1, "head_dim": 256, "share_q_dim": 2048, "moe_num_experts": 48, "moe_top_k": 3,
-            "moe_intermediate_size": 5120, "share_expert_dim": 5120,
-        },
+        class_sizes(
+            7168, 18432, 61, 64, 128815, head=256, num_attention_groups=1, share_q_dim=2048, moe_num_experts=48, moe_top_k=3,
+            moe_intermediate_size=5120, share_expert_dim=5120,
+        ),
         {
             "heads kv head": lambda look: (look["num_attention_heads"], look["num_attention_groups"], look["head_dim"]),
-            "experts per_token": routed("moe_num_experts", per=("moe_top_k",)), "sparse dense": _step3_sparse, "shared": "share_expert_dim",
+            "experts per_token": routed("moe_num_experts", per=("moe_top_k",)), "shared": "share_expert_dim",
+            "sparse dense": rules.enumerated("layer >= 4 and layer < layers - 1"),
         },
         nested=SAME,
     ),
-    "ernie4_5_vl_moe_text": _ERNIE_VL,
-    "ernie4_5_vl_moe": _ERNIE_VL,
-    "ernie4_5_moe_vl": _ERNIE_VL,
-}  # fmt: skip
-
-FAMILIES: Mapping[str, Family | Callable[..., Family]] = {**_FIRST_FAMILIES, **_SHARED, **_LATER, **_ODD}
+    # ERNIE 4.5 VL: experts for text and others for images in each layer; a token of text passes none of the latter, which are kept in
+    # memory and not read by decode, as a table that is looked up
+    "ernie4_5_vl_moe_text ernie4_5_vl_moe ernie4_5_moe_vl": mixture(
+        """
+        refuse  moe_k > experts  moe_k  is {moe_k}, more than the {experts} experts
+        *tables
+        *projections
+        *experts router=text_moe.gate gate=text_moe.experts.*.gate_proj up=text_moe.experts.*.up_proj down=text_moe.experts.*.down_proj
+        mlp.text_moe.gate.moe_statics.e_score_correction_bias  norm  experts  sparse
+        mlp.vision_moe.gate  side  image_experts x hidden  sparse  plain
+        mlp.vision_moe.experts.gate_proj, mlp.vision_moe.experts.up_proj  side  image_experts*image_size x hidden  sparse  plain
+        mlp.vision_moe.experts.down_proj  side  image_experts*hidden x image_size  sparse  plain
+        mlp.vision_moe.gate.moe_statics.e_score_correction_bias  side  image_experts  sparse
+        *norms
+        *windows
+        """,
+        class_sizes(
+            2560, 12288, 28, 20, 103424, kv=4, moe_num_experts=64, moe_k=6, moe_num_shared_experts=2, first_k_dense_replace=1,
+            moe_intermediate_size=[1536, 512],
+        ),
+        {
+            **TIED, "experts image_experts": _pair("moe_num_experts"), "size image_size": _pair("moe_intermediate_size"),
+            "per_token": "moe_k", "shared": "size*zero(moe_num_shared_experts)", "first": _ernie_vl_first,
+            "sparse dense": rules.kinds(rules.SPARSE_AND_DENSE, "layer >= first", "mlp_layer_types"),
+        },
+        _FIRST, nested=SAME,
+    ),
+})  # fmt: skip

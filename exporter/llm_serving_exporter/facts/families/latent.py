@@ -9,17 +9,14 @@ attention.py, compressor.py), the compressors' own small state left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llm_serving_exporter.facts.families import experts, rules
-from llm_serving_exporter.facts.families.experts import TIED, W123, mixture
+from llm_serving_exporter.facts.families.experts import TIED, mixture
 from llm_serving_exporter.facts.families.rules import routed
 from llm_serving_exporter.facts.fields import Fields
-from llm_serving_exporter.facts.shapes import Family
+from llm_serving_exporter.facts.shapes import Families, Family, Layers, Look, Sizes, by_type, class_sizes
 from llm_serving_exporter.model.record import replace
-
-if TYPE_CHECKING:
-    from llm_serving_exporter.facts.shapes import Layers, Look, Sizes
 
 _FIRST = ("first_k_dense_replace",)
 _SIZES: Sizes = {
@@ -44,37 +41,39 @@ _DEEPSEEK = """
     *experts
     *norms
 """
+
+
+def _ranks(queries: int | None, keys: int, plain: int, rotary: int, value: int) -> Mapping[str, Any]:
+    """Sizes of MLA: of the latents of queries and of keys and values, of a head's key without and with its position, of its value."""
+    return {
+        "q_lora_rank": queries, "kv_lora_rank": keys, "qk_nope_head_dim": plain, "qk_rope_head_dim": rotary, "v_head_dim": value
+    }  # fmt: skip
+
+
+def _sharing(routed: int, shared: int, passed: int, width: int, dense: int) -> Mapping[str, Any]:
+    """Experts of a layer, shared ones, how many of the former a token passes, their width, and how many dense layers are first."""
+    return class_sizes(n_routed_experts=(routed, passed, width), n_shared_experts=shared, first_k_dense_replace=dense)
+
+
 # config classes' defaults; for V3 and what descends from it the checkpoints' code has the same
-_DEEPSEEK_V2 = {
-    "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
-    "n_routed_experts": 64, "n_shared_experts": 2, "moe_intermediate_size": 1407, "first_k_dense_replace": 0,
-}  # fmt: skip
 _DEEPSEEK_V3 = {
-    "hidden_size": 7168, "intermediate_size": 18432, "num_hidden_layers": 61, "num_attention_heads": 128, "vocab_size": 129280,
-    "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
-    "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "first_k_dense_replace": 3,
+    **class_sizes(7168, 18432, 61, 128, 129280), **_ranks(1536, 512, 128, 64, 128), **_sharing(256, 1, 8, 2048, 3)
 }  # fmt: skip
-_GLM4_LITE = {
-    "q_lora_rank": 768, "kv_lora_rank": 512, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256,
-    "n_routed_experts": 64, "n_shared_experts": 1, "num_experts_per_tok": 4, "moe_intermediate_size": 1536, "first_k_dense_replace": 1,
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "deepseek_v2": {
+        **_ranks(1536, 512, 128, 64, 128), "n_routed_experts": 64, "n_shared_experts": 2, "moe_intermediate_size": 1407,
+        "first_k_dense_replace": 0,
+    },
+    "deepseek_v3": _DEEPSEEK_V3, "kimi_k2": _DEEPSEEK_V3,
+    "glm4_moe_lite": {**_ranks(768, 512, 192, 64, 256), **_sharing(64, 1, 4, 1536, 1)},
+    "mistral4": {**class_sizes(4096, 12288, 36, 32, 131072), **_ranks(1024, 256, 64, 64, 128), **_sharing(128, 1, 4, 2048, 0)},
 }  # fmt: skip
-_MISTRAL4 = {
-    "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32, "vocab_size": 131072,
-    "q_lora_rank": 1024, "kv_lora_rank": 256, "qk_nope_head_dim": 64, "qk_rope_head_dim": 64, "v_head_dim": 128,
-    "n_routed_experts": 128, "n_shared_experts": 1, "num_experts_per_tok": 4, "moe_intermediate_size": 2048, "first_k_dense_replace": 0,
-}  # fmt: skip
-_AXK1 = {
-    "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
-    "n_routed_experts": 192, "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "first_k_dense_replace": 1,
-}  # fmt: skip
-_MINICPM3 = {"q_lora_rank": 768, "kv_lora_rank": 256, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64}
-_YOUTU = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
 # a plain MLP in every layer
 _DENSE = """
     *tables
     *latent
     *latent_reads
-    *mlp width=intermediate_size
+    *mlp
     *norms
 """
 
@@ -86,23 +85,20 @@ def _unless_plain(defaults: Mapping[str, Any]) -> Callable[[Fields], Family]:
 
 
 # DeepSeek's sparse attention: DeepSeek-V3.2, GLM-5, Hunyuan 4, dots 3 Note
+_INDEXERS = {"full": "full", "shared": "shared"}
 
 
-def _indexing(look: Look) -> Layers:
-    """The layers that have an indexer of their own: by `indexer_types`, `index_topk_pattern` of letters, or `index_topk_freq`."""
+def _indexing(look: Look) -> tuple[Layers, ...]:
+    """The layers that have an indexer of their own, and the others: by `index_topk_pattern` of letters, or `index_topk_freq`."""
     fields, count = look.fields, look["layers"]
-    words = {"full": "full", "shared": "shared", "F": "full", "S": "shared"}
-    listed = rules.each_listed(fields, "indexer_types", count, words)
-    if listed is None and fields.has("index_topk_pattern"):
+    if fields.has("index_topk_pattern"):
         letters = list(fields.text("index_topk_pattern"))
         if len(letters) != count:
             raise fields.refused("index_topk_pattern", f"has {len(letters)} letters for {count} layers")
-        listed = rules.by_kind(fields, "index_topk_pattern", letters, words)
-    if listed is not None:
-        return listed[0]
-    period = fields.whole("index_topk_freq", default=1)
+        return rules.by_kind(fields, "index_topk_pattern", letters, {"F": "full", "S": "shared", **_INDEXERS})
+    # may be 0 and has a default, which no text says
     first = fields.whole("index_skip_topk_offset", default=2, least=0)
-    return tuple(layer for layer in look["every"] if max(layer - first + 1, 0) % period == 0)
+    return look.split(f"max(layer - {first} + 1, 0) % (index_topk_freq | 1) == 0")
 
 
 _SPARSE = """
@@ -111,14 +107,13 @@ _SPARSE = """
     *experts
     *norms
 """
-_INDEX: Sizes = {"indexing": _indexing}
-_DEEPSEEK_V32 = {**_DEEPSEEK_V3, "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64}
-_GLM_DSA = {
-    "hidden_size": 6144, "intermediate_size": 12288, "num_hidden_layers": 78, "num_attention_heads": 64, "vocab_size": 154880,
-    "q_lora_rank": 2048, "kv_lora_rank": 512, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256,
-    "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "first_k_dense_replace": 3,
-    "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 32,
-}  # fmt: skip
+_INDEX: Sizes = {"indexing sharing": rules.kinds(_INDEXERS, _indexing, "indexer_types")}
+
+
+def _indexed(heads: int) -> Mapping[str, Any]:
+    return {"index_topk": 2048, "index_head_dim": 128, "index_n_heads": heads}
+
+
 # an indexer in the first layer and each fourth from there, sinks, a gate on each head's output; residual streams that are mixed before and
 # after each half of a layer, and joined at the end
 _HY_V4 = _latent(
@@ -137,10 +132,8 @@ _HY_V4 = _latent(
     *norms
     """,
     {
-        "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256,
-        "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
-        "first_k_dense_replace": 1, "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 16, "hc_mult": 4,
-        "index_topk_freq": 4, "index_skip_topk_offset": 2,
+        **_ranks(1536, 512, 192, 64, 256), **_sharing(256, 1, 8, 768, 1), **_indexed(16), "hc_mult": 4, "index_topk_freq": 4,
+        "index_skip_topk_offset": 2,
     },
     _INDEX,
 )  # fmt: skip
@@ -169,16 +162,13 @@ _DOTS3 = _latent(
     *norms
     """,
     {
-        "q_lora_rank": 1024, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
-        "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 1536,
-        "first_k_dense_replace": 1, "index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64, "sliding_window": 512,
+        **_ranks(1024, 512, 128, 64, 128), **_sharing(256, 1, 8, 1536, 1), **_indexed(64), "sliding_window": 512,
         "swa_num_attention_heads": 64, "swa_q_lora_rank": 1024, "swa_kv_lora_rank": 1024, "swa_head_dim": 256,
         "swa_qk_nope_head_dim": 192, "swa_v_head_dim": 128,
     },
     {
         "full sliding": rules.kinds(
-            {"full_attention": "full", "indexed_attention": "full", "sliding_attention": "sliding"},
-            lambda look: [layer < 2 or layer % 4 == 1 for layer in look["every"]],
+            {**rules.FULL_AND_SLIDING, "indexed_attention": "full"}, "layer < 2 or layer % 4 == 1"
         ),
         "swa_qk_rope_head_dim": _rotary,
         "shared": "(moe_shared_expert_intermediate_size | shared_experts_intermediate_size | moe_intermediate_size)*(n_shared_experts | 0)",
@@ -191,26 +181,16 @@ _DOTS3 = _latent(
 # twice the width; it is not quantised.
 
 
-def _compressed(look: Look) -> tuple[Layers, Layers]:
-    """picked, whole: by `layer_types` or `compress_ratios`, whose entries behind the layers are of prediction layers; else as the class
-    does."""
+def _compressed(look: Look) -> tuple[Layers, ...]:
+    """picked, whole, window: by `compress_ratios`, whose entries behind the layers are of prediction layers; else as the class does."""
     fields, count = look.fields, look["layers"]
-    words = {
-        "sliding_attention": "window",
-        "compressed_sparse_attention": "picked",
-        "heavily_compressed_attention": "whole",
-    }
-    listed = rules.each_listed(fields, "layer_types", count, words)
-    if listed is not None:
-        return listed[1], listed[2]
     ratios = fields.listed("compress_ratios")
     if ratios is None:
         ratios = [128, 128, *((128, 4)[layer % 2] for layer in range(max(0, count - 2)))]
     if len(ratios) < count or not set(ratios) <= {0, 4, 128}:
         raise fields.refused("compress_ratios", f"is not one of [0, 4, 128] for each of {count} layers")
-    return rules.split([ratio == 4 for ratio in ratios[:count]])[0], rules.split(
-        [ratio == 128 for ratio in ratios[:count]]
-    )[0]
+    of = {ratio: tuple(layer for layer in look["every"] if ratios[layer] == ratio) for ratio in (4, 128, 0)}
+    return of[4], of[128], of[0]
 
 
 def _compressor(at: str, layers: str, ratio: int, size: str, width: str) -> str:
@@ -254,19 +234,22 @@ _DEEPSEEK_V4 = Family(
     norm  norm  hidden
     left_out  MTP module  if num_nextn_predict_layers | 0
     reads  every  sliding:sliding_window  elements head  kv 1
-    reads  picked  sparse  elements head  kv 1  ratio 4  top index_topk  \
-indexer picked, index_head_dim + 4*(index_head_dim//128), 2*index_n_heads*index_head_dim
+    reads  picked  sparse  elements head  kv 1  ratio 4  top index_topk
+    ... indexer picked, index_head_dim + 4*(index_head_dim//128), 2*index_n_heads*index_head_dim
     reads  whole  full  elements head  kv 1  ratio 128
     """,
     sizes={
-        **experts.SIZES, "heads": "num_attention_heads", "head": "head_dim", "picked whole": _compressed,
+        **experts.SIZES, "heads": "num_attention_heads", "head": "head_dim", "picked whole window": rules.kinds(
+            {
+                "compressed_sparse_attention": "picked", "heavily_compressed_attention": "whole", "sliding_attention": "window"
+            }, _compressed,
+        ),
         "experts per_token": routed("n_routed_experts", "num_local_experts"),
     },
-    defaults={
-        "hidden_size": 4096, "moe_intermediate_size": 2048, "num_hidden_layers": 43, "num_attention_heads": 64, "vocab_size": 129280,
-        "head_dim": 512, "q_lora_rank": 1024, "num_experts_per_tok": 6, "n_routed_experts": 256, "n_shared_experts": 1, "hc_mult": 4,
-        "sliding_window": 128, "o_groups": 8, "o_lora_rank": 1024, "index_n_heads": 64, "index_head_dim": 128, "index_topk": 512,
-    },
+    defaults=class_sizes(
+        4096, None, 43, 64, 129280, head=512, q_lora_rank=1024, n_routed_experts=(256, 6, 2048), n_shared_experts=1, hc_mult=4,
+        sliding_window=128, o_groups=8, o_lora_rank=1024, index_n_heads=64, index_head_dim=128, index_topk=512,
+    ),
     shaping="experts", head="head", layer="layers.{}.", mla=True,
 )  # fmt: skip
 
@@ -295,8 +278,8 @@ _LONGCAT = Family(
     mlp.router.classifier  router  experts + nothing x hidden  every  plain  bias router_bias
     mlp.experts.*.gate_proj, mlp.experts.*.up_proj  expert  size x hidden  every
     mlp.experts.*.down_proj  expert  hidden x size  every
-    {root}ngram_embeddings.embedders  embedding  runs*(ngram_vocab_size_ratio*vocabulary + runs) x hidden//runs  \
-if has(ngram_vocab_size_ratio)
+    {root}ngram_embeddings.embedders  embedding  runs*(ngram_vocab_size_ratio*vocabulary + runs) x hidden//runs
+    ... if has(ngram_vocab_size_ratio)
     {root}ngram_embeddings.post_projs.{}  ffn  hidden x hidden//runs  run_tables  if has(ngram_vocab_size_ratio)
     model.norm  norm  hidden
     """,
@@ -306,10 +289,7 @@ if has(ngram_vocab_size_ratio)
         "nothing": "zero_expert_num | 0", "experts per_token": _longcat_experts, "runs": "emb_split_num*(emb_neighbor_num - 1)",
         "run_tables": lambda look: tuple(range(look["runs"])),
     },
-    defaults={
-        "hidden_size": 6144, "num_attention_heads": 64, "vocab_size": 131072, "q_lora_rank": 1536, "kv_lora_rank": 512,
-        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
-    },
+    defaults={"hidden_size": 6144, "num_attention_heads": 64, "vocab_size": 131072, **_ranks(1536, 512, 128, 64, 128)},
     shaping="experts", mla=True,
 )  # fmt: skip
 
@@ -318,11 +298,8 @@ if has(ngram_vocab_size_ratio)
 # that scores earlier residual streams. What a config does not name is not there.
 
 
-def _kimi_layers(look: Look) -> tuple[Layers, Layers]:
-    """full, linear: as `layer_types` lists them, else by `linear_attn_config`, which counts from 1."""
-    listed = rules.each_listed(look.fields, "layer_types", look["layers"], rules.FULL_AND_LINEAR)
-    if listed is not None:
-        return listed[0], listed[1]
+def _kimi_layers(look: Look) -> tuple[Layers, ...]:
+    """full, linear: by `linear_attn_config`, which counts from 1."""
     inner = look.fields.inner("linear_attn_config")
     full = inner.listed("full_attn_layers")
     if full is None:
@@ -330,11 +307,11 @@ def _kimi_layers(look: Look) -> tuple[Layers, Layers]:
     chosen = frozenset(layer - 1 for layer in full if isinstance(layer, int))
     if len(chosen) != len(full) or not chosen <= frozenset(look["every"]):
         raise inner.refused("full_attn_layers", f"is not a list of some of the layers 1 to {look['layers']}")
-    return rules.split([layer in chosen for layer in look["every"]])
+    return tuple(sorted(chosen)), tuple(layer for layer in look["every"] if layer not in chosen)
 
 
 _KIMI = _latent(
-    f"""
+    """
     *tables
     *latent layers=full bias=False
     *latent_reads layers=full
@@ -344,25 +321,24 @@ _KIMI = _latent(
     self_attn.g_proj  recurrent  width x hidden  linear  if full_rank
     self_attn.g_a_proj  recurrent  delta_size x hidden  linear  if not full_rank
     self_attn.g_b_proj  recurrent  width x delta_size  linear  if not full_rank
-    *experts {W123} width=narrow
+    *numbered_experts width=narrow
     block_sparse_moe.routed_expert_down_proj  ffn  narrow x hidden  sparse  if has(routed_expert_hidden_size)
     block_sparse_moe.routed_expert_up_proj  ffn  hidden x narrow  sparse  if has(routed_expert_hidden_size)
     block_sparse_moe.routed_expert_norm  norm  narrow  sparse  if has(routed_expert_hidden_size) and latent_moe_use_norm
     self_attn.g_proj  attention  heads*v_head_dim x hidden  full  if mla_use_output_gate
     self_attention_res_proj, mlp_res_proj  attention  1 x hidden  every  plain  if has(attn_res_block_size)
     self_attention_res_norm, mlp_res_norm  norm  hidden  every  if has(attn_res_block_size)
-    {{root}}output_attn_res_proj  attention  1 x hidden  plain  if has(attn_res_block_size)
-    {{root}}output_attn_res_norm  norm  hidden  if has(attn_res_block_size)
+    {root}output_attn_res_proj  attention  1 x hidden  plain  if has(attn_res_block_size)
+    {root}output_attn_res_norm  norm  hidden  if has(attn_res_block_size)
     *norms
     """,
     {
-        "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 27, "num_attention_heads": 32, "vocab_size": 163840,
-        "q_lora_rank": None, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
-        "num_experts": 256, "num_shared_experts": 1, "num_experts_per_token": 8, "moe_intermediate_size": 1024,
-        "first_k_dense_replace": 1,
+        **class_sizes(2304, 9216, 27, 32, 163840), **_ranks(None, 512, 128, 64, 128), "num_experts": 256, "num_shared_experts": 1,
+        "num_experts_per_token": 8, "moe_intermediate_size": 1024, "first_k_dense_replace": 1,
     },
     {
-        "full linear": _kimi_layers, "delta_heads": "linear_attn_config.num_heads", "delta_size": "linear_attn_config.head_dim",
+        "full linear": rules.kinds(rules.FULL_AND_LINEAR, _kimi_layers),
+        "delta_heads": "linear_attn_config.num_heads", "delta_size": "linear_attn_config.head_dim",
         "kernel": "linear_attn_config.short_conv_kernel_size | 4", "width": "delta_heads*delta_size",
         "full_rank": "flag(linear_attn_config.use_full_rank_gate)", "narrow": "routed_expert_hidden_size | hidden",
         "experts per_token": routed("num_experts", "num_local_experts", per=("num_experts_per_token", "num_experts_per_tok")),
@@ -404,9 +380,6 @@ def _ling(rows: str, defaults: Mapping[str, Any], sizes: Sizes | None = None, *,
     return replace(_latent(rows, defaults, {**_LING_SIZES, **(sizes or {})}, _LING_KNOWN, None), mla=mla)
 
 
-_LING = _ling(
-    _LING_TABLES + _LING_GROUPED.replace("LAYERS", "every") + _LING_END, {"first_k_dense_replace": 0}, mla=False
-)
 _LING_25 = _ling(
     _LING_TABLES + "*latent at=attention. layers=full\n*latent_reads layers=full\n" + _LIGHTNING + _LING_END,
     {"q_lora_rank": None, "first_k_dense_replace": 0},
@@ -423,10 +396,8 @@ _LING_3 = _ling(
     *norms
     """,
     {
-        "hidden_size": 2560, "intermediate_size": 6144, "num_hidden_layers": 42, "num_attention_heads": 32, "vocab_size": 157184,
-        "q_lora_rank": None, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "head_dim": 128,
-        "num_experts": 512, "num_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 768, "first_k_dense_replace": 2,
-        "layer_group_size": 6,
+        **class_sizes(2560, 6144, 42, 32, 157184, head=128), **_ranks(None, 512, 128, 64, 128), "num_experts": 512, "num_shared_experts": 1,
+        "num_experts_per_tok": 8, "moe_intermediate_size": 768, "first_k_dense_replace": 2, "layer_group_size": 6,
     },
     # saved by transformers 5, `head_dim` is MLA's rotary part, and the size of delta attention's heads stands in a key of its own
     {
@@ -443,31 +414,30 @@ def _ling_hybrid(fields: Fields) -> Family:
     return _LING_3 if third else _LING_25
 
 
-FAMILIES: Mapping[str, Family | Callable[[Fields], Family]] = {
-    **{
-        name: _unless_plain(defaults)
-        for name, defaults in {
-            "deepseek_v2": _DEEPSEEK_V2, "deepseek_v3": _DEEPSEEK_V3, "kimi_k2": _DEEPSEEK_V3, "glm4_moe_lite": _GLM4_LITE,
-            "mistral4": _MISTRAL4,
-        }.items()
-    },
+FAMILIES: Families = by_type({
+    **{name: _unless_plain(defaults) for name, defaults in _DEFAULTS.items()},
     # A.X K1: a norm behind each layer's experts
-    "axk1": _latent(_DEEPSEEK + "mlp.post_mlp_layernorm  norm  hidden  sparse", _AXK1),
-    "minicpm3": _latent(_DENSE, _MINICPM3, {**TIED, "shared": "0"}, ()),
-    "youtu": _latent(_DENSE, _YOUTU, {**TIED, "shared": "0"}, ()),
-    "deepseek_v32": _latent(_SPARSE, _DEEPSEEK_V32, _INDEX),
-    "glm_moe_dsa": _latent(_SPARSE, _GLM_DSA, _INDEX),
+    "axk1": _latent(
+        _DEEPSEEK + "mlp.post_mlp_layernorm  norm  hidden  sparse", {**_ranks(1536, 512, 128, 64, 128), **_sharing(192, 1, 8, 2048, 1)}
+    ),
+    "minicpm3": _latent(_DENSE, _ranks(768, 256, 64, 32, 64), {**TIED, "shared": "0"}, ()),
+    "youtu": _latent(_DENSE, _ranks(1536, 512, 128, 64, 128), {**TIED, "shared": "0"}, ()),
+    "deepseek_v32": _latent(_SPARSE, {**_DEEPSEEK_V3, **_indexed(64)}, _INDEX),
+    "glm_moe_dsa": _latent(
+        _SPARSE,
+        {**class_sizes(6144, 12288, 78, 64, 154880), **_ranks(2048, 512, 192, 64, 256), **_sharing(256, 1, 8, 2048, 3), **_indexed(32)},
+        _INDEX,
+    ),
     "hy_v4": _HY_V4,
-    "dots3_note": _DOTS3,
-    "dots3_note_text": _DOTS3,
+    "dots3_note dots3_note_text": _DOTS3,
     "deepseek_v4": _DEEPSEEK_V4,
-    "longcat_flash": _LONGCAT,
-    "longcat_flash_ngram": _LONGCAT,
+    "longcat_flash longcat_flash_ngram": _LONGCAT,
     "kimi_linear": _KIMI,
-    "bailing_moe": _LING,
-    "bailing_moe_v2": _LING,
+    "bailing_moe bailing_moe_v2": _ling(
+        _LING_TABLES + _LING_GROUPED.replace("LAYERS", "every") + _LING_END, {"first_k_dense_replace": 0}, mla=False
+    ),
     "bailing_moe_linear": _ling(
         _LING_TABLES + _LING_GROUPED.replace("LAYERS", "full") + _LIGHTNING + _LING_END, {"first_k_dense_replace": 0}, mla=False
     ),
     "bailing_hybrid": _ling_hybrid,
-}  # fmt: skip
+})  # fmt: skip

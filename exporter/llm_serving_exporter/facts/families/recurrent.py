@@ -5,22 +5,16 @@ Facts: model-math B.5, B.6, B.9. Those whose class transformers 5.23.0 has are v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, NoReturn
 
 from llm_serving_exporter.facts.families import rules
-from llm_serving_exporter.facts.families.experts import NESTED, W123
+from llm_serving_exporter.facts.families.experts import BELOW, NESTED
 from llm_serving_exporter.facts.families.rules import routed
 from llm_serving_exporter.facts.fields import Fields
-from llm_serving_exporter.facts.shapes import Family
+from llm_serving_exporter.facts.shapes import Families, Family, Layers, Look, Rule, Sizes, by_type, class_sizes
 from llm_serving_exporter.model.record import replace
 
-if TYPE_CHECKING:
-    from llm_serving_exporter.facts.shapes import Layers, Look, Rule, Sizes
-
-_SIZES: Sizes = {
-    "hidden": "hidden_size", "vocabulary": "vocab_size", "tied": "flag(tie_word_embeddings)", "heads kv head": rules.strict_heads(),
-}  # fmt: skip
+_SIZES: Sizes = {"heads kv head": rules.strict_heads("head_dim")}
 # tables keep their place in a larger checkpoint
 _FLAT = (NESTED[0], "lm_head")
 
@@ -72,7 +66,7 @@ _HYBRID = """
     *tables
     input_layernorm, pre_ff_layernorm  norm  hidden  every
     model.final_layernorm  norm  hidden
-    *mlp at=feed_forward. width=intermediate_size bias=mlp_bias
+    *mlp at=feed_forward. bias=mlp_bias
     *projections layers=attending bias=attention_bias
     reads  attending  full
 """
@@ -86,34 +80,37 @@ _MAMBA2_SIZES: Sizes = {
     "kernel": "mamba_d_conv",
 }  # fmt: skip
 _BLOCK = "*mamba2 at=mamba. layers=recurrent bias=mamba_proj_bias conv_bias=flag(mamba_conv_bias,True)"
+_BLOCK_WORDS = {
+    "mamba": "recurrent",
+    "linear_attention": "recurrent",
+    "attention": "attending",
+    "full_attention": "attending",
+}
 
 
-def _jamba_experts(look: Look) -> tuple[Layers, Layers]:
-    """sparse, dense: every `expert_layer_period`th layer has experts; a single expert is a plain MLP."""
-    if look["num_experts"] > 1:
-        return rules.split(rules.periodic("expert_layer")(look))
-    return (), look["every"]
-
-
-def _granite_layers(look: Look) -> tuple[Layers, ...]:
-    """recurrent, attending"""
-    words = {"mamba": "mamba", "linear_attention": "mamba", "attention": "attention", "full_attention": "attention"}
-    for key in ("layer_types", "layers_block_type"):
-        kinds = rules.each_listed(look.fields, key, look["layers"], words)
-        if kinds is not None:
-            return kinds
+def _no_layers(look: Look) -> NoReturn:
     raise look.fields.refused("layer_types", "is missing")
+
+
+def _periodic(name: str, when: str = "True") -> str:
+    """A line that refuses an offset beyond its period, of layers that begin at the one and come back after the other."""
+    return (
+        f"refuse  {when} and zero({name}_offset) >= {name}_period  {name}_offset  "
+        f"is {{zero({name}_offset)}}, not below {name}_period, which is {{{name}_period}}"
+    )
 
 
 # every `attn_layer_period`th layer attends
 _JAMBA = Family(
-    rows="""
+    rows=f"""
     refuse  attention_bias  attention_bias  is true, which Jamba does not know
     refuse  not flag(mamba_inner_layernorms, True)  mamba_inner_layernorms  is false, for which no formula is known here
+    {_periodic("expert_layer", "num_experts > 1")}
+    {_periodic("attn_layer")}
     *tables
     input_layernorm, pre_ff_layernorm  norm  hidden  every
     model.final_layernorm  norm  hidden
-    *mlp at=feed_forward. width=intermediate_size layers=dense
+    *mlp at=feed_forward. layers=dense
     *linear_experts at=feed_forward. router=router
     *projections layers=attending
     reads  attending  full
@@ -123,13 +120,15 @@ _JAMBA = Family(
     """,
     sizes={
         **_SIZES, "inner": "mamba_expand*hidden", "elements": "mamba_d_state", "rank": _auto("mamba_dt_rank", "(hidden + 15)//16"),
-        "kernel": "mamba_d_conv", "attending recurrent": rules.chosen(rules.periodic("attn_layer")), "size": "intermediate_size",
-        "sparse dense": _jamba_experts, "experts per_token": routed("num_experts", named=True, sparse=False),
+        "kernel": "mamba_d_conv", "size": "intermediate_size",
+        "attending recurrent": "layer % attn_layer_period == zero(attn_layer_offset)",
+        # a single expert is a plain MLP
+        "sparse dense": "num_experts > 1 and layer % expert_layer_period == zero(expert_layer_offset)",
+        "experts per_token": routed("num_experts", named=True, sparse=False),
     },
 )  # fmt: skip
 _BAMBA = Family(
-    rows=_FITS + _HYBRID + _BLOCK,
-    sizes={**_MAMBA2_SIZES, "attending recurrent": rules.chosen(rules.indexed("attn_layer_indices"))},
+    rows=_FITS + _HYBRID + _BLOCK, sizes={**_MAMBA2_SIZES, "attending recurrent": "layer in attn_layer_indices"}
 )
 # attention and Mamba-2 side by side in every layer
 _FALCON_H1 = Family(
@@ -155,7 +154,7 @@ _GRANITE = Family(
     reads  attending  full
     """ + _BLOCK,
     sizes={
-        **_MAMBA2_SIZES, "recurrent attending": _granite_layers,
+        **_MAMBA2_SIZES, "recurrent attending": rules.kinds(_BLOCK_WORDS, rules.kinds(_BLOCK_WORDS, _no_layers, "layers_block_type")),
         "experts per_token": routed("num_local_experts", named=True, sparse=False),
     },
 )  # fmt: skip
@@ -214,7 +213,7 @@ _NEMOTRON = Family(
         "inner": "mamba_heads*mamba_head_dim", "elements": "ssm_state_size", "groups": "n_groups | mamba_n_groups",
         "channels": "inner + 2*groups*elements", "kernel": "conv_kernel | mamba_d_conv",
         # the first configs of the family spell it attention_head_dim
-        "heads kv head": rules.strict_heads(other="attention_head_dim"),
+        "heads kv head": rules.strict_heads("head_dim", "attention_head_dim"),
         "experts per_token": routed("n_routed_experts", named=True, sparse=False), "width": "moe_latent_size | hidden",
     },
     layer=_BACKBONE, name="nemotron_h",
@@ -234,7 +233,7 @@ _QWEN_ROWS = """
     reads  full  full
     INPUTS
     *delta_net
-    *mlp layers=dense width=intermediate_size
+    *mlp layers=dense
     *linear_experts
     *mlp at=mlp.shared_expert. layers=sparse width=shared_expert_intermediate_size
     mlp.shared_expert_gate  router  1 x hidden  sparse
@@ -256,39 +255,28 @@ _QWEN_NEXT = Family(
         **_SIZES, "full linear": rules.kinds(rules.FULL_AND_LINEAR, rules.every_nth(4, "full_attention_interval")),
         "value_heads": "linear_num_value_heads", "value_size": "linear_value_head_dim", "key_size": "linear_key_head_dim",
         "keys": "linear_num_key_heads*key_size", "values": "value_heads*value_size", "kernel": "linear_conv_kernel_dim",
-        "sparse dense": rules.stepped, "experts per_token": routed("num_experts", named=True, sparse=False),
-        "size": "moe_intermediate_size",
+        "sparse dense": rules.STEPPED, "experts per_token": routed("num_experts", named=True, sparse=False),
     },
-    nested=("model.language_model.", "lm_head"), terse=True, name="qwen3_next",
+    nested=BELOW, terse=True, name="qwen3_next",
 )  # fmt: skip
 # of the classes: the text part of a multimodal config leaves out what equals them
-_QWEN3_5 = {
-    "head_dim": 256, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
-    "linear_num_key_heads": 16, "linear_num_value_heads": 32, "vocab_size": 248320, "num_attention_heads": 16,
-}  # fmt: skip
+_QWEN3_5 = class_sizes(
+    heads=16, vocabulary=248320, head=256, linear_conv_kernel_dim=4, linear_key_head_dim=128, linear_value_head_dim=128,
+    linear_num_key_heads=16, linear_num_value_heads=32,
+)  # fmt: skip
 _QWEN3_5_DENSE = replace(
     _QWEN_NEXT, rows=_QWEN_ROWS.replace("INPUTS", _APART), name="qwen3_5",
-    sizes={**_QWEN_NEXT.sizes, "sparse dense": lambda look: ((), look["every"])},
-    defaults={
-        **_QWEN3_5, "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 32, "num_key_value_heads": 4
-    },
+    sizes={**_QWEN_NEXT.sizes, "sparse dense": "False"}, defaults={**_QWEN3_5, **class_sizes(4096, 12288, 32, kv=4)},
 )  # fmt: skip
 _QWEN3_5_MOE = replace(
     _QWEN_NEXT, rows=_QWEN_ROWS.replace("INPUTS", _APART), name="qwen3_5_moe",
     defaults={
-        **_QWEN3_5, "hidden_size": 2048, "num_hidden_layers": 40, "num_key_value_heads": 2, "moe_intermediate_size": 512,
-        "shared_expert_intermediate_size": 512, "num_experts_per_tok": 8, "num_experts": 256,
+        **_QWEN3_5, **class_sizes(2048, layers=40, kv=2, num_experts=(256, 8, 512), shared_expert_intermediate_size=512)
     },
 )  # fmt: skip
 
 # OLMo Hybrid: gated delta networks in most layers, attention with norms over all heads in every fourth. Norms stand before the recurrent
 # layers' halves, and behind the attending layers'. Sizes that a config leaves out follow from the attention's
-
-
-def _olmo_full(look: Look) -> list[bool]:
-    count = look["layers"]
-    return [layer % 4 == 3 or (count < 4 and layer == count - 1) for layer in look["every"]]
-
 
 _OLMO_HYBRID = Family(
     rows="""
@@ -300,14 +288,15 @@ _OLMO_HYBRID = Family(
     linear_attn.v_proj, linear_attn.g_proj  recurrent  values x hidden  linear
     linear_attn.a_proj, linear_attn.b_proj  recurrent  value_heads x hidden  linear
     *delta_net norm=o_norm out=o_proj
-    *mlp width=intermediate_size
+    *mlp
     input_layernorm  norm  hidden  linear
     post_attention_layernorm  norm  hidden  every
     post_feedforward_layernorm  norm  hidden  full
     {root}norm  norm  hidden
     """,
     sizes={
-        **_SIZES, "heads kv head": rules.heads, "full linear": rules.kinds(rules.FULL_AND_LINEAR, _olmo_full),
+        **_SIZES, "heads kv head": rules.heads,
+        "full linear": rules.kinds(rules.FULL_AND_LINEAR, "layer % 4 == 3 or layers < 4 and layer == layers - 1"),
         "key_heads": "linear_num_key_heads | num_attention_heads", "value_heads": "linear_num_value_heads | num_attention_heads",
         "key_size": "linear_key_head_dim | max(1, 3*hidden//(4*key_heads))", "value_size": "linear_value_head_dim | 2*key_size",
         "keys": "key_heads*key_size", "values": "value_heads*value_size", "kernel": "linear_conv_kernel_dim | 4",
@@ -319,22 +308,18 @@ _OLMO_HYBRID = Family(
 # keys of the publisher's own configs beside the class's
 
 
-def _minimax_layers(look: Look) -> tuple[Layers, Layers]:
-    """full, linear: by `layer_types`, by the publisher's `attn_type_list` (1: full), else each other layer from the first on is full."""
+def _by_marks(look: Look) -> tuple[Layers, Layers]:
+    """full, linear: by the publisher's `attn_type_list` (1: full), else each other layer from the first on is full."""
     fields, count = look.fields, look["layers"]
-    listed = rules.each_listed(fields, "layer_types", count, rules.FULL_AND_LINEAR)
-    if listed is None:
-        marks = fields.listed("attn_type_list")
-        if marks is not None and (len(marks) != count or not set(marks) <= {0, 1}):
-            raise fields.refused("attn_type_list", f"is no list of 0 or 1 for each of {count} layers")
-        listed = rules.split([layer % 2 == 0 if marks is None else marks[layer] == 1 for layer in look["every"]])
-    if not listed[0] or not listed[1]:
-        raise fields.refused("layer_types", "has layers of one kind only, which no model of this family has")
-    return listed[0], listed[1]
+    marks = fields.listed("attn_type_list")
+    if marks is not None and (len(marks) != count or not set(marks) <= {0, 1}):
+        raise fields.refused("attn_type_list", f"is no list of 0 or 1 for each of {count} layers")
+    return look.split("layer % 2 == 0" if marks is None else "attn_type_list[layer] == 1")
 
 
 _MINIMAX = Family(
-    rows=f"""
+    rows="""
+    refuse  len(full) == 0 or len(linear) == 0  layer_types  has layers of one kind only, which no model of this family has
     *tables
     *projections layers=full
     reads  full  full
@@ -343,14 +328,14 @@ _MINIMAX = Family(
     self_attn.out_proj  recurrent  hidden x heads*head  linear
     self_attn.norm  norm  heads*head  linear
     state  linear  heads*head**2  0
-    *experts {W123}
+    *numbered_experts
     *norms
     """,
     sizes={
-        **_SIZES, "heads kv head": rules.heads, "full linear": _minimax_layers, "sparse dense": rules.every_sparse,
+        **_SIZES, "heads kv head": rules.heads, "full linear": rules.kinds(rules.FULL_AND_LINEAR, _by_marks), "sparse dense": "True",
         "experts per_token": routed("num_local_experts", "num_experts"), "size": "intermediate_size", "shared": "0",
     },
-    defaults={"num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2}, shaping="experts", nested=NESTED,
+    defaults=class_sizes(kv=8, num_local_experts=(8, 2)), shaping="experts", nested=NESTED,
 )  # fmt: skip
 
 # LFM2 and LFM3: gated short convolutions, with attention in some layers. The only state is the convolutions' last inputs
@@ -363,15 +348,8 @@ _CONVOLUTIONS = """
 """
 
 
-def _lfm2_layers(look: Look) -> tuple[Layers, ...]:
-    """full, conv"""
-    fields, count = look.fields, look["layers"]
-    kinds = rules.each_listed(fields, "layer_types", count, {"full_attention": "full", "conv": "conv"})
-    if kinds is not None:
-        return kinds
-    if not fields.has("full_attn_idxs"):
-        raise fields.refused("layer_types", "is missing")
-    return rules.split(rules.indexed("full_attn_idxs")(look))
+def _by_indices(look: Look) -> tuple[Layers, Layers]:
+    return look.split("layer in full_attn_idxs") if look.fields.has("full_attn_idxs") else _no_layers(look)
 
 
 def _lfm2_width(look: Look) -> int:
@@ -390,16 +368,9 @@ def _lfm2_width(look: Look) -> int:
 
 
 def _lfm3_layers(look: Look) -> tuple[Layers, ...]:
-    """full, sliding, conv: by `layer_types`, else the third of each four layers is full and the first slides, but for the first of all."""
-    words = {"full_attention": "full", "sliding_attention": "sliding", "conv": "conv"}
-    listed = rules.each_listed(look.fields, "layer_types", look["layers"], words)
-    if listed is not None:
-        return listed
+    """full, sliding, conv: the third of each four layers is full and the first slides, but for the first of all."""
     every = look["every"]
-    full, sliding = (
-        tuple(layer for layer in every if layer % 4 == 2),
-        tuple(layer for layer in every[1:] if layer % 4 == 0),
-    )
+    full, sliding = every[2::4], every[4::4]
     return full, sliding, tuple(layer for layer in every if layer not in (*full, *sliding))
 
 
@@ -415,7 +386,7 @@ _LFM2_ROWS = (
     + _CONVOLUTIONS
 )
 _LFM2_SIZES: Sizes = {
-    **_SIZES, "full conv": _lfm2_layers, "intermediate": _lfm2_width,
+    **_SIZES, "full conv": rules.kinds({"full_attention": "full", "conv": "conv"}, _by_indices), "intermediate": _lfm2_width,
     "tied": lambda look: look.fields.flag("tie_embedding", default=look.flag("flag(tie_word_embeddings, True)")),
 }  # fmt: skip
 _W123 = "gate=w1 up=w3 down=w2"
@@ -429,7 +400,7 @@ _LFM2_MOE = Family(
         """,
     ),
     sizes={
-        **_LFM2_SIZES, "sparse dense": rules.from_layer("num_dense_layers"), "size": "moe_intermediate_size",
+        **_LFM2_SIZES, "sparse dense": "layer >= zero(num_dense_layers)",
         "experts per_token": routed("num_experts", named=True, sparse=False),
     },
 )  # fmt: skip
@@ -444,21 +415,21 @@ _LFM3 = Family(
     *head_norms layers=sliding
     self_attn.g_proj  attention  heads x hidden  sliding  if flag(use_attention_gate, True)
     *windows
-    *mlp at=feed_forward. {_W123} width=intermediate_size
+    *mlp at=feed_forward. {_W123}
     operator_norm, ffn_norm  norm  hidden  every
     post_operator_norm, post_ffn_norm  norm  hidden  every  if flag(use_sandwich_norm, True)
     model.embedding_norm  norm  hidden
     """ + _CONVOLUTIONS,
     sizes={
-        **_SIZES, "tied": "flag(tie_word_embeddings, True)", "full sliding conv": _lfm3_layers,
-        "heads kv head": lambda look: (look["num_attention_heads"], look["num_key_value_heads"], look["head_dim"]),
+        "tied": "flag(tie_word_embeddings, True)",
+        "full sliding conv": rules.kinds({**rules.FULL_AND_SLIDING, "conv": "conv"}, _lfm3_layers),
     },
-    defaults={"num_key_value_heads": 4, "head_dim": 128, "conv_L_cache": 7, "sliding_window": 256}, nested=_FLAT, terse=True,
+    defaults=class_sizes(kv=4, head=128, conv_L_cache=7, sliding_window=256), nested=_FLAT, terse=True,
 )  # fmt: skip
 
-FAMILIES: Mapping[str, Family | Callable[[Fields], Family]] = {
-    "mamba": _MAMBA, "falcon_mamba": _MAMBA, "mamba2": _MAMBA2, "jamba": _JAMBA, "bamba": _BAMBA, "falcon_h1": _FALCON_H1,
-    "granitemoehybrid": _GRANITE, "nemotron_h": _NEMOTRON, "qwen3_next": _QWEN_NEXT, "qwen3_5": _QWEN3_5_DENSE,
-    "qwen3_5_text": _QWEN3_5_DENSE, "qwen3_5_moe": _QWEN3_5_MOE, "qwen3_5_moe_text": _QWEN3_5_MOE, "olmo_hybrid": _OLMO_HYBRID,
-    "minimax": _MINIMAX, "minimax_text_01": _MINIMAX, "minimax_m1": _MINIMAX, "lfm2": _LFM2, "lfm2_moe": _LFM2_MOE, "lfm3": _LFM3,
-}  # fmt: skip
+FAMILIES: Families = by_type({
+    "mamba falcon_mamba": _MAMBA, "mamba2": _MAMBA2, "jamba": _JAMBA, "bamba": _BAMBA, "falcon_h1": _FALCON_H1,
+    "granitemoehybrid": _GRANITE, "nemotron_h": _NEMOTRON, "qwen3_next": _QWEN_NEXT, "qwen3_5 qwen3_5_text": _QWEN3_5_DENSE,
+    "qwen3_5_moe qwen3_5_moe_text": _QWEN3_5_MOE, "olmo_hybrid": _OLMO_HYBRID, "minimax minimax_text_01 minimax_m1": _MINIMAX,
+    "lfm2": _LFM2, "lfm2_moe": _LFM2_MOE, "lfm3": _LFM3,
+})  # fmt: skip

@@ -6,18 +6,15 @@ A rule takes the look at a config and gives one value for each name of its key i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from llm_serving_exporter.facts.fields import MOST_LAYERS, Fields
-
-if TYPE_CHECKING:
-    from llm_serving_exporter.facts.shapes import Layers, Look, Rule
-
-Chosen = Callable[["Look"], Sequence[bool]]  # for each layer whether it slides, or is of the kind that is named first
+from llm_serving_exporter.facts.shapes import Layers, Look, Rule
 
 FULL_AND_SLIDING = {"full_attention": "full", "sliding_attention": "sliding"}
 FULL_AND_LINEAR = {"full_attention": "full", "linear_attention": "linear"}
+SPARSE_AND_DENSE = {"sparse": "sparse", "dense": "dense"}
 
 
 def layers_of(*keys: str) -> Rule:
@@ -42,11 +39,11 @@ def split_heads(fields: Fields, hidden: int, heads: int) -> int:
     return hidden // heads
 
 
-def shared_heads(fields: Fields, heads: int, key: str) -> int:
+def shared_heads(fields: Fields, heads: int, key: str, what: str = " (as given or by default)") -> int:
     """The KV heads, each shared by the same number of query heads."""
     kv = fields.whole(key, default=heads)
     if heads % kv:
-        raise fields.refused(key, f"is {kv} (as given or by default), which does not divide the {heads} heads")
+        raise fields.refused(key, f"is {kv}{what}, which does not divide the {heads} heads")
     return kv
 
 
@@ -69,38 +66,23 @@ def own_heads(*keys: str, shared: str | Rule | None = None, one: str | None = No
 def heads(look: Look) -> tuple[int, int, int]:
     """heads, kv, head of decoders with experts."""
     fields, count = look.fields, look.fields.whole("num_attention_heads")
-    kv = _dividing(fields, count)
+    kv = shared_heads(fields, count, "num_key_value_heads", "")
     size = fields.whole("head_dim", default=look["hidden"] // count)
     if not size:
         raise fields.refused("num_attention_heads", f"is {count}, more than hidden_size {look['hidden']}")
     return count, kv, size
 
 
-def _dividing(fields: Fields, count: int) -> int:
-    kv = fields.whole("num_key_value_heads", default=count)
-    if count % kv:
-        raise fields.refused("num_key_value_heads", f"is {kv}, which does not divide the {count} heads")
-    return kv
-
-
-def strict_heads(
-    queries: str = "num_attention_heads",
-    size: str | None = "head_dim",
-    other: str | None = None,
-    short: str | None = None,
-) -> Rule:
-    """heads, kv, head of hybrids and encoders, whose heads must divide hidden where no key (`size`, `other`) states a head's size.
-
-    `short`: the key of heads where `queries` is missing.
-    """
+def strict_heads(*sizes: str, queries: Sequence[str] = ("num_attention_heads",)) -> Rule:
+    """heads, kv, head of hybrids and encoders, whose heads must divide hidden where none of the keys `sizes` states a head's size."""
 
     def rule(look: Look) -> tuple[int, int, int]:
         fields, hidden = look.fields, look["hidden"]
-        key = queries if short is None or fields.has(queries) else short
+        key = next(filter(fields.has, queries), queries[-1])
         count = fields.whole(key)
-        kv = _dividing(fields, count)
-        stated = size if other is None or (size is not None and fields.has(size)) else other
-        if stated is not None and fields.has(stated):
+        kv = shared_heads(fields, count, "num_key_value_heads", "")
+        stated = next(filter(fields.has, sizes), None)
+        if stated is not None:
             return count, kv, fields.whole(stated)
         if hidden % count:
             raise fields.refused(key, f"is {count}, which does not divide the hidden size {hidden}")
@@ -119,14 +101,15 @@ def routed(*keys: str, per: Sequence[str] = ("num_experts_per_tok",), named: boo
     def rule(look: Look) -> tuple[int, int]:
         fields = look.fields
         count, passed = fields.first(*keys), fields.first(*per)
+
+        def stated(among: Sequence[str]) -> str:
+            return next((key for key in among if fields.values.get(key) is not None), among[0])
+
         if passed > count:
-            key = next((key for key in per if fields.values.get(key) is not None), per[0])
-            raise fields.refused(
-                key, f"is {passed}, more than the {count} experts" + (f" of {keys[0]}" if named else "")
-            )
+            of = f" of {keys[0]}" if named else ""
+            raise fields.refused(stated(per), f"is {passed}, more than the {count} experts{of}")
         if sparse and not look["sparse"]:
-            key = next((key for key in keys if fields.values.get(key) is not None), keys[0])
-            raise fields.refused(key, f"is {count}, but no layer has experts by the other keys")
+            raise fields.refused(stated(keys), f"is {count}, but no layer has experts by the other keys")
         return count, passed
 
     return rule
@@ -134,8 +117,12 @@ def routed(*keys: str, per: Sequence[str] = ("num_experts_per_tok",), named: boo
 
 # layers
 
+_UNKNOWN_KIND = "has {entry!r} for layer {index}, no kind of layer that is known here"
 
-def by_kind(fields: Fields, key: str, entries: Sequence[Any], words: Mapping[str, str]) -> tuple[Layers, ...]:
+
+def by_kind(
+    fields: Fields, key: str, entries: Sequence[Any], words: Mapping[str, str], fault: str = _UNKNOWN_KIND
+) -> tuple[Layers, ...]:
     """The layers of each kind, in the order of `words`, which has the kind that each entry stands for; () for a kind that no layer is of.
 
     Raises FactsError that names the key for an entry without a kind, and where there are no entries or too many.
@@ -146,207 +133,114 @@ def by_kind(fields: Fields, key: str, entries: Sequence[Any], words: Mapping[str
     for index, entry in enumerate(entries):
         kind = words.get(entry) if isinstance(entry, str) else None
         if kind is None:
-            raise fields.refused(key, f"has {entry!r} for layer {index}, no kind of layer that is known here")
+            raise fields.refused(key, fault.format(entry=entry, index=index))
         layers[kind].append(index)
     return tuple(map(tuple, layers.values()))
 
 
-def each_listed(fields: Fields, key: str, count: int, words: Mapping[str, str]) -> tuple[Layers, ...] | None:
-    """`by_kind` of a list with an entry for each of `count` layers; None where the key is missing."""
-    entries = fields.listed(key)
-    if entries is None:
-        return None
-    if len(entries) != count:
-        raise fields.refused(key, f"has {len(entries)} entries for {count} layers")
-    return by_kind(fields, key, entries, words)
-
-
-def kinds(words: Mapping[str, str], otherwise: Chosen) -> Rule:
-    """The layers of each kind by `layer_types`, else those that `otherwise` chooses, which are of the first kind, and the others."""
+def kinds(
+    words: Mapping[str, str],
+    otherwise: str | Rule,
+    key: str = "layer_types",
+    fault: str = _UNKNOWN_KIND,
+    behind: str | None = None,
+) -> Rule:
+    """The layers of each kind by a list with an entry for each layer, else by a rule, or a text that tells the first kind. `behind`: the
+    key of how many layers more a list may have, which are not the model's own."""
 
     def rule(look: Look) -> tuple[Layers, ...]:
-        listed = each_listed(look.fields, "layer_types", look["layers"], words)
-        return split(otherwise(look)) if listed is None else listed
+        entries, count = look.fields.listed(key), look["layers"]
+        if entries is None:
+            layers: tuple[Layers, ...] = otherwise(look) if callable(otherwise) else look.split(otherwise)
+            return layers
+        more = look.fields.whole(behind, default=0, least=0) if behind is not None else 0
+        if len(entries) not in (count, count + more):
+            raise look.fields.refused(key, f"has {len(entries)} entries for {count} layers")
+        return by_kind(look.fields, key, entries[:count], words, fault)
 
     return rule
 
 
-def split(chosen: Sequence[bool]) -> tuple[Layers, Layers]:
-    """The chosen layers and the others."""
-    return tuple(layer for layer, of_kind in enumerate(chosen) if of_kind), tuple(
-        layer for layer, of_kind in enumerate(chosen) if not of_kind
-    )
+def _listed_or_periodic(look: Look) -> tuple[Layers, Layers]:
+    """As `moe_layer_freq` lists them, else all from `first_k_dense_replace` on, each `moe_layer_freq`th."""
+    if isinstance(look.fields.found("moe_layer_freq"), list):
+        return look.split("moe_layer_freq[layer]")
+    return look.split("layer >= (first_k_dense_replace | 0) and layer % (moe_layer_freq | 1) == 0")
 
 
-def chosen(choose: Chosen) -> Rule:
-    """The layers that `choose` chooses, and the others."""
-    return lambda look: split(choose(look))
+# sparse, dense
+after_dense = kinds(SPARSE_AND_DENSE, _listed_or_periodic, "mlp_layer_types")
+# experts in every `decoder_sparse_step`th layer, but for those that `mlp_only_layers` lists
+STEPPED = "(layer + 1) % (decoder_sparse_step | 1) == 0 and layer not in mlp_only_layers"
 
 
-def every_nth(default: int, *keys: str) -> Chosen:
+def enumerated(otherwise: str) -> Rule:
+    """sparse, dense: by the indices in `moe_layers_enum`, a list or a text with commas, else those of which the text holds."""
+
+    def rule(look: Look) -> tuple[Layers, Layers]:
+        said = look.fields.found("moe_layers_enum")
+        entries = said.split(",") if isinstance(said, str) else said
+        if entries is None:
+            return look.split(otherwise)
+        if not isinstance(entries, list) or not all(str(entry).strip().isdigit() for entry in entries):
+            raise look.fields.refused("moe_layers_enum", "is not a list of layers' indices")
+        chosen = {int(entry) for entry in entries}
+        sparse = tuple(layer for layer in look["every"] if layer in chosen)
+        return sparse, tuple(layer for layer in look["every"] if layer not in chosen)
+
+    return rule
+
+
+# full and sliding layers
+
+
+def window(full: str | Rule) -> Rule:
+    """full, sliding: by `layer_types`, else those are full of which the text holds."""
+    return kinds(FULL_AND_SLIDING, full, fault="holds {entry!r}, for which there is no formula here")
+
+
+def every_nth(default: int, *keys: str) -> str:
     """The last layer of each `default`, or as many as a key says."""
-
-    def choose(look: Look) -> list[bool]:
-        period = look.fields.whole(*keys, default=default) if keys else default
-        return [(layer + 1) % period == 0 for layer in look["every"]]
-
-    return choose
+    return f"(layer + 1) % ({' | '.join((*keys, str(default)))}) == 0"
 
 
-def indices(fields: Fields, key: str, count: int) -> frozenset[int]:
-    """A list of layers' indices, empty where the key is missing."""
-    entries = fields.listed(key) or ()
-    for entry in entries:
-        if isinstance(entry, bool) or not isinstance(entry, int) or not 0 <= entry < count:
-            raise fields.refused(key, f"has {entry!r}, not the index of one of {count} layers")
-    return frozenset(entries)
+def all_but_every(full: int, *keys: str) -> Rule:
+    """Each `full`-th layer is full, those between slide: Gemma 2 (2), Gemma 3 (6), Cohere 2 and OLMo 3 (4); a key may say otherwise."""
+    return window(every_nth(full, *keys))
 
 
-def indexed(key: str) -> Chosen:
-    """The layers whose indices a key lists."""
-
-    def choose(look: Look) -> list[bool]:
-        listed = indices(look.fields, key, look["layers"])
-        return [layer in listed for layer in look["every"]]
-
-    return choose
-
-
-def marked(fields: Fields, key: str, count: int) -> Sequence[Any]:
-    """A list with a mark for each layer."""
-    marks = fields.listed(key)
-    if marks is None or len(marks) != count:
-        raise fields.refused(key, f"has {len(marks or ())} entries for {count} layers")
-    return marks
-
-
-def periodic(name: str) -> Chosen:
-    """Every `<name>_period`th layer from `<name>_offset` on."""
-
-    def choose(look: Look) -> list[bool]:
-        period, offset = look.fields.whole(f"{name}_period"), look.fields.whole(f"{name}_offset", least=0)
-        if offset >= period:
-            raise look.fields.refused(f"{name}_offset", f"is {offset}, not below {name}_period, which is {period}")
-        return [layer % period == offset for layer in look["every"]]
-
-    return choose
-
-
-# layers with experts
-
-
-def every_sparse(look: Look) -> tuple[Layers, Layers]:
-    """sparse, dense: every layer has experts."""
-    return look["every"], ()
-
-
-def after_dense(look: Look) -> tuple[Layers, Layers]:
-    """sparse, dense: as `mlp_layer_types` or `moe_layer_freq` lists them, else all from `first_k_dense_replace` on, each
-    `moe_layer_freq`th."""
-    fields, count = look.fields, look["layers"]
-    listed = each_listed(fields, "mlp_layer_types", count, {"sparse": "sparse", "dense": "dense"})
-    if listed is not None:
-        return listed[0], listed[1]
-    if isinstance(fields.found("moe_layer_freq"), list):
-        return split([bool(mark) for mark in marked(fields, "moe_layer_freq", count)])
-    first = fields.whole("first_k_dense_replace", default=0, least=0)
-    period = fields.whole("moe_layer_freq", default=1)
-    return split([layer >= first and layer % period == 0 for layer in look["every"]])
-
-
-def from_layer(key: str) -> Rule:
-    """sparse, dense: all from the layer that a key says on."""
-
-    def rule(look: Look) -> tuple[Layers, Layers]:
-        first = look.fields.whole(key, least=0)
-        return split([layer >= first for layer in look["every"]])
-
-    return rule
-
-
-def stepped(look: Look) -> tuple[Layers, Layers]:
-    """sparse, dense: experts in every `decoder_sparse_step`th layer, but for those that `mlp_only_layers` lists."""
-    step = look.fields.whole("decoder_sparse_step", default=1)
-    dense = indices(look.fields, "mlp_only_layers", look["layers"])
-    return split([(layer + 1) % step == 0 and layer not in dense for layer in look["every"]])
-
-
-# sliding layers
-
-
-def window(choose: Chosen) -> Rule:
-    """full, sliding: by `layer_types`, else those slide that `choose` chooses."""
-
-    def rule(look: Look) -> tuple[Layers, Layers]:
-        fields, listed = look.fields, look.fields.listed("layer_types")
-        if listed is None:
-            sliding, full = split(choose(look))
-            return full, sliding
-        if len(listed) != look["layers"]:
-            raise fields.refused("layer_types", f"has {len(listed)} entries for {look['layers']} layers")
-        for entry in listed:
-            if not isinstance(entry, str) or entry not in FULL_AND_SLIDING:
-                raise fields.refused("layer_types", f"holds {entry!r}, for which there is no formula here")
-        return split([entry == "full_attention" for entry in listed])
-
-    return rule
-
-
-def _never(look: Look) -> Sequence[bool]:
+def _never(look: Look) -> tuple[Layers, Layers]:
     """The architecture has no window; a config that names one is refused, as engines differ on what they make of it."""
     fields = look.fields
     if fields.has("sliding_window") and fields.flag("use_sliding_window", default=True):
         raise fields.refused(
             "sliding_window", f"is {fields.found('sliding_window')!r}, for an architecture without one"
         )
-    return [False] * look["layers"]
+    return look["every"], ()
 
 
-def _beyond_first(look: Look) -> Sequence[bool]:
-    """Qwen: no window unless `use_sliding_window`; then the layers from `max_window_layers` on slide."""
-    if not look.fields.has("sliding_window") or not look.fields.flag("use_sliding_window", default=False):
-        return [False] * look["layers"]
-    first = look.fields.whole("max_window_layers", least=0)
-    return [layer >= first for layer in look["every"]]
-
-
-def _letters(look: Look) -> Sequence[bool]:
+def _letters(look: Look) -> tuple[Layers, ...]:
     """EXAONE 4: `sliding_window_pattern` is a period, or letters such as LLLG (local, global) that repeat."""
-    fields = look.fields
-    pattern = fields.found("sliding_window_pattern")
+    fields, pattern = look.fields, look.fields.found("sliding_window_pattern")
     if not fields.has("sliding_window") or pattern in (None, 0):
-        return [False] * look["layers"]
+        return look["every"], ()
     if not isinstance(pattern, str):
-        return [not last for last in every_nth(4, "sliding_window_pattern")(look)]
+        return look.split(every_nth(4, "sliding_window_pattern"))
     if not pattern or not set(pattern) <= {"L", "G"}:
         raise fields.refused("sliding_window_pattern", f"is {pattern!r}, not a whole number nor letters L and G")
-    return [pattern[layer % len(pattern)] == "L" for layer in look["every"]]
+    letters = [pattern[layer % len(pattern)] for layer in look["every"]]
+    return by_kind(fields, "sliding_window_pattern", letters, {"G": "full", "L": "sliding"})
 
 
-def _without_rope(look: Look) -> Sequence[bool]:
-    """SmolLM3: with `use_sliding_window`, the layers that `no_rope_layers` marks with 0; by default every fourth."""
-    fields = look.fields
-    if not fields.has("sliding_window") or not fields.flag("use_sliding_window", default=False):
-        return [False] * look["layers"]
-    if fields.listed("no_rope_layers") is None:
-        return every_nth(4, "no_rope_layer_interval")(look)
-    return [not rope for rope in marked(fields, "no_rope_layers", look["layers"])]
-
-
-def all_but_every(full: int, *keys: str) -> Rule:
-    """Each `full`-th layer is full, those between slide: Gemma 2 (2), Gemma 3 (6), Cohere 2 and OLMo 3 (4); a key may say otherwise."""
-    last = every_nth(full, *keys)
-    return window(lambda look: [not full for full in last(look)])
-
-
-def all_but_first_of(group: int) -> Rule:
-    """The first layer of each `group` is full, the others slide: CWM, Granite with sinks (4)."""
-    return window(lambda look: [layer % group != 0 for layer in look["every"]])
-
-
-never = window(_never)
+never, letters = window(_never), window(_letters)
+# the first layer of each four is full: CWM, Granite with sinks
+all_but_first_of_four = window("layer % 4 == 0")
 # every layer slides where there is a window: Mistral 0.1, Phi-3, StarCoder2
-always = window(lambda look: [look.fields.has("sliding_window")] * look["layers"])
-beyond_first = window(_beyond_first)
-letters = window(_letters)
-without_rope = window(_without_rope)
+always = window("not has(sliding_window)")
+# Qwen: no window unless `use_sliding_window`; then the layers from `max_window_layers` on slide
+beyond_first = window("not (has(sliding_window) and use_sliding_window and layer >= zero(max_window_layers))")
+# SmolLM3: with `use_sliding_window`, the layers that `no_rope_layers` marks with 0; by default every fourth
+without_rope = window(
+    "not (has(sliding_window) and use_sliding_window and "
+    "(not no_rope_layers[layer] if has(no_rope_layers) else (layer + 1) % (no_rope_layer_interval | 4) == 0))"
+)
