@@ -125,7 +125,7 @@ def _list_firing(queries: QueryBuilder, matchers: tuple[str, ...], *, rest: bool
     variables, key = queries.variables, queries.dialect.key
     of_node, of_gpu = (_lack("model_name", "gpu", "target"), 'node!=""'), (_lack("model_name", "target"), 'gpu!=""')
     if "gpu" in variables:
-        yield select('gpu=~"$gpu"', 'node=~"$node"', 'gpu!=""')
+        yield select('gpu!=""', *(f'{label}=~"${label}|"' for label in variables))
         yield select(*of_node, 'node=~"$node"')
         return
     of_models = [f'{label}=~"${label}|"' for label in MODEL if label in variables]

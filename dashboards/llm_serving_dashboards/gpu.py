@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from llm_serving_alerts.alerting.gpu import FATAL_XIDS
+from llm_serving_alerts.promql import one_of
 from llm_serving_alerts.records.gpu_bands import BUSY, CLOCK, DRAM, HEAT, MEMORY, POWER, POWER_LIMIT, SM, TENSOR
 from llm_serving_alerts.records.identity import KNOWN_GPUS
 from llm_serving_alerts.rules import ALERT_PREFIX, Check, Severity
 from llm_serving_alerts.shown import CHOICES
 from llm_serving_dashboards.bands import make_gpu_band
-from llm_serving_dashboards.firing import make_firing
+from llm_serving_dashboards.firing import find_firing, make_firing
 from llm_serving_dashboards.panels import Board, Colour, Column, Panel, Query, Row, ThresholdStep, Unit, ValueMapping
 from llm_serving_dashboards.queries import RATE, QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import find_start, make_share, make_table, make_time_series
@@ -51,11 +52,9 @@ def _make_fault_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     by, on = queries.dialect.labels(*GPU), queries.match_on("gpu")
     known, answer = queries.select(KNOWN_GPUS), f"{queries.select_one('gpu_up', *GPU)} == 1"
     silent = f"max by ({by}) ({known} unless {on} {answer})"
-    about = f'check="{Check.GPU}",gpu!=""'
-    pages, tickets = (
-        queries.select_firing_alerts(f'{about},severity="{severity}"')
-        for severity in (Severity.CRITICAL, Severity.WARNING)
-    )
+    about = f'check="{Check.GPU}"'
+    severities = (one_of("severity", (severity,)) for severity in (Severity.CRITICAL, Severity.WARNING))
+    pages, tickets = (f"({find_firing(queries, about, severity)})" for severity in severities)
     # an exporter that is gone tells of none of its cards: they may be well
     failed = f"({queries.select_one('gpu_up', *GPU)} == 0 or {on} {pages})"
 

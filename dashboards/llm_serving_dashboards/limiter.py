@@ -28,16 +28,18 @@ LIMITER_WORDS = tuple(
 )
 _CODES = {state: code for code, (state, _) in enumerate(LIMITERS)}
 _FIRST_TO_REPAIR = _CODES["attention"]
+# more than there are limiters
+_PLACES = 100
 
 
 def find_limiter(queries: QueryBuilder) -> str:
-    """PromQL of what limits most replicas of each model, as its place in LIMITERS."""
-    record, level = "model:llm_serving_limiter:count", ("model_name", "role")
-    codes = " or ".join(f"{queries.select(record, state=state)} * 0 + {code}" for state, code in _CODES.items())
-    most = queries.aggregate("max", queries.select(record), *level)
-    limits = f"{queries.select(record)} == {queries.match_on(*level)} group_left () {most}"
-    # of several that limit as many, the first in the order of LIMITERS
-    return queries.aggregate("min", f"({codes}) and {queries.match_on(*level, 'state')} ({limits})", *level)
+    """PromQL of what limits most replicas of each model, as its place in LIMITERS; of several that limit as many, the first."""
+    record, last = "model:llm_serving_limiter:count", len(LIMITERS)
+    # replicas before the point, places from behind after it: the greatest of these says both, and each series is read once
+    ranked = " or ".join(
+        f"{queries.select(record, state=state)} * {_PLACES} + {last - code}" for state, code in _CODES.items()
+    )
+    return f"{last} - {queries.aggregate('max', ranked, 'model_name', 'role')} % {_PLACES}"
 
 
 def make_limiter(queries: QueryBuilder, width: int, height: int = 6) -> Panel:

@@ -147,13 +147,6 @@ class QueryBuilder:
         """`on (…)` with these labels and the identity labels."""
         return f"on ({self.dialect.labels(*level)})"
 
-    def select_firing_alerts(self, matchers: str) -> str:
-        """Firing alerts of what the viewer chose, and those that lack the label that was chosen by."""
-        chosen = [f'{label}=~"${label}"' for label in self.settings.external_labels]
-        chosen += [f'{label}=~"${label}|"' for label in (*self.settings.own_labels, *self.variables)]
-        matched = ",".join(['alertstate="firing"', matchers, *chosen])
-        return f"ALERTS{{{matched}}}"
-
     def select_alerts(self, name: str, *matchers: str) -> str:
         """Series of alerts of the chosen scrapes, under `ALERTS` or `ALERTS_FOR_STATE`; one that lacks a label of the scrape is of all."""
         chosen = (f'{label}=~"${label}|"' for label in self.settings.external_labels)
