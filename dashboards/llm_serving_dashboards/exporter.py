@@ -57,7 +57,7 @@ RESTS_ON = {
 }
 
 
-_SHOWN = f" The median of the chosen models, each the median of its targets, and by name the {FEW_TARGETS} targets with the highest mean over the time range."
+_SHOWN = f" Thick: the median over the chosen models of each model's median target. By name: the {FEW_TARGETS} targets with the highest mean over the time range."
 
 
 def build_board(queries: QueryBuilder) -> Board:
@@ -89,7 +89,7 @@ def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_share(
             "Ready targets",
-            "Of those that the exporters look at. Loading and sleeping targets are neither ready nor down.",
+            "Ready targets of all that the exporters scrape. Loading and sleeping targets are neither ready nor down.",
             f"count({queries.select(record, state='ready')})",
             f"count({queries.aggregate('max', queries.select(record), 'target')})",
             warn_above(1),
@@ -111,7 +111,7 @@ def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Unit.NONE,
             10,
             mappings=tuple(ValueMapping(code, state, colour) for code, (state, colour) in enumerate(STATES)),
-            may_be_empty="every target was ready all the time",
+            may_be_empty="every known target was ready all the time",
         ),
         make_time_series(
             "Age of the last good page",
@@ -123,13 +123,13 @@ def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Failed scrapes by reason",
-            "Failed scrapes of all chosen targets in 5m by the stage at which they ended, with the reason of the last one. A target's own dashboard has its own, "
-            "the exporter's log the full messages.",
+            "Failed scrapes of all chosen targets in 5m by the stage at which they ended, with the reason of the last one. The dashboard of a "
+            "replica has those of one target, the exporter's log has the full messages.",
             Unit.COUNT,
             Query(queries.aggregate("sum", failures, "stage", "reason"), "{{stage}} {{reason}}"),
             width=5,
             minimum=0,
-            may_be_empty="no scrape failed",
+            may_be_empty="no exporter reports a failed scrape",
         ),
     )
 
@@ -177,7 +177,7 @@ def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=8,
             height=10,
             sorted_by=0,
-            may_be_empty="no signal is missing",
+            may_be_empty="no exporter reports a missing signal",
         ),
         make_table(
             "Signals of lower quality",
@@ -187,22 +187,22 @@ def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=7,
             height=10,
             sorted_by=0,
-            may_be_empty="all signals are live",
+            may_be_empty="no exporter reports a signal of lower quality",
         ),
         make_table(
             "Suspect signals",
-            "How many of a model's targets have impossible values of a signal, and the likely cause, the most first. A target's own dashboard has its own.",
+            "How many of a model's targets have impossible values of a signal, and the likely cause, the most first. The dashboard of a replica has those of one target.",
             (Column("model_name", "model"), Column("signal", "signal"), Column("cause", "likely cause"), Column(0, "targets", Unit.COUNT)),
             queries.aggregate("count", queries.name_models(suspect), "model_name", "signal", "cause"),
             width=9,
             height=10,
             sorted_by=0,
-            may_be_empty="no signal is suspect",
+            may_be_empty="no exporter reports a suspect signal",
         ),
         make_table(
             "Checks without a verdict, and why",
-            "How many of a model's replicas lack a signal that the check rests on, and the reason. Without a signal: no alert of the check is evaluated, or what it "
-            "goes by has not happened yet, such as a first request or a queue.",
+            "How many of a model's replicas lack a signal that the check rests on, and the reason. Without a signal: no alert of the check is evaluated, or what the "
+            "check needs has not happened yet, such as a first request or a queue.",
             (
                 Column("check", "check"), Column("model_name", "model"), Column("role", "role"), Column("signal", "signal"), Column("reason", "reason"),
                 Column(0, "replicas", Unit.COUNT),
@@ -210,11 +210,11 @@ def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             _find_unknown_checks(queries),
             width=18,
             sorted_by=0,
-            may_be_empty="every check has a verdict",
+            may_be_empty="every check of every known model has a verdict",
         ),
         make_time_series(
             "Signals",
-            "Signals of the chosen targets: how many are available, and how many are absent. Without data, no exporter looks at these targets.",
+            "Signals of the chosen targets: how many are available, and how many are absent. Without data, no exporter scrapes these targets.",
             Unit.COUNT,
             Query(queries.aggregate("sum", queries.select("model:llm_serving_signals:sum"), "state"), "{{state}}"),
             width=6,
@@ -282,5 +282,6 @@ def _make_process_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             queries.aggregate("count", queries.select("exporter_build_info"), "version", "python_version"),
             width=24,
             height=5,
+            may_be_empty="no exporter is running",
         ),
     )

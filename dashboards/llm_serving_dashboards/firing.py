@@ -171,7 +171,7 @@ def make_firing(queries: QueryBuilder, uid: str) -> Panel:
     begun = f"max by ({', '.join((*queries.settings.identity_labels, *_NAMES))}) ({find_begun(queries, fires, rules)})"
     return Panel(
         FIRING_PANEL,
-        "Alerts that fire about what is chosen above, pages first, and since when. The name of an alert leads to its runbook. What Alertmanager silences "
+        "Alerts that fire for what is chosen above, pages first, and since when. The name of an alert leads to its runbook. What Alertmanager silences "
         "or inhibits is shown too.",
         Visualization.TABLE,
         (Query(f'label_join(topk({_SHOWN}, 1000 * {name_parts(begun)}), "part", "", "part", "place")', instant=True, table=True),),
@@ -186,5 +186,5 @@ def make_firing(queries: QueryBuilder, uid: str) -> Panel:
             SINCE,
             *make_runbook_columns(queries.settings),
         ),
-        may_be_empty="nothing fires about what is chosen",
+        may_be_empty="no alert fires for this selection",
     )  # fmt: skip

@@ -17,7 +17,7 @@ from llm_serving_dashboards.shared_panels import find_start, make_share, make_ta
 VARIABLES = CHOICES[Check.GPU.dashboard]
 GPU = ("gpu", "gpu_name", "node")
 _LEGEND = "{{node}} {{gpu}}"
-_SILENT, _UNSEEN = "does not answer", "no exporter tells of it"
+_SILENT, _UNSEEN = "does not answer", "no exporter reports it"
 # what an alert says of a card
 _FAULTS = {
     "GPUFailed": ("failed: an XID that pages", Colour.BAD),
@@ -74,7 +74,7 @@ def _make_fault_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_share(
             "GPUs that answer",
-            "Of those that an exporter has shown within an hour. If one is missing that answered an hour ago, an alert pages.",
+            "GPUs that answer, of all that an exporter has reported within the last hour. An alert pages for one that answered an hour ago and is missing now.",
             f"count({answer})",
             f"count({known})",
             (ThresholdStep(Colour.FINE_TEXT), ThresholdStep(Colour.BAD, 1)),
@@ -83,8 +83,8 @@ def _make_fault_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_table(
             "GPUs that are missing or at fault",
-            "Those that do not answer first, then those about which an alert pages, then those with a ticket, then those of which no exporter tells; and since when. Without a time: for longer than the "
-            "time range, and nobody wrote down when.",
+            "GPUs that do not answer come first, then those with a page, then those with a ticket, then those that no exporter reports; and since when. A dash: the start is older than the time "
+            "range, and no alert has recorded it.",
             (
                 Column("node", "node"), Column("gpu_name", "GPU"), Column("gpu", "UUID", width=360),
                 Column("fault", "fault", mappings=_FAULT_WORDS, width=220), Column(1, "since", Unit.MILLISECONDS_SINCE),
@@ -94,7 +94,7 @@ def _make_fault_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=20,
             height=7,
             sorted_by=0,
-            may_be_empty="every GPU answers, and none is at fault",
+            may_be_empty="no known GPU is missing or at fault",
         ),
     )  # fmt: skip
 
@@ -134,7 +134,7 @@ def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             height=6,
             minimum=0,
             decimals=0,
-            may_be_empty="no clock is lowered",
+            may_be_empty="no GPU reports lowered clocks",
         ),
         make_table(
             "XID events",
@@ -144,11 +144,11 @@ def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=6,
             height=6,
             sorted_by=0,
-            may_be_empty="no XID events",
+            may_be_empty="no GPU has reported an XID",
         ),
         make_table(
             "ECC memory errors",
-            "Errors of the time range by kind, the most first. An uncorrectable error opens a ticket.",
+            "New errors in the time range by kind, the most first. An uncorrectable error opens a ticket.",
             (*place, Column(0, "errors", Unit.COUNT)),
             queries.select_gpus(grown, "kind"),
             width=6,
@@ -243,7 +243,7 @@ def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_gpu_band(
             queries,
             "Temperature",
-            "Of the hottest sensor. The limits differ by GPU model. A GPU that gets too hot lowers its clocks: see the panel on lowered clocks.",
+            "Temperature of the hottest sensor. The limits differ by GPU model. A GPU that gets too hot lowers its clocks: see the panel on lowered clocks.",
             Unit.CELSIUS,
             HEAT,
             Worst.HIGHEST,
@@ -269,7 +269,7 @@ def _make_link_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return tuple(
         make_time_series(
             f"{name} traffic",
-            f"By direction, from the GPU's view, of the six directions with the most over the time range.{' Traffic between the GPUs of one engine comes from tensor parallelism.' if name == 'NVLink' else ''}",
+            f"Traffic that a GPU sends and receives, of the six GPUs with the most over the time range.{' Traffic between the GPUs of one engine comes from tensor parallelism.' if name == 'NVLink' else ''}",
             Unit.BYTES_PER_SECOND,
             Query(
                 queries.find_worst(

@@ -114,7 +114,7 @@ def _make_phase_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             make_model_graph(
                 queries,
                 f"{phase.capitalize()} tokens/s per GPU",
-                f"{what}, per GPU of the ready replicas. Models and fleets of any size can be compared.",
+                f"{what}, per GPU of the ready replicas. So models and fleets of any size compare.",
                 Unit.TOKENS_PER_SECOND,
                 Worst.HIGHEST,
                 Query(queries.select(per_gpu, phase=phase), MODEL),
@@ -140,7 +140,7 @@ def _make_ttft_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_model_graph(
             queries,
             "p99 time to first token",
-            "99th percentile over 5m. At least: more than 1 % lie above the engine's largest bucket edge, and the value is that edge.",
+            '99th percentile over 5m. "At least" in the legend: more than 1 % are longer than the engine\'s largest bucket edge, and the line shows that edge.',
             Unit.SECONDS,
             Worst.HIGHEST,
             Query(_say_where_clipped(queries, quantile), f"{{{{bound}}}} {MODEL}"),
@@ -153,7 +153,7 @@ def _make_ttft_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_model_graph(
             queries,
             "Requests within the objective",
-            f"Share of first tokens that were in time over {span}. The objective is {objective.objective:.4g}. By the clock of the engines, or of the front door: the legend says which. There is no data without requests.",
+            f"Share of first tokens that were in time over {span}. The objective is {objective.objective:.4g}. Measured by the engines or by the front door: the legend says which. There is no data without requests.",
             Unit.RATIO,
             Worst.LOWEST,
             Query(f"1 - {bad}", f"{MODEL} by the {{{{clock}}}}"),
@@ -162,7 +162,7 @@ def _make_ttft_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             maximum=1,
             thresholds=warn_below(objective.objective),
             draw_thresholds=True,
-            may_be_empty=f"no first token is known in {span}",
+            may_be_empty=f"no first token was counted in {span}",
         ),
     )
 

@@ -57,9 +57,9 @@ def make_matrix(queries: QueryBuilder, height: int) -> Panel:
     numbered = [_number(column, number) for number, (_, column) in enumerate(shown, 1)]
     return Panel(
         "Models and checks",
-        "A row a model, the worst first, and a column a check: the worst that its alerts say, a page, a ticket, or fine. Unknown: the series that the check "
-        "needs are absent, or its alerts are not evaluated. A click leads to the dashboard that shows the alert, with its replica, node or card chosen. A dash: there is no such figure. The row "
-        f'"{OF_NO_MODEL}" is there while something is wrong that belongs to no model.',
+        "One row per model, the worst first, and one column per check with its worst alert: a page, a ticket, or fine. Unknown: the series that the check "
+        "needs are absent, or its alerts are not evaluated. A click opens the dashboard that shows the alert, with its replica, node or card chosen. A dash: there is no such figure. The row "
+        f'"{OF_NO_MODEL}" appears while something is wrong that belongs to no model.',
         Visualization.TABLE,
         tuple(Query(expression, instant=True, table=True) for expression in asked),
         Unit.NONE,

@@ -46,14 +46,14 @@ def make_limiter(queries: QueryBuilder, width: int, height: int = 6) -> Panel:
     """What limits the throughput of each model, over time: first those of which there is something to repair."""
     return Panel(
         "Limiter",
-        "What limits most replicas of a model. Muted: bandwidth and compute use the server well, and a starved one lacks requests. The others come first: power, a cap on watts or heat "
-        "holds the clock down; batch limit and KV capacity, throughput rises with a higher limit or more memory; prefill interference, reduce the prefill budget or use "
-        "separate pools; overhead, kernel launches or the network. See docs/limiter.md.",
+        "What limits most replicas of a model. Muted, at the bottom: bandwidth and compute use the server well, a starved one lacks requests. Models with something to repair come first. Power: a "
+        "cap on watts or heat holds the clock down. Batch limit, KV capacity: throughput rises with a higher limit or more memory. Prefill interference: reduce the prefill budget or use "
+        "separate pools. Overhead: kernel launches or the network. See docs/limiter.md.",
         Visualization.STATE_TIMELINE,
         list_worst_first(queries, "limited", find_limiter(queries), _FIRST_TO_REPAIR),
         Unit.NONE,
         width,
         height,
         mappings=LIMITER_WORDS,
-        may_be_empty="no exporter tells of a limiter",
+        may_be_empty="no exporter reports a limiter",
     )

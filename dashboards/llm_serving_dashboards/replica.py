@@ -67,7 +67,7 @@ def build_board(queries: QueryBuilder) -> Board:
     return Board(
         REPLICA_UID,
         "LLM serving: one replica",
-        "Everything about one replica, at first the worst one. Behind it in grey are its peers: the replicas with the same model and role.",
+        "Everything about one replica; the worst one is chosen at first. In grey behind it: its peers, the replicas with the same model and role.",
         VARIABLES,
         (
             Row("", (make_firing(queries, REPLICA_UID),)),
@@ -115,8 +115,8 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_stat(
             "State",
-            "Of the replica now. Slow: its first tokens or its decode steps take much longer than its peers'. Loading and sleeping are neither ready nor down. "
-            "No exporter: none looks at it.",
+            "State of the replica now. Slow: its first tokens or its decode steps take much longer than its peers'. Loading and sleeping are neither ready nor down. "
+            "No exporter: none scrapes it.",
             Unit.NONE,
             Query(f"{states} or vector({_NO_EXPORTER})", "state", instant=True),
             width=4,
@@ -128,7 +128,7 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Unit.MILLISECONDS_SINCE,
             Query(f"max(1000 * {started})", "started", instant=True),
             width=4,
-            may_be_empty="the engine does not say",
+            may_be_empty="the engine does not report it",
         ),
         make_table(
             "What it is",
@@ -140,18 +140,18 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             queries.select_one("target_info", "target", *facts),
             width=16,
             height=4,
-            may_be_empty="no exporter reads its page",
+            may_be_empty="no exporter scrapes it",
         ),
         _make_pace_panel(queries),
         make_time_series(
             "Pace against its peers",
-            "How long its first tokens and its decode steps take, over what they take its peers with the same GPU and runtime for the same work. 1: as long.",
+            "Time that its first tokens and its decode steps take, over the time that peers with the same GPU and runtime take for the same work. 1: as long as they, 2: twice as long.",
             Unit.TIMES,
             Query(queries.select(AGAINST), "{{of}}"),
             width=12,
             height=6,
             minimum=0,
-            may_be_empty="it has no peers, or too little work",
+            may_be_empty="it has no comparable peers, or too few requests",
         ),
         Panel(
             "State and limiter over time",
@@ -165,7 +165,7 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 *LIMITER_WORDS,
                 *(replace(one, value=_AFTER + code) for code, one in enumerate(_STATE_WORDS)),
             ),
-            may_be_empty="no exporter looks at it",
+            may_be_empty="no exporter scrapes it",
         ),
     )  # fmt: skip
 
@@ -188,7 +188,7 @@ def _make_pace_panel(queries: QueryBuilder) -> Panel:
     )
     return make_table(
         "Is it slower than its peers?",
-        "Seconds for a first token and between two tokens, of the last 15m or, of few requests, 30m or 1h, and what its peers with the same GPU and runtime would take for the same work. "
+        "Seconds to the first token and between two tokens over the last 15m (30m or 1h with few requests), and what peers with the same GPU and runtime would take for the same work. "
         "Slow: so much longer that ReplicaOutlier opens a ticket.",
         (
             Column("of", "seconds for", mappings=(ValueMapping(TTFT, "a first token", "text"), ValueMapping(DECODE_PACE, "the next token", "text")), coloured=False),
@@ -202,7 +202,7 @@ def _make_pace_panel(queries: QueryBuilder) -> Panel:
         width=12,
         height=6,
         sorted_by=0,
-        may_be_empty="it has no peers, or too little work",
+        may_be_empty="it has no comparable peers, or too few requests",
     )  # fmt: skip
 
 
@@ -223,7 +223,7 @@ def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         _compare(queries, "Running requests", "Requests in its batch.", Unit.COUNT, RUNNING),
         _compare(queries, "Waiting requests", "Requests in its queue.", Unit.COUNT, WAITING),
         _compare(queries, "Batch size", "Decoding sequences per step over the exporter's window.", Unit.COUNT, BATCH),
-        _compare(queries, "KV cache usage", "On its fullest engine.", Unit.RATIO, KV_USAGE),
+        _compare(queries, "KV cache usage", "Of its fullest engine.", Unit.RATIO, KV_USAGE),
         _compare(queries, "Mean context of a running request", "KV cache tokens per running request.", Unit.TOKENS, CONTEXT),
     )  # fmt: skip
 
@@ -257,7 +257,7 @@ def _compare(
     )
     return make_time_series(
         title,
-        f"{about} In grey: its peers, a line each of up to {MOST_PEERS}, and the band from their p10 to their p90.",
+        f"{about} Grey: its peers, one line each where there are up to {MOST_PEERS}, and the band from p10 to p90 of all.",
         unit,
         Query(f"({peers}) unless on () {siblings} > {MOST_PEERS}", f"peer {TARGET}", draw=Draw.BEHIND),
         Query(upper, "p90 of all", draw=Draw.TOP_EDGE),
@@ -266,5 +266,5 @@ def _compare(
         width=width,
         height=7,
         minimum=0,
-        may_be_empty="its engine does not say it, or no request ran",
+        may_be_empty="its engine does not report it, or no request ran",
     )

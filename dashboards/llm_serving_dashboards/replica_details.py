@@ -40,7 +40,7 @@ def make_engine_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "MBU by source",
-            "gpm and dcgm measure it, model computes it from steps and context, runtime is the engine's own estimate.",
+            "Sources: gpm and dcgm are measured, model is computed from steps and context, runtime is the engine's own estimate.",
             Unit.RATIO,
             Query(queries.select("engine:llm_serving_bandwidth_ceiling_ratio:max"), f"{{{{source}}}} {_OF_ENGINE}"),
             width=6,
@@ -49,7 +49,7 @@ def make_engine_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Memory traffic and its peak",
-            "Sum over its GPUs, by the source that says it.",
+            "Sum over its GPUs, by source.",
             Unit.BYTES_PER_SECOND,
             Query(
                 queries.select("engine:llm_serving_achieved_bandwidth_bytes_per_second:max"),
@@ -72,7 +72,7 @@ def make_engine_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_table(
             "Evidence of the limiter",
-            "The present numbers that decide the limiter.",
+            "The present figures that decide what limits it.",
             (Column("evidence", "evidence"), Column(0, "value", Unit.COUNT, decimals=2)),
             queries.select_one("limiter_evidence", "target", "evidence"),
             width=6,
@@ -97,7 +97,7 @@ def make_engine_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=6,
             minimum=0,
             stacked=True,
-            may_be_empty="no exporter reads its page",
+            may_be_empty="no exporter scrapes it",
         ),
     )
 
@@ -155,27 +155,27 @@ def make_gpu_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         draw(
             "GPU memory bandwidth",
-            "Of each of its GPUs, over the theoretical peak (GPM: Hopper and newer).",
+            "Memory traffic of each of its GPUs over the theoretical peak (GPM: Hopper and newer).",
             Unit.RATIO,
             Query(of_its_gpus("gpu_dram_bandwidth_ratio"), "{{gpu}}"),
             width=6,
         ),
         draw(
             "GPU power",
-            "Of each of its GPUs, with the limit.",
+            "Power draw of each of its GPUs, and its limit.",
             Unit.WATTS,
             Query(of_its_gpus("gpu_power_watts"), "{{gpu}}"),
             Query(of_its_gpus("gpu_power_limit_watts"), "limit {{gpu}}"),
         ),
         draw(
             "GPU clock",
-            "Of each of its GPUs' streaming multiprocessors. A GPU whose clock is lower than the others' is too hot, or its power is capped.",
+            "Clock of the streaming multiprocessors of each of its GPUs. A GPU with a lower clock than the others is too hot, or its power is capped.",
             Unit.HERTZ,
             Query(of_its_gpus("gpu_clock_hertz", domain="sm"), "{{gpu}}"),
         ),
         draw(
             "GPU temperature",
-            "Of each of its GPUs, by sensor.",
+            "Temperature of each of its GPUs, by sensor.",
             Unit.CELSIUS,
             Query(of_its_gpus("gpu_temperature_celsius", "sensor"), "{{sensor}} {{gpu}}"),
         ),
@@ -201,13 +201,13 @@ def make_trust_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Restarts",
-            "Since its exporter began to look.",
+            "Restarts of the server since its exporter first scraped it.",
             Unit.COUNT,
             Query(queries.select_one("target_restarts_total", "target"), TARGET),
             width=8,
             minimum=0,
             decimals=0,
-            may_be_empty="no exporter reads its page",
+            may_be_empty="no exporter scrapes it",
         ),
         make_time_series(
             "Age of the last good page",
@@ -216,16 +216,16 @@ def make_trust_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Query(queries.select_one("target_sample_age_seconds", "target"), TARGET),
             width=8,
             minimum=0,
-            may_be_empty="no exporter reads its page",
+            may_be_empty="no exporter scrapes it",
         ),
         make_table(
-            "Signals that it lacks, and why",
+            "Missing signals, and why",
             "METRICS.md and the exporter's landing page explain the reasons. A missing signal is not zero.",
             (Column("signal", "signal"), Column("reason", "reason")),
             missing,
             width=9,
             height=10,
-            may_be_empty="it lacks none",
+            may_be_empty="no exporter reports a missing signal",
         ),
         make_table(
             "Suspect signals",
@@ -234,7 +234,7 @@ def make_trust_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             suspect,
             width=6,
             height=10,
-            may_be_empty="no signal is suspect",
+            may_be_empty="no exporter reports a suspect signal",
         ),
         make_time_series(
             "Failed scrapes by reason",
@@ -244,6 +244,6 @@ def make_trust_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=9,
             height=10,
             minimum=0,
-            may_be_empty="no scrape failed",
+            may_be_empty="no exporter reports a failed scrape",
         ),
     )

@@ -185,7 +185,7 @@ def _make_model_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_table(
             "Models",
-            "The model facts behind these numbers, where they come from, and how many replicas go by them.",
+            "The facts about each model behind these figures, their source, and how many replicas use them.",
             (
                 Column("model_name", "model"), Column("family", "family"), Column("weight_format", "weights"), Column("kv_format", "KV"),
                 Column("origin", "source"), Column(0, "replicas", Unit.COUNT),
@@ -194,7 +194,7 @@ def _make_model_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_table(
             "Evidence of the limiter",
-            "The present numbers that decide the limiter, as the mean of a model's replicas. The replica's own dashboard has its own.",
+            "The present figures that decide what limits each model, as the mean of its replicas. The dashboard of a replica has those of one.",
             (
                 Column("model_name", "model"), Column("role", "role"), Column("evidence", "evidence"), Column(0, "mean", Unit.COUNT, decimals=2),
             ),

@@ -102,7 +102,7 @@ SPENT_ON = (*PHASES, ("idle", Colour.UNKNOWN), ("down", Colour.BAD), ("unattribu
 
 ABSENT = ValueMapping(None, "–", "transparent")  # a dash, as in our documents
 # in place of "No data" where money is meant
-NO_PRICE = "no price is configured, or it is too early"
+NO_PRICE = "no price is configured, or too little time has passed"
 
 MODEL = "{{model_name}} {{role}}"
 TARGET = "{{target}}"

@@ -110,7 +110,7 @@ NOTHING, NOT_KNOWN = (
     "Nothing is wrong, every check is known. Models: {}",
     "Nothing fires, but not every check is known. Unknown: {}",
 )
-NO_MODEL = "No exporter tells of a model"
+NO_MODEL = "No exporter reports a model"
 NOT_LOADED = "The rules are not loaded, nothing is known"
 NOT_EVALUATED = "Alerts are not evaluated, nobody would be told: the Watchdog does not fire"
 MORE = "and {} more"
