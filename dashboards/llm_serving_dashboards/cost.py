@@ -151,7 +151,7 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     by_replica = queries.aggregate(
         "sum", queries.select("target:llm_serving_cost_usd:increase1h"), "target", "model_name"
     )
-    most_expensive = keep_highest(by_replica, _MOST_EXPENSIVE)
+    most_expensive = queries.narrow("most_expensive", keep_highest(by_replica, _MOST_EXPENSIVE), "target", by_replica)
     return (
         make_time_series(
             "USD per hour by use",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from llm_serving_alerts.alerting.verdicts import VERDICT
 from llm_serving_alerts.promql import one_of
 from llm_serving_alerts.records.bands import FEW_TARGETS
+from llm_serving_alerts.records.history import ALIVE
 from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.records.views import MEDIAN
 from llm_serving_alerts.rules import Check
@@ -30,6 +31,7 @@ from llm_serving_dashboards.shared_panels import (
     make_stat,
     make_table,
     make_time_series,
+    number_states,
     warn_above,
 )
 
@@ -42,6 +44,9 @@ STATES = (
     ("unknown", Colour.UNKNOWN),
     ("down", Colour.BAD),
 )
+
+
+NUMBERED = f"on (state) group_left () ({number_states((state, code) for code, (state, _) in enumerate(STATES))})"
 
 
 # the signals whose absence leaves a check without a verdict
@@ -78,10 +83,8 @@ def build_board(queries: QueryBuilder) -> Board:
 
 def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     record = "target:llm_serving_state:max"
-    states = " or ".join(
-        f"max by ({queries.dialect.labels('target')}) ({queries.select(record, state=state)}) * 0 + {code}"
-        for code, (state, _) in enumerate(STATES)
-    )
+    # of two exporters the one that reads it is right
+    states = queries.aggregate("min", f"{queries.select(record)} * 0 + {NUMBERED}", "target")
     down = queries.aggregate("max", queries.select(record, one_of("state", ("down", "unknown"))), "target")
     unready = queries.select_scraped(record, one_of("state", ("ready",), negated=True))
     ever = queries.aggregate("max", queries.keep_models(record, f"last_over_time({unready}[$__range])"), "target")
@@ -126,7 +129,7 @@ def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "Failed scrapes of all chosen targets in 5m by the stage at which they ended, with the reason of the last one. The dashboard of a "
             "replica has those of one target, the exporter's log has the full messages.",
             Unit.COUNT,
-            Query(queries.aggregate("sum", failures, "stage", "reason"), "{{stage}} {{reason}}"),
+            Query(queries.aggregate("sum", failures, "stage", "reason"), "{{stage}} {{reason}}", step="1m"),
             width=5,
             minimum=0,
             may_be_empty="no exporter reports a failed scrape",
@@ -148,26 +151,29 @@ def _find_unknown_checks(queries: QueryBuilder) -> str:
     """PromQL of the models and checks without a verdict: replicas by the signal that they lack and the reason; without both where none lacks
     one."""
     by_model = "model_name", "role"
-    there = queries.select(DOWN)
-    models = queries.aggregate("count", there, *by_model)
+    models = queries.select(ALIVE)
     unknown = " or ".join(
         f'label_replace({models} unless {queries.match_on(*by_model)} {queries.select(VERDICT, check=check.value)}, "check", "{check.value}", "", "")'
         for check in Check
     )
     asked = one_of("signal", (signal for signals in RESTS_ON.values() for signal in signals))
-    lacking = f"{queries.select_one('signal_available', 'target', 'signal', 'reason', matchers=asked)} == 0"
+    lacking = queries.select_one("signal_available", "target", "signal", "reason", matchers=asked, holds="== 0")
     for check, signals in RESTS_ON.items():
         lacking = f'label_replace({lacking}, "check", "{check.value}", "signal", "{"|".join(signals)}")'
     why = queries.aggregate("count", queries.name_models(lacking), "check", *by_model, "signal", "reason")
     on = queries.match_on("check", *by_model)
-    return f"({why} and {on} ({unknown})) or ({unknown}) unless {on} {why}"
+    # why is dear, and asked once
+    targets = (
+        f"{queries.match_on(*by_model)} group_left () {queries.aggregate('count', queries.select(DOWN), *by_model)}"
+    )
+    return f"({why} or {on} (({unknown}) * 0 + {targets})) and {on} ({unknown})"
 
 
 def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    missing = f"{queries.select_one('signal_available', 'target', 'signal', 'reason')} == 0"
+    missing = queries.select_one("signal_available", "target", "signal", "reason", holds="== 0")
     untrusted = 'quality!="live"'
-    quality = f"{queries.select_one('signal_quality', 'target', 'signal', 'quality', matchers=untrusted)} == 1"
-    suspect = f"{queries.select_one('signal_suspect', 'target', 'signal', 'cause')} == 1"
+    quality = queries.select_one("signal_quality", "target", "signal", "quality", matchers=untrusted, holds="== 1")
+    suspect = queries.select_one("signal_suspect", "target", "signal", "cause", holds="== 1")
     return (
         make_table(
             "Missing signals",

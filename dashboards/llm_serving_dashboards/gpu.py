@@ -49,14 +49,19 @@ def build_board(queries: QueryBuilder) -> Board:
 
 
 def _make_fault_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    by, on = queries.dialect.labels(*GPU), queries.match_on("gpu")
-    known, answer = queries.select(KNOWN_GPUS), f"{queries.select_one('gpu_up', *GPU)} == 1"
-    silent = f"max by ({by}) ({known} unless {on} {answer})"
+    on = queries.match_on("gpu")
+    known, answer = queries.select(KNOWN_GPUS), queries.select_one("gpu_up", *GPU, holds="== 1")
+
+    def narrow(expression: str) -> str:
+        """Of the silent ones alone: of hundreds that answer nothing is asked."""
+        return queries.narrow("silent", f"{known} unless {on} {answer}", "gpu", expression)
+
+    silent = narrow(queries.aggregate("max", known, *GPU))
     about = f'check="{Check.GPU}"'
     severities = (one_of("severity", (severity,)) for severity in (Severity.CRITICAL, Severity.WARNING))
     pages, tickets = (f"({find_firing(queries, about, severity)})" for severity in severities)
     # an exporter that is gone tells of none of its cards: they may be well
-    failed = f"({queries.select_one('gpu_up', *GPU)} == 0 or {on} {pages})"
+    failed = f"({narrow(queries.select_one('gpu_up', *GPU))} == 0 or {on} {pages})"
 
     def name_fault(alerts: str) -> str:
         for alert, (words, _) in _FAULTS.items():
@@ -67,7 +72,7 @@ def _make_fault_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     gone = f'label_replace({silent} and {on} {failed}, "fault", "{_SILENT}", "", "")'
     unseen = f'label_replace({silent} unless {on} {failed}, "fault", "{_UNSEEN}", "", "")'
     faults = f"{gone} * 0 + 4 or {name_fault(pages)} * 0 + 3 or {name_fault(tickets)} * 0 + 2 or {unseen} * 0 + 1"
-    up = queries.select_scraped("gpu_up")
+    up = narrow(queries.select_scraped("gpu_up"))
     answered = f"max_over_time(timestamp({queries.dialect.bare(up, 'gpu')} == 1)[$__range:1m])"
     begun = f"{name_fault(queries.select_alerts('ALERTS_FOR_STATE', about))} and ({faults})"
     since = f"({gone} or {unseen}) * 0 + {on} group_left () ({answered} or {on} {find_start(queries, 'GPUFailed', 'gpu')}) or {begun}"
@@ -115,13 +120,14 @@ def _make_list(queries: QueryBuilder) -> Panel:
 
 
 def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    xid = queries.select_one("gpu_xid_events_total", *GPU, "xid")
+    xid = queries.select_one("gpu_xid_events_total", *GPU, "xid", holds="> 0")
     errors, of_kind = queries.select_scraped("gpu_ecc_errors_total"), queries.dialect.key("gpu", "kind")
     now, before = (f"max by ({of_kind}) ({one})" for one in (errors, f"{errors} offset $__range"))
     on = queries.match_on("gpu", "kind")
     grown = f"({now} - {on} {before} or {on} {now}) > 0"
-    rows = f"{queries.select_one('gpu_remapped_rows', *GPU, 'kind')} > 0"
-    pending = f'label_replace({queries.select_one("gpu_remap_pending", *GPU)} > 0, "kind", "waits for a reset", "", "")'
+    rows = queries.select_one("gpu_remapped_rows", *GPU, "kind", holds="> 0")
+    waits = queries.select_one("gpu_remap_pending", *GPU, holds="> 0")
+    pending = f'label_replace({waits}, "kind", "waits for a reset", "", "")'
     place = Column("node", "node"), Column("gpu", "UUID"), Column("kind", "kind")
     return (
         make_time_series(
@@ -140,7 +146,7 @@ def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "XID events",
             f"XID errors since the exporter's start. XIDs {', '.join(FATAL_XIDS)} page. XIDs that an application causes do not.",
             (Column("node", "node"), Column("gpu", "UUID"), Column("xid", "XID"), Column(0, "events", Unit.COUNT)),
-            f"{xid} > 0",
+            xid,
             width=6,
             height=6,
             sorted_by=0,

@@ -93,13 +93,13 @@ class _Alerts:
         by = ", ".join((*self._queries.settings.identity_labels, *_ABOUT))
         whole = ", ".join((*self._queries.settings.identity_labels, *_ABOUT, *_PART))
         rules = [rule for rule in self.rules if rule.labels["severity"] == severity]
-        first = f"bottomk by ({by}) (1, min by ({whole}) ({find_begun(self._queries, fires, rules)}))"
+        every = self._select(severity, [rule.alert for rule in rules])
+        first = f"bottomk by ({by}) (1, min by ({whole}) ({find_begun(self._queries, fires, every, rules)}))"
         most = f"{SHOWN}"
         if severity is not self.grave[0][0]:
             pages = f"count({self._group(self._fire(Severity.CRITICAL))}) or vector(0)"
             most = f"scalar(clamp_min({SHOWN} - ({pages}), 0))"
         # as many parts as there are beside the one that is named
-        every = self._select(severity, [rule.alert for rule in rules])
         others = f'count_values by ({by}) ("others", count by ({by}) ({every}) - 1)'
         return self._describe(f"1000 * bottomk({most}, {first}) * on ({by}) group_left (others) {others}", severity)
 

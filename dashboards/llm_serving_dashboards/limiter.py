@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_dashboards.panels import Colour, Panel, Unit, ValueMapping, Visualization
 from llm_serving_dashboards.queries import QueryBuilder
-from llm_serving_dashboards.shared_panels import list_worst_first
+from llm_serving_dashboards.shared_panels import list_worst_first, number_states
 
 # in the order of docs/limiter.md
 LIMITERS = (
@@ -35,10 +35,9 @@ _PLACES = 100
 def find_limiter(queries: QueryBuilder) -> str:
     """PromQL of what limits most replicas of each model, as its place in LIMITERS; of several that limit as many, the first."""
     record, last = "model:llm_serving_limiter:count", len(LIMITERS)
-    # replicas before the point, places from behind after it: the greatest of these says both, and each series is read once
-    ranked = " or ".join(
-        f"{queries.select(record, state=state)} * {_PLACES} + {last - code}" for state, code in _CODES.items()
-    )
+    # hundreds are replicas, the rest is the place from behind: the greatest says both, and each series is read once
+    places = number_states((state, last - code) for state, code in _CODES.items())
+    ranked = f"{queries.select(record)} * {_PLACES} + on (state) group_left () ({places})"
     return f"{last} - {queries.aggregate('max', ranked, 'model_name', 'role')} % {_PLACES}"
 
 

@@ -24,7 +24,7 @@ from llm_serving_alerts.records.outliers import DECODE as DECODE_PACE
 from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.rules import Severity
 from llm_serving_alerts.shown import CHOICES
-from llm_serving_dashboards.exporter import STATES
+from llm_serving_dashboards.exporter import NUMBERED, STATES
 from llm_serving_dashboards.firing import make_firing
 from llm_serving_dashboards.limiter import LIMITER_WORDS, LIMITERS
 from llm_serving_dashboards.panels import (
@@ -42,7 +42,7 @@ from llm_serving_dashboards.panels import (
 )
 from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.replica_details import ITS_GPUS, make_engine_panels, make_gpu_panels, make_trust_panels
-from llm_serving_dashboards.shared_panels import ABSENT, TARGET, make_stat, make_table, make_time_series
+from llm_serving_dashboards.shared_panels import ABSENT, TARGET, make_stat, make_table, make_time_series, number_states
 
 VARIABLES = CHOICES[REPLICA_UID]
 # more lines than these are one grey surface: then only the band is behind
@@ -106,10 +106,9 @@ def _find_worst_first(queries: QueryBuilder) -> str:
 
 def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     states = _find_state(queries)
-    limits = " or ".join(
-        f"max({queries.select_one('limiter', 'target', 'state', state=state)} == 1) * 0 + {code}"
-        for code, (state, _) in enumerate(LIMITERS)
-    )
+    codes = number_states((state, code) for code, (state, _) in enumerate(LIMITERS))
+    # of two exporters the first in the order of the limiters
+    limits = f"min({queries.select_one('limiter', 'target', 'state', holds='== 1')} * 0 + on (state) group_left () ({codes}))"
     started = queries.select_one("target_start_time_seconds", "target")
     facts = "model_name", "role", "runtime", "version"
     return (
@@ -177,8 +176,7 @@ def _find_state(queries: QueryBuilder) -> str:
         f"(max({queries.select(OUTLIER, one_of('of', _SLOW, negated=negated))}) and {ready}) * 0 + {len(STATES) + code}"
         for code, negated in enumerate((False, True))
     )
-    states = (f"max({queries.select(STATE, state=state)}) * 0 + {code}" for code, (state, _) in enumerate(STATES))
-    return " or ".join((*unlike, *states))
+    return " or ".join((*unlike, f"min({queries.select(STATE)} * 0 + {NUMBERED})"))
 
 
 def _make_pace_panel(queries: QueryBuilder) -> Panel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from llm_serving_alerts.promql import GPUS
 from llm_serving_dashboards.panels import Column, Panel, Query, Unit
 from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.shared_panels import NO_PRICE, SPENT_ON, TARGET, make_table, make_time_series
@@ -109,12 +110,12 @@ def _rate(queries: QueryBuilder, counter: str, label: str) -> str:
 
 def make_gpu_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     """The long-context tail, and the GPUs that work for it."""
-    named = queries.dialect.with_own(queries.select_scraped("gpu_target_info"))
-    its = f"on ({queries.dialect.key('gpu')}) {named}"
+    its = f'gpu=~"${ITS_GPUS}"'
 
     def of_its_gpus(name: str, *extra: str, **equal: str) -> str:
-        read = queries.select_scraped(name, f'gpu=~"${ITS_GPUS}"', **equal)
-        return f"{queries.select_gpus(read, *extra)} and {its}"
+        return queries.dialect.by_gpu(
+            queries.select_scraped(name, its, **equal), *extra, gpus=queries.select(GPUS, its)
+        )
 
     def draw(title: str, about: str, unit: Unit, *drawn: Query, width: int = 8) -> Panel:
         return make_time_series(title, about, unit, *drawn, width=width, height=7, minimum=0, may_be_empty="its GPUs are not known")  # fmt: skip
@@ -185,8 +186,8 @@ def make_gpu_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 def make_trust_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     """What it costs, how it compares, and which of its signals can be trusted."""
     spent = queries.aggregate("sum", queries.select("target:llm_serving_cost_usd:increase1h"), "phase")
-    missing = f"{queries.select_one('signal_available', 'target', 'signal', 'reason')} == 0"
-    suspect = f"{queries.select_one('signal_suspect', 'target', 'signal', 'cause')} == 1"
+    missing = queries.select_one("signal_available", "target", "signal", "reason", holds="== 0")
+    suspect = queries.select_one("signal_suspect", "target", "signal", "cause", holds="== 1")
     return (
         make_time_series(
             "USD per hour by use",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from llm_serving_alerts.alerting.verdicts import GOOD, PAGE, TICKET
@@ -66,6 +67,11 @@ def keep_highest(expression: str, most: int) -> str:
     alike all are kept or none."""
     one_too_many = f"min(topk({most + 1}, {expression})) * (count({expression}) > bool {most})"
     return f"{expression} > {_ALIKE:g} * scalar({one_too_many})"
+
+
+def number_states(states: Iterable[tuple[str, float]]) -> str:
+    """PromQL of the number of each state, with the label `state`: series join it instead of being asked state by state."""
+    return " or ".join(f'label_replace(vector({number:g}), "state", "{state}", "", "")' for state, number in states)
 
 
 def list_worst_first(queries: QueryBuilder, name: str, states: str, *worst: int) -> tuple[Query, ...]:

@@ -27,10 +27,11 @@ pytestmark = pytest.mark.process
 
 Labels = Mapping[str, str]
 Samples = list[tuple[Labels, float]]
-VERDICT, REST, DOWN = (
+VERDICT, REST, DOWN, ALIVE = (
     "model:llm_serving_check:verdict",
     "fleet:llm_serving_check:verdict",
     "target:llm_serving_down:min",
+    "model:llm_serving_alive_targets:sum",
 )
 CHAT, CODE = ({"model_name": name, "role": "unified"} for name in ("chat", "code"))
 ALL = "$__all"
@@ -61,11 +62,16 @@ WATCHDOG = alert("Watchdog", "none", "exporter", 0.0)
 BUILD = line("llm_serving_exporter_build_info", 1, version="1")
 
 
+def there(model: Labels, target: str) -> dict[str, str]:
+    """The one target of a model, which is up."""
+    return line(DOWN, 0, model, target=target) | line(ALIVE, 1, model)
+
+
 def fine(*models: Labels, but: tuple[str, ...] = ()) -> dict[str, str]:
     """Every check of the models is known and fine, but for these."""
     found: dict[str, str] = {}
     for model in models:
-        found |= line(DOWN, 0, model, target=model["model_name"])
+        found |= there(model, model["model_name"])
         for check in Check:
             if check.value not in but:
                 found |= line(VERDICT, 0, model, check=check.value)
@@ -162,7 +168,7 @@ FULL_TOLD = row("ticket", "code: KVSaturated code-1", 30_000, "kv", model_name="
         pytest.param(
             fine(CHAT) | fine(CODE, but=("kv", "tail")) | WATCHDOG, [rest("unknown", NOT_KNOWN, 2)], id="not known"
         ),
-        pytest.param(line(DOWN, 0, CHAT, target="a") | WATCHDOG, [rest("unknown", NOT_KNOWN, 9)], id="no verdict"),
+        pytest.param(there(CHAT, "a") | WATCHDOG, [rest("unknown", NOT_KNOWN, 9)], id="no verdict"),
         pytest.param(WATCHDOG, [rest("blind", NO_MODEL)], id="no exporter"),
         pytest.param(BUILD, [rest("blind", NOT_LOADED)], id="the rules are not loaded"),
         pytest.param(fine(CHAT), [rest("blind", NOT_EVALUATED)], id="the Watchdog does not fire"),
@@ -270,7 +276,7 @@ def test_rows_are_sorted_by_how_grave_they_are(tmp_path: Path) -> None:
     """One page weighs more than all tickets, one ticket more than all that is unknown."""
     other = {"model_name": "split", "role": "prefill"}, {"model_name": "split", "role": "decode"}
     series = fine(CHAT, but=("ttft",)) | line(VERDICT, 2, CHAT, check="ttft") | fine(CODE, but=("kv", "cost"))
-    series |= line(VERDICT, 1, CODE, check="kv") | fine(other[0]) | line(DOWN, 0, other[1], target="d")
+    series |= line(VERDICT, 1, CODE, check="kv") | fine(other[0]) | there(other[1], "d")
     rows: Samples = [
         ({**CHAT, "name": "chat"}, 10_000),
         ({**CODE, "name": "code"}, 101),

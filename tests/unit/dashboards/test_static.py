@@ -175,6 +175,20 @@ def test_rates_are_over_what_a_point_covers(uid: str) -> None:
             assert span == "$__rate_interval", expression
 
 
+def test_a_graph_has_no_more_points_than_its_records() -> None:
+    """Minutely ones a point a minute; what a ruler evaluates at its own interval, or nobody records, as many as Grafana chooses."""
+    found = {
+        (panel["title"], target.get("interval"))
+        for uid in default_boards()
+        for panel in panels(uid)
+        for target in panel["targets"]
+    }
+    assert {("TTFT: distribution", "1m"), ("Idle share of the cost", "2m")} <= found
+    assert {("KV cache usage of the fullest engine", None), ("PCIe traffic", None), ("Check", None)} <= found
+    # the trail of a day has an hour of its own
+    assert {step for title, step in found if title == "Roofline"} == {"1h", None}
+
+
 @UIDS
 def test_links_lead_to_dashboards(uid: str) -> None:
     for panel in panels(uid):
