@@ -33,14 +33,14 @@ GRAVE = (
     (Severity.WARNING, "ticket", Colour.WARNING),
 )
 # in place of a time in seconds; VictoriaMetrics would drop a series that is NaN
-NOBODY_KNOWS = -1
+BEFORE_RANGE = -1
 # in place of milliseconds, of what began at no time
 NO_TIME = -2
 SINCE = Column(
     0,
     "since",
     Unit.MILLISECONDS_SINCE,
-    mappings=(ValueMapping(1000 * NOBODY_KNOWS, "an unknown time", "text"), ValueMapping(NO_TIME, "–", "text")),  # a dash, as in our documents
+    mappings=(ValueMapping(1000 * BEFORE_RANGE, "before this range", "text"), ValueMapping(NO_TIME, "–", "text")),  # a dash, as in our documents
     coloured=False,
     width=150,
 )  # fmt: skip
@@ -95,10 +95,16 @@ def _list_starts(queries: QueryBuilder, rules: Iterable[AlertRule]) -> Iterator[
 
 
 def find_begun(queries: QueryBuilder, fires: str, every: str, rules: Iterable[AlertRule]) -> str:
-    """When each of these alerts began to fire, in seconds; negative where nobody wrote that down. `every`: a selector of alerts that has them all:
-    what is dear is to find out which of them are meant, and that is asked once."""
-    since = " or ".join(_list_starts(queries, rules))
-    return f"({since} or ignoring (alertstate) {every} * {NOBODY_KNOWS}) and ignoring (alertstate) ({fires})"
+    """When each of these alerts began to fire, in seconds; negative where all that is known is that it was before the time range. `every`: a
+    selector of alerts that has them all: what is dear is to find out which of them are meant, and that is asked once."""
+    rules = tuple(rules)
+    since = [" or ".join(_list_starts(queries, rules))]
+    if at_once := sorted({rule.alert for rule in rules if not rule.for_seconds}):
+        # of these vmalert writes no ALERTS_FOR_STATE (up to 1.79 at least): then they began when they were first seen
+        fired = select_firing(queries, one_of("alertname", at_once))
+        since.append(f"(min_over_time(timestamp({fired})[$__range:1m]) unless {fired} offset $__range)")
+    known = " or ignoring (alertstate) ".join((*since, f"{every} * {BEFORE_RANGE}"))
+    return f"({known}) and ignoring (alertstate) ({fires})"
 
 
 def name_parts(expression: str) -> str:
@@ -119,7 +125,7 @@ def find_firing(queries: QueryBuilder, *matchers: str, rest: bool = False, singl
 
 def _list_firing(queries: QueryBuilder, matchers: tuple[str, ...], *, rest: bool, single: bool) -> Iterator[str]:
     def select(*more: str) -> str:
-        return _select(queries, *matchers, *more)
+        return select_firing(queries, *matchers, *more)
 
     variables, key = queries.variables, queries.dialect.key
     of_node, of_gpu = (_lack("model_name", "gpu", "target"), 'node!=""'), (_lack("model_name", "target"), 'gpu!=""')
@@ -145,7 +151,8 @@ def _list_firing(queries: QueryBuilder, matchers: tuple[str, ...], *, rest: bool
         yield select(_lack(*_ABOUT))
 
 
-def _select(queries: QueryBuilder, *matchers: str) -> str:
+def select_firing(queries: QueryBuilder, *matchers: str) -> str:
+    """A selector of alerts that fire, of the chosen identities."""
     chosen = (f'{label}=~"${label}|"' for label in queries.settings.identity_labels)
     return f"{FIRING.name}{{{','.join((_STATE, *matchers, *chosen))}}}"
 
@@ -171,7 +178,7 @@ def make_firing(queries: QueryBuilder, uid: str) -> Panel:
     names = sorted({rule.alert for rule in rules})
     named = one_of("alertname", names), one_of("severity", loud)
     fires = find_firing(queries, *named, rest=shows_rest(uid), single=uid == REPLICA_UID)
-    begun = find_begun(queries, fires, _select(queries, *named), rules)
+    begun = find_begun(queries, fires, select_firing(queries, *named), rules)
     begun = f"max by ({', '.join((*queries.settings.identity_labels, *_NAMES))}) ({begun})"
     return Panel(
         FIRING_PANEL,

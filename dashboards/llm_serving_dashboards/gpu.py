@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from llm_serving_alerts.alerting.gpu import FATAL_XIDS
 from llm_serving_alerts.promql import one_of
 from llm_serving_alerts.records.gpu_bands import BUSY, CLOCK, DRAM, HEAT, MEMORY, POWER, POWER_LIMIT, SM, TENSOR
@@ -9,7 +11,15 @@ from llm_serving_alerts.records.identity import KNOWN_GPUS
 from llm_serving_alerts.rules import ALERT_PREFIX, Check, Severity
 from llm_serving_alerts.shown import CHOICES
 from llm_serving_dashboards.bands import make_gpu_band
-from llm_serving_dashboards.firing import find_firing, make_firing
+from llm_serving_dashboards.firing import (
+    BEFORE_RANGE,
+    SINCE,
+    find_begun,
+    find_firing,
+    list_rules,
+    make_firing,
+    select_firing,
+)
 from llm_serving_dashboards.panels import Board, Colour, Column, Panel, Query, Row, ThresholdStep, Unit, ValueMapping
 from llm_serving_dashboards.queries import RATE, QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import find_start, make_share, make_table, make_time_series
@@ -74,8 +84,10 @@ def _make_fault_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     faults = f"{gone} * 0 + 4 or {name_fault(pages)} * 0 + 3 or {name_fault(tickets)} * 0 + 2 or {unseen} * 0 + 1"
     up = narrow(queries.select_scraped("gpu_up"))
     answered = f"max_over_time(timestamp({queries.dialect.bare(up, 'gpu')} == 1)[$__range:1m])"
-    begun = f"{name_fault(queries.select_alerts('ALERTS_FOR_STATE', about))} and ({faults})"
-    since = f"({gone} or {unseen}) * 0 + {on} group_left () ({answered} or {on} {find_start(queries, 'GPUFailed', 'gpu')}) or {begun}"
+    rules = [rule for rule in list_rules(queries.settings) if rule.labels["check"] == Check.GPU]
+    begun = name_fault(f"({find_begun(queries, f'{pages} or {tickets}', select_firing(queries, about), rules)})")
+    seen = f"{answered} or {on} {find_start(queries, 'GPUFailed', 'gpu')} or {on} {silent} * 0 + {BEFORE_RANGE}"
+    since = f"({gone} or {unseen}) * 0 + {on} group_left () ({seen}) or {begun}"
     return (
         make_share(
             "GPUs that answer",
@@ -88,11 +100,11 @@ def _make_fault_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_table(
             "GPUs that are missing or at fault",
-            "GPUs that do not answer come first, then those with a page, then those with a ticket, then those that no exporter reports; and since when. A dash: the start is older than the time "
-            "range, and no alert has recorded it.",
+            "GPUs that do not answer come first, then those with a page, then those with a ticket, then those that no exporter reports; and since when. Before this range: it has not answered since the "
+            "time range began, and no alert has recorded the start.",
             (
                 Column("node", "node"), Column("gpu_name", "GPU"), Column("gpu", "UUID", width=360),
-                Column("fault", "fault", mappings=_FAULT_WORDS, width=220), Column(1, "since", Unit.MILLISECONDS_SINCE),
+                Column("fault", "fault", mappings=_FAULT_WORDS, width=220), replace(SINCE, source=1),
             ),
             faults,
             f"1000 * ({since})",

@@ -88,7 +88,7 @@ class _Alerts:
         self._told = {Severity.CRITICAL: receivers.critical, Severity.WARNING: receivers.warning}
 
     def find_worst(self, severity: Severity) -> str:
-        """When each of the worst alerts began to fire, in milliseconds, with what is said of it; negative where nobody wrote that down."""
+        """When each of the worst alerts began to fire, in milliseconds, with what is said of it; negative where it was before the time range."""
         fires = self._fire(severity)
         by = ", ".join((*self._queries.settings.identity_labels, *_ABOUT))
         whole = ", ".join((*self._queries.settings.identity_labels, *_ABOUT, *_PART))

@@ -12,7 +12,7 @@ from llm_serving_alerts.rules import Check
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.boards import build_dashboards
-from llm_serving_dashboards.firing import NO_TIME, NOBODY_KNOWS
+from llm_serving_dashboards.firing import BEFORE_RANGE, NO_TIME
 from llm_serving_dashboards.home_matrix import list_choices
 from llm_serving_dashboards.panels import Panel
 from llm_serving_dashboards.shared_panels import DEAD, UNKNOWN
@@ -79,13 +79,17 @@ def fine(*models: Labels, but: tuple[str, ...] = ()) -> dict[str, str]:
 
 
 def ask(
-    folder: Path, asked: list[tuple[str, Samples]], series: Mapping[str, str], rules: list[dict[str, Any]] | None = None
+    folder: Path,
+    asked: list[tuple[str, Samples]],
+    series: Mapping[str, str],
+    rules: list[dict[str, Any]] | None = None,
+    at: str = "5m",
 ) -> str:
-    """promtool's word on queries at minute 5; "" where each answers with these samples."""
+    """promtool's word on queries at a time; "" where each answers with these samples."""
     tests = [
         {
             "expr": filled(expression),
-            "eval_time": "5m",
+            "eval_time": at,
             "exp_samples": [
                 {
                     "labels": "{" + ", ".join(f'{label}="{text}"' for label, text in labels.items()) + "}",
@@ -207,8 +211,8 @@ FULL_TOLD = row("ticket", "code: KVSaturated code-1", 30_000, "kv", model_name="
         ),
         pytest.param(
             WATCHDOG | alert("Stalled", "critical", "slo", None, target="t", **CODE),
-            [row("page", "code: Stalled t", 1000 * NOBODY_KNOWS, "replica", model_name="code", role="unified", target="t")],
-            id="nobody wrote down when it began",
+            [row("page", "code: Stalled t", 1000 * BEFORE_RANGE, "replica", model_name="code", role="unified", target="t")],
+            id="nobody wrote down when it began, and it is no alert that fires at once",
         ),
     ],
 )  # fmt: skip
@@ -240,6 +244,23 @@ def test_since_when_is_what_prometheus_itself_writes_down(tmp_path: Path) -> Non
     rule = {"alert": "LLMServingTTFTBurn", "expr": "burning > 0", "for": "2m", "labels": labels}
     series = WATCHDOG | {'burning{model_name="chat",role="unified"}': "0 1x9"}
     assert not said(tmp_path, series, [BURN_TOLD], rules=[rule])
+
+
+def test_without_a_word_of_when_an_alert_began_it_is_since_it_was_first_seen(tmp_path: Path) -> None:
+    """vmalert writes none of alerts that fire at once. An hour is looked at: of what fired before it no more is known."""
+    series: dict[str, str] = {}
+    for number, values in enumerate(("1x90", "_x40 1x50")):
+        card = {"gpu": f"GPU-{number}", "gpu_name": "H100", "node": f"n{number}"}
+        fires = alert("GPUFailed", "critical", "gpu", None, **card)
+        series |= dict.fromkeys(fires, values)
+    expected = [
+        row(
+            "page", f"node n{number}: GPUFailed card GPU-{number}", began, "gpu", node=f"n{number}", gpu=f"GPU-{number}"
+        )
+        for number, began in ((0, 1000 * BEFORE_RANGE), (1, 2_400_000))
+    ]
+    watchdog = dict.fromkeys(WATCHDOG, "1x90")
+    assert not said(tmp_path, watchdog | series, expected, at="80m")
 
 
 def test_who_is_told_is_what_the_settings_say(tmp_path: Path) -> None:

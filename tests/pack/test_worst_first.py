@@ -9,6 +9,7 @@ import pytest
 
 from llm_serving_alerts.shown import FIRING_PANEL
 from llm_serving_dashboards import exporter, limiter, node_loss
+from llm_serving_dashboards.firing import BEFORE_RANGE
 from llm_serving_dashboards.panels import Colour, Panel
 from llm_serving_dashboards.shared_panels import DEAD, UNKNOWN
 from tests.support.builders.askedpanels import ask_promtool, write_series
@@ -351,6 +352,7 @@ def test_gpus_that_are_missing_or_at_fault_stand_by_name_the_worst_first(tmp_pat
                 of_card(2, fault=silent): 300_000.0,
                 of_card(4, fault=failed): 300_000.0,
                 of_card(5, fault=slow): 300_000.0,
+                of_card(3, fault="no exporter reports it"): 1000.0 * BEFORE_RANGE,
             },
         },
     )
