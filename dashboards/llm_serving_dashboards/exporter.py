@@ -178,7 +178,7 @@ def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_table(
             "Missing signals",
             "How many of the chosen targets lack each signal, and why, the most first. METRICS.md and the exporter's landing page explain the reasons. A missing signal is not zero.",
-            (Column("signal", "signal"), Column("reason", "reason"), Column(0, "targets", Unit.COUNT)),
+            (Column("signal", "signal"), Column("reason", "reason", width=150), Column(0, "targets", Unit.COUNT, width=80)),
             queries.aggregate("count", missing, "signal", "reason"),
             width=8,
             height=10,
@@ -188,7 +188,7 @@ def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_table(
             "Signals of lower quality",
             "How many of the chosen targets have each signal at less than live quality, the most first. Lagging: counted when a request ends. Slow: refreshed every few seconds. Clipped: beyond a bucket edge.",
-            (Column("signal", "signal"), Column("quality", "quality"), Column(0, "targets", Unit.COUNT)),
+            (Column("signal", "signal"), Column("quality", "quality", width=90), Column(0, "targets", Unit.COUNT, width=80)),
             queries.aggregate("count", quality, "signal", "quality"),
             width=7,
             height=10,
@@ -198,7 +198,7 @@ def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_table(
             "Suspect signals",
             "How many of a model's targets have impossible values of a signal, and the likely cause, the most first. The dashboard of a replica has those of one target.",
-            (Column("model_name", "model"), Column("signal", "signal"), Column("cause", "likely cause"), Column(0, "targets", Unit.COUNT)),
+            (Column("model_name", "model", width=150), Column("signal", "signal"), Column("cause", "likely cause", width=130), Column(0, "targets", Unit.COUNT, width=80)),
             queries.aggregate("count", queries.name_models(suspect), "model_name", "signal", "cause"),
             width=9,
             height=10,

@@ -103,7 +103,7 @@ def _make_fault_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "GPUs that do not answer come first, then those with a page, then those with a ticket, then those that no exporter reports; and since when. Before this range: it has not answered since the "
             "time range began, and no alert has recorded the start.",
             (
-                Column("node", "node"), Column("gpu_name", "GPU"), Column("gpu", "UUID", width=360),
+                Column("node", "node"), Column("gpu_name", "GPU"), Column("gpu", "UUID", width=400),
                 Column("fault", "fault", mappings=_FAULT_WORDS, width=220), replace(SINCE, source=1),
             ),
             faults,
@@ -121,8 +121,8 @@ def _make_list(queries: QueryBuilder) -> Panel:
         "GPUs",
         "Model, MIG profile, UUID and driver version of each GPU.",
         (
-            Column("node", "node"), Column("index", "index"), Column("gpu_name", "GPU"), Column("mig_profile", "MIG"), Column("gpu", "UUID"),
-            Column("driver_version", "driver"),
+            Column("node", "node"), Column("index", "index", width=80), Column("gpu_name", "GPU"), Column("mig_profile", "MIG", width=100),
+            Column("gpu", "UUID", width=400), Column("driver_version", "driver", width=150),
         ),
         queries.select_one("gpu_info", *GPU, "index", "driver_version", "mig_profile"),
         width=24,

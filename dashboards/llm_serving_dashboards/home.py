@@ -44,7 +44,7 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         "sum", queries.select("model:llm_serving_slo_bad:increase5m", slo="errors"), "model_name", "role"
     )
     return (
-        make_limiter(queries, 10, 9),
+        make_limiter(queries, 9, 9),
         make_model_graph(
             queries,
             "Error rate",
@@ -53,7 +53,7 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Unit.RATIO,
             Worst.HIGHEST,
             Query(f"{errors} / ({queries.aggregate('sum', queries.select('model:llm_serving_slo_events:increase5m', slo='errors'), 'model_name', 'role')} > 0)", MODEL),
-            width=6,
+            width=5,
             height=9,
             minimum=0,
             may_be_empty="no request has ended",
@@ -98,12 +98,13 @@ def _make_changes_panel(queries: QueryBuilder) -> Panel:
         Visualization.TABLE,
         (Query(f"topk({_CHANGES}, 1000 * ({named}))", table=True, instant=True),),
         Unit.NONE,
-        8,
+        10,
         9,
         columns=(
-            Column(0, "when", Unit.MILLISECONDS_SINCE), Column("what", "what"), Column("target", "target"), Column("version", "version"),
+            Column(0, "when", Unit.MILLISECONDS_SINCE), Column("what", "what", width=120), Column("target", "target"), Column("version", "version", width=80),
             Column("model_name", "model"),
         ),
+        may_be_empty="no exporter reports a start, a drill or a loaded configuration",
     )  # fmt: skip
 
 
@@ -156,7 +157,7 @@ def _make_ttft_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             f"Share of first tokens that were in time over {span}. The objective is {objective.objective:.4g}. Measured by the engines or by the front door: the legend says which. There is no data without requests.",
             Unit.RATIO,
             Worst.LOWEST,
-            Query(f"1 - {bad}", f"{MODEL} by the {{{{clock}}}}"),
+            Query(f"1 - {bad}", f"{MODEL} ({{{{clock}}}})"),
             width=12,
             height=6,
             maximum=1,

@@ -33,12 +33,23 @@ _PLACES = 100
 
 
 def find_limiter(queries: QueryBuilder) -> str:
-    """PromQL of what limits most replicas of each model, as its place in LIMITERS; of several that limit as many, the first."""
-    record, last = "model:llm_serving_limiter:count", len(LIMITERS)
-    # hundreds are replicas, the rest is the place from behind: the greatest says both, and each series is read once
+    """PromQL of what limits most replicas of each model, as its place in LIMITERS."""
+    return _find_most(queries, queries.select("model:llm_serving_limiter:count"), "model_name", "role")
+
+
+def find_replica_limiter(queries: QueryBuilder) -> str:
+    """PromQL of what limited the chosen replica for most of five minutes, as its place in LIMITERS: of a minute each it would be a flicker."""
+    held = f"avg_over_time({queries.select_scraped('limiter')}[5m])"
+    return _find_most(queries, f"round(100 * {queries.dialect.one(held, 'target', 'state')})", "target")
+
+
+def _find_most(queries: QueryBuilder, counted: str, *level: str) -> str:
+    """Of whole numbers by state the place of the highest; of several that are as high, of the first."""
+    last = len(LIMITERS)
+    # hundreds are what is counted, the rest is the place from behind: the greatest says both, and each series is read once
     places = number_states((state, last - code) for state, code in _CODES.items())
-    ranked = f"{queries.select(record)} * {_PLACES} + on (state) group_left () ({places})"
-    return f"{last} - {queries.aggregate('max', ranked, 'model_name', 'role')} % {_PLACES}"
+    ranked = f"{counted} * {_PLACES} + on (state) group_left () ({places})"
+    return f"{last} - {queries.aggregate('max', ranked, *level)} % {_PLACES}"
 
 
 def make_limiter(queries: QueryBuilder, width: int, height: int = 6) -> Panel:
@@ -54,5 +65,6 @@ def make_limiter(queries: QueryBuilder, width: int, height: int = 6) -> Panel:
         width,
         height,
         mappings=LIMITER_WORDS,
+        words=False,
         may_be_empty="no exporter reports a limiter",
     )

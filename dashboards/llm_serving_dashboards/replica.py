@@ -26,7 +26,7 @@ from llm_serving_alerts.rules import Severity
 from llm_serving_alerts.shown import CHOICES
 from llm_serving_dashboards.exporter import NUMBERED, STATES
 from llm_serving_dashboards.firing import make_firing
-from llm_serving_dashboards.limiter import LIMITER_WORDS, LIMITERS
+from llm_serving_dashboards.limiter import LIMITER_WORDS, find_replica_limiter
 from llm_serving_dashboards.panels import (
     REPLICA_UID,
     Board,
@@ -42,7 +42,7 @@ from llm_serving_dashboards.panels import (
 )
 from llm_serving_dashboards.queries import QueryBuilder
 from llm_serving_dashboards.replica_details import ITS_GPUS, make_engine_panels, make_gpu_panels, make_trust_panels
-from llm_serving_dashboards.shared_panels import ABSENT, TARGET, make_stat, make_table, make_time_series, number_states
+from llm_serving_dashboards.shared_panels import ABSENT, TARGET, make_stat, make_table, make_time_series
 
 VARIABLES = CHOICES[REPLICA_UID]
 # more lines than these are one grey surface: then only the band is behind
@@ -106,9 +106,6 @@ def _find_worst_first(queries: QueryBuilder) -> str:
 
 def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     states = _find_state(queries)
-    codes = number_states((state, code) for code, (state, _) in enumerate(LIMITERS))
-    # of two exporters the first in the order of the limiters
-    limits = f"min({queries.select_one('limiter', 'target', 'state', holds='== 1')} * 0 + on (state) group_left () ({codes}))"
     started = queries.select_one("target_start_time_seconds", "target")
     facts = "model_name", "role", "runtime", "version"
     return (
@@ -154,9 +151,9 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         Panel(
             "State and limiter over time",
-            "The state of the replica, and what limits its throughput: docs/limiter.md says what each limiter means.",
+            "The state of the replica, and what limited its throughput most over 5m: docs/limiter.md says what each limiter means.",
             Visualization.STATE_TIMELINE,
-            (Query(_number_after(states), "state"), Query(limits, "limiter")),
+            (Query(_number_after(states), "state"), Query(find_replica_limiter(queries), "limiter")),
             Unit.NONE,
             24,
             5,

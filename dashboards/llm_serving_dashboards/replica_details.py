@@ -5,7 +5,7 @@ from __future__ import annotations
 from llm_serving_alerts.promql import GPUS
 from llm_serving_dashboards.panels import Column, Panel, Query, Unit
 from llm_serving_dashboards.queries import QueryBuilder
-from llm_serving_dashboards.shared_panels import NO_PRICE, SPENT_ON, TARGET, make_table, make_time_series
+from llm_serving_dashboards.shared_panels import NO_PRICE, REASONS, SPENT_ON, TARGET, make_table, make_time_series
 
 _ENGINE = ("target", "model_name", "role", "engine")
 _OF_ENGINE = "engine {{engine}}"
@@ -98,6 +98,7 @@ def make_engine_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=6,
             minimum=0,
             stacked=True,
+            series_colours=REASONS,
             may_be_empty="no exporter scrapes it",
         ),
     )
@@ -222,7 +223,7 @@ def make_trust_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_table(
             "Missing signals, and why",
             "METRICS.md and the exporter's landing page explain the reasons. A missing signal is not zero.",
-            (Column("signal", "signal"), Column("reason", "reason")),
+            (Column("signal", "signal"), Column("reason", "reason", width=200)),
             missing,
             width=9,
             height=10,
@@ -231,7 +232,7 @@ def make_trust_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_table(
             "Suspect signals",
             "Signals with impossible values, and the likely cause.",
-            (Column("signal", "signal"), Column("cause", "likely cause")),
+            (Column("signal", "signal"), Column("cause", "likely cause", width=150)),
             suspect,
             width=6,
             height=10,

@@ -191,6 +191,7 @@ def _make_model_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 Column("origin", "source"), Column(0, "replicas", Unit.COUNT),
             ),
             queries.aggregate("count", info, "model_name", *facts),
+            may_be_empty="no exporter knows a model's facts",
         ),
         make_table(
             "Evidence of the limiter",
@@ -199,5 +200,6 @@ def _make_model_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 Column("model_name", "model"), Column("role", "role"), Column("evidence", "evidence"), Column(0, "mean", Unit.COUNT, decimals=2),
             ),
             queries.aggregate("avg", evidence, "model_name", "role", "evidence"),
+            may_be_empty="no exporter reports a limiter",
         ),
     )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Any
 from llm_serving_dashboards.grafana.fields import (
     choose_colour_mode,
     choose_soft_maximum,
+    count_rows,
     find_legend_width,
     write_detail_links,
     write_scale,
@@ -110,7 +111,7 @@ _STATE_TIMELINE: Changes[Panel] = Changes(
         "options.legend.showLegend": True,
         "options.tooltip.sort": "none",
         # rows tall enough to read; the next page is a click away
-        "options.perPage": lambda panel: panel.height - 1,
+        "options.perPage": count_rows,
         # a gap stays a gap
         f"{_CUSTOM}.spanNulls": False,
     },

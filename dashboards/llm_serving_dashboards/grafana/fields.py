@@ -182,6 +182,11 @@ def _name_field(source: str | int, panel: Panel) -> str:
     return f"Value #{name_query(source)} (lastNotNull)"
 
 
+def count_rows(panel: Panel) -> int:
+    """Of a state timeline how many rows a page has; 0: there are no pages, since there is a row a query."""
+    return panel.height - 1 if any("{{" in query.legend for query in panel.queries) else 0
+
+
 _CELL = "${__value.raw:percentencode}"
 
 

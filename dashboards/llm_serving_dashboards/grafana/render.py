@@ -111,6 +111,7 @@ def _write_state_timeline(panel: Panel, common: Json, overrides: list[Json]) -> 
         colorMode=choose_colour_mode(panel),
         fillOpacity=80,
         rowHeight=0.85,
+        showValue="auto" if panel.words else "never",
     ).to_json_data()
 
 
