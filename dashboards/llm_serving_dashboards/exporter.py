@@ -198,7 +198,7 @@ def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_table(
             "Suspect signals",
             "How many of a model's targets have impossible values of a signal, and the likely cause, the most first. The dashboard of a replica has those of one target.",
-            (Column("model_name", "model", width=150), Column("signal", "signal"), Column("cause", "likely cause", width=130), Column(0, "targets", Unit.COUNT, width=80)),
+            (Column("model_name", "model", width=130), Column("signal", "signal"), Column("cause", "likely cause", width=120), Column(0, "targets", Unit.COUNT, width=80)),
             queries.aggregate("count", queries.name_models(suspect), "model_name", "signal", "cause"),
             width=9,
             height=10,

@@ -34,7 +34,7 @@ VARIABLES = CHOICES[Check.NODE_LOSS.dashboard]
 _SURVIVES, _UNKNOWN, _NO_REDUNDANCY, _OVERLOADED, _NODE_LOST = range(5)
 # beside the verdicts of checks
 _ALONE = 6.0
-# as many bars as can be read
+# as many as can be read
 _NODES = 10
 # models by name where many are chosen
 _WORST_MODELS = 5
@@ -244,15 +244,13 @@ def _make_node_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     verdicts = queries.select_one("drill_last_verdict", "model_name", "role", "verdict")
     last_run = queries.select_one("drill_last_run_timestamp_seconds", "model_name", "role")
     return (
-        Panel(
+        make_table(
             "Capacity share of each node",
-            f"Share of a model's capacity, averaged over the resources, of up to {_NODES} nodes with the largest shares. Nodes with equal shares are all shown or none. Losing the node with the longest bar costs the most capacity.",
-            Visualization.BAR_GAUGE,
-            (Query(keep_highest(largest, _NODES), "{{node}} {{model_name}}", instant=True),),
-            Unit.RATIO,
-            12,
-            minimum=0,
-            maximum=1,
+            f"Share of a model's capacity that stands on a node, averaged over the resources, of up to {_NODES} nodes with the largest shares: losing the first one costs the most. Nodes "
+            "with equal shares are all shown or none.",
+            (Column("node", "node"), Column("model_name", "model"), Column(0, "share", Unit.RATIO, decimals=1, width=100)),
+            keep_highest(largest, _NODES),
+            sorted_by=0,
             may_be_empty=f"more than {_NODES} nodes carry as much as the largest one, or no replica's node is known",
         ),
         make_table(

@@ -129,7 +129,6 @@ _WRITERS: Mapping[Visualization, Callable[[Panel, Json, list[Json]], Any]] = {
     Visualization.STAT: _write_stat,
     Visualization.STATE_TIMELINE: _write_state_timeline,
     Visualization.TABLE: _write_table,
-    Visualization.BAR_GAUGE: _write_base,
     Visualization.HEATMAP: _write_base,
     Visualization.XY_CHART: _write_base,
     Visualization.TEXT: _write_base,
