@@ -157,7 +157,7 @@ def _make_ttft_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             f"Share of first tokens that were in time over {span}. The objective is {objective.objective:.4g}. Measured by the engines or by the front door: the legend says which. There is no data without requests.",
             Unit.RATIO,
             Worst.LOWEST,
-            Query(f"1 - {bad}", f"{MODEL} ({{{{clock}}}})"),
+            Query(f"1 - {bad}", f"{MODEL} by {{{{clock}}}}"),
             width=12,
             height=6,
             maximum=1,

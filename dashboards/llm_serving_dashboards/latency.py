@@ -150,7 +150,7 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 *(
                     Query(
                         f"{name_clock(queries, RATIO.format(window=span), slo)} / {objective.budget:.6g}",
-                        f"{span} {MODEL}{' ({{clock}})' if slo == 'ttft' else ''}",
+                        f"{span} {MODEL}{' by {{clock}}' if slo == 'ttft' else ''}",
                     )
                     for span in spans
                 ),
