@@ -65,6 +65,5 @@ def make_limiter(queries: QueryBuilder, width: int, height: int = 6) -> Panel:
         width,
         height,
         mappings=LIMITER_WORDS,
-        words=False,
         may_be_empty="no exporter reports a limiter",
     )

@@ -236,8 +236,6 @@ class Panel:
     detail_uid: str = ""
     # where a click on any value leads; None: by detail_uid
     link: Link | None = None
-    # of a state timeline: False: its states may be short, and Grafana would cut their words; the legend has them
-    words: bool = True
     # False: the title is not shown, so that what matters has its place
     titled: bool = True
     # of a table: True: the values of all queries are one column, each of its rows from one of them
