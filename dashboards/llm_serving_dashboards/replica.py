@@ -254,7 +254,9 @@ def _compare(
         title,
         f"{about} Grey: its peers, one line each where there are up to {MOST_PEERS}, and the band from p10 to p90 of all.",
         unit,
-        Query(f"({peers}) unless on () {siblings} > {MOST_PEERS}", f"peer {TARGET}", draw=Draw.BEHIND),
+        Query(
+            queries.hide_while("many_peers", f"{siblings} > {MOST_PEERS}", peers), f"peer {TARGET}", draw=Draw.BEHIND
+        ),
         Query(upper, "p90 of all", draw=Draw.TOP_EDGE),
         Query(lower, "p10 of all", draw=Draw.BOTTOM_EDGE),
         Query(own, TARGET, draw=Draw.OWN),
