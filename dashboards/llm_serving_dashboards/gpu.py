@@ -83,7 +83,9 @@ def _make_fault_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     unseen = f'label_replace({silent} unless {on} {failed}, "fault", "{_UNSEEN}", "", "")'
     faults = f"{gone} * 0 + 4 or {name_fault(pages)} * 0 + 3 or {name_fault(tickets)} * 0 + 2 or {unseen} * 0 + 1"
     up = narrow(queries.select_scraped("gpu_up"))
-    answered = f"max_over_time(timestamp({queries.dialect.bare(up, 'gpu')} == 1)[$__range:1m])"
+    # the time of a sample is that of a selector alone; of anything else it is that of the question, minutes after a card's last word
+    answers = queries.dialect.bare(f"timestamp({up}) and {up} == 1", "gpu")
+    answered = f"max_over_time({answers}[$__range:1m])"
     rules = [rule for rule in list_rules(queries.settings) if rule.labels["check"] == Check.GPU]
     begun = name_fault(f"({find_begun(queries, f'{pages} or {tickets}', select_firing(queries, about), rules)})")
     seen = f"{answered} or {on} {find_start(queries, 'GPUFailed', 'gpu')} or {on} {silent} * 0 + {BEFORE_RANGE}"
