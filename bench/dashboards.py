@@ -25,6 +25,7 @@ from typing import Any
 
 from bench.servers import sum_thread_cpu_seconds
 from llm_serving_dashboards.boards import build_dashboards
+from llm_serving_exporter.settings.kinds import parse_duration
 from llm_serving_exporter.sim.fleet.exposition import labels_text
 from tests.simweek.build import NAME, Plan, simulated, week_settings
 from tests.simweek.grown import NAMES
@@ -131,7 +132,7 @@ class Viewer:
         for panel in document["panels"]:
             seconds = 24 * HOUR if panel.get("timeFrom") == "24h" else HOUR
             for target in panel.get("targets", ()):
-                step = {"1h": 3600}.get(target.get("interval"), STEP_SECONDS)
+                step = max(STEP_SECONDS, parse_duration(target["interval"])) if "interval" in target else STEP_SECONDS
                 asked = fill(target["expr"], chosen)
                 cost, _ = self._ask(asked, None if target.get("instant") else seconds, step)
                 found.add(f"{panel['title']} {target['refId']}", cost)

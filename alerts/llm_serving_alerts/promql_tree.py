@@ -1,4 +1,5 @@
-"""PromQL taken apart into operators and operands, with the comments that belong to each: as much of it as rules are written in."""
+"""PromQL taken apart into operators and operands, with the comments that belong to each: as much of it as rules and
+dashboards are written in, with Grafana's variables where numbers stand."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ _TOKEN = re.compile(
     |(?P<string>{_QUOTED})
     |(?P<matchers>\{{(?:[^"'`}}]|{_QUOTED})*\}})
     |(?P<range>\[[^\]]*\])
-    |(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?:[a-zA-Z]\w*)?)
+    |(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?:[a-zA-Z]\w*)?|\$\w+)
     |(?P<name>[a-zA-Z_:][\w:]*)
     |(?P<sign>==|!=|>=|<=|[-+*/%^<>(),@]))""",
     re.VERBOSE,

@@ -16,10 +16,10 @@ _LOWEST, _HIGHEST = EDGES
 # of replicas, or of more models than can be drawn one by one
 MOST_NAMED = 5
 _SHOWN = (
-    f" The band reaches from the p10 to the p90 of a model's replicas, where there are more than {FEW_TARGETS}; of more than {MOST_CHOSEN} chosen models from the p10 to the "
-    f"p90 of their medians. By name the {MOST_NAMED} replicas that are {{worst}} over the time range; a click on one leads to its own dashboard."
+    f" Band: p10 to p90 of a model's replicas, where it has more than {FEW_TARGETS}; with more than {MOST_CHOSEN} models chosen, p10 to p90 of the models' medians. "
+    f"By name: the {MOST_NAMED} replicas with the {{worst}} mean over the time range; a click on one opens its dashboard."
 )
-_OF_MODELS = f" Of more than {MOST_CHOSEN} chosen models{{what}} the band from their p10 to their p90, and by name the {MOST_NAMED} that are {{worst}} over the time range."
+_OF_MODELS = f" With more than {MOST_CHOSEN} models chosen{{what}}: a band from p10 to p90 of the models, and by name the {MOST_NAMED} with the {{worst}} mean over the time range."
 # of one node
 MOST_GPUS = 8
 _KIND, GPU = "{{gpu_name}}", "{{node}} {{gpu}}"
@@ -55,7 +55,7 @@ def make_model_graph(
 ) -> Panel:
     """A graph of figures that each model has. `lines`: queries with a series a model; of many models the first alone is drawn."""
     word = lines[0].legend.partition("{{")[0].strip(" (") if len(lines) > 1 else ""
-    said = _OF_MODELS.format(what=f" only {word}:" if word else "", worst=worst.value)
+    said = _OF_MODELS.format(what=f", {word} alone" if word else "", worst=worst.value)
     return make_time_series(title, about + said, unit, *draw_models(queries, worst, *lines), **more)
 
 
@@ -112,8 +112,8 @@ def make_gpu_band(
         Query(queries.hide_below(MOST_GPUS + 1, "gpu", queries.find_worst(own, worst, FEW_TARGETS, "gpu")), GPU),
     )
     shown = (
-        f" Of more than {MOST_GPUS} chosen GPUs only the three that are {worst.value} over the time range. Grey: from the p10 to the p90 of all GPUs of the kind, where there "
-        f"are more than {FEW_TARGETS}."
+        f" With more than {MOST_GPUS} GPUs chosen, only the {FEW_TARGETS} with the {worst.value} mean over the time range. Grey band: p10 to p90 of all GPUs of the same kind, where "
+        f"there are more than {FEW_TARGETS}."
     )
     return make_time_series(title, about + shown, unit, *drawn, *others, **more)
 

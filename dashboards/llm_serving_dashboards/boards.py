@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from types import ModuleType
 
+from llm_serving_alerts.promql import seconds_text
+from llm_serving_alerts.promql_tree import list_selectors, parse
 from llm_serving_alerts.settings import Settings
 from llm_serving_dashboards import (
     cost,
@@ -24,8 +26,8 @@ from llm_serving_dashboards import (
 from llm_serving_dashboards.annotations import build_annotations
 from llm_serving_dashboards.grafana.document import render_dashboard
 from llm_serving_dashboards.grafana.fields import Json
-from llm_serving_dashboards.panels import Board
-from llm_serving_dashboards.queries import QueryBuilder, list_record_labels
+from llm_serving_dashboards.panels import Board, Panel, Visualization
+from llm_serving_dashboards.queries import QueryBuilder, list_record_labels, list_record_seconds
 
 _MODULES: tuple[ModuleType, ...] = (
     home,
@@ -60,9 +62,26 @@ class Dashboard:
 
 def build_dashboards(settings: Settings) -> tuple[Dashboard, ...]:
     """Every dashboard, with the thresholds and labels of the settings."""
-    found, records = [], list_record_labels(settings)
+    found, records, seconds = [], list_record_labels(settings), list_record_seconds(settings)
     for module in _MODULES:
         build_board: Callable[[QueryBuilder], Board] = module.build_board
         queries = QueryBuilder(settings, module.VARIABLES, records)
-        found.append(Dashboard(build_board(queries), queries))
+        found.append(Dashboard(space_points(build_board(queries), seconds), queries))
     return tuple(found)
+
+
+def space_points(board: Board, seconds: Mapping[str, float]) -> Board:
+    """A board whose graphs have no more points than the records that they draw: each point costs as much, and those between two evaluations
+    repeat the first. `seconds`: between two evaluations, by record. What is scraped, or recorded as often, keeps Grafana's step."""
+
+    def space(panel: Panel) -> Panel:
+        drawn = [query for query in panel.queries if not query.instant and not query.step]
+        names = {leaf.text.partition("{")[0] for query in drawn for leaf in list_selectors(parse(query.expr))}
+        if panel.visualization is Visualization.STAT or not names or not names <= {*seconds}:
+            return panel
+        step = seconds_text(min(seconds[name] for name in names))
+        return replace(panel, queries=tuple(replace(one, step=step) if one in drawn else one for one in panel.queries))
+
+    return replace(
+        board, rows=tuple(replace(row, panels=tuple(space(panel) for panel in row.panels)) for row in board.rows)
+    )

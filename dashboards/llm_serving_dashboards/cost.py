@@ -37,7 +37,7 @@ def build_board(queries: QueryBuilder) -> Board:
     return Board(
         Check.COST.dashboard,
         "LLM serving: cost",
-        "USD per million tokens by phase, and where the money goes, for GPUs of pools before commitments, which the weekly review takes off. "
+        "USD per million tokens by phase, and where the money goes. GPUs of pools count at their price before commitments; the weekly review has what is paid. "
         "There is no data without a price in the exporter's configuration.",
         VARIABLES,
         (
@@ -57,7 +57,7 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_stat(
             "Monthly cost at this pace",
             "Mean hourly cost of the last 7 days x 730 hours: GPU time and energy of all models, whatever the selection. GPUs of pools count at "
-            "their uncommitted price: the weekly review has what is paid.",
+            "their price before commitments: the weekly review has what is paid.",
             Unit.USD,
             Query(f"730 * {pace}", "month"),
             width=6,
@@ -151,7 +151,7 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     by_replica = queries.aggregate(
         "sum", queries.select("target:llm_serving_cost_usd:increase1h"), "target", "model_name"
     )
-    most_expensive = keep_highest(by_replica, _MOST_EXPENSIVE)
+    most_expensive = queries.narrow("most_expensive", keep_highest(by_replica, _MOST_EXPENSIVE), "target", by_replica)
     return (
         make_time_series(
             "USD per hour by use",
@@ -199,8 +199,8 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_table(
             "The most expensive replicas",
-            f"All GPU time of the last hour, whatever it did: up to {_MOST_EXPENSIVE} replicas that cost more than all others, and how many times as much as the median. Of replicas that cost the "
-            "same all are named or none. A click on one leads to its own dashboard.",
+            f"Cost of all GPU time of the last hour, for up to {_MOST_EXPENSIVE} replicas that cost more than all others, and as a multiple of the median replica. Replicas with equal cost are all "
+            "shown or none. A click on one opens its dashboard.",
             (
                 Column("target", "replica"), Column("model_name", "model"), Column(0, "USD per hour", Unit.USD, decimals=2),
                 Column(1, "of the median", Unit.TIMES, decimals=1),
@@ -209,10 +209,10 @@ def _make_spend_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             f"({most_expensive}) / scalar(quantile(0.5, {by_replica}))",
             width=8,
             sorted_by=0,
-            may_be_empty=f"no price is configured, or more than {_MOST_EXPENSIVE} cost as much as the most expensive one",
+            may_be_empty=f"no price is configured, or more than {_MOST_EXPENSIVE} replicas cost as much as the most expensive one",
         ),
         make_time_series(
-            "Tokens by tenant: the ten with the most",
+            "Tokens by tenant, the top ten",
             "Share of the tokens that gateways count for the selected models now, prompt as sent and generated. The weekly review says what each tenant costs.",
             Unit.RATIO,
             Query(f"topk(10, {queries.aggregate('sum', queries.select(TENANT_TOKENS), 'tenant')}) / scalar(sum({queries.select(TENANT_TOKENS)}) > 0)", "{{tenant}}"),
@@ -280,11 +280,11 @@ def _make_spare_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             _find_unpriced(queries),
             width=12,
             height=6,
-            may_be_empty="every target has a price",
+            may_be_empty="no exporter reports a target without a price",
         ),
         make_table(
             "Source of the busy time",
-            "How many of a model's targets have their busy time from which source. The sources, the best first: engine_time (the engine counts the time that its device works), gpm, nvml_samples (100 % may also be "
+            "How many of a model's targets take their busy time from which source. The sources, the best first: engine_time (the engine counts the time that its device works), gpm, nvml_samples (100 % may also be "
             "waiting for other GPUs), estimate (latencies over the batch, or the time that the work takes at the ceiling), requests (a tick in which a request ran is busy as a whole).",
             (Column("model_name", "model"), Column("source", "source"), Column(0, "targets", Unit.COUNT)),
             queries.aggregate(

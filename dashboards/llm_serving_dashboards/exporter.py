@@ -5,6 +5,7 @@ from __future__ import annotations
 from llm_serving_alerts.alerting.verdicts import VERDICT
 from llm_serving_alerts.promql import one_of
 from llm_serving_alerts.records.bands import FEW_TARGETS
+from llm_serving_alerts.records.history import ALIVE
 from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.records.views import MEDIAN
 from llm_serving_alerts.rules import Check
@@ -30,6 +31,7 @@ from llm_serving_dashboards.shared_panels import (
     make_stat,
     make_table,
     make_time_series,
+    number_states,
     warn_above,
 )
 
@@ -42,6 +44,9 @@ STATES = (
     ("unknown", Colour.UNKNOWN),
     ("down", Colour.BAD),
 )
+
+
+NUMBERED = f"on (state) group_left () ({number_states((state, code) for code, (state, _) in enumerate(STATES))})"
 
 
 # the signals whose absence leaves a check without a verdict
@@ -57,7 +62,7 @@ RESTS_ON = {
 }
 
 
-_SHOWN = f" The median of the chosen models, each the median of its targets, and by name the {FEW_TARGETS} targets with the highest mean over the time range."
+_SHOWN = f" Thick: the median over the chosen models of each model's median target. By name: the {FEW_TARGETS} targets with the highest mean over the time range."
 
 
 def build_board(queries: QueryBuilder) -> Board:
@@ -78,10 +83,8 @@ def build_board(queries: QueryBuilder) -> Board:
 
 def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     record = "target:llm_serving_state:max"
-    states = " or ".join(
-        f"max by ({queries.dialect.labels('target')}) ({queries.select(record, state=state)}) * 0 + {code}"
-        for code, (state, _) in enumerate(STATES)
-    )
+    # of two exporters the one that reads it is right
+    states = queries.aggregate("min", f"{queries.select(record)} * 0 + {NUMBERED}", "target")
     down = queries.aggregate("max", queries.select(record, one_of("state", ("down", "unknown"))), "target")
     unready = queries.select_scraped(record, one_of("state", ("ready",), negated=True))
     ever = queries.aggregate("max", queries.keep_models(record, f"last_over_time({unready}[$__range])"), "target")
@@ -89,7 +92,7 @@ def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_share(
             "Ready targets",
-            "Of those that the exporters look at. Loading and sleeping targets are neither ready nor down.",
+            "Ready targets of all that the exporters scrape. Loading and sleeping targets are neither ready nor down.",
             f"count({queries.select(record, state='ready')})",
             f"count({queries.aggregate('max', queries.select(record), 'target')})",
             warn_above(1),
@@ -111,7 +114,7 @@ def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Unit.NONE,
             10,
             mappings=tuple(ValueMapping(code, state, colour) for code, (state, colour) in enumerate(STATES)),
-            may_be_empty="every target was ready all the time",
+            may_be_empty="every known target was ready all the time",
         ),
         make_time_series(
             "Age of the last good page",
@@ -123,13 +126,13 @@ def _make_target_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Failed scrapes by reason",
-            "Failed scrapes of all chosen targets in 5m by the stage at which they ended, with the reason of the last one. A target's own dashboard has its own, "
-            "the exporter's log the full messages.",
+            "Failed scrapes of all chosen targets in 5m by the stage at which they ended, with the reason of the last one. The dashboard of a "
+            "replica has those of one target, the exporter's log has the full messages.",
             Unit.COUNT,
-            Query(queries.aggregate("sum", failures, "stage", "reason"), "{{stage}} {{reason}}"),
+            Query(queries.aggregate("sum", failures, "stage", "reason"), "{{stage}} {{reason}}", step="1m"),
             width=5,
             minimum=0,
-            may_be_empty="no scrape failed",
+            may_be_empty="no exporter reports a failed scrape",
         ),
     )
 
@@ -148,61 +151,64 @@ def _find_unknown_checks(queries: QueryBuilder) -> str:
     """PromQL of the models and checks without a verdict: replicas by the signal that they lack and the reason; without both where none lacks
     one."""
     by_model = "model_name", "role"
-    there = queries.select(DOWN)
-    models = queries.aggregate("count", there, *by_model)
+    models = queries.select(ALIVE)
     unknown = " or ".join(
         f'label_replace({models} unless {queries.match_on(*by_model)} {queries.select(VERDICT, check=check.value)}, "check", "{check.value}", "", "")'
         for check in Check
     )
     asked = one_of("signal", (signal for signals in RESTS_ON.values() for signal in signals))
-    lacking = f"{queries.select_one('signal_available', 'target', 'signal', 'reason', matchers=asked)} == 0"
+    lacking = queries.select_one("signal_available", "target", "signal", "reason", matchers=asked, holds="== 0")
     for check, signals in RESTS_ON.items():
         lacking = f'label_replace({lacking}, "check", "{check.value}", "signal", "{"|".join(signals)}")'
     why = queries.aggregate("count", queries.name_models(lacking), "check", *by_model, "signal", "reason")
     on = queries.match_on("check", *by_model)
-    return f"({why} and {on} ({unknown})) or ({unknown}) unless {on} {why}"
+    # why is dear, and asked once
+    targets = (
+        f"{queries.match_on(*by_model)} group_left () {queries.aggregate('count', queries.select(DOWN), *by_model)}"
+    )
+    return f"({why} or {on} (({unknown}) * 0 + {targets})) and {on} ({unknown})"
 
 
 def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    missing = f"{queries.select_one('signal_available', 'target', 'signal', 'reason')} == 0"
+    missing = queries.select_one("signal_available", "target", "signal", "reason", holds="== 0")
     untrusted = 'quality!="live"'
-    quality = f"{queries.select_one('signal_quality', 'target', 'signal', 'quality', matchers=untrusted)} == 1"
-    suspect = f"{queries.select_one('signal_suspect', 'target', 'signal', 'cause')} == 1"
+    quality = queries.select_one("signal_quality", "target", "signal", "quality", matchers=untrusted, holds="== 1")
+    suspect = queries.select_one("signal_suspect", "target", "signal", "cause", holds="== 1")
     return (
         make_table(
             "Missing signals",
             "How many of the chosen targets lack each signal, and why, the most first. METRICS.md and the exporter's landing page explain the reasons. A missing signal is not zero.",
-            (Column("signal", "signal"), Column("reason", "reason"), Column(0, "targets", Unit.COUNT)),
+            (Column("signal", "signal"), Column("reason", "reason", width=150), Column(0, "targets", Unit.COUNT, width=80)),
             queries.aggregate("count", missing, "signal", "reason"),
             width=8,
             height=10,
             sorted_by=0,
-            may_be_empty="no signal is missing",
+            may_be_empty="no exporter reports a missing signal",
         ),
         make_table(
             "Signals of lower quality",
             "How many of the chosen targets have each signal at less than live quality, the most first. Lagging: counted when a request ends. Slow: refreshed every few seconds. Clipped: beyond a bucket edge.",
-            (Column("signal", "signal"), Column("quality", "quality"), Column(0, "targets", Unit.COUNT)),
+            (Column("signal", "signal"), Column("quality", "quality", width=90), Column(0, "targets", Unit.COUNT, width=80)),
             queries.aggregate("count", quality, "signal", "quality"),
             width=7,
             height=10,
             sorted_by=0,
-            may_be_empty="all signals are live",
+            may_be_empty="no exporter reports a signal of lower quality",
         ),
         make_table(
             "Suspect signals",
-            "How many of a model's targets have impossible values of a signal, and the likely cause, the most first. A target's own dashboard has its own.",
-            (Column("model_name", "model"), Column("signal", "signal"), Column("cause", "likely cause"), Column(0, "targets", Unit.COUNT)),
+            "How many of a model's targets have impossible values of a signal, and the likely cause, the most first. The dashboard of a replica has those of one target.",
+            (Column("model_name", "model", width=130), Column("signal", "signal"), Column("cause", "likely cause", width=120), Column(0, "targets", Unit.COUNT, width=80)),
             queries.aggregate("count", queries.name_models(suspect), "model_name", "signal", "cause"),
             width=9,
             height=10,
             sorted_by=0,
-            may_be_empty="no signal is suspect",
+            may_be_empty="no exporter reports a suspect signal",
         ),
         make_table(
             "Checks without a verdict, and why",
-            "How many of a model's replicas lack a signal that the check rests on, and the reason. Without a signal: no alert of the check is evaluated, or what it "
-            "goes by has not happened yet, such as a first request or a queue.",
+            "How many of a model's replicas lack a signal that the check rests on, and the reason. Without a signal: no alert of the check is evaluated, or what the "
+            "check needs has not happened yet, such as a first request or a queue.",
             (
                 Column("check", "check"), Column("model_name", "model"), Column("role", "role"), Column("signal", "signal"), Column("reason", "reason"),
                 Column(0, "replicas", Unit.COUNT),
@@ -210,11 +216,11 @@ def _make_signal_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             _find_unknown_checks(queries),
             width=18,
             sorted_by=0,
-            may_be_empty="every check has a verdict",
+            may_be_empty="every check of every known model has a verdict",
         ),
         make_time_series(
             "Signals",
-            "Signals of the chosen targets: how many are available, and how many are absent. Without data, no exporter looks at these targets.",
+            "Signals of the chosen targets: how many are available, and how many are absent. Without data, no exporter scrapes these targets.",
             Unit.COUNT,
             Query(queries.aggregate("sum", queries.select("model:llm_serving_signals:sum"), "state"), "{{state}}"),
             width=6,
@@ -282,5 +288,6 @@ def _make_process_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             queries.aggregate("count", queries.select("exporter_build_info"), "version", "python_version"),
             width=24,
             height=5,
+            may_be_empty="no exporter is running",
         ),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from llm_serving_alerts.alerting import ALERTS as DECLARED
 from llm_serving_alerts.external import FIRING
 from llm_serving_alerts.promql import MODEL, NODES, one_of
-from llm_serving_alerts.records.history import ON_NODE
+from llm_serving_alerts.records.history import ALIVE, ON_NODE
 from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.render import ALERTS, rule_groups
 from llm_serving_alerts.rules import ALERT_PREFIX, AlertRule, Severity
@@ -33,14 +33,14 @@ GRAVE = (
     (Severity.WARNING, "ticket", Colour.WARNING),
 )
 # in place of a time in seconds; VictoriaMetrics would drop a series that is NaN
-NOBODY_KNOWS = -1
+BEFORE_RANGE = -1
 # in place of milliseconds, of what began at no time
 NO_TIME = -2
 SINCE = Column(
     0,
     "since",
     Unit.MILLISECONDS_SINCE,
-    mappings=(ValueMapping(1000 * NOBODY_KNOWS, "an unknown time", "text"), ValueMapping(NO_TIME, "–", "text")),  # a dash, as in our documents
+    mappings=(ValueMapping(1000 * BEFORE_RANGE, "before this range", "text"), ValueMapping(NO_TIME, "–", "text")),  # a dash, as in our documents
     coloured=False,
     width=150,
 )  # fmt: skip
@@ -94,10 +94,17 @@ def _list_starts(queries: QueryBuilder, rules: Iterable[AlertRule]) -> Iterator[
         yield f"{_FOR_STATE}{{{one_of('alertname', sorted(names))}{chosen}}} + {seconds:g}"
 
 
-def find_begun(queries: QueryBuilder, fires: str, rules: Iterable[AlertRule]) -> str:
-    """When each of these alerts began to fire, in seconds; negative where nobody wrote that down."""
-    since = " or ".join(_list_starts(queries, rules))
-    return f"({since}) and ignoring (alertstate) ({fires}) or ignoring (alertstate) ({fires}) * {NOBODY_KNOWS}"
+def find_begun(queries: QueryBuilder, fires: str, every: str, rules: Iterable[AlertRule]) -> str:
+    """When each of these alerts began to fire, in seconds; negative where all that is known is that it was before the time range. `every`: a
+    selector of alerts that has them all: what is dear is to find out which of them are meant, and that is asked once."""
+    rules = tuple(rules)
+    since = [" or ".join(_list_starts(queries, rules))]
+    if at_once := sorted({rule.alert for rule in rules if not rule.for_seconds}):
+        # of these vmalert writes no ALERTS_FOR_STATE (up to 1.79 at least): then they began when they were first seen
+        fired = select_firing(queries, one_of("alertname", at_once))
+        since.append(f"(min_over_time(timestamp({fired})[$__range:1m]) unless {fired} offset $__range)")
+    known = " or ignoring (alertstate) ".join((*since, f"{every} * {BEFORE_RANGE}"))
+    return f"({known}) and ignoring (alertstate) ({fires})"
 
 
 def name_parts(expression: str) -> str:
@@ -117,15 +124,13 @@ def find_firing(queries: QueryBuilder, *matchers: str, rest: bool = False, singl
 
 
 def _list_firing(queries: QueryBuilder, matchers: tuple[str, ...], *, rest: bool, single: bool) -> Iterator[str]:
-    chosen = [f'{label}=~"${label}|"' for label in queries.settings.identity_labels]
-
     def select(*more: str) -> str:
-        return f"{FIRING.name}{{{','.join([_STATE, *matchers, *more, *chosen])}}}"
+        return select_firing(queries, *matchers, *more)
 
     variables, key = queries.variables, queries.dialect.key
     of_node, of_gpu = (_lack("model_name", "gpu", "target"), 'node!=""'), (_lack("model_name", "target"), 'gpu!=""')
     if "gpu" in variables:
-        yield select('gpu=~"$gpu"', 'node=~"$node"', 'gpu!=""')
+        yield select('gpu!=""', *(f'{label}=~"${label}|"' for label in variables))
         yield select(*of_node, 'node=~"$node"')
         return
     of_models = [f'{label}=~"${label}|"' for label in MODEL if label in variables]
@@ -136,7 +141,7 @@ def _list_firing(queries: QueryBuilder, matchers: tuple[str, ...], *, rest: bool
         yield select('target=~"$target"', 'target!=""', *of_models)
         # those of a model have no target that they could be chosen by; of a model that is gone nobody knows its targets
         on, of_model = queries.match_on(*MODEL), select('model_name!=""', _lack("target"), *of_models)
-        others = f"{queries.drop_choice('target').select(DOWN)} unless {on} {own}"
+        others = f"{queries.drop_choice('target').select(ALIVE)} unless {on} {own}"
         yield f"({of_model} and {on} {own})" if single else f"({of_model} unless {on} ({others}))"
     claims = queries.dialect.bare(queries.select("gpu_target_info"), "gpu", "target")
     yield f"({select(*of_gpu)} and on ({key('gpu')}) ({claims} and on ({key('target')}) {own}))"
@@ -144,6 +149,12 @@ def _list_firing(queries: QueryBuilder, matchers: tuple[str, ...], *, rest: bool
     yield f"({select(*of_node)} and on ({key('node')}) {nodes})"
     if rest:
         yield select(_lack(*_ABOUT))
+
+
+def select_firing(queries: QueryBuilder, *matchers: str) -> str:
+    """A selector of alerts that fire, of the chosen identities."""
+    chosen = (f'{label}=~"${label}|"' for label in queries.settings.identity_labels)
+    return f"{FIRING.name}{{{','.join((_STATE, *matchers, *chosen))}}}"
 
 
 def _lack(*labels: str) -> str:
@@ -165,13 +176,13 @@ def make_firing(queries: QueryBuilder, uid: str) -> Panel:
         rule for rule in list_rules(queries.settings) if rule.alert in declared and rule.labels["severity"] in loud
     ]
     names = sorted({rule.alert for rule in rules})
-    fires = find_firing(
-        queries, one_of("alertname", names), one_of("severity", loud), rest=shows_rest(uid), single=uid == REPLICA_UID
-    )
-    begun = f"max by ({', '.join((*queries.settings.identity_labels, *_NAMES))}) ({find_begun(queries, fires, rules)})"
+    named = one_of("alertname", names), one_of("severity", loud)
+    fires = find_firing(queries, *named, rest=shows_rest(uid), single=uid == REPLICA_UID)
+    begun = find_begun(queries, fires, select_firing(queries, *named), rules)
+    begun = f"max by ({', '.join((*queries.settings.identity_labels, *_NAMES))}) ({begun})"
     return Panel(
         FIRING_PANEL,
-        "Alerts that fire about what is chosen above, pages first, and since when. The name of an alert leads to its runbook. What Alertmanager silences "
+        "Alerts that fire for what is chosen above, pages first, and since when. The name of an alert leads to its runbook. What Alertmanager silences "
         "or inhibits is shown too.",
         Visualization.TABLE,
         (Query(f'label_join(topk({_SHOWN}, 1000 * {name_parts(begun)}), "part", "", "part", "place")', instant=True, table=True),),
@@ -186,5 +197,5 @@ def make_firing(queries: QueryBuilder, uid: str) -> Panel:
             SINCE,
             *make_runbook_columns(queries.settings),
         ),
-        may_be_empty="nothing fires about what is chosen",
+        may_be_empty="no alert fires for this selection",
     )  # fmt: skip

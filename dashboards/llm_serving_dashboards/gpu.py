@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from llm_serving_alerts.alerting.gpu import FATAL_XIDS
+from llm_serving_alerts.promql import one_of
 from llm_serving_alerts.records.gpu_bands import BUSY, CLOCK, DRAM, HEAT, MEMORY, POWER, POWER_LIMIT, SM, TENSOR
 from llm_serving_alerts.records.identity import KNOWN_GPUS
 from llm_serving_alerts.rules import ALERT_PREFIX, Check, Severity
 from llm_serving_alerts.shown import CHOICES
 from llm_serving_dashboards.bands import make_gpu_band
-from llm_serving_dashboards.firing import make_firing
+from llm_serving_dashboards.firing import (
+    BEFORE_RANGE,
+    SINCE,
+    find_begun,
+    find_firing,
+    list_rules,
+    make_firing,
+    select_firing,
+)
 from llm_serving_dashboards.panels import Board, Colour, Column, Panel, Query, Row, ThresholdStep, Unit, ValueMapping
 from llm_serving_dashboards.queries import RATE, QueryBuilder, Worst
 from llm_serving_dashboards.shared_panels import find_start, make_share, make_table, make_time_series
@@ -16,7 +27,7 @@ from llm_serving_dashboards.shared_panels import find_start, make_share, make_ta
 VARIABLES = CHOICES[Check.GPU.dashboard]
 GPU = ("gpu", "gpu_name", "node")
 _LEGEND = "{{node}} {{gpu}}"
-_SILENT, _UNSEEN = "does not answer", "no exporter tells of it"
+_SILENT, _UNSEEN = "does not answer", "no exporter reports it"
 # what an alert says of a card
 _FAULTS = {
     "GPUFailed": ("failed: an XID that pages", Colour.BAD),
@@ -48,16 +59,19 @@ def build_board(queries: QueryBuilder) -> Board:
 
 
 def _make_fault_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    by, on = queries.dialect.labels(*GPU), queries.match_on("gpu")
-    known, answer = queries.select(KNOWN_GPUS), f"{queries.select_one('gpu_up', *GPU)} == 1"
-    silent = f"max by ({by}) ({known} unless {on} {answer})"
-    about = f'check="{Check.GPU}",gpu!=""'
-    pages, tickets = (
-        queries.select_firing_alerts(f'{about},severity="{severity}"')
-        for severity in (Severity.CRITICAL, Severity.WARNING)
-    )
+    on = queries.match_on("gpu")
+    known, answer = queries.select(KNOWN_GPUS), queries.select_one("gpu_up", *GPU, holds="== 1")
+
+    def narrow(expression: str) -> str:
+        """Of the silent ones alone: of hundreds that answer nothing is asked."""
+        return queries.narrow("silent", f"{known} unless {on} {answer}", "gpu", expression)
+
+    silent = narrow(queries.aggregate("max", known, *GPU))
+    about = f'check="{Check.GPU}"'
+    severities = (one_of("severity", (severity,)) for severity in (Severity.CRITICAL, Severity.WARNING))
+    pages, tickets = (f"({find_firing(queries, about, severity)})" for severity in severities)
     # an exporter that is gone tells of none of its cards: they may be well
-    failed = f"({queries.select_one('gpu_up', *GPU)} == 0 or {on} {pages})"
+    failed = f"({narrow(queries.select_one('gpu_up', *GPU))} == 0 or {on} {pages})"
 
     def name_fault(alerts: str) -> str:
         for alert, (words, _) in _FAULTS.items():
@@ -68,14 +82,18 @@ def _make_fault_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     gone = f'label_replace({silent} and {on} {failed}, "fault", "{_SILENT}", "", "")'
     unseen = f'label_replace({silent} unless {on} {failed}, "fault", "{_UNSEEN}", "", "")'
     faults = f"{gone} * 0 + 4 or {name_fault(pages)} * 0 + 3 or {name_fault(tickets)} * 0 + 2 or {unseen} * 0 + 1"
-    up = queries.select_scraped("gpu_up")
-    answered = f"max_over_time(timestamp({queries.dialect.bare(up, 'gpu')} == 1)[$__range:1m])"
-    begun = f"{name_fault(queries.select_alerts('ALERTS_FOR_STATE', about))} and ({faults})"
-    since = f"({gone} or {unseen}) * 0 + {on} group_left () ({answered} or {on} {find_start(queries, 'GPUFailed', 'gpu')}) or {begun}"
+    up = narrow(queries.select_scraped("gpu_up"))
+    # the time of a sample is that of a selector alone; of anything else it is that of the question, minutes after a card's last word
+    answers = queries.dialect.bare(f"timestamp({up}) and {up} == 1", "gpu")
+    answered = f"max_over_time({answers}[$__range:1m])"
+    rules = [rule for rule in list_rules(queries.settings) if rule.labels["check"] == Check.GPU]
+    begun = name_fault(f"({find_begun(queries, f'{pages} or {tickets}', select_firing(queries, about), rules)})")
+    seen = f"{answered} or {on} {find_start(queries, 'GPUFailed', 'gpu')} or {on} {silent} * 0 + {BEFORE_RANGE}"
+    since = f"({gone} or {unseen}) * 0 + {on} group_left () ({seen}) or {begun}"
     return (
         make_share(
             "GPUs that answer",
-            "Of those that an exporter has shown within an hour. If one is missing that answered an hour ago, an alert pages.",
+            "GPUs that answer, of all that an exporter has reported within the last hour. An alert pages for one that answered an hour ago and is missing now.",
             f"count({answer})",
             f"count({known})",
             (ThresholdStep(Colour.FINE_TEXT), ThresholdStep(Colour.BAD, 1)),
@@ -84,18 +102,18 @@ def _make_fault_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_table(
             "GPUs that are missing or at fault",
-            "Those that do not answer first, then those about which an alert pages, then those with a ticket, then those of which no exporter tells; and since when. Without a time: for longer than the "
-            "time range, and nobody wrote down when.",
+            "GPUs that do not answer come first, then those with a page, then those with a ticket, then those that no exporter reports; and since when. Before this range: it has not answered since the "
+            "time range began, and no alert has recorded the start.",
             (
-                Column("node", "node"), Column("gpu_name", "GPU"), Column("gpu", "UUID", width=360),
-                Column("fault", "fault", mappings=_FAULT_WORDS, width=220), Column(1, "since", Unit.MILLISECONDS_SINCE),
+                Column("node", "node"), Column("gpu_name", "GPU"), Column("gpu", "UUID", width=400),
+                Column("fault", "fault", mappings=_FAULT_WORDS, width=220), replace(SINCE, source=1),
             ),
             faults,
             f"1000 * ({since})",
             width=20,
             height=7,
             sorted_by=0,
-            may_be_empty="every GPU answers, and none is at fault",
+            may_be_empty="no known GPU is missing or at fault",
         ),
     )  # fmt: skip
 
@@ -105,8 +123,8 @@ def _make_list(queries: QueryBuilder) -> Panel:
         "GPUs",
         "Model, MIG profile, UUID and driver version of each GPU.",
         (
-            Column("node", "node"), Column("index", "index"), Column("gpu_name", "GPU"), Column("mig_profile", "MIG"), Column("gpu", "UUID"),
-            Column("driver_version", "driver"),
+            Column("node", "node"), Column("index", "index", width=80), Column("gpu_name", "GPU"), Column("mig_profile", "MIG", width=100),
+            Column("gpu", "UUID", width=400), Column("driver_version", "driver", width=150),
         ),
         queries.select_one("gpu_info", *GPU, "index", "driver_version", "mig_profile"),
         width=24,
@@ -116,13 +134,14 @@ def _make_list(queries: QueryBuilder) -> Panel:
 
 
 def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
-    xid = queries.select_one("gpu_xid_events_total", *GPU, "xid")
+    xid = queries.select_one("gpu_xid_events_total", *GPU, "xid", holds="> 0")
     errors, of_kind = queries.select_scraped("gpu_ecc_errors_total"), queries.dialect.key("gpu", "kind")
     now, before = (f"max by ({of_kind}) ({one})" for one in (errors, f"{errors} offset $__range"))
     on = queries.match_on("gpu", "kind")
     grown = f"({now} - {on} {before} or {on} {now}) > 0"
-    rows = f"{queries.select_one('gpu_remapped_rows', *GPU, 'kind')} > 0"
-    pending = f'label_replace({queries.select_one("gpu_remap_pending", *GPU)} > 0, "kind", "waits for a reset", "", "")'
+    rows = queries.select_one("gpu_remapped_rows", *GPU, "kind", holds="> 0")
+    waits = queries.select_one("gpu_remap_pending", *GPU, holds="> 0")
+    pending = f'label_replace({waits}, "kind", "waits for a reset", "", "")'
     place = Column("node", "node"), Column("gpu", "UUID"), Column("kind", "kind")
     return (
         make_time_series(
@@ -135,21 +154,21 @@ def _make_health_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             height=6,
             minimum=0,
             decimals=0,
-            may_be_empty="no clock is lowered",
+            may_be_empty="no GPU reports lowered clocks",
         ),
         make_table(
             "XID events",
             f"XID errors since the exporter's start. XIDs {', '.join(FATAL_XIDS)} page. XIDs that an application causes do not.",
             (Column("node", "node"), Column("gpu", "UUID"), Column("xid", "XID"), Column(0, "events", Unit.COUNT)),
-            f"{xid} > 0",
+            xid,
             width=6,
             height=6,
             sorted_by=0,
-            may_be_empty="no XID events",
+            may_be_empty="no GPU has reported an XID",
         ),
         make_table(
             "ECC memory errors",
-            "Errors of the time range by kind, the most first. An uncorrectable error opens a ticket.",
+            "New errors in the time range by kind, the most first. An uncorrectable error opens a ticket.",
             (*place, Column(0, "errors", Unit.COUNT)),
             queries.select_gpus(grown, "kind"),
             width=6,
@@ -244,7 +263,7 @@ def _make_power_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_gpu_band(
             queries,
             "Temperature",
-            "Of the hottest sensor. The limits differ by GPU model. A GPU that gets too hot lowers its clocks: see the panel on lowered clocks.",
+            "Temperature of the hottest sensor. The limits differ by GPU model. A GPU that gets too hot lowers its clocks: see the panel on lowered clocks.",
             Unit.CELSIUS,
             HEAT,
             Worst.HIGHEST,
@@ -270,7 +289,7 @@ def _make_link_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return tuple(
         make_time_series(
             f"{name} traffic",
-            f"By direction, from the GPU's view, of the six directions with the most over the time range.{' Traffic between the GPUs of one engine comes from tensor parallelism.' if name == 'NVLink' else ''}",
+            f"Traffic that a GPU sends and receives, of the six GPUs with the most over the time range.{' Traffic between the GPUs of one engine comes from tensor parallelism.' if name == 'NVLink' else ''}",
             Unit.BYTES_PER_SECOND,
             Query(
                 queries.find_worst(

@@ -44,7 +44,7 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         "sum", queries.select("model:llm_serving_slo_bad:increase5m", slo="errors"), "model_name", "role"
     )
     return (
-        make_limiter(queries, 10, 9),
+        make_limiter(queries, 9, 9),
         make_model_graph(
             queries,
             "Error rate",
@@ -53,7 +53,7 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Unit.RATIO,
             Worst.HIGHEST,
             Query(f"{errors} / ({queries.aggregate('sum', queries.select('model:llm_serving_slo_events:increase5m', slo='errors'), 'model_name', 'role')} > 0)", MODEL),
-            width=6,
+            width=5,
             height=9,
             minimum=0,
             may_be_empty="no request has ended",
@@ -98,12 +98,13 @@ def _make_changes_panel(queries: QueryBuilder) -> Panel:
         Visualization.TABLE,
         (Query(f"topk({_CHANGES}, 1000 * ({named}))", table=True, instant=True),),
         Unit.NONE,
-        8,
+        10,
         9,
         columns=(
-            Column(0, "when", Unit.MILLISECONDS_SINCE), Column("what", "what"), Column("target", "target"), Column("version", "version"),
+            Column(0, "when", Unit.MILLISECONDS_SINCE), Column("what", "what", width=120), Column("target", "target"), Column("version", "version", width=80),
             Column("model_name", "model"),
         ),
+        may_be_empty="no exporter reports a start, a drill or a loaded configuration",
     )  # fmt: skip
 
 
@@ -114,7 +115,7 @@ def _make_phase_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             make_model_graph(
                 queries,
                 f"{phase.capitalize()} tokens/s per GPU",
-                f"{what}, per GPU of the ready replicas. Models and fleets of any size can be compared.",
+                f"{what}, per GPU of the ready replicas. So models and fleets of any size compare.",
                 Unit.TOKENS_PER_SECOND,
                 Worst.HIGHEST,
                 Query(queries.select(per_gpu, phase=phase), MODEL),
@@ -140,7 +141,7 @@ def _make_ttft_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_model_graph(
             queries,
             "p99 time to first token",
-            "99th percentile over 5m. At least: more than 1 % lie above the engine's largest bucket edge, and the value is that edge.",
+            '99th percentile over 5m. "At least" in the legend: more than 1 % are longer than the engine\'s largest bucket edge, and the line shows that edge.',
             Unit.SECONDS,
             Worst.HIGHEST,
             Query(_say_where_clipped(queries, quantile), f"{{{{bound}}}} {MODEL}"),
@@ -153,16 +154,16 @@ def _make_ttft_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         make_model_graph(
             queries,
             "Requests within the objective",
-            f"Share of first tokens that were in time over {span}. The objective is {objective.objective:.4g}. By the clock of the engines, or of the front door: the legend says which. There is no data without requests.",
+            f"Share of first tokens that were in time over {span}. The objective is {objective.objective:.4g}. Measured by the engines or by the front door: the legend says which. There is no data without requests.",
             Unit.RATIO,
             Worst.LOWEST,
-            Query(f"1 - {bad}", f"{MODEL} by the {{{{clock}}}}"),
+            Query(f"1 - {bad}", f"{MODEL} by {{{{clock}}}}"),
             width=12,
             height=6,
             maximum=1,
             thresholds=warn_below(objective.objective),
             draw_thresholds=True,
-            may_be_empty=f"no first token is known in {span}",
+            may_be_empty=f"no first token was counted in {span}",
         ),
     )
 

@@ -10,6 +10,7 @@ from llm_serving_alerts.alerting import ALERTS
 from llm_serving_alerts.alerting.verdicts import GOOD, PAGE, REST, TICKET, VERDICT
 from llm_serving_alerts.external import FIRING
 from llm_serving_alerts.promql import MODEL
+from llm_serving_alerts.records.history import ALIVE
 from llm_serving_alerts.records.presence import LOST_REPLICAS
 from llm_serving_alerts.records.targets import DOWN, WANTED_NOW
 from llm_serving_alerts.render import RECORDS, rule_groups
@@ -57,9 +58,9 @@ def make_matrix(queries: QueryBuilder, height: int) -> Panel:
     numbered = [_number(column, number) for number, (_, column) in enumerate(shown, 1)]
     return Panel(
         "Models and checks",
-        "A row a model, the worst first, and a column a check: the worst that its alerts say, a page, a ticket, or fine. Unknown: the series that the check "
-        "needs are absent, or its alerts are not evaluated. A click leads to the dashboard that shows the alert, with its replica, node or card chosen. A dash: there is no such figure. The row "
-        f'"{OF_NO_MODEL}" is there while something is wrong that belongs to no model.',
+        "One row per model, the worst first, and one column per check with its worst alert: a page, a ticket, or fine. Unknown: the series that the check "
+        "needs are absent, or its alerts are not evaluated. A click opens the dashboard that shows the alert, with its replica, node or card chosen. A dash: there is no such figure. The row "
+        f'"{OF_NO_MODEL}" appears while something is wrong that belongs to no model.',
         Visualization.TABLE,
         tuple(Query(expression, instant=True, table=True) for expression in asked),
         Unit.NONE,
@@ -98,7 +99,7 @@ def list_choices(check: Check) -> tuple[str, ...]:
 
 def find_rows(queries: QueryBuilder) -> str:
     """PromQL of every model and role that is known, or that an alert is about."""
-    return " or ".join(queries.aggregate("max", queries.select(record), *MODEL) for record in (VERDICT, DOWN))
+    return " or ".join(queries.aggregate("max", queries.select(record), *MODEL) for record in (VERDICT, ALIVE))
 
 
 class _Boards:
@@ -197,6 +198,11 @@ def _judge(queries: QueryBuilder, check: Check) -> str:
     return queries.aggregate("max", found, *MODEL, *kept_labels)
 
 
+def _list_parts(check: Check) -> set[str]:
+    """What a check's alerts are about that say no model: a target or a card, of which others say whose it is."""
+    return {name for one in ALERTS if one.check is check and "role" not in one.identity for name in one.identity}
+
+
 def _select_alerts(queries: QueryBuilder, check: Check, *matchers: str) -> str:
     """Alerts of a check that fire, with how grave each is."""
     chosen = (f'{label}=~"${label}|"' for label in queries.settings.identity_labels)
@@ -208,7 +214,7 @@ def _select_alerts(queries: QueryBuilder, check: Check, *matchers: str) -> str:
 def _list_alerts(queries: QueryBuilder, check: Check) -> Iterator[str]:
     """Alerts about models, and about the targets and cards of models, each with its model and role."""
     dialect, kept = queries.dialect, ", ".join(("alertname", *list_choices(check)))
-    about = {name for one in ALERTS if one.check is check and "role" not in one.identity for name in one.identity}
+    about = _list_parts(check)
     yield queries.aggregate("max", _select_alerts(queries, check, 'role!=""'), *MODEL, *kept.split(", "))
     of_target, of_gpu = dialect.key("target"), dialect.key("gpu")
     others = ", ".join(name for name in ("alertname", *list_choices(check)) if name != "target")
@@ -225,8 +231,11 @@ def _list_alerts(queries: QueryBuilder, check: Check) -> Iterator[str]:
 
 def _list_rest(queries: QueryBuilder, check: Check) -> Iterator[str]:
     """Alerts that belong to no model."""
-    yield f"({_select_alerts(queries, check, NO_ROLE, NO_TARGET)} unless on ({queries.dialect.key('gpu')}) {_find_claims(queries)})"
-    yield f"({_select_alerts(queries, check, NO_ROLE, OF_TARGET)} unless on ({queries.dialect.key('target')}) {queries.select(DOWN)})"
+    about, of_none = _list_parts(check), _select_alerts(queries, check, NO_ROLE, NO_TARGET)
+    yield f"({of_none} unless on ({queries.dialect.key('gpu')}) {_find_claims(queries)})" if "gpu" in about else of_none
+    if "target" in about:
+        of_target = _select_alerts(queries, check, NO_ROLE, OF_TARGET)
+        yield f"({of_target} unless on ({queries.dialect.key('target')}) {queries.select(DOWN)})"
 
 
 def _find_claims(queries: QueryBuilder) -> str:

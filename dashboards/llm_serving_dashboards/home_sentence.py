@@ -50,9 +50,9 @@ def make_sentence(queries: QueryBuilder, height: int) -> Panel:
     chosen = tuple((name, f"${{__data.fields.{CHOSEN}{name}:percentencode}}") for name in (*identity, *_CHOICES))
     return Panel(
         "What is wrong",
-        "The worst of the alerts that fire, pages first, and of each the one that began first. A click on the sentence leads to the panel that shows it, one "
-        "on the alert's name to its runbook. The receivers are those of the rules' settings; what Alertmanager silences or mutes is not seen here, what it "
-        "inhibits is left out. Nothing is wrong only where the Watchdog fires and every check has a verdict.",
+        "The worst alerts that fire: pages first, and of each severity those that began first. A click on the sentence opens the dashboard that shows the alert, a click "
+        "on the alert's name its runbook. The receivers are those of the rules' settings. Silences of Alertmanager are not seen here; what a page inhibits is left "
+        "out. \"Nothing is wrong\" is said only while the Watchdog fires and every check has a verdict.",
         Visualization.TABLE,
         tuple(Query(one, instant=True, table=True) for one in asked),
         Unit.NONE,
@@ -88,18 +88,18 @@ class _Alerts:
         self._told = {Severity.CRITICAL: receivers.critical, Severity.WARNING: receivers.warning}
 
     def find_worst(self, severity: Severity) -> str:
-        """When each of the worst alerts began to fire, in milliseconds, with what is said of it; negative where nobody wrote that down."""
+        """When each of the worst alerts began to fire, in milliseconds, with what is said of it; negative where it was before the time range."""
         fires = self._fire(severity)
         by = ", ".join((*self._queries.settings.identity_labels, *_ABOUT))
         whole = ", ".join((*self._queries.settings.identity_labels, *_ABOUT, *_PART))
         rules = [rule for rule in self.rules if rule.labels["severity"] == severity]
-        first = f"bottomk by ({by}) (1, min by ({whole}) ({find_begun(self._queries, fires, rules)}))"
+        every = self._select(severity, [rule.alert for rule in rules])
+        first = f"bottomk by ({by}) (1, min by ({whole}) ({find_begun(self._queries, fires, every, rules)}))"
         most = f"{SHOWN}"
         if severity is not self.grave[0][0]:
             pages = f"count({self._group(self._fire(Severity.CRITICAL))}) or vector(0)"
             most = f"scalar(clamp_min({SHOWN} - ({pages}), 0))"
         # as many parts as there are beside the one that is named
-        every = self._select(severity, [rule.alert for rule in rules])
         others = f'count_values by ({by}) ("others", count by ({by}) ({every}) - 1)'
         return self._describe(f"1000 * bottomk({most}, {first}) * on ({by}) group_left (others) {others}", severity)
 
@@ -189,7 +189,7 @@ def _list_rest(queries: QueryBuilder, alerts: _Alerts) -> Iterator[str]:
             _UNKNOWN,
             "Nothing fires, but not every check is known. Unknown: {}",
         ),
-        (f"vector(0) and {models} == 0 and {calm} and {evaluated}", _DEAD, "No exporter tells of a model"),
+        (f"vector(0) and {models} == 0 and {calm} and {evaluated}", _DEAD, "No exporter reports a model"),
         (
             f"vector(0) unless {recorded}" + (f" unless {evaluated}" if watched else ""),
             _DEAD,

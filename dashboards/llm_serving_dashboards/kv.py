@@ -80,7 +80,7 @@ def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Waiting with free KV cache, by limiter",
-            f"Requests that wait on engines with less than {queries.settings.panels.free_kv_below:.0%} of the KV cache in use and room in the batch, by what limits "
+            f"Requests that wait on engines with less than {100 * queries.settings.panels.free_kv_below:g} % of the KV cache in use and room in the batch, by what limits "
             "the replica. More memory would not help them: look at the limiter, the prefill budget and the router's queue.",
             Unit.COUNT,
             *draw_parts(queries, queries.select("model:llm_serving_requests_waiting_with_room:sum"), "state"),

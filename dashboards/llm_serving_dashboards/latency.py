@@ -30,9 +30,9 @@ TITLES = {
     "e2e_request_latency_seconds": ("Request latency, end to end", "E2E"),
     "request_queue_time_seconds": ("Queue time", "Queue"),
 }
-_SAY_CLOCK = " The legend says whose clock is gone by: the front door's where it is the client's and has covered half of the engines' requests for long enough."
+_SAY_CLOCK = " The legend says who measured: the front door, where it sees the client and has covered half of the engines' requests for long enough, else the engines."
 # of objectives whose records need minutes of requests, and exporters that count for them
-_NO_EVENTS = "no events counted"
+_NO_EVENTS = "no events have been counted"
 # as many as can be read
 _BURNING = 20
 _OBJECTIVE = {
@@ -77,7 +77,7 @@ def _make_burning(queries: QueryBuilder) -> Panel:
     return make_table(
         "Objectives that burn",
         f"How many times faster than allowed each error budget is spent, the fastest over {seconds_text(spans[0])} first. At 1 it lasts "
-        f"{seconds_text(queries.settings.period_seconds)}. Red: the factor from which a page opens, if the short window of the pair says the same; orange: a ticket.{_SAY_CLOCK}",
+        f"{seconds_text(queries.settings.period_seconds)}. Red: fast enough for a page, if the short window of the pair agrees; orange: for a ticket.{_SAY_CLOCK}",
         (
             Column("model_name", "model", least_width=200), Column("role", "role", width=120), Column("slo", "objective", width=100),
             Column("clock", "clock", width=140),
@@ -150,7 +150,7 @@ def _make_objective_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 *(
                     Query(
                         f"{name_clock(queries, RATIO.format(window=span), slo)} / {objective.budget:.6g}",
-                        f"{span} {MODEL}{' by the {{clock}}' if slo == 'ttft' else ''}",
+                        f"{span} {MODEL}{' by {{clock}}' if slo == 'ttft' else ''}",
                     )
                     for span in spans
                 ),
@@ -185,7 +185,7 @@ def _make_latency_panels(queries: QueryBuilder, histogram: str) -> tuple[Panel, 
         ),
         Panel(
             f"{short}: distribution",
-            "Events per second between two bucket edges of the engine, over the selection. A front door's only where none of its engines is read. No quantile is more precise than a cell.",
+            "Events per second between two bucket edges of the engine, over the selection. Of a front door only where none of its engines is scraped. No quantile is more precise than a cell.",
             Visualization.HEATMAP,
             (Query(queries.aggregate("sum", engines_first(queries, edges), "le"), "{{le}}"),),
             Unit.SECONDS,

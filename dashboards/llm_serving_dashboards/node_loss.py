@@ -34,7 +34,7 @@ VARIABLES = CHOICES[Check.NODE_LOSS.dashboard]
 _SURVIVES, _UNKNOWN, _NO_REDUNDANCY, _OVERLOADED, _NODE_LOST = range(5)
 # beside the verdicts of checks
 _ALONE = 6.0
-# as many bars as can be read
+# as many as can be read
 _NODES = 10
 # models by name where many are chosen
 _WORST_MODELS = 5
@@ -80,8 +80,8 @@ def _make_lost_panel(queries: QueryBuilder) -> Panel:
     nothing = f"{rows} * 0 + {on} group_left () ({queries.select(_READY)} == 0) + {_NOTHING_LEFT}"
     return make_table(
         "Lost nodes",
-        "Nodes that had ready replicas, have none now, and do not answer. Each with the models that it served, the model whose other replicas carry the most first. Load of the rest: demand "
-        "of the last hour over what the ready replicas can carry, of the scarcest resource; above 100 % requests queue. After one more: the same without the largest node that is left.",
+        "Nodes that had ready replicas, have none now, and do not answer. One row for each model that a node served; first the model whose other replicas carry the most load. Load of the rest: demand "
+        "of the last hour over what the ready replicas can carry, for the scarcest resource; above 100 % requests queue. After one more: the same without the largest remaining node.",
         (
             Column("node", "node"), Column(1, "lost", Unit.MILLISECONDS_SINCE), Column("model_name", "model"), Column("role", "role"),
             Column(2, "replicas gone", Unit.COUNT), Column(3, "ready", Unit.COUNT), Column(4, "wanted", Unit.COUNT),
@@ -97,7 +97,7 @@ def _make_lost_panel(queries: QueryBuilder) -> Panel:
         width=24,
         height=5,
         sorted_by=0,
-        may_be_empty="no node is lost",
+        may_be_empty="no node is known to be lost",
     )  # fmt: skip
 
 
@@ -110,8 +110,8 @@ def _make_n1_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         _make_verdict(queries, alone),
         Panel(
             "Loss of the largest node",
-            "Whether each model survives it, over time; those that would not come first. Node lost: one is gone and nothing has taken its place, and the table above has its name. No redundancy: no replica would "
-            "be left, because all of them stand on it. Unknown: a replica has no node, or its capacity is unknown because it never had a queue and has no roofline.",
+            "Whether each model would survive it, over time; models that would not come first. Node lost: a node is gone and nothing has replaced it; the table above names it. No redundancy: no replica would "
+            "be left, because all of them run on it. Unknown: a replica has no node, or its capacity is unknown because it never had a queue and has no roofline.",
             Visualization.STATE_TIMELINE,
             list_worst_first(queries, "survival", states, _NODE_LOST, _OVERLOADED, _NO_REDUNDANCY),
             Unit.NONE,
@@ -121,8 +121,8 @@ def _make_n1_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Load without the largest node, by resource",
-            f"Demand of the last hour over the capacity that remains. The highest line is the scarcest resource: add that one. Of more than {MOST_CHOSEN} chosen models only the scarcest "
-            f"resource, and the {_WORST_MODELS} models with the highest mean over the time range.",
+            f"Demand of the last hour over the capacity that remains. The highest line is the scarcest resource: add that one. With more than {MOST_CHOSEN} models chosen, only the scarcest "
+            f"resource of the {_WORST_MODELS} models with the highest mean over the time range.",
             Unit.RATIO,
             Query(queries.hide_above(MOST_CHOSEN, "model_name", queries.select(N1_LOAD, 'resource!="work"')), f"{{{{resource}}}} {MODEL}"),
             Query(_find_worst(queries, scarcest), MODEL),
@@ -148,7 +148,7 @@ def _make_verdict(queries: QueryBuilder, alone: str) -> Panel:
     )
     return Panel(
         "Check",
-        f"The worst verdict of the check {check}: a page, a ticket or none (fine), by the alerts of these rules alone. No redundancy: there is no verdict, because all replicas stand on one "
+        f"The worst verdict of the check {check}: a page, a ticket or none (fine), by the alerts of these rules alone. No redundancy: there is no verdict, because all replicas run on one "
         "node. Unknown: the series that the check needs are absent, or its alerts are not evaluated; the exporter's dashboard says which and why. No exporter: no exporter is running.",
         Visualization.STAT,
         (Query(" or ".join(worst), "check", instant=True),),
@@ -178,13 +178,11 @@ def _make_capacity_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         return queries.hide_above(MOST_CHOSEN, "model_name", expression)
 
     by_resource = queries.select("model:llm_serving_required:ratio", 'resource!="work"')
-    shown = (
-        f" Of more than {MOST_CHOSEN} chosen models only the {_WORST_MODELS} with the highest mean over the time range."
-    )
+    shown = f" With more than {MOST_CHOSEN} models chosen, only the {_WORST_MODELS} with the highest mean over the time range."
     return (
         make_time_series(
             "Replicas: desired, ready, required",
-            f"Required: replicas for the demand and its trend until a new replica is ready. With reserve: also without the largest node. Of more than {MOST_CHOSEN} chosen models their sums.",
+            f"Required: replicas for the demand and its trend until a new replica is ready. With reserve: also without the largest node. With more than {MOST_CHOSEN} models chosen: their sums.",
             Unit.COUNT,
             *(
                 Query(query, legend)
@@ -246,15 +244,13 @@ def _make_node_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     verdicts = queries.select_one("drill_last_verdict", "model_name", "role", "verdict")
     last_run = queries.select_one("drill_last_run_timestamp_seconds", "model_name", "role")
     return (
-        Panel(
+        make_table(
             "Capacity share of each node",
-            f"Averaged over the resources, of up to {_NODES} nodes with the most; of nodes that have as much all are named or none. Losing the node with the longest bar costs the most capacity.",
-            Visualization.BAR_GAUGE,
-            (Query(keep_highest(largest, _NODES), "{{node}} {{model_name}}", instant=True),),
-            Unit.RATIO,
-            12,
-            minimum=0,
-            maximum=1,
+            f"Share of a model's capacity that stands on a node, averaged over the resources, of up to {_NODES} nodes with the largest shares: losing the first one costs the most. Nodes "
+            "with equal shares are all shown or none.",
+            (Column("node", "node"), Column("model_name", "model"), Column(0, "share", Unit.RATIO, decimals=1, width=100)),
+            keep_highest(largest, _NODES),
+            sorted_by=0,
             may_be_empty=f"more than {_NODES} nodes carry as much as the largest one, or no replica's node is known",
         ),
         make_table(

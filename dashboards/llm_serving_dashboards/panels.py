@@ -21,7 +21,6 @@ class Visualization(StrEnum):
     STAT = "stat"
     STATE_TIMELINE = "state-timeline"
     TABLE = "table"
-    BAR_GAUGE = "bargauge"
     HEATMAP = "heatmap"
     XY_CHART = "xychart"
     TEXT = "text"

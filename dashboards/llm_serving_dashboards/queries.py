@@ -13,6 +13,7 @@ from llm_serving_alerts.records.history import ALIVE
 from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.reference import record_labels
 from llm_serving_alerts.render import RECORDS, rule_groups
+from llm_serving_alerts.rules import Record
 from llm_serving_alerts.settings import Settings
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import GPU_LABELS, PREFIX
@@ -55,6 +56,17 @@ def list_record_labels(settings: Settings) -> dict[str, tuple[str, ...]]:
     identity = settings.identity_labels
     labels = record_labels(rule_groups(settings)[RECORDS])
     return {name: tuple(label for label in found if label not in identity) for name, found in labels.items()}
+
+
+def list_record_seconds(settings: Settings) -> dict[str, float]:
+    """How often each record is evaluated, in seconds; those that a ruler evaluates at its own interval are not there."""
+    return {
+        rule.record: group.interval_seconds
+        for group in rule_groups(settings)[RECORDS]
+        if group.interval_seconds is not None
+        for rule in group.rules
+        if isinstance(rule, Record)
+    }
 
 
 class QueryBuilder:
@@ -121,14 +133,16 @@ class QueryBuilder:
         """A selector of the buckets of an exported histogram."""
         return buckets(histogram, self._write_matchers(histogram))
 
-    def select_one(self, name: str, *level: str, matchers: str = "", **equal: str) -> str:
-        """An exported series with one value for each set of these labels: a pair of exporters or a double scrape counts once."""
+    def select_one(self, name: str, *level: str, matchers: str = "", holds: str = "", **equal: str) -> str:
+        """An exported series with one value for each set of these labels: a pair of exporters or a double scrape counts once. `holds`: a comparison;
+        what it leaves out is not grouped."""
+        scraped = " ".join(filter(None, (self.select_scraped(name, matchers, **equal), holds)))
         if set(GPU_LABELS) <= {*BY_NAME[name].labels}:
             extra = (label for label in level if label not in GPU_LABELS)
-            return self.select_gpus(self.select_scraped(name, matchers, **equal), *extra)
+            return self.select_gpus(scraped, *extra)
         if "target" in level:
-            return self.dialect.one(self.keep_models(name, self.select_scraped(name, matchers, **equal)), *level)
-        return self.dialect.one(self.select(name, matchers, **equal), *level)
+            return self.dialect.one(self.keep_models(name, scraped), *level)
+        return self.dialect.one(" ".join(filter(None, (self.select(name, matchers, **equal), holds))), *level)
 
     def select_gpus(self, expression: str, *extra: str) -> str:
         """An expression over series of GPUs with one value for each of those that the viewer chose, with their names and nodes."""
@@ -146,13 +160,6 @@ class QueryBuilder:
     def match_on(self, *level: str) -> str:
         """`on (…)` with these labels and the identity labels."""
         return f"on ({self.dialect.labels(*level)})"
-
-    def select_firing_alerts(self, matchers: str) -> str:
-        """Firing alerts of what the viewer chose, and those that lack the label that was chosen by."""
-        chosen = [f'{label}=~"${label}"' for label in self.settings.external_labels]
-        chosen += [f'{label}=~"${label}|"' for label in (*self.settings.own_labels, *self.variables)]
-        matched = ",".join(['alertstate="firing"', matchers, *chosen])
-        return f"ALERTS{{{matched}}}"
 
     def select_alerts(self, name: str, *matchers: str) -> str:
         """Series of alerts of the chosen scrapes, under `ALERTS` or `ALERTS_FOR_STATE`; one that lacks a label of the scrape is of all."""

@@ -24,9 +24,9 @@ from llm_serving_alerts.records.outliers import DECODE as DECODE_PACE
 from llm_serving_alerts.records.targets import DOWN
 from llm_serving_alerts.rules import Severity
 from llm_serving_alerts.shown import CHOICES
-from llm_serving_dashboards.exporter import STATES
+from llm_serving_dashboards.exporter import NUMBERED, STATES
 from llm_serving_dashboards.firing import make_firing
-from llm_serving_dashboards.limiter import LIMITER_WORDS, LIMITERS
+from llm_serving_dashboards.limiter import LIMITER_WORDS, find_replica_limiter
 from llm_serving_dashboards.panels import (
     REPLICA_UID,
     Board,
@@ -67,7 +67,7 @@ def build_board(queries: QueryBuilder) -> Board:
     return Board(
         REPLICA_UID,
         "LLM serving: one replica",
-        "Everything about one replica, at first the worst one. Behind it in grey are its peers: the replicas with the same model and role.",
+        "Everything about one replica; the worst one is chosen at first. In grey behind it: its peers, the replicas with the same model and role.",
         VARIABLES,
         (
             Row("", (make_firing(queries, REPLICA_UID),)),
@@ -106,17 +106,13 @@ def _find_worst_first(queries: QueryBuilder) -> str:
 
 def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     states = _find_state(queries)
-    limits = " or ".join(
-        f"max({queries.select_one('limiter', 'target', 'state', state=state)} == 1) * 0 + {code}"
-        for code, (state, _) in enumerate(LIMITERS)
-    )
     started = queries.select_one("target_start_time_seconds", "target")
     facts = "model_name", "role", "runtime", "version"
     return (
         make_stat(
             "State",
-            "Of the replica now. Slow: its first tokens or its decode steps take much longer than its peers'. Loading and sleeping are neither ready nor down. "
-            "No exporter: none looks at it.",
+            "State of the replica now. Slow: its first tokens or its decode steps take much longer than its peers'. Loading and sleeping are neither ready nor down. "
+            "No exporter: none scrapes it.",
             Unit.NONE,
             Query(f"{states} or vector({_NO_EXPORTER})", "state", instant=True),
             width=4,
@@ -128,7 +124,7 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Unit.MILLISECONDS_SINCE,
             Query(f"max(1000 * {started})", "started", instant=True),
             width=4,
-            may_be_empty="the engine does not say",
+            may_be_empty="the engine does not report it",
         ),
         make_table(
             "What it is",
@@ -140,24 +136,24 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             queries.select_one("target_info", "target", *facts),
             width=16,
             height=4,
-            may_be_empty="no exporter reads its page",
+            may_be_empty="no exporter scrapes it",
         ),
         _make_pace_panel(queries),
         make_time_series(
             "Pace against its peers",
-            "How long its first tokens and its decode steps take, over what they take its peers with the same GPU and runtime for the same work. 1: as long.",
+            "Time that its first tokens and its decode steps take, over the time that peers with the same GPU and runtime take for the same work. 1: as long as they, 2: twice as long.",
             Unit.TIMES,
             Query(queries.select(AGAINST), "{{of}}"),
             width=12,
             height=6,
             minimum=0,
-            may_be_empty="it has no peers, or too little work",
+            may_be_empty="it has no comparable peers, or too few requests",
         ),
         Panel(
             "State and limiter over time",
-            "The state of the replica, and what limits its throughput: docs/limiter.md says what each limiter means.",
+            "The state of the replica, and what limited its throughput most over 5m: docs/limiter.md says what each limiter means.",
             Visualization.STATE_TIMELINE,
-            (Query(_number_after(states), "state"), Query(limits, "limiter")),
+            (Query(_number_after(states), "state"), Query(find_replica_limiter(queries), "limiter")),
             Unit.NONE,
             24,
             5,
@@ -165,7 +161,7 @@ def _make_now_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
                 *LIMITER_WORDS,
                 *(replace(one, value=_AFTER + code) for code, one in enumerate(_STATE_WORDS)),
             ),
-            may_be_empty="no exporter looks at it",
+            may_be_empty="no exporter scrapes it",
         ),
     )  # fmt: skip
 
@@ -177,8 +173,7 @@ def _find_state(queries: QueryBuilder) -> str:
         f"(max({queries.select(OUTLIER, one_of('of', _SLOW, negated=negated))}) and {ready}) * 0 + {len(STATES) + code}"
         for code, negated in enumerate((False, True))
     )
-    states = (f"max({queries.select(STATE, state=state)}) * 0 + {code}" for code, (state, _) in enumerate(STATES))
-    return " or ".join((*unlike, *states))
+    return " or ".join((*unlike, f"min({queries.select(STATE)} * 0 + {NUMBERED})"))
 
 
 def _make_pace_panel(queries: QueryBuilder) -> Panel:
@@ -188,7 +183,7 @@ def _make_pace_panel(queries: QueryBuilder) -> Panel:
     )
     return make_table(
         "Is it slower than its peers?",
-        "Seconds for a first token and between two tokens, of the last 15m or, of few requests, 30m or 1h, and what its peers with the same GPU and runtime would take for the same work. "
+        "Seconds to the first token and between two tokens over the last 15m (30m or 1h with few requests), and what peers with the same GPU and runtime would take for the same work. "
         "Slow: so much longer that ReplicaOutlier opens a ticket.",
         (
             Column("of", "seconds for", mappings=(ValueMapping(TTFT, "a first token", "text"), ValueMapping(DECODE_PACE, "the next token", "text")), coloured=False),
@@ -202,7 +197,7 @@ def _make_pace_panel(queries: QueryBuilder) -> Panel:
         width=12,
         height=6,
         sorted_by=0,
-        may_be_empty="it has no peers, or too little work",
+        may_be_empty="it has no comparable peers, or too few requests",
     )  # fmt: skip
 
 
@@ -223,7 +218,7 @@ def _make_work_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         _compare(queries, "Running requests", "Requests in its batch.", Unit.COUNT, RUNNING),
         _compare(queries, "Waiting requests", "Requests in its queue.", Unit.COUNT, WAITING),
         _compare(queries, "Batch size", "Decoding sequences per step over the exporter's window.", Unit.COUNT, BATCH),
-        _compare(queries, "KV cache usage", "On its fullest engine.", Unit.RATIO, KV_USAGE),
+        _compare(queries, "KV cache usage", "Of its fullest engine.", Unit.RATIO, KV_USAGE),
         _compare(queries, "Mean context of a running request", "KV cache tokens per running request.", Unit.TOKENS, CONTEXT),
     )  # fmt: skip
 
@@ -257,14 +252,16 @@ def _compare(
     )
     return make_time_series(
         title,
-        f"{about} In grey: its peers, a line each of up to {MOST_PEERS}, and the band from their p10 to their p90.",
+        f"{about} Grey: its peers, one line each where there are up to {MOST_PEERS}, and the band from p10 to p90 of all.",
         unit,
-        Query(f"({peers}) unless on () {siblings} > {MOST_PEERS}", f"peer {TARGET}", draw=Draw.BEHIND),
+        Query(
+            queries.hide_while("many_peers", f"{siblings} > {MOST_PEERS}", peers), f"peer {TARGET}", draw=Draw.BEHIND
+        ),
         Query(upper, "p90 of all", draw=Draw.TOP_EDGE),
         Query(lower, "p10 of all", draw=Draw.BOTTOM_EDGE),
         Query(own, TARGET, draw=Draw.OWN),
         width=width,
         height=7,
         minimum=0,
-        may_be_empty="its engine does not say it, or no request ran",
+        may_be_empty="its engine does not report it, or no request ran",
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from llm_serving_alerts.promql import GPUS
 from llm_serving_dashboards.panels import Column, Panel, Query, Unit
 from llm_serving_dashboards.queries import QueryBuilder
-from llm_serving_dashboards.shared_panels import NO_PRICE, SPENT_ON, TARGET, make_table, make_time_series
+from llm_serving_dashboards.shared_panels import NO_PRICE, REASONS, SPENT_ON, TARGET, make_table, make_time_series
 
 _ENGINE = ("target", "model_name", "role", "engine")
 _OF_ENGINE = "engine {{engine}}"
@@ -40,7 +41,7 @@ def make_engine_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "MBU by source",
-            "gpm and dcgm measure it, model computes it from steps and context, runtime is the engine's own estimate.",
+            "Sources: gpm and dcgm are measured, model is computed from steps and context, runtime is the engine's own estimate.",
             Unit.RATIO,
             Query(queries.select("engine:llm_serving_bandwidth_ceiling_ratio:max"), f"{{{{source}}}} {_OF_ENGINE}"),
             width=6,
@@ -49,7 +50,7 @@ def make_engine_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Memory traffic and its peak",
-            "Sum over its GPUs, by the source that says it.",
+            "Sum over its GPUs, by source.",
             Unit.BYTES_PER_SECOND,
             Query(
                 queries.select("engine:llm_serving_achieved_bandwidth_bytes_per_second:max"),
@@ -72,7 +73,7 @@ def make_engine_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_table(
             "Evidence of the limiter",
-            "The present numbers that decide the limiter.",
+            "The present figures that decide what limits it.",
             (Column("evidence", "evidence"), Column(0, "value", Unit.COUNT, decimals=2)),
             queries.select_one("limiter_evidence", "target", "evidence"),
             width=6,
@@ -97,7 +98,8 @@ def make_engine_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=6,
             minimum=0,
             stacked=True,
-            may_be_empty="no exporter reads its page",
+            series_colours=REASONS,
+            may_be_empty="no exporter scrapes it",
         ),
     )
 
@@ -109,12 +111,12 @@ def _rate(queries: QueryBuilder, counter: str, label: str) -> str:
 
 def make_gpu_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     """The long-context tail, and the GPUs that work for it."""
-    named = queries.dialect.with_own(queries.select_scraped("gpu_target_info"))
-    its = f"on ({queries.dialect.key('gpu')}) {named}"
+    its = f'gpu=~"${ITS_GPUS}"'
 
     def of_its_gpus(name: str, *extra: str, **equal: str) -> str:
-        read = queries.select_scraped(name, f'gpu=~"${ITS_GPUS}"', **equal)
-        return f"{queries.select_gpus(read, *extra)} and {its}"
+        return queries.dialect.by_gpu(
+            queries.select_scraped(name, its, **equal), *extra, gpus=queries.select(GPUS, its)
+        )
 
     def draw(title: str, about: str, unit: Unit, *drawn: Query, width: int = 8) -> Panel:
         return make_time_series(title, about, unit, *drawn, width=width, height=7, minimum=0, may_be_empty="its GPUs are not known")  # fmt: skip
@@ -155,27 +157,27 @@ def make_gpu_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         draw(
             "GPU memory bandwidth",
-            "Of each of its GPUs, over the theoretical peak (GPM: Hopper and newer).",
+            "Memory traffic of each of its GPUs over the theoretical peak (GPM: Hopper and newer).",
             Unit.RATIO,
             Query(of_its_gpus("gpu_dram_bandwidth_ratio"), "{{gpu}}"),
             width=6,
         ),
         draw(
             "GPU power",
-            "Of each of its GPUs, with the limit.",
+            "Power draw of each of its GPUs, and its limit.",
             Unit.WATTS,
             Query(of_its_gpus("gpu_power_watts"), "{{gpu}}"),
             Query(of_its_gpus("gpu_power_limit_watts"), "limit {{gpu}}"),
         ),
         draw(
             "GPU clock",
-            "Of each of its GPUs' streaming multiprocessors. A GPU whose clock is lower than the others' is too hot, or its power is capped.",
+            "Clock of the streaming multiprocessors of each of its GPUs. A GPU with a lower clock than the others is too hot, or its power is capped.",
             Unit.HERTZ,
             Query(of_its_gpus("gpu_clock_hertz", domain="sm"), "{{gpu}}"),
         ),
         draw(
             "GPU temperature",
-            "Of each of its GPUs, by sensor.",
+            "Temperature of each of its GPUs, by sensor.",
             Unit.CELSIUS,
             Query(of_its_gpus("gpu_temperature_celsius", "sensor"), "{{sensor}} {{gpu}}"),
         ),
@@ -185,8 +187,8 @@ def make_gpu_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
 def make_trust_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     """What it costs, how it compares, and which of its signals can be trusted."""
     spent = queries.aggregate("sum", queries.select("target:llm_serving_cost_usd:increase1h"), "phase")
-    missing = f"{queries.select_one('signal_available', 'target', 'signal', 'reason')} == 0"
-    suspect = f"{queries.select_one('signal_suspect', 'target', 'signal', 'cause')} == 1"
+    missing = queries.select_one("signal_available", "target", "signal", "reason", holds="== 0")
+    suspect = queries.select_one("signal_suspect", "target", "signal", "cause", holds="== 1")
     return (
         make_time_series(
             "USD per hour by use",
@@ -201,13 +203,13 @@ def make_trust_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
         ),
         make_time_series(
             "Restarts",
-            "Since its exporter began to look.",
+            "Restarts of the server since its exporter first scraped it.",
             Unit.COUNT,
             Query(queries.select_one("target_restarts_total", "target"), TARGET),
             width=8,
             minimum=0,
             decimals=0,
-            may_be_empty="no exporter reads its page",
+            may_be_empty="no exporter scrapes it",
         ),
         make_time_series(
             "Age of the last good page",
@@ -216,25 +218,25 @@ def make_trust_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             Query(queries.select_one("target_sample_age_seconds", "target"), TARGET),
             width=8,
             minimum=0,
-            may_be_empty="no exporter reads its page",
+            may_be_empty="no exporter scrapes it",
         ),
         make_table(
-            "Signals that it lacks, and why",
+            "Missing signals, and why",
             "METRICS.md and the exporter's landing page explain the reasons. A missing signal is not zero.",
-            (Column("signal", "signal"), Column("reason", "reason")),
+            (Column("signal", "signal"), Column("reason", "reason", width=200)),
             missing,
             width=9,
             height=10,
-            may_be_empty="it lacks none",
+            may_be_empty="no exporter reports a missing signal",
         ),
         make_table(
             "Suspect signals",
             "Signals with impossible values, and the likely cause.",
-            (Column("signal", "signal"), Column("cause", "likely cause")),
+            (Column("signal", "signal"), Column("cause", "likely cause", width=150)),
             suspect,
             width=6,
             height=10,
-            may_be_empty="no signal is suspect",
+            may_be_empty="no exporter reports a suspect signal",
         ),
         make_time_series(
             "Failed scrapes by reason",
@@ -244,6 +246,6 @@ def make_trust_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             width=9,
             height=10,
             minimum=0,
-            may_be_empty="no scrape failed",
+            may_be_empty="no exporter reports a failed scrape",
         ),
     )

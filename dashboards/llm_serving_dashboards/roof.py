@@ -25,7 +25,7 @@ def make_roof(queries: QueryBuilder, width: int, height: int) -> Panel:
         "Roofline",
         "Blue: each model now, its engines taken together. Orange: the same at each hour of the last day. Grey: its engines now, of up to "
         f"{MOST_CHOSEN} chosen models. Horizontal is the arithmetic intensity over the ridge's, vertical the FLOPs over the peak's (MFU). Left of the ridge memory bandwidth "
-        "limits, right of it compute. A dot on the roof reaches what the hardware can do; far below it, it waits for something else, or for requests. Idle engines have no dot.",
+        "limits, right of it compute. A dot on the roof reaches what the hardware can do. A dot far below it waits for something else, or for requests. Idle engines have no dot.",
         Visualization.XY_CHART,
         (
             Query(_draw_line((_LOWEST, _LOWEST), (1.0, 1.0), (_HIGHEST, 1.0)), instant=True, table=True),

@@ -47,7 +47,7 @@ def _make_roof_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
             "replicas. Good kernels reach an MBU of 90 %. If both are low while requests run, overhead is the limit.",
             Unit.RATIO,
             Worst.LOWEST,
-            Query(reached, "MBU ({{source}}) {{model_name}} {{gpu_name}}"),
+            Query(reached, "MBU {{model_name}} {{gpu_name}} ({{source}})"),
             Query(queries.select(COMPUTE.median), f"MFU {MODEL}"),
             width=12,
             height=12,
@@ -185,19 +185,21 @@ def _make_model_panels(queries: QueryBuilder) -> tuple[Panel, ...]:
     return (
         make_table(
             "Models",
-            "The model facts behind these numbers, where they come from, and how many replicas go by them.",
+            "The facts about each model behind these figures, their source, and how many replicas use them.",
             (
-                Column("model_name", "model"), Column("family", "family"), Column("weight_format", "weights"), Column("kv_format", "KV"),
-                Column("origin", "source"), Column(0, "replicas", Unit.COUNT),
+                Column("model_name", "model"), Column("family", "family", width=100), Column("weight_format", "weights", width=90), Column("kv_format", "KV", width=80),
+                Column("origin", "source"), Column(0, "replicas", Unit.COUNT, width=90),
             ),
             queries.aggregate("count", info, "model_name", *facts),
+            may_be_empty="no exporter knows a model's facts",
         ),
         make_table(
             "Evidence of the limiter",
-            "The present numbers that decide the limiter, as the mean of a model's replicas. The replica's own dashboard has its own.",
+            "The present figures that decide what limits each model, as the mean of its replicas. The dashboard of a replica has those of one.",
             (
                 Column("model_name", "model"), Column("role", "role"), Column("evidence", "evidence"), Column(0, "mean", Unit.COUNT, decimals=2),
             ),
             queries.aggregate("avg", evidence, "model_name", "role", "evidence"),
+            may_be_empty="no exporter reports a limiter",
         ),
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from llm_serving_alerts.alerting.verdicts import GOOD, PAGE, TICKET
@@ -68,6 +69,11 @@ def keep_highest(expression: str, most: int) -> str:
     return f"{expression} > {_ALIKE:g} * scalar({one_too_many})"
 
 
+def number_states(states: Iterable[tuple[str, float]]) -> str:
+    """PromQL of the number of each state, with the label `state`: series join it instead of being asked state by state."""
+    return " or ".join(f'label_replace(vector({number:g}), "state", "{state}", "", "")' for state, number in states)
+
+
 def list_worst_first(queries: QueryBuilder, name: str, states: str, *worst: int) -> tuple[Query, ...]:
     """Queries of a timeline's rows, a model each, the worst at its top: Grafana draws them query by query, and those of one by name.
 
@@ -102,7 +108,7 @@ SPENT_ON = (*PHASES, ("idle", Colour.UNKNOWN), ("down", Colour.BAD), ("unattribu
 
 ABSENT = ValueMapping(None, "–", "transparent")  # a dash, as in our documents
 # in place of "No data" where money is meant
-NO_PRICE = "no price is configured, or it is too early"
+NO_PRICE = "no price is configured, or too little time has passed"
 
 MODEL = "{{model_name}} {{role}}"
 TARGET = "{{target}}"

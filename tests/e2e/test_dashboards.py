@@ -29,7 +29,7 @@ EMPTY = {
     # they all cost the same
     ("llm-serving-cost", "The most expensive replicas"),
     # nobody here counts by tenant; tests/unit/dashboards/test_tenants.py asks it
-    ("llm-serving-cost", "Tokens by tenant: the ten with the most"),
+    ("llm-serving-cost", "Tokens by tenant, the top ten"),
     ("llm-serving-gpu", "GPUs that are missing or at fault"),
     ("llm-serving-gpu", "ECC memory errors"),
     ("llm-serving-gpu", "Remapped rows and pending remaps"),

@@ -12,7 +12,7 @@ from llm_serving_alerts.rules import Check
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.boards import build_dashboards
-from llm_serving_dashboards.firing import NO_TIME, NOBODY_KNOWS
+from llm_serving_dashboards.firing import BEFORE_RANGE, NO_TIME
 from llm_serving_dashboards.home_matrix import list_choices
 from llm_serving_dashboards.panels import Panel
 from llm_serving_dashboards.shared_panels import DEAD, UNKNOWN
@@ -27,10 +27,11 @@ pytestmark = pytest.mark.process
 
 Labels = Mapping[str, str]
 Samples = list[tuple[Labels, float]]
-VERDICT, REST, DOWN = (
+VERDICT, REST, DOWN, ALIVE = (
     "model:llm_serving_check:verdict",
     "fleet:llm_serving_check:verdict",
     "target:llm_serving_down:min",
+    "model:llm_serving_alive_targets:sum",
 )
 CHAT, CODE = ({"model_name": name, "role": "unified"} for name in ("chat", "code"))
 ALL = "$__all"
@@ -61,11 +62,16 @@ WATCHDOG = alert("Watchdog", "none", "exporter", 0.0)
 BUILD = line("llm_serving_exporter_build_info", 1, version="1")
 
 
+def there(model: Labels, target: str) -> dict[str, str]:
+    """The one target of a model, which is up."""
+    return line(DOWN, 0, model, target=target) | line(ALIVE, 1, model)
+
+
 def fine(*models: Labels, but: tuple[str, ...] = ()) -> dict[str, str]:
     """Every check of the models is known and fine, but for these."""
     found: dict[str, str] = {}
     for model in models:
-        found |= line(DOWN, 0, model, target=model["model_name"])
+        found |= there(model, model["model_name"])
         for check in Check:
             if check.value not in but:
                 found |= line(VERDICT, 0, model, check=check.value)
@@ -73,13 +79,17 @@ def fine(*models: Labels, but: tuple[str, ...] = ()) -> dict[str, str]:
 
 
 def ask(
-    folder: Path, asked: list[tuple[str, Samples]], series: Mapping[str, str], rules: list[dict[str, Any]] | None = None
+    folder: Path,
+    asked: list[tuple[str, Samples]],
+    series: Mapping[str, str],
+    rules: list[dict[str, Any]] | None = None,
+    at: str = "5m",
 ) -> str:
-    """promtool's word on queries at minute 5; "" where each answers with these samples."""
+    """promtool's word on queries at a time; "" where each answers with these samples."""
     tests = [
         {
             "expr": filled(expression),
-            "eval_time": "5m",
+            "eval_time": at,
             "exp_samples": [
                 {
                     "labels": "{" + ", ".join(f'{label}="{text}"' for label, text in labels.items()) + "}",
@@ -110,7 +120,7 @@ NOTHING, NOT_KNOWN = (
     "Nothing is wrong, every check is known. Models: {}",
     "Nothing fires, but not every check is known. Unknown: {}",
 )
-NO_MODEL = "No exporter tells of a model"
+NO_MODEL = "No exporter reports a model"
 NOT_LOADED = "The rules are not loaded, nothing is known"
 NOT_EVALUATED = "Alerts are not evaluated, nobody would be told: the Watchdog does not fire"
 MORE = "and {} more"
@@ -162,7 +172,7 @@ FULL_TOLD = row("ticket", "code: KVSaturated code-1", 30_000, "kv", model_name="
         pytest.param(
             fine(CHAT) | fine(CODE, but=("kv", "tail")) | WATCHDOG, [rest("unknown", NOT_KNOWN, 2)], id="not known"
         ),
-        pytest.param(line(DOWN, 0, CHAT, target="a") | WATCHDOG, [rest("unknown", NOT_KNOWN, 9)], id="no verdict"),
+        pytest.param(there(CHAT, "a") | WATCHDOG, [rest("unknown", NOT_KNOWN, 9)], id="no verdict"),
         pytest.param(WATCHDOG, [rest("blind", NO_MODEL)], id="no exporter"),
         pytest.param(BUILD, [rest("blind", NOT_LOADED)], id="the rules are not loaded"),
         pytest.param(fine(CHAT), [rest("blind", NOT_EVALUATED)], id="the Watchdog does not fire"),
@@ -201,8 +211,8 @@ FULL_TOLD = row("ticket", "code: KVSaturated code-1", 30_000, "kv", model_name="
         ),
         pytest.param(
             WATCHDOG | alert("Stalled", "critical", "slo", None, target="t", **CODE),
-            [row("page", "code: Stalled t", 1000 * NOBODY_KNOWS, "replica", model_name="code", role="unified", target="t")],
-            id="nobody wrote down when it began",
+            [row("page", "code: Stalled t", 1000 * BEFORE_RANGE, "replica", model_name="code", role="unified", target="t")],
+            id="nobody wrote down when it began, and it is no alert that fires at once",
         ),
     ],
 )  # fmt: skip
@@ -234,6 +244,23 @@ def test_since_when_is_what_prometheus_itself_writes_down(tmp_path: Path) -> Non
     rule = {"alert": "LLMServingTTFTBurn", "expr": "burning > 0", "for": "2m", "labels": labels}
     series = WATCHDOG | {'burning{model_name="chat",role="unified"}': "0 1x9"}
     assert not said(tmp_path, series, [BURN_TOLD], rules=[rule])
+
+
+def test_without_a_word_of_when_an_alert_began_it_is_since_it_was_first_seen(tmp_path: Path) -> None:
+    """vmalert writes none of alerts that fire at once. An hour is looked at: of what fired before it no more is known."""
+    series: dict[str, str] = {}
+    for number, values in enumerate(("1x90", "_x40 1x50")):
+        card = {"gpu": f"GPU-{number}", "gpu_name": "H100", "node": f"n{number}"}
+        fires = alert("GPUFailed", "critical", "gpu", None, **card)
+        series |= dict.fromkeys(fires, values)
+    expected = [
+        row(
+            "page", f"node n{number}: GPUFailed card GPU-{number}", began, "gpu", node=f"n{number}", gpu=f"GPU-{number}"
+        )
+        for number, began in ((0, 1000 * BEFORE_RANGE), (1, 2_400_000))
+    ]
+    watchdog = dict.fromkeys(WATCHDOG, "1x90")
+    assert not said(tmp_path, watchdog | series, expected, at="80m")
 
 
 def test_who_is_told_is_what_the_settings_say(tmp_path: Path) -> None:
@@ -270,7 +297,7 @@ def test_rows_are_sorted_by_how_grave_they_are(tmp_path: Path) -> None:
     """One page weighs more than all tickets, one ticket more than all that is unknown."""
     other = {"model_name": "split", "role": "prefill"}, {"model_name": "split", "role": "decode"}
     series = fine(CHAT, but=("ttft",)) | line(VERDICT, 2, CHAT, check="ttft") | fine(CODE, but=("kv", "cost"))
-    series |= line(VERDICT, 1, CODE, check="kv") | fine(other[0]) | line(DOWN, 0, other[1], target="d")
+    series |= line(VERDICT, 1, CODE, check="kv") | fine(other[0]) | there(other[1], "d")
     rows: Samples = [
         ({**CHAT, "name": "chat"}, 10_000),
         ({**CODE, "name": "code"}, 101),

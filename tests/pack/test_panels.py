@@ -166,7 +166,7 @@ def test_a_verdict_is_the_record_s_and_not_known_without_one(tmp_path: Path) -> 
 
 
 def test_a_check_without_a_verdict_stands_with_the_reason(tmp_path: Path) -> None:
-    series = know("a") | know("b")
+    series = know("a") | know("b") | line("model:llm_serving_alive_targets:sum", 2, **CHAT)
     for check in ("phases", "ttft", "slo", "cost", "gpu", "exporter"):
         series |= line("model:llm_serving_check:verdict", 0, check=check, **CHAT)
     for name in ("a", "b"):

@@ -9,6 +9,7 @@ import pytest
 
 from llm_serving_alerts.shown import FIRING_PANEL
 from llm_serving_dashboards import exporter, limiter, node_loss
+from llm_serving_dashboards.firing import BEFORE_RANGE
 from llm_serving_dashboards.panels import Colour, Panel
 from llm_serving_dashboards.shared_panels import DEAD, UNKNOWN
 from tests.support.builders.askedpanels import ask_promtool, write_series
@@ -94,7 +95,7 @@ def test_where_no_node_is_lost_one_sentence_says_so(tmp_path: Path) -> None:
     lost = panel("node-loss", "Lost nodes")
     series = [write_series(LOST, "0x20", **CHAT, node="n1"), write_series(READY, "3x20", **CHAT)]
     ask_promtool(tmp_path, series, {asked(lost, number): {} for number in range(len(lost.queries))})
-    assert lost.may_be_empty == "no node is lost"
+    assert lost.may_be_empty == "no node is known to be lost"
 
 
 def test_models_that_would_not_survive_come_first_and_the_lost_node_before_all(tmp_path: Path) -> None:
@@ -344,13 +345,14 @@ def test_gpus_that_are_missing_or_at_fault_stand_by_name_the_worst_first(tmp_pat
                 of_card(2, fault=silent): 4.0,
                 of_card(4, fault=failed): 3.0,
                 of_card(5, fault=slow): 2.0,
-                of_card(3, fault="no exporter tells of it"): 1.0,
+                of_card(3, fault="no exporter reports it"): 1.0,
             },
             column(faults, "since"): {
                 of_card(1, fault=silent): 540_000.0,
                 of_card(2, fault=silent): 300_000.0,
                 of_card(4, fault=failed): 300_000.0,
                 of_card(5, fault=slow): 300_000.0,
+                of_card(3, fault="no exporter reports it"): 1000.0 * BEFORE_RANGE,
             },
         },
     )

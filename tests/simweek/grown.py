@@ -30,6 +30,7 @@ _GPUS = ("H100 SXM", "H100 SXM", "H200 SXM")
 # so long before the end, when they still go on: what is looked at first are the last minutes
 _FLOOD_SECONDS, _LOSS_SECONDS, _SLOW_SECONDS = 30 * MINUTE, 40 * MINUTE, 50 * MINUTE
 _CARD_SECONDS, _SILENT_SECONDS = 35 * MINUTE, 25 * MINUTE
+_CARD = re.compile(r'gpu="GPU-\w{,4}')
 # the replica whose card fails
 _CARD_OF = 1
 
@@ -155,7 +156,8 @@ class Copier:
             own = texts[whose].replace(then, stamp)
             for mark in ("-", "-n"):
                 own = own.replace(f'="{self._name}{mark}{whose}"', f'="{self._name}{mark}{copy}"')
-            self._out.write(own.replace('gpu="GPU-', f'gpu="GPU-{copy:04}-'))
+            # a UUID stays one, of which legends show the beginning
+            self._out.write(_CARD.sub(f'gpu="GPU-{copy:04}', own))
 
     def _number(self, series: str) -> int:
         """Of the replica that a series is of, the last of the texts where it is of none."""

@@ -1,8 +1,8 @@
 """Changes to the JSON that grafanalib 0.7.1 writes: one table for each visualization, one for queries and one for rows.
 
 grafanalib was frozen in 2024. Some keys that it writes have been renamed since, others mislead (at most 100 points a graph), and some of
-Grafana 12's settings have no argument in its classes. It writes a heatmap and a bar gauge in the Angular form and has no XY chart: these three
-take from grafanalib only what every panel has.
+Grafana 12's settings have no argument in its classes. It writes a heatmap in the Angular form and has no XY chart: both take from grafanalib only what
+every panel has.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from llm_serving_dashboards.grafana.fields import (
     choose_colour_mode,
     choose_soft_maximum,
+    count_rows,
     find_legend_width,
     write_detail_links,
     write_scale,
@@ -110,7 +111,7 @@ _STATE_TIMELINE: Changes[Panel] = Changes(
         "options.legend.showLegend": True,
         "options.tooltip.sort": "none",
         # rows tall enough to read; the next page is a click away
-        "options.perPage": lambda panel: panel.height - 1,
+        "options.perPage": count_rows,
         # a gap stays a gap
         f"{_CUSTOM}.spanNulls": False,
     },
@@ -141,20 +142,6 @@ _TABLE: Changes[Panel] = Changes(
 )
 
 # --- panels that are ours: grafanalib writes only what every panel has ------------------------------------------------
-
-_BAR_GAUGE: Changes[Panel] = Changes(
-    added={
-        **_EVERY_PANEL_ADDED,
-        **_OUR_FIELD,
-        "type": Visualization.BAR_GAUGE.value,
-        "options": {
-            "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}, "displayMode": "basic", "orientation": "horizontal",
-            "showUnfilled": True, "valueMode": "color", "minVizWidth": 8, "minVizHeight": 16, "maxVizHeight": 300, "namePlacement": "auto", "sizing": "auto",
-            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False, "calcs": []},
-        },
-    },
-    removed=_EVERY_PANEL_REMOVED,
-)  # fmt: skip
 
 _HEATMAP: Changes[Panel] = Changes(
     added={
@@ -204,7 +191,6 @@ PANEL_CHANGES: Mapping[Visualization, Changes[Panel]] = {
     Visualization.STAT: _STAT,
     Visualization.STATE_TIMELINE: _STATE_TIMELINE,
     Visualization.TABLE: _TABLE,
-    Visualization.BAR_GAUGE: _BAR_GAUGE,
     Visualization.HEATMAP: _HEATMAP,
     Visualization.XY_CHART: _XY_CHART,
     Visualization.TEXT: _TEXT,

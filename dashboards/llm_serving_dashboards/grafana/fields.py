@@ -78,18 +78,20 @@ def choose_soft_maximum(panel: Panel) -> float | None:
 
 # where a third of a graph is wide enough for names and a value, of 24 columns; Grafana keeps a table below a graph within 35 % of what is below the title
 _WIDE = 12
+# in rows of 30 pixels
+_TALL = 12
 # of a screen of 1920 pixels without the menu
 _COLUMN_PIXELS = 66
 
 
 def place_legend(panel: Panel) -> str:
-    """Beside a wide graph, else below it."""
-    return "right" if panel.width >= _WIDE else "bottom"
+    """Beside a wide graph, else below it, as below a tall one, whose third has room for names of any length."""
+    return "right" if panel.width >= _WIDE and panel.height < _TALL else "bottom"
 
 
 def find_legend_width(panel: Panel) -> int | None:
     """In pixels: a third of the graph; None: all of it."""
-    return panel.width * _COLUMN_PIXELS // 3 if panel.width >= _WIDE else None
+    return panel.width * _COLUMN_PIXELS // 3 if place_legend(panel) == "right" else None
 
 
 def write_link(link: Link) -> list[Json]:
@@ -180,6 +182,11 @@ def _name_field(source: str | int, panel: Panel) -> str:
     if panel.one_value or len(panel.queries) == 1:
         return "Value"
     return f"Value #{name_query(source)} (lastNotNull)"
+
+
+def count_rows(panel: Panel) -> int:
+    """Of a state timeline how many rows a page has; 0: there are no pages, since there is a row a query."""
+    return panel.height - 1 if any("{{" in query.legend for query in panel.queries) else 0
 
 
 _CELL = "${__value.raw:percentencode}"

@@ -25,7 +25,7 @@ from llm_serving_dashboards.grafana.legends import write_legend
 from llm_serving_dashboards.grafana.lines import write_line_overrides
 from llm_serving_dashboards.grafana.patch import apply_changes
 from llm_serving_dashboards.grafana.xy import write_xy_overrides, write_xy_transformations
-from llm_serving_dashboards.panels import Panel, Query, Visualization
+from llm_serving_dashboards.panels import COLUMNS, Panel, Query, Visualization
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
@@ -111,6 +111,8 @@ def _write_state_timeline(panel: Panel, common: Json, overrides: list[Json]) -> 
         colorMode=choose_colour_mode(panel),
         fillOpacity=80,
         rowHeight=0.85,
+        # Grafana cuts a state's word to what there is of it; beside other panels only the legend has words
+        showValue="auto" if panel.width == COLUMNS else "never",
     ).to_json_data()
 
 
@@ -128,7 +130,6 @@ _WRITERS: Mapping[Visualization, Callable[[Panel, Json, list[Json]], Any]] = {
     Visualization.STAT: _write_stat,
     Visualization.STATE_TIMELINE: _write_state_timeline,
     Visualization.TABLE: _write_table,
-    Visualization.BAR_GAUGE: _write_base,
     Visualization.HEATMAP: _write_base,
     Visualization.XY_CHART: _write_base,
     Visualization.TEXT: _write_base,

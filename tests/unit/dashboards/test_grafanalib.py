@@ -21,7 +21,6 @@ CLASSES = {
     Visualization.STAT: "Stat",
     Visualization.STATE_TIMELINE: "StateTimeline",
     Visualization.TABLE: "Table",
-    Visualization.BAR_GAUGE: "Panel",
     Visualization.HEATMAP: "Panel",
     Visualization.XY_CHART: "Panel",
     Visualization.TEXT: "Panel",

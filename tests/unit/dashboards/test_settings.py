@@ -109,8 +109,9 @@ def test_labels_of_the_scrape_are_variables_and_stay_in_every_query(tmp_path: Pa
             bare = known & set(re.findall(r"[a-zA-Z_][\w:]*", re.sub(r"\{[^}]*\}", "{", expression)))
             assert all(f"{name}{{" in expression for name in bare), (uid, expression)
             for grouping in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression):
-                # on (): whether there are few, of all that is chosen
-                assert grouping.startswith("cluster, site") or (not grouping and "on () count(" in expression)
+                # on (): whether there are few, of all that is chosen; on (state): with the number of a state, which is the same everywhere
+                few = not grouping and "on () count(" in expression
+                assert grouping.startswith("cluster, site") or few or grouping == "state"
 
 
 def test_labels_of_the_targets_are_variables_and_are_read_where_they_are_sure_to_stand(tmp_path: Path) -> None:

@@ -175,6 +175,47 @@ def test_rates_are_over_what_a_point_covers(uid: str) -> None:
             assert span == "$__rate_interval", expression
 
 
+def test_tables_and_timelines_say_why_they_are_empty() -> None:
+    """All but the sentence of home, which always has a row."""
+    silent = {
+        (uid, panel["title"])
+        for uid in default_boards()
+        for panel in panels(uid)
+        if panel["type"] in ("table", "state-timeline") and not panel["fieldConfig"]["defaults"].get("noValue")
+    }
+    assert silent == {("llm-serving-home", "")}
+
+
+def test_no_word_is_cut_where_states_are_short() -> None:
+    """Beside other panels only the legend has words; a timeline with a row a query has no pages."""
+    found = {
+        panel["title"]: (panel["options"]["showValue"], panel["options"]["perPage"])
+        for uid in default_boards()
+        for panel in panels(uid)
+        if panel["type"] == "state-timeline"
+    }
+    assert found == {
+        "Limiter": ("never", 7),
+        "Target states": ("never", 7),
+        "Loss of the largest node": ("never", 7),
+        "State and limiter over time": ("auto", 0),
+    }
+
+
+def test_a_graph_has_no_more_points_than_its_records() -> None:
+    """Minutely ones a point a minute; what a ruler evaluates at its own interval, or nobody records, as many as Grafana chooses."""
+    found = {
+        (panel["title"], target.get("interval"))
+        for uid in default_boards()
+        for panel in panels(uid)
+        for target in panel["targets"]
+    }
+    assert {("TTFT: distribution", "1m"), ("Idle share of the cost", "2m")} <= found
+    assert {("KV cache usage of the fullest engine", None), ("PCIe traffic", None), ("Check", None)} <= found
+    # the trail of a day has an hour of its own
+    assert {step for title, step in found if title == "Roofline"} == {"1h", None}
+
+
 @UIDS
 def test_links_lead_to_dashboards(uid: str) -> None:
     for panel in panels(uid):

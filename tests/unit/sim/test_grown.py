@@ -58,7 +58,7 @@ def test_a_copy_does_what_another_did_some_minutes_ago() -> None:
     values = {series: value for series, value, _ in map(split_sample, copied(fleet(), 11, 3))}
     # the last is of minute 4; the eleventh is the second round's third
     assert [values[f'made{{target="m-{one}"}}'] for one in (2, 6, 10)] == ["42", "32", "22"]
-    assert values['drawn{gpu="GPU-0005-1",gpu_name="H100 SXM",node="m-n5"}'] == "7"
+    assert values['drawn{gpu="GPU-0005",gpu_name="H100 SXM",node="m-n5"}'] == "7"
 
 
 @pytest.mark.parametrize(
