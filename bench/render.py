@@ -25,7 +25,7 @@ from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import write_page
 from llm_serving_exporter.expose.spool import LEVEL, Spool
-from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.model.cost import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.targets.host import TargetHost

@@ -25,9 +25,9 @@ from llm_serving_exporter.facts.architectures import language
 from llm_serving_exporter.facts.models import ModelEntry, ModelFiles
 from llm_serving_exporter.facts.quant_dialects import plain
 from llm_serving_exporter.facts.resolve import resolve
-from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.shape import ModelFacts
+from llm_serving_exporter.model.target import ModelSettings
 
 QUANTISATION = "quantization_config"
 # kept where they are stated, whether or not they are what a class does without them: a row is read by people too

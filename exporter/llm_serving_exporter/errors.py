@@ -14,7 +14,7 @@ LLMServingExporterError
 Stages may have errors of their own below the base that never leave them (scrape.failure.ScrapeError, gpu.calls.NvmlCallError,
 settings.problems.InvalidValueError, clients.http.HttpError, clients.json_api.ApiError, clients.secrets.SecretError,
 drill.arguments.UsageError, report.evidence.evidence.NoDataError, report.bills.charge.BillError and LineError).
-Failures of a single attempt are data, not exceptions: see `model.attempt`. The stages translate; nothing foreign leaves them.
+Failures of a single attempt are data, not exceptions: see `model.sample`. The stages translate; nothing foreign leaves them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ExpositionError(LLMServingExporterError):
     """A page is not valid exposition text, or exceeds the series cap; the whole page is void.
 
     `line` is 1-based, 0 where the fault is the page as a whole; `cause` says what was expected; `reason` is the
-    `model.attempt.FailureReason` value that the failure counts under.
+    `model.sample.FailureReason` value that the failure counts under.
     """
 
     def __init__(self, line: int, cause: str, reason: str) -> None:
@@ -71,7 +71,7 @@ class ExpositionError(LLMServingExporterError):
 
 
 class GpuError(LLMServingExporterError):
-    """NVML cannot be used now. `reason` is the `model.attempt.FailureReason` value; the message says what to do."""
+    """NVML cannot be used now. `reason` is the `model.sample.FailureReason` value; the message says what to do."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)

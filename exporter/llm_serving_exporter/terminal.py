@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from llm_serving_exporter.errors import ConfigError, LLMServingExporterError
-from llm_serving_exporter.model.secret_text import hide_credentials
+from llm_serving_exporter.model.text import hide_credentials
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 # what a shell adds to the number of the signal that ended a program

@@ -13,7 +13,7 @@ from llm_serving_alerts.external import FIRING
 from llm_serving_alerts.render import groups_text, rule_groups
 from llm_serving_alerts.rules import AlertRule, Group, Record
 from llm_serving_alerts.settings import Settings
-from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.model.cost import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.history import Form, write_history

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.model.drill import DrillResult, Verdict
+from llm_serving_exporter.model.reading import DrillResult, DrillVerdict
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.state.drill_results import record_result
@@ -16,7 +16,7 @@ from tests.support.servers.exporter_process import Exporter, Scraped
 
 pytestmark = pytest.mark.process
 
-FAILED = DrillResult("chat", Role.DECODE, 1_795_000_000.0, 1_794_000_000.0, Verdict.FAILED)
+FAILED = DrillResult("chat", Role.DECODE, 1_795_000_000.0, 1_794_000_000.0, DrillVerdict.FAILED)
 OF_CHAT = {"model_name": "chat", "role": "decode"}
 
 
@@ -25,7 +25,7 @@ def shown(page: Scraped) -> bool:
 
 
 def verdicts(page: Scraped) -> dict[str, float]:
-    return {verdict: page.value("drill_last_verdict", **OF_CHAT, verdict=verdict) for verdict in Verdict}
+    return {verdict: page.value("drill_last_verdict", **OF_CHAT, verdict=verdict) for verdict in DrillVerdict}
 
 
 def exporter(path: Path) -> Exporter:
@@ -41,7 +41,9 @@ def test_results_are_published_followed_and_outlive_a_restart(tmp_path: Path) ->
         assert page.value("drill_last_success_timestamp_seconds", **OF_CHAT) == 1_794_000_000
         assert verdicts(page) == {"passed": 0, "failed": 1, "aborted": 0}
 
-        record_result(str(path), replace(FAILED, last_run_unix_seconds=1_796_000_000.0, last_verdict=Verdict.PASSED))
+        record_result(
+            str(path), replace(FAILED, last_run_unix_seconds=1_796_000_000.0, last_verdict=DrillVerdict.PASSED)
+        )
         one.process.send_signal(signal.SIGHUP)  # a reload looks at once; without one it is within half a minute
         page = one.until(lambda page: verdicts(page)["passed"] == 1, "the drill that passed")
         assert page.value("drill_last_success_timestamp_seconds", **OF_CHAT) == 1_796_000_000

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.errors import DrillResultsError
-from llm_serving_exporter.model.drill import DrillResult, Verdict
+from llm_serving_exporter.model.reading import DrillResult, DrillVerdict
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.state.drill_results import record_result, require_recordable
 
-PASSED = DrillResult("chat", Role.UNIFIED, time.time(), None, Verdict.PASSED)
+PASSED = DrillResult("chat", Role.UNIFIED, time.time(), None, DrillVerdict.PASSED)
 IN_A_NAMESPACE = ["unshare", "--map-root-user", "--mount"]
 
 # a drill whose folders become read-only while it runs: its course is made up, what is done with it is not
@@ -60,7 +60,7 @@ def test_a_verdict_is_told_where_the_file_system_became_read_only(tmp_path: Path
     assert "the report cannot be written to" in done.stderr
     assert f"the file of drill results {tmp_path}/drills.json cannot be written: Read-only file system." in done.stderr
     assert done.stdout.startswith("# Node-loss drill of "), done.stdout + done.stderr
-    assert any(f": {verdict}" in done.stdout.splitlines()[0] for verdict in Verdict)
+    assert any(f": {verdict}" in done.stdout.splitlines()[0] for verdict in DrillVerdict)
 
 
 @pytest.mark.process

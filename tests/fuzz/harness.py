@@ -23,8 +23,7 @@ from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.errors import ConfigError, ExpositionError
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.parse.exposition import parse_text
 from llm_serving_exporter.parse.known import KnownPages

@@ -9,11 +9,10 @@ So the published ratios themselves are tested, not the arithmetic written a seco
 from __future__ import annotations
 
 from llm_serving_exporter.derive import devices
-from llm_serving_exporter.model.geometry import AttentionLayers, Geometry
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import Histogram
+from llm_serving_exporter.model.shape import AttentionLayers, Geometry, ModelFacts, Precision, WeightFormat, WeightGroup
 from llm_serving_exporter.model.snapshot import EngineSnapshot
-from llm_serving_exporter.model.weights import ModelFacts, Precision, WeightFormat, WeightGroup
 from llm_serving_exporter.model.window import EngineWindow
 from tests.hardware.measure import Measured
 from tests.support.builders.engine_roofline import Outcome, roofline

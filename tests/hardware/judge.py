@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from llm_serving_exporter.model.weights import Precision
+from llm_serving_exporter.model.shape import Precision
 from tests.hardware.measure import FLOPS_PER_SM_AND_CYCLE, data_sheet_clock_hertz
 from tests.support.builders.h100 import (
     PHASE_TOLERANCE,

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from llm_serving_exporter.model.device import GpuReading, GpuReadings
+from llm_serving_exporter.model.gpu import GpuReading, GpuReadings
 from tests.hardware.loads import Load, Progress, running
 
 PASSES = 20

@@ -15,9 +15,9 @@ import pytest
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.peaks import peaks_of_identity
 from llm_serving_exporter.gpu.nvml import NvmlSource
-from llm_serving_exporter.model.device import GpuReading, GpuReadings
+from llm_serving_exporter.model.gpu import GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import GpuPeaks
-from llm_serving_exporter.model.weights import Precision
+from llm_serving_exporter.model.shape import Precision
 from tests.hardware import loads, measure
 from tests.hardware.cublas import CublasMissingError
 from tests.hardware.cuda import CudaError

@@ -15,7 +15,7 @@ from llm_serving_exporter.discovery.kubernetes.section import SectionPods
 from llm_serving_exporter.discovery.section import SectionReading
 from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.model.shard import Shard
+from llm_serving_exporter.model.target import Shard
 from tests.kubernetes.test_slices import PATH as SLICES
 from tests.kubernetes.test_slices import write as write_slice
 from tests.support.builders.discovered_pods import section

@@ -8,8 +8,7 @@ from contextlib import ExitStack, closing
 import pytest
 
 from llm_serving_exporter.discovery.kubernetes.section import SectionPods
-from llm_serving_exporter.model.pod import PodFault
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import PodFault, Target
 from tests.support.builders.discovered_pods import section
 from tests.support.builders.pods import fixture_pods, running_status
 from tests.support.servers.kube_api import Manifest

@@ -124,8 +124,8 @@ class _Gpus:
     """The two GPUs of the golden pages, 630 W each; one has been lost."""
 
     def read(self) -> Any:
-        from llm_serving_exporter.model.attempt import Attempt, Stage
-        from llm_serving_exporter.model.device import GpuReadings
+        from llm_serving_exporter.model.gpu import GpuReadings
+        from llm_serving_exporter.model.sample import Attempt, Stage
         from tests.support.builders.golden_pages import GPU, LOST_GPU
 
         passed = Attempt(Stage.GPU, None, "", CLOCK.wall(), 0.004)

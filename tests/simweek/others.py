@@ -9,10 +9,8 @@ from prometheus_client.metrics_core import Metric as Family
 
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.drill import DrillResult, Verdict
-from llm_serving_exporter.model.page import Page, Refusal
-from llm_serving_exporter.model.review import ReviewRuns
+from llm_serving_exporter.model.reading import DrillResult, DrillVerdict, ReviewRuns
+from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.scrape.http import JsonAnswer
 from llm_serving_exporter.settings.config import Config
@@ -101,7 +99,7 @@ class Own:
         self._store.put_config("a" * 64 if now < loaded else "b" * 64, True, end - 5 * DAY if now < loaded else loaded)
         drilled = end - 2 * HOUR
         if now >= drilled:
-            model = DrillResult("node-loss-under-load", Role.UNIFIED, drilled, drilled, Verdict.PASSED)
+            model = DrillResult("node-loss-under-load", Role.UNIFIED, drilled, drilled, DrillVerdict.PASSED)
             self._store.put_drills((model,))
         due = end - 2 * DAY
         self._store.put_review(ReviewRuns(due, due + 60, due + 60, due + 7 * DAY))

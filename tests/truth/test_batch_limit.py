@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import pytest
 
 from llm_serving_exporter.derive.derive import Settings
-from llm_serving_exporter.model.devices import DeviceSample
-from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.derived import Limiter
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Limiter
-from llm_serving_exporter.model.snapshot import LimitSource
+from llm_serving_exporter.model.snapshot import LimitSource, ServerFacts
 from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.window import DeviceSample
 from llm_serving_exporter.settings.config import Config
 from tests.support.builders.lying_pages import Server, change_samples
 from tests.support.builders.pipelines import make_pipeline, settings_without_gpus

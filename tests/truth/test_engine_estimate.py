@@ -19,12 +19,11 @@ from llm_serving_exporter.derive.traffic import Work, decode_flops, estimate_tra
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.quantisation import assign, estimate_sound, weigh
-from llm_serving_exporter.model.geometry import Span
+from llm_serving_exporter.model.derived import Range
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Range
+from llm_serving_exporter.model.shape import ModelFacts, Span, WeightFormat
 from llm_serving_exporter.model.snapshot import Absence, Snapshot
-from llm_serving_exporter.model.weights import ModelFacts, WeightFormat
 from llm_serving_exporter.model.window import EngineWindow, Window
 from llm_serving_exporter.sim.recording import demo_model_config
 from tests.support.builders.recordings import page, recording

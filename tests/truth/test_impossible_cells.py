@@ -19,10 +19,9 @@ from llm_serving_exporter.derive.roof import (
     prefill_floor_seconds,
     prefill_flops,
 )
-from llm_serving_exporter.model.geometry import Geometry
+from llm_serving_exporter.model.derived import Cause
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel
-from llm_serving_exporter.model.roofline import Cause
-from llm_serving_exporter.model.weights import Precision, WeightFormat
+from llm_serving_exporter.model.shape import Geometry, Precision, WeightFormat
 from tests.support.builders.engine_roofline import roofline
 from tests.support.builders.windows import MINUTE, held, window
 from tests.support.models.roofs import A100, BF16, FP8, H100, INT8, LLAMA_8B, LLAMA_70B, LLAMA_405B, Roof, roof, served

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.derive.roof import Roof
+from llm_serving_exporter.model.derived import Limiter
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.target import Role
 from tests.support.builders.served_pages import Server, judge
 from tests.support.models.points import Kind, Phase, Point, points

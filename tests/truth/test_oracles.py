@@ -20,10 +20,9 @@ from llm_serving_exporter.derive.roof import (
     weight_held_bytes,
     weight_read_bytes,
 )
-from llm_serving_exporter.model.geometry import AttentionLayers, Geometry
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.weights import Precision
+from llm_serving_exporter.model.shape import AttentionLayers, Geometry, Precision
 from tests.support.models.roofs import (
     A100,
     A100_ROUNDED,

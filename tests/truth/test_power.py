@@ -13,13 +13,12 @@ import pytest
 
 from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.facts import loader
-from llm_serving_exporter.model.devices import Clocks, DeviceSample
-from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
+from llm_serving_exporter.model.derived import Limiter, Roofline, Verdict
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Limiter, Roofline, Verdict
-from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.shape import ModelFacts
+from llm_serving_exporter.model.snapshot import ServerFacts
+from llm_serving_exporter.model.target import ModelSettings, ServedModel, Target
+from llm_serving_exporter.model.window import Clocks, DeviceSample
 from llm_serving_exporter.render.sentences import describe_limiter
 from llm_serving_exporter.settings.config import Config
 from tests.support.builders.lying_pages import Server

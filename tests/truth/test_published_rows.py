@@ -12,9 +12,9 @@ import pytest
 
 from llm_serving_exporter.derive import limiter
 from llm_serving_exporter.derive.roof import Bound, kv_read_bytes, weight_read_bytes
+from llm_serving_exporter.model.derived import BandwidthSource, Limiter
 from llm_serving_exporter.model.hardware import Hardware
-from llm_serving_exporter.model.histogram import Histogram
-from llm_serving_exporter.model.roofline import Limiter, Source
+from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.engine_roofline import roofline
@@ -179,7 +179,7 @@ def test_a_servers_counters_lead_to_the_same_shares(row: Published) -> None:
     hardware = Hardware(row.roof.peaks, row.roof.parallel, row.tensor)
     found = roofline(minute(row), (), row.facts, hardware).roofline
     read = 1 - found.step_bytes["activations"] / sum(found.step_bytes.values())
-    assert found.ratio[Source.MODEL] * read == pytest.approx(row.bandwidth_share, rel=NEAR)
+    assert found.ratio[BandwidthSource.MODEL] * read == pytest.approx(row.bandwidth_share, rel=NEAR)
     assert found.compute_ratio == pytest.approx(row.compute_share, rel=NEAR)
     assert found.context is not None
     assert found.context.expected == pytest.approx(row.context, rel=NEAR)

@@ -10,7 +10,7 @@ from llm_serving_exporter.derive import planning
 from llm_serving_exporter.derive.roof import Ceiling, Roof, decode_ceiling
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.shape import ModelFacts
 from tests.support.models.roofs import A100_ROUNDED, H100, L40S, LLAMA_70B, flat, roof
 from tests.support.rows import check_rows
 

@@ -15,7 +15,7 @@ from llm_serving_alerts.rules import Check, Severity
 from llm_serving_alerts.setting_kinds import EXCEEDED_RATIO
 from llm_serving_alerts.settings import AlertSettings, Settings
 from llm_serving_alerts.shown import Shown
-from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.sample import FailureReason
 
 # a page that failed within so long fails now: it is asked for at least once a minute
 _LATELY_SECONDS = 5 * MINUTE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isfinite
 from operator import le
 
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.record import Struct
 
 # events of a kind that one engine can have counted: a million a second for thirty years

@@ -11,8 +11,7 @@ from typing import Any
 from llm_serving_exporter.clients.http import HttpError, HttpSession, Limits
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.secret_text import Masker
-from llm_serving_exporter.model.text import on_one_line
+from llm_serving_exporter.model.text import Masker, on_one_line
 
 # a day of a model's records at one second is 5 MB
 LARGEST_ANSWER_BYTES = 32 * 2**20

@@ -6,8 +6,7 @@ from typing import Any
 
 from llm_serving_exporter.clients.http import Answer, HttpError, HttpSession, Limits
 from llm_serving_exporter.errors import PageError
-from llm_serving_exporter.model.secret_text import Masker, secrets_of_url
-from llm_serving_exporter.model.text import on_one_line
+from llm_serving_exporter.model.text import Masker, on_one_line, secrets_of_url
 from llm_serving_exporter.settings.problems import shown
 
 CONNECT_SECONDS, READ_SECONDS = 10.0, 20.0

@@ -15,15 +15,13 @@ from llm_serving_exporter.devices.dcgm_source import DcgmSource
 from llm_serving_exporter.devices.kubelet import open_kubelet
 from llm_serving_exporter.devices.node_gpus import open_gpus
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.model.derived import Derived, EngineDerived
-from llm_serving_exporter.model.histogram import Quantile
-from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.derived import Derived, EngineDerived, Limiter
+from llm_serving_exporter.model.numbers import Quantile, add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import is_record, name_fields, replace
-from llm_serving_exporter.model.roofline import Limiter
+from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.render.identity import describe_identity
 from llm_serving_exporter.render.isolated import render_isolated
 from llm_serving_exporter.render.json_text import write_json

@@ -8,8 +8,7 @@ from itertools import takewhile
 from textwrap import wrap
 
 from llm_serving_exporter import __version__
-from llm_serving_exporter.engines.check_row import EXPORTED_FIELDS, FIELDS
-from llm_serving_exporter.engines.formula import formula
+from llm_serving_exporter.engines.check import EXPORTED_FIELDS, FIELDS, formula
 from llm_serving_exporter.engines.mapping import Fingerprint, Mark, PageKind, Row, Runtime
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.snapshot import Quality

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from llm_serving_exporter.model.cost import EngineCost, EngineTotals, TargetCost
-from llm_serving_exporter.model.kept_cost import KeptCost
+from llm_serving_exporter.model.cost import EngineCost, EngineTotals, KeptCost, TargetCost
 from llm_serving_exporter.model.reading import TargetReading, View
 from llm_serving_exporter.model.record import replace
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.gpu import GpuReadings
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
 

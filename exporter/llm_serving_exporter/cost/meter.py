@@ -38,20 +38,20 @@ from llm_serving_exporter.model.cost import (
     EngineCost,
     EngineTotals,
     GpuState,
+    KeptCost,
+    KeptEngine,
+    Price,
     TargetCost,
     TickWork,
     WindowCost,
 )
-from llm_serving_exporter.model.device import BusySource, GpuReadings
-from llm_serving_exporter.model.hardware import TargetGpus
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.kept_cost import KeptCost, KeptEngine
+from llm_serving_exporter.model.gpu import GpuReadings
+from llm_serving_exporter.model.hardware import BusySource, TargetGpus
 from llm_serving_exporter.model.later import Later
-from llm_serving_exporter.model.prices import Price
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import Identity, Target
 from llm_serving_exporter.model.window import GAP_INTERVALS
 
 # names that an engine had within one exporter's life; a server that changes its model for each request is not followed further

@@ -12,16 +12,14 @@ from llm_serving_exporter.cost.meter import CostMeter
 from llm_serving_exporter.cost.resume import Resume
 from llm_serving_exporter.cost.terms import Terms
 from llm_serving_exporter.derive.gpus import YIELDED, Assignment, share_cards
-from llm_serving_exporter.model.claims import claim_of
-from llm_serving_exporter.model.device import GpuIdentity, GpuReadings
-from llm_serving_exporter.model.identity import Identity, is_same_pod
-from llm_serving_exporter.model.kept_cost import KeptCost
+from llm_serving_exporter.model.cost import KeptCost
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuReadings
 from llm_serving_exporter.model.later import Unchanged
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.target import Identity, Role, Target, claim_of, is_same_pod
 from llm_serving_exporter.settings.config import Config
 
 log = logging.getLogger("llm_serving_exporter.cost")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from llm_serving_exporter.model.cost import TickWork
-from llm_serving_exporter.model.device import BusySource, BusyTime, GpuReadings
+from llm_serving_exporter.model.gpu import BusyTime, GpuReadings
+from llm_serving_exporter.model.hardware import BusySource
 from llm_serving_exporter.model.reading import TargetReading
 
 # passes over the GPUs may be rarer than ticks: what the last one told holds so long

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from enum import Enum
 
-from llm_serving_exporter.model.kept_cost import KeptCost
+from llm_serving_exporter.model.cost import KeptCost
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.target import Target

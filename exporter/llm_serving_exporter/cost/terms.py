@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from llm_serving_exporter.cost.window import WindowFigures
 from llm_serving_exporter.derive.price import find_price
-from llm_serving_exporter.model.cost import Attribution, EngineTotals, GpuState, TickWork
+from llm_serving_exporter.model.cost import Attribution, EngineTotals, GpuState, Price, PriceBook, TickWork
 from llm_serving_exporter.model.later import Later
-from llm_serving_exporter.model.prices import Price, PriceBook
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot

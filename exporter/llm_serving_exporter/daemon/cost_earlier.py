@@ -13,7 +13,7 @@ from collections.abc import Callable
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.cost.resume import Resume
 from llm_serving_exporter.errors import CostSnapshotError
-from llm_serving_exporter.model.kept_cost import CostSnapshot
+from llm_serving_exporter.model.cost import CostSnapshot
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.state.boot import read_boot_id
 from llm_serving_exporter.state.cost_folder import CostFolder

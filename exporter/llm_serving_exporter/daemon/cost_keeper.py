@@ -21,7 +21,7 @@ from llm_serving_exporter.cost.held import hold_back
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.cost_earlier import BELIEVED_SECONDS, Clocks, list_resumes, read_believed
 from llm_serving_exporter.errors import CostSnapshotError
-from llm_serving_exporter.model.kept_cost import CostSnapshot, KeptCost, Storage, StorageReport
+from llm_serving_exporter.model.cost import CostSnapshot, KeptCost, Storage, StorageReport
 from llm_serving_exporter.model.reading import View
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.settings.config import Config

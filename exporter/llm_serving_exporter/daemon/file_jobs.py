@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.errors import ConfigError, DrillResultsError
 from llm_serving_exporter.files.watched import Watched
-from llm_serving_exporter.model.drill import DrillResult
+from llm_serving_exporter.model.cost import Pool, PriceBook
 from llm_serving_exporter.model.hardware import GpuSpec
-from llm_serving_exporter.model.pools import Pool
-from llm_serving_exporter.model.prices import PriceBook
+from llm_serving_exporter.model.reading import DrillResult
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.settings.prices import look_at_prices

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.metrics_core import Metric as Family
 
 from llm_serving_exporter import __version__
-from llm_serving_exporter.model.otlp import OtlpReport
-from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.reading import OtlpReport, TargetReading
 from llm_serving_exporter.settings.config import OtlpConfig
 
 if TYPE_CHECKING:

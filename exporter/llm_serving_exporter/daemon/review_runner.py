@@ -18,7 +18,7 @@ from apscheduler.triggers.cron import CronTrigger
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.errors import ReviewRunsError
-from llm_serving_exporter.model.review import ReviewRuns
+from llm_serving_exporter.model.reading import ReviewRuns
 from llm_serving_exporter.settings.config import ReviewSchedule
 from llm_serving_exporter.state import review_runs
 from llm_serving_exporter.state.review_runs import Runs

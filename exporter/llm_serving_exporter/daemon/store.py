@@ -8,16 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from llm_serving_exporter.model.attempt import Attempt, FailureReason
-from llm_serving_exporter.model.device import GpuReadings
-from llm_serving_exporter.model.drill import DrillResult
+from llm_serving_exporter.model.gpu import GpuReadings, WorkerGpus
 from llm_serving_exporter.model.hardware import GpuPeaks
-from llm_serving_exporter.model.kubelet import WorkerGpus
-from llm_serving_exporter.model.pod import WaitingPod
-from llm_serving_exporter.model.reading import TargetReading, View
+from llm_serving_exporter.model.reading import DrillResult, ReviewRuns, TargetReading, View
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.review import ReviewRuns
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.sample import Attempt, FailureReason
+from llm_serving_exporter.model.target import Target, WaitingPod
 
 
 class Store:

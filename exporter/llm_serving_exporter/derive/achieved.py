@@ -7,26 +7,24 @@ from collections.abc import Mapping
 from llm_serving_exporter.derive import devices
 from llm_serving_exporter.derive.roof import Roof
 from llm_serving_exporter.derive.traffic import Work
-from llm_serving_exporter.model.devices import DeviceSample
-from llm_serving_exporter.model.geometry import Span
+from llm_serving_exporter.model.derived import BandwidthSource, Cause
 from llm_serving_exporter.model.hardware import GpuPeaks
-from llm_serving_exporter.model.roofline import Cause, Source
+from llm_serving_exporter.model.shape import ModelFacts, Precision, Span
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import ModelFacts, Precision
-from llm_serving_exporter.model.window import EngineWindow
+from llm_serving_exporter.model.window import DeviceSample, EngineWindow
 
 # Releases from which vLLM's own estimate knows MLA and sliding windows (facts model-math E.5)
 ESTIMATE_KNOWS_MLA, ESTIMATE_KNOWS_WINDOWS = (0, 24), (0, 30)
 # what it knows of attention: nothing that is picked, compressed, shared or of an encoder
 _ESTIMATED = (Span.FULL, Span.SLIDING)
-MEASURED = (Source.GPM, Source.DCGM)
+MEASURED = (BandwidthSource.GPM, BandwidthSource.DCGM)
 # measured and worked out differ so much, for so long: one of them is wrong; next to nothing is left out, of which noise is a quarter
 DIFFERENCE_FROM, DIFFERENCE_SECONDS, _BOTH_IDLE_BELOW = 0.25, 300.0, 0.1
 _RECORDED_GPU, _RECORDED_FORMATS = "H100 SXM 80GB", (Precision.BF16,)
 
 
 def measure_bandwidth(
-    source: Source, samples: tuple[DeviceSample, ...], peaks: GpuPeaks | Absence, gpus: float | None
+    source: BandwidthSource, samples: tuple[DeviceSample, ...], peaks: GpuPeaks | Absence, gpus: float | None
 ) -> float | Absence:
     """Bytes/s of an engine's GPUs: the mean ratio over the target's GPUs x peak x the engine's number of them, idle ones included.
 
@@ -113,7 +111,7 @@ def differ(measured: float, by_model: float) -> bool:
 
 def choose_ratio(ratios: Mapping[str, float]) -> float | None:
     """The ratio to believe: measured before worked out, none above 1, never the engine's own estimate."""
-    for source in (*MEASURED, Source.MODEL):
+    for source in (*MEASURED, BandwidthSource.MODEL):
         value = ratios.get(source.value)
         if value is not None and value <= 1:
             return value

@@ -12,23 +12,21 @@ from llm_serving_exporter.derive.inputs import DEVICES, EARLIER, HARDWARE, MODEL
 from llm_serving_exporter.derive.load import LOAD, WORK_FIELDS, Load
 from llm_serving_exporter.derive.signals import NO_SENTENCES, NOT_ON_A_FRONT_END, Row, Series
 from llm_serving_exporter.derive.traffic import Traffic, average_per_step, estimate_traffic, held_tokens_per_sequence
-from llm_serving_exporter.model.derived import EngineDerived
-from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.derived import BandwidthSource, Cause, EngineDerived, Range
 from llm_serving_exporter.model.hardware import Hardware
-from llm_serving_exporter.model.roofline import Cause, Range, Source
+from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import Absence, Quality
-from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.model.window import EngineWindow, Window
+from llm_serving_exporter.model.window import DeviceSample, EngineWindow, Window
 
 _NO_EXPERTS = Range(0.0, 0.0, 0.0)
 _GPUS_ELSEWHERE = "run an exporter on their node, and set targets[].gpus there if they are not found."
-_SENTENCES: Mapping[Source, Mapping[Absence, str]] = {
-    Source.GPM: {
+_SENTENCES: Mapping[BandwidthSource, Mapping[Absence, str]] = {
+    BandwidthSource.GPM: {
         Absence.NOT_EXPORTED: "NVML's GPM needs Hopper or newer; for older datacenter cards set dcgm.url to a dcgm-exporter.",
         Absence.GPUS_UNKNOWN: f"It is read from the GPUs themselves: {_GPUS_ELSEWHERE}",
         Absence.NOT_CONFIGURED: "GPM is switched off: set gpu.gpm: true.",
     },
-    Source.DCGM: {
+    BandwidthSource.DCGM: {
         Absence.GPUS_UNKNOWN: f"It belongs to GPUs that NVML shows too: {_GPUS_ELSEWHERE}",
         Absence.INPUT_MISSING: "dcgm-exporter could not be read, or not lately: see dcgm_up and the log.",
         Absence.NOT_CONFIGURED: "Set dcgm.url to a dcgm-exporter that has DCGM_FI_PROF_DRAM_ACTIVE.",
@@ -37,7 +35,7 @@ _SENTENCES: Mapping[Source, Mapping[Absence, str]] = {
             "datacenter GPU, CAP_SYS_ADMIN and their line in its counters file."
         ),
     },
-    Source.RUNTIME: {
+    BandwidthSource.RUNTIME: {
         Absence.NOT_EXPORTED: "vLLM 0.17 and newer have the estimate; others do not, or not a sound one.",
         Absence.NOT_CONFIGURED: "Start vLLM with --enable-mfu-metrics; it costs the engine a little time.",
     },
@@ -54,7 +52,7 @@ def _ceiling(hardware: Hardware) -> float | Absence:
     return peaks.bandwidth_bytes_per_second * gpus if gpus else Absence.GPUS_UNKNOWN
 
 
-def _measured_by(source: Source) -> Callable[[tuple[DeviceSample, ...], Hardware], float | Absence]:
+def _measured_by(source: BandwidthSource) -> Callable[[tuple[DeviceSample, ...], Hardware], float | Absence]:
     return lambda samples, hardware: achieved.measure_bandwidth(source, samples, hardware.peaks, hardware.engine_gpus)
 
 
@@ -179,35 +177,35 @@ def _expected(ratio: Range) -> float:
 
 _CEILING = figure(_ceiling, HARDWARE)
 TRAFFIC = figure(_traffic, LOAD)
-_BYTES_PER_SECOND: dict[Source, Figure[float | Absence]] = {
+_BYTES_PER_SECOND: dict[BandwidthSource, Figure[float | Absence]] = {
     **{source: figure(_measured_by(source), DEVICES, HARDWARE) for source in achieved.MEASURED},
-    Source.RUNTIME: figure(_estimated, window_over("estimated_read_bytes_per_gpu"), MODEL, HARDWARE),
-    Source.MODEL: figure(_moved, LOAD, TRAFFIC),
+    BandwidthSource.RUNTIME: figure(_estimated, window_over("estimated_read_bytes_per_gpu"), MODEL, HARDWARE),
+    BandwidthSource.MODEL: figure(_moved, LOAD, TRAFFIC),
 }
 _RATIOS = {source: figure(_ratio, moved, _CEILING) for source, moved in _BYTES_PER_SECOND.items()}
 _MODEL_RANGE = figure(_ratio_range, LOAD, TRAFFIC, _CEILING)
-_MEASURED = figure(_believe, _RATIOS[Source.GPM], _RATIOS[Source.DCGM])
-_DIFFERING_SINCE = figure(_differing_since, _MEASURED, _RATIOS[Source.MODEL], TARGET_WINDOW, EARLIER)
+_MEASURED = figure(_believe, _RATIOS[BandwidthSource.GPM], _RATIOS[BandwidthSource.DCGM])
+_DIFFERING_SINCE = figure(_differing_since, _MEASURED, _RATIOS[BandwidthSource.MODEL], TARGET_WINDOW, EARLIER)
 _DIFFERS = figure(_differs, _DIFFERING_SINCE, TARGET_WINDOW)
 IMPOSSIBLE = figure(_impossible, LOAD, _MODEL_RANGE, HARDWARE)
 
 
-def _cause_of(source: Source) -> Figure[Cause | None]:
-    alone = IMPOSSIBLE if source is Source.MODEL else figure(_cause, _RATIOS[source])
-    return alone if source is Source.RUNTIME else figure(_or_differs, alone, _DIFFERS)
+def _cause_of(source: BandwidthSource) -> Figure[Cause | None]:
+    alone = IMPOSSIBLE if source is BandwidthSource.MODEL else figure(_cause, _RATIOS[source])
+    return alone if source is BandwidthSource.RUNTIME else figure(_or_differs, alone, _DIFFERS)
 
 
-def _quality_of(source: Source) -> Figure[Quality | None] | None:
-    if source is Source.MODEL:
+def _quality_of(source: BandwidthSource) -> Figure[Quality | None] | None:
+    if source is BandwidthSource.MODEL:
         return figure(_model_quality, LOAD)
-    return figure(_dcgm_quality, _RATIOS[source]) if source is Source.DCGM else None
+    return figure(_dcgm_quality, _RATIOS[source]) if source is BandwidthSource.DCGM else None
 
 
-def _ratio_row(source: Source) -> Row[float]:
+def _ratio_row(source: BandwidthSource) -> Row[float]:
     return Row(
         _RATIOS[source],
         f"{names.BANDWIDTH_RATIO.name}_{source.value}",
-        fields=WORK_FIELDS if source is Source.MODEL else (),
+        fields=WORK_FIELDS if source is BandwidthSource.MODEL else (),
         silent=NOT_ON_A_FRONT_END,
         sentences=_SENTENCES.get(source, NO_SENTENCES),
         quality=_quality_of(source),
@@ -215,7 +213,7 @@ def _ratio_row(source: Source) -> Row[float]:
         of_an_engine=True,
         of_gpus=source in achieved.MEASURED,
         series=(Series(names.BANDWIDTH_RATIO, (source.value,)),),
-        kept=source is not Source.RUNTIME,  # the limiter does not believe it
+        kept=source is not BandwidthSource.RUNTIME,  # the limiter does not believe it
     )
 
 
@@ -228,7 +226,7 @@ CEILING: Row[float] = Row(
     series=(Series(names.BANDWIDTH_CEILING),),
 )
 RATIOS = {source: _ratio_row(source) for source in _BYTES_PER_SECOND}
-ACHIEVED: dict[Source, Row[float]] = {
+ACHIEVED: dict[BandwidthSource, Row[float]] = {
     source: Row(
         _BYTES_PER_SECOND[source],
         silent=NOT_ON_A_FRONT_END,

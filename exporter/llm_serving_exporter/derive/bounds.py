@@ -14,11 +14,10 @@ from llm_serving_exporter.derive.flops import attention_flops
 from llm_serving_exporter.derive.planning import speculated_tokens
 from llm_serving_exporter.derive.reads import experts_touched, group_token_bytes, kv_read_bytes
 from llm_serving_exporter.derive.roof import Ceiling, Roof, decode_ceiling, decode_ceiling_at
-from llm_serving_exporter.model.geometry import AttentionLayers, Span
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.weights import Precision
+from llm_serving_exporter.model.shape import AttentionLayers, Precision, Span
 
 # stored bits, scales included, up to which a weight can be an operand of a rate: 8-bit formats have up to 8.5, 4-bit ones up to 5
 _MOST_BITS: Mapping[Precision, float] = {

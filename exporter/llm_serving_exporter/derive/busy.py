@@ -6,9 +6,9 @@ from llm_serving_exporter.derive import capacity
 from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.roof import Ceiling, Roof
 from llm_serving_exporter.derive.traffic import Work, prefill_flops
-from llm_serving_exporter.model.cost import Efficiency
+from llm_serving_exporter.model.derived import BusySeconds
+from llm_serving_exporter.model.hardware import Efficiency
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.roofline import BusySeconds
 from llm_serving_exporter.model.window import EngineWindow
 
 # engines book a prompt when its first token comes out: busy time waits this long for the tokens that it was spent on

@@ -6,7 +6,7 @@ from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.context import holds_every_token
 from llm_serving_exporter.derive.roof import Ceiling, Roof
 from llm_serving_exporter.derive.traffic import Work, held_tokens_per_sequence, prefix_read_bytes
-from llm_serving_exporter.model.geometry import Geometry
+from llm_serving_exporter.model.shape import Geometry
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
 

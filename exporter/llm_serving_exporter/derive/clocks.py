@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llm_serving_exporter.derive.devices import REASONS
-from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.derived import Cap
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.roofline import Cap
+from llm_serving_exporter.model.window import DeviceSample
 
 # a clock below this share of its maximum is held down; single steps of 15 MHz below it are no loss that anybody would see
 HELD_BELOW = 0.95

@@ -11,12 +11,12 @@ from llm_serving_exporter.derive.load import LOAD, TASK, WORK_FIELDS, Load, Task
 from llm_serving_exporter.derive.roof import compute_seconds
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
 from llm_serving_exporter.derive.traffic import Traffic, add_flops, decode_flops, prefill_flops
+from llm_serving_exporter.model.derived import Cause
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.roofline import Cause
+from llm_serving_exporter.model.shape import Precision
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.model.weights import Precision
 
 Flops = dict[Precision, float]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from llm_serving_exporter.derive.kv_in_use import average_tokens_per_request, drop_half_blocks
 from llm_serving_exporter.derive.steps import count_prompts
-from llm_serving_exporter.model.geometry import Geometry
-from llm_serving_exporter.model.histogram import Histogram
-from llm_serving_exporter.model.roofline import Range
+from llm_serving_exporter.model.derived import Range
+from llm_serving_exporter.model.numbers import Histogram
+from llm_serving_exporter.model.shape import Geometry
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
 

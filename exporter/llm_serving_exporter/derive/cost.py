@@ -11,11 +11,12 @@ from llm_serving_exporter.model.cost import (
     EngineTotals,
     GpuState,
     Method,
+    Power,
+    Price,
     TickWork,
     WindowCost,
 )
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.prices import Power, Price
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Role
 

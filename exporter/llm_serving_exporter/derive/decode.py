@@ -15,8 +15,8 @@ from llm_serving_exporter.derive.roof import Ceiling
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series
 from llm_serving_exporter.derive.steps import list_step_fields, speculates, tokens_per_sequence_step
 from llm_serving_exporter.derive.traffic import Work
+from llm_serving_exporter.model.derived import Cause, Range
 from llm_serving_exporter.model.hardware import Hardware
-from llm_serving_exporter.model.roofline import Cause, Range
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import EngineWindow, EngineWindows

@@ -30,9 +30,8 @@ from llm_serving_exporter.derive.reasons import Reasons, explain_field
 from llm_serving_exporter.derive.roofline import REST, gather_limits, gather_rest, gather_roofline
 from llm_serving_exporter.derive.signals import Row, Shown
 from llm_serving_exporter.derive.table import ENGINE_ROWS
-from llm_serving_exporter.model.derived import Derivation, Derived, EngineDerived
+from llm_serving_exporter.model.derived import Cause, Derivation, Derived, EngineDerived, Roofline, Verdict
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.roofline import Cause, Roofline, Verdict
 from llm_serving_exporter.model.snapshot import Absence, LeftOut, Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import Window

@@ -19,8 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from llm_serving_exporter.model.device import GPU_UUID, GpuIdentity
-from llm_serving_exporter.model.kubelet import DeviceGrant
+from llm_serving_exporter.model.gpu import GPU_UUID, DeviceGrant, GpuIdentity
 from llm_serving_exporter.model.record import Struct
 
 _BY_UUID = re.compile(rf"({GPU_UUID.pattern})(?P<part>::\d+)?")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from llm_serving_exporter.derive.gpu_lacks import DCGM, find_lacks
-from llm_serving_exporter.model.device import GpuAbsence, GpuReading, GpuReadings
-from llm_serving_exporter.model.devices import Clocks, DeviceSample
+from llm_serving_exporter.model.gpu import GpuAbsence, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import GpuPart
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.window import Clocks, DeviceSample
 
 _WHY = {
     GpuAbsence.NOT_SUPPORTED.value: Absence.NOT_EXPORTED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from llm_serving_exporter.model.roofline import Range
+from llm_serving_exporter.model.derived import Range
 
 # a figure with what it may lie between: experts, bytes
 Band = Range

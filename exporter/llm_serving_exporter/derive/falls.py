@@ -11,8 +11,7 @@ from operator import lt
 from typing import Any
 
 from llm_serving_exporter.derive.lengths import Histories
-from llm_serving_exporter.model.histogram import Histogram
-from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.numbers import Histogram, add_up
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from llm_serving_exporter.derive.reads import Roof, choose_rate
-from llm_serving_exporter.model.geometry import AttentionLayers, Span
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.weights import Precision
+from llm_serving_exporter.model.shape import AttentionLayers, Precision, Span
 
 
 def token_flops(roof: Roof, context_tokens: float) -> dict[Precision, float]:

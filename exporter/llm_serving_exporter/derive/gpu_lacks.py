@@ -12,12 +12,12 @@ from types import MappingProxyType
 
 from llm_serving_exporter.catalogue import cost
 from llm_serving_exporter.catalogue.roofline import BANDWIDTH_RATIO
-from llm_serving_exporter.model.device import DRIVER_SOURCES, GpuAbsence, GpuReading, GpuReadings
+from llm_serving_exporter.model.derived import BandwidthSource
+from llm_serving_exporter.model.gpu import DRIVER_SOURCES, GpuAbsence, GpuReading, GpuReadings
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.roofline import Source
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
-GPM, DCGM = (f"{BANDWIDTH_RATIO.name}_{source.value}" for source in (Source.GPM, Source.DCGM))
+GPM, DCGM = (f"{BANDWIDTH_RATIO.name}_{source.value}" for source in (BandwidthSource.GPM, BandwidthSource.DCGM))
 ENERGY = (cost.ENERGY.name, cost.ENERGY_PER_TOKEN.name)
 
 _VOLTA, _HOPPER = (7, 0), (9, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from llm_serving_exporter.derive.gpus import Assignment
-from llm_serving_exporter.model.device import GpuProcess, GpuReading
+from llm_serving_exporter.model.gpu import GpuProcess, GpuReading
 from llm_serving_exporter.model.hardware import GpuPart, ShareSource
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, replace

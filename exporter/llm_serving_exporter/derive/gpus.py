@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from llm_serving_exporter.derive.grants import Grants, NodeGrants
-from llm_serving_exporter.model.device import GpuIdentity, GpuReading
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading, Worker, WorkerGpus
 from llm_serving_exporter.model.hardware import GpuPart, ShareSource
-from llm_serving_exporter.model.kubelet import Worker, WorkerGpus
 from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.text import count_nouns

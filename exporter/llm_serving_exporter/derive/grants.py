@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from llm_serving_exporter.derive.device_ids import Device, count_parts, find_device
-from llm_serving_exporter.model.device import GpuIdentity
-from llm_serving_exporter.model.kubelet import ContainerGrants, KubeletReadings
+from llm_serving_exporter.model.gpu import ContainerGrants, GpuIdentity, KubeletReadings
 from llm_serving_exporter.model.record import Struct, field
 
 MOST_NAMED = 3  # devices that a reason names

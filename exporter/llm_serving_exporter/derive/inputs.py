@@ -9,14 +9,12 @@ from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS
 from llm_serving_exporter.derive.figures import Figure, figure, given
 from llm_serving_exporter.derive.lengths import Histories
 from llm_serving_exporter.model.derived import EngineDerived
-from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.record import Struct, field
-from llm_serving_exporter.model.replica import Siblings
+from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.model.window import EngineWindow, EngineWindows, Window
+from llm_serving_exporter.model.target import Role, Siblings
+from llm_serving_exporter.model.window import DeviceSample, EngineWindow, EngineWindows, Window
 
 
 class Settings(Struct, frozen=True):

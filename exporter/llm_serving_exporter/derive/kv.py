@@ -9,9 +9,9 @@ from llm_serving_exporter.derive.figures import figure
 from llm_serving_exporter.derive.inputs import MODEL, WINDOW, window_over
 from llm_serving_exporter.derive.kv_in_use import average_tokens_per_request, read_used_tokens
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
+from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.model.window import EngineWindow
 
 

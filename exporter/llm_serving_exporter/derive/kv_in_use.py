@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from llm_serving_exporter.model.derived import Range
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.roofline import Range
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.window import EngineWindow
 

@@ -9,7 +9,7 @@ from llm_serving_exporter.derive.figures import figure
 from llm_serving_exporter.derive.inputs import window_over
 from llm_serving_exporter.derive.signals import Row, Series
 from llm_serving_exporter.model.derived import Latency
-from llm_serving_exporter.model.histogram import Histogram, has_enough_events
+from llm_serving_exporter.model.numbers import Histogram, has_enough_events
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.window import EngineWindow
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from llm_serving_exporter.derive.tail import FEWEST, measure_tail
 from llm_serving_exporter.model.derived import Tail
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 

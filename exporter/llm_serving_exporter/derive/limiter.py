@@ -33,9 +33,9 @@ from llm_serving_exporter.derive.inputs import DEVICES, SETTINGS, Settings
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
 from llm_serving_exporter.derive.standstill import Standstill, measure_standstill
 from llm_serving_exporter.derive.steps import ITL, busy_ratio
+from llm_serving_exporter.model.derived import BandwidthSource, Cap, Limiter, Range, Roofline, Verdict
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.roofline import Cap, Limiter, Range, Roofline, Source, Verdict
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
 
@@ -76,7 +76,7 @@ GAUGES = ("requests_running", "requests_waiting", "kv_cache_usage_ratio")
 # without these there may be no verdict; of the sources of bandwidth each target may have the model
 _GIVEN_BY = {
     "busy": "requests_running",
-    "bandwidth": bandwidth.RATIOS[Source.MODEL].name,
+    "bandwidth": bandwidth.RATIOS[BandwidthSource.MODEL].name,
     "compute": compute.RATIO.name,
 }
 

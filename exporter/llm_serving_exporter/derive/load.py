@@ -11,14 +11,13 @@ from llm_serving_exporter.derive.roof import Roof
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
 from llm_serving_exporter.derive.steps import list_step_fields
 from llm_serving_exporter.derive.traffic import Work, measure_work
-from llm_serving_exporter.model.derived import EngineDerived
+from llm_serving_exporter.model.derived import EngineDerived, Range
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.replica import Siblings
-from llm_serving_exporter.model.roofline import Range
+from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.target import Siblings
 from llm_serving_exporter.model.window import EngineWindow, EngineWindows
 
 # what work is counted from: what is wrong with these fields is wrong with every figure of it

@@ -9,12 +9,11 @@ from llm_serving_exporter.derive.figures import figure
 from llm_serving_exporter.derive.inputs import DEVICES, HARDWARE, MODEL, WINDOW
 from llm_serving_exporter.derive.reads import experts_elsewhere_bytes, kept_token_bytes
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, gauge
-from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.model.window import EngineWindow
+from llm_serving_exporter.model.window import DeviceSample, EngineWindow
 
 # a checkpoint further than this from the computed bytes is not what is served: engines can quantise while they load
 CHECKPOINT_BELIEVED_WITHIN_RATIO = 0.25

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.record import Struct
+from llm_serving_exporter.model.snapshot import ServerFacts
 from llm_serving_exporter.model.target import Target
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from llm_serving_exporter.model.prices import Price, PriceBook, PriceStatement, Scope
+from llm_serving_exporter.model.cost import Price, PriceBook, PriceStatement, Scope
 from llm_serving_exporter.model.snapshot import Absence
 
 # how `hardware` joins the kinds of a target with GPUs of several

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from llm_serving_exporter.derive.experts import Band, estimate_touched_experts
-from llm_serving_exporter.model.geometry import AttentionLayers, Part, Span
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.weights import ModelFacts, Precision
+from llm_serving_exporter.model.shape import AttentionLayers, ModelFacts, Part, Precision, Span
 
 # engines compute in 16 bits whatever the weights are stored in
 ACTIVATION_ELEMENT_BYTES = 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.shape import ModelFacts
 
 # the first compute capability that multiplies bf16; older cards have fp16 alone
 _FIRST_WITH_BF16 = (8, 0)

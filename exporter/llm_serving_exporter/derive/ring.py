@@ -12,7 +12,6 @@ from llm_serving_exporter.derive.falls import (
     read_counts,
     reads_field_otherwise,
 )
-from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
@@ -21,7 +20,7 @@ from llm_serving_exporter.model.snapshot import (
     WORK_FIELDS,
     Snapshot,
 )
-from llm_serving_exporter.model.window import GAP_INTERVALS, Spans, Window, find_start
+from llm_serving_exporter.model.window import GAP_INTERVALS, DeviceSample, Spans, Window, find_start
 
 # process_start_time_seconds is constant in a process; servers print it to 10 ms
 START_TOLERANCE_SECONDS = 0.5

@@ -25,8 +25,8 @@ from llm_serving_exporter.derive.reads import (
 )
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, replace
+from llm_serving_exporter.model.shape import Precision
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import Precision
 
 __all__ = [
     "Bound",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from llm_serving_exporter.derive import bandwidth, compute, decode, ticks
 from llm_serving_exporter.derive.signals import Shown
-from llm_serving_exporter.model.roofline import Cause, Roofline
+from llm_serving_exporter.model.derived import Cause, Roofline
 
 
 def gather_limits(shown: Shown) -> Roofline:

@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 from llm_serving_exporter.catalogue.bounds import Bounds
 from llm_serving_exporter.catalogue.spec import Metric
 from llm_serving_exporter.derive.figures import Figure
+from llm_serving_exporter.model.derived import Cause, Range
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.roofline import Cause, Range
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
 

@@ -9,8 +9,7 @@ from llm_serving_exporter.derive.figures import figure
 from llm_serving_exporter.derive.inputs import AWAITED, EARLIER, SETTINGS, TARGET_WINDOW, WINDOW, Settings
 from llm_serving_exporter.derive.signals import Row, Series
 from llm_serving_exporter.model.derived import EngineDerived, ServerErrors, SloCount
-from llm_serving_exporter.model.histogram import Histogram
-from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.numbers import Histogram, add_up
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import EngineWindow, Window

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from llm_serving_exporter.model.derived import Steps
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.roofline import Steps
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.window import EngineWindow
 

@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from llm_serving_exporter.model.derived import Tail
-from llm_serving_exporter.model.histogram import Histogram
-from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.derived import Range, Tail
+from llm_serving_exporter.model.numbers import Histogram, add_up
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Range
 
 # the longest 1 % of fewer requests is less than one of them
 FEWEST = 100.0

@@ -16,10 +16,9 @@ from llm_serving_exporter.derive.roof import Ceiling, Roof, compute_seconds, mat
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
 from llm_serving_exporter.derive.traffic import measure_work
 from llm_serving_exporter.model.cost import TickWork
-from llm_serving_exporter.model.derived import EngineDerived
+from llm_serving_exporter.model.derived import BusySeconds, EngineDerived, Range
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import BusySeconds, Range
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow, Window
 

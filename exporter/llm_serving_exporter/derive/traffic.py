@@ -15,11 +15,11 @@ from llm_serving_exporter.derive.steps import (
     count_steps,
     drafts_per_sequence_step,
 )
+from llm_serving_exporter.model.derived import Range, Steps
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.roofline import Range, Steps
+from llm_serving_exporter.model.shape import Precision
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import Precision
 from llm_serving_exporter.model.window import EngineWindow
 
 # the H100's second-level cache (its data sheet)

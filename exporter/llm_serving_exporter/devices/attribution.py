@@ -10,19 +10,17 @@ from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.derive.gpus import Assignment, share_cards
 from llm_serving_exporter.derive.parallel import count_engines, spread_engines
 from llm_serving_exporter.devices.peaks import GpuFacts
-from llm_serving_exporter.engines.version import parse_version
+from llm_serving_exporter.engines.mapping import parse_version
 from llm_serving_exporter.gpu.dcgm import select_dcgm_ratios
-from llm_serving_exporter.model.dcgm import DcgmReadings
-from llm_serving_exporter.model.device import GpuReadings
-from llm_serving_exporter.model.devices import DeviceSample
-from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.gpu import DcgmReadings, GpuReadings
 from llm_serving_exporter.model.hardware import GpuPart, GpuPeaks, Hardware, TargetGpus
 from llm_serving_exporter.model.later import Unchanged
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import Struct, field, replace
-from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.snapshot import Absence, ServerFacts
 from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.window import DeviceSample
 from llm_serving_exporter.settings.config import Config
 
 # a dcgm-exporter that missed this many of its readings says nothing about now

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.devices.device_page_source import DevicePage
 from llm_serving_exporter.gpu.dcgm import PROFILING_NEEDS, is_dcgm_page, is_wanted_name, read_gpus
-from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
-from llm_serving_exporter.model.dcgm import DcgmReadings
+from llm_serving_exporter.model.gpu import DcgmReadings
+from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.settings.config import DcgmConfig
 

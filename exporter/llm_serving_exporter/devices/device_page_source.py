@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from llm_serving_exporter.errors import ExpositionError
-from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
-from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.samples import Samples
+from llm_serving_exporter.model.sample import Attempt, FailureReason, Page, Refusal, Samples, Stage
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.scrape.http import HttpClient
 from llm_serving_exporter.scrape.waits import drive

@@ -12,9 +12,9 @@ from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.gpus import match
 from llm_serving_exporter.gpu.dcgm import is_dcgm_page
 from llm_serving_exporter.gpu.device_page import TABLES, is_wanted_name, read_devices, recognise
-from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
-from llm_serving_exporter.model.device import GpuReading, GpuReadings
+from llm_serving_exporter.model.gpu import GpuReading, GpuReadings
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.settings.config import DcgmConfig
 from llm_serving_exporter.settings.problems import listed

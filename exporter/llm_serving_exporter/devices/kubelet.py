@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
-from llm_serving_exporter.model.kubelet import DeviceGrant, KubeletReadings
+from llm_serving_exporter.model.gpu import DeviceGrant, KubeletReadings
+from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
 from llm_serving_exporter.settings.config import GpuConfig
 from llm_serving_exporter.settings.kinds import AUTO_WORD, OFF_WORD
 

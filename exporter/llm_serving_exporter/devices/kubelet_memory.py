@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from llm_serving_exporter.derive.grants import NodeGrants, keep_parts
-from llm_serving_exporter.model.device import GpuIdentity
-from llm_serving_exporter.model.kubelet import ContainerGrants, KubeletReadings, Worker
+from llm_serving_exporter.model.gpu import ContainerGrants, GpuIdentity, KubeletReadings, Worker
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import Target
 

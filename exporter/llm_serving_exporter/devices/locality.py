@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 
 from llm_serving_exporter.gpu.processes import find_engine_pids, read_listener_commands
 from llm_serving_exporter.gpu.visibility import group_pids_by_pod
-from llm_serving_exporter.model.own_host import is_own_host
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import Target, is_own_host
 
 
 def is_local(target: Target, own_name: str | None = None) -> bool:

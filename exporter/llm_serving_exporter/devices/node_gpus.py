@@ -21,9 +21,15 @@ from llm_serving_exporter.gpu.gate import drop_implausible
 from llm_serving_exporter.gpu.processes import read_commands
 from llm_serving_exporter.gpu.source import GpuSource
 from llm_serving_exporter.gpu.visibility import are_pids_of_here, count_driver_gpus, explain_blindness
-from llm_serving_exporter.model.dcgm import DcgmReadings
-from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
-from llm_serving_exporter.model.kubelet import KubeletReadings, Worker, WorkerGpus
+from llm_serving_exporter.model.gpu import (
+    DcgmReadings,
+    GpuIdentity,
+    GpuReading,
+    GpuReadings,
+    KubeletReadings,
+    Worker,
+    WorkerGpus,
+)
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.settings.config import Config

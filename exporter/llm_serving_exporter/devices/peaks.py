@@ -10,7 +10,7 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.peaks import peaks_of_identity, peaks_of_many, peaks_of_spec
-from llm_serving_exporter.model.device import GpuIdentity, GpuReading
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading
 from llm_serving_exporter.model.hardware import GpuPeaks, GpuSpec
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target

@@ -13,7 +13,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorP
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-from llm_serving_exporter.model.kubelet import ContainerGrants, DeviceGrant
+from llm_serving_exporter.model.gpu import ContainerGrants, DeviceGrant
 
 SERVICE = "v1.PodResourcesLister"
 LIST, ALLOCATABLE = f"/{SERVICE}/List", f"/{SERVICE}/GetAllocatableResources"

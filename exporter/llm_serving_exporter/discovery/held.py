@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.shard import Shard
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import Shard, Target
 from llm_serving_exporter.settings.checks import MOST_TARGETS, SHARE_THEM, holds_target
 
 # how long the targets of the shard of before are read on after the shard changed: two scrapes at the 15 s that our examples of Prometheus

@@ -14,8 +14,8 @@ from llm_serving_exporter.clock import LONGEST_WAIT_SECONDS, elapsed_seconds
 from llm_serving_exporter.discovery.listed import Listed, read_list
 from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.errors import ConfigError, Problem
-from llm_serving_exporter.model.page import Refusal
 from llm_serving_exporter.model.record import Struct, replace
+from llm_serving_exporter.model.sample import Refusal
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.scrape.http import HttpClient

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
 from llm_serving_exporter.discovery.section import SectionReading
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.pod import PodState
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import PodState, Target
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.settings.checks import identity_of
 from llm_serving_exporter.settings.problems import Place, shown

@@ -6,10 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.kubelet import Worker
-from llm_serving_exporter.model.pod import PodState, WaitingPod
+from llm_serving_exporter.model.gpu import Worker
 from llm_serving_exporter.model.record import Struct, field
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import PodState, Target, WaitingPod
 
 
 class Source(Struct, frozen=True):

@@ -13,11 +13,9 @@ from llm_serving_exporter.discovery.http_sd import SectionHttp
 from llm_serving_exporter.discovery.merging import merge_targets
 from llm_serving_exporter.discovery.section import Section, SectionReading
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.kubelet import Worker
-from llm_serving_exporter.model.pod import PodState, WaitingPod
+from llm_serving_exporter.model.gpu import Worker
 from llm_serving_exporter.model.record import Struct, field
-from llm_serving_exporter.model.shard import Shard
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import PodState, Shard, Target, WaitingPod
 from llm_serving_exporter.settings.discovery import DiscoverySection, FileDiscovery, HttpDiscovery
 from llm_serving_exporter.settings.identity import read_host
 from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery

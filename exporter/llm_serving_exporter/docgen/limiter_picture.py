@@ -7,7 +7,7 @@ from html import escape
 
 from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS as STALLED_AFTER_SECONDS
 from llm_serving_exporter.derive import limiter
-from llm_serving_exporter.model.roofline import Limiter
+from llm_serving_exporter.model.derived import Limiter
 
 _ROW, _TOP, _WIDTH = 34, 34, 760
 # left edge of the questions' boxes and of the states' boxes, and how wide each is

@@ -12,10 +12,18 @@ from llm_serving_exporter.derive.span import (
     REFRESHES_IN_A_WINDOW,
     REQUESTS_IN_A_WINDOW,
 )
-from llm_serving_exporter.engines.at_rest import may_be_silent
-from llm_serving_exporter.engines.formula import formula
-from llm_serving_exporter.engines.mapping import FirstToken, Flags, PageKind, Row, Runtime
-from llm_serving_exporter.engines.version import Version, parse_version, satisfies
+from llm_serving_exporter.engines.check import formula
+from llm_serving_exporter.engines.mapping import (
+    FirstToken,
+    Flags,
+    PageKind,
+    Row,
+    Runtime,
+    Version,
+    parse_version,
+    satisfies,
+)
+from llm_serving_exporter.engines.plan import may_be_silent
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.target import Role
 

@@ -23,9 +23,9 @@ from llm_serving_exporter.drill.runner import Drill, Rim, Started
 from llm_serving_exporter.drill.verdict import judge
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.files.written import write_atomically
-from llm_serving_exporter.model.drill import DrillResult, Verdict
-from llm_serving_exporter.model.secret_text import hide_credentials
+from llm_serving_exporter.model.reading import DrillResult, DrillVerdict
 from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.text import hide_credentials
 from llm_serving_exporter.state.drill_results import record_result, require_recordable, split_identity
 from llm_serving_exporter.terminal import (
     EXIT_FAILED,
@@ -38,7 +38,7 @@ from llm_serving_exporter.terminal import (
 )
 
 # Unix seconds, verdict
-Recorder = Callable[[float, Verdict], None]
+Recorder = Callable[[float, DrillVerdict], None]
 
 
 def run(argv: Sequence[str]) -> int:
@@ -85,7 +85,7 @@ def _run_drill(drill: Drill, args: argparse.Namespace, stopping: threading.Event
     began = time.time()
     course = drill.run()
     verdict = judge(course).verdict
-    status = EXIT_OK if verdict is Verdict.PASSED else EXIT_FAILED
+    status = EXIT_OK if verdict is DrillVerdict.PASSED else EXIT_FAILED
     if args.output_dir is not None:
         try:
             for path in _write_reports(course, Path(args.output_dir), began):
@@ -103,7 +103,7 @@ def _run_drill(drill: Drill, args: argparse.Namespace, stopping: threading.Event
             print_message(str(error))
             status = EXIT_FAILED
     print_line(as_markdown(course).removesuffix("\n"))
-    return EXIT_INTERRUPTED if stopping.is_set() and verdict is Verdict.ABORTED else status
+    return EXIT_INTERRUPTED if stopping.is_set() and verdict is DrillVerdict.ABORTED else status
 
 
 def _make_recorder(path: str, scope: Scope) -> Recorder:
@@ -113,7 +113,7 @@ def _make_recorder(path: str, scope: Scope) -> Recorder:
     for name in left_out:
         print_message(f"the result of the drill is kept without {name}, which the exporter cannot put on a series")
 
-    def record_verdict(unix_seconds: float, verdict: Verdict) -> None:
+    def record_verdict(unix_seconds: float, verdict: DrillVerdict) -> None:
         record_result(path, DrillResult(scope.model_name, Role(scope.role), unix_seconds, None, verdict, identity))
 
     return record_verdict

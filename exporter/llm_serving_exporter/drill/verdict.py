@@ -8,7 +8,7 @@ from math import sqrt
 from llm_serving_exporter.drill.course import RESTORE, TRIGGER, Course, Phase
 from llm_serving_exporter.drill.measures import find_recovery
 from llm_serving_exporter.drill.paging import Arrival, Paged, judge_alerts
-from llm_serving_exporter.model.drill import Verdict
+from llm_serving_exporter.model.reading import DrillVerdict
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import count, share, span
@@ -21,7 +21,7 @@ class Judged(Struct, frozen=True):
     """The verdict and why."""
 
     # passed, failed or aborted
-    verdict: Verdict
+    verdict: DrillVerdict
     # why it is not passed
     reasons: tuple[str, ...]
     # what a reader of a passed one should know
@@ -37,9 +37,9 @@ def judge(course: Course) -> Judged:
     """
     remarks = tuple(_remarks(course))
     if course.broken_off:
-        return Judged(Verdict.ABORTED, (course.broken_off, *_faults(course)), remarks)
+        return Judged(DrillVerdict.ABORTED, (course.broken_off, *_faults(course)), remarks)
     reasons = tuple(_reasons(course))
-    return Judged(Verdict.FAILED if reasons else Verdict.PASSED, reasons, remarks)
+    return Judged(DrillVerdict.FAILED if reasons else DrillVerdict.PASSED, reasons, remarks)
 
 
 def share_of_bad_ttft(course: Course) -> float | None:

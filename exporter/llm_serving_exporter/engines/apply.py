@@ -6,19 +6,20 @@ out once into a Plan and kept while the layout stays the same object; a page the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from llm_serving_exporter.engines.gate import describe_value, list_implausible
-from llm_serving_exporter.engines.index import Identity
-from llm_serving_exporter.engines.mapping import Runtime
+from llm_serving_exporter.catalogue.bounds import Bounds
+from llm_serving_exporter.catalogue.serving import FIELD_BOUNDS
+from llm_serving_exporter.engines.index import EngineIdentity, spellings
+from llm_serving_exporter.engines.mapping import Runtime, selector
 from llm_serving_exporter.engines.plan import Plan, make_plan, on_the_wire
-from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.page import Page
+from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.samples import Layout, Samples
+from llm_serving_exporter.model.sample import Layout, Page, Samples
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     GAUGE_FIELDS,
@@ -29,8 +30,46 @@ from llm_serving_exporter.model.snapshot import (
     EngineSnapshot,
     LeftOut,
     LimitSource,
+    ServerFacts,
     Snapshot,
 )
+
+# of a labelled counter that is left out, so many keys are named
+_MOST_KEYS = 5
+
+
+def list_implausible(found: Mapping[str, Any]) -> list[str]:
+    """The fields of one engine whose values are outside their declared ranges. `found`: values by field; texts pass."""
+    bad = []
+    for name, value in found.items():
+        bounds = FIELD_BOUNDS.get(name)
+        if bounds is None:
+            continue
+        if type(value) is float:  # the most of them
+            if not bounds.least <= value <= bounds.most:  # NaN fails every comparison
+                bad.append(name)
+        elif not _admits(bounds, value):
+            bad.append(name)
+    return bad
+
+
+def _admits(bounds: Bounds, value: object) -> bool:
+    if isinstance(value, Histogram):
+        return bounds.admits_histogram(value)
+    if isinstance(value, Mapping):
+        return all(map(bounds.admits, value.values()))
+    return not isinstance(value, int | float) or bounds.admits(value)
+
+
+def describe_value(value: object) -> str:
+    """A value that is left out, for a person: "1e+308"; of a histogram its sum and count."""
+    if isinstance(value, Histogram):
+        total = "no sum" if value.sum is None else f"a sum of {value.sum:g}"
+        return f"{value.count:g} events with {total}, or buckets that do not ascend to that"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{number:g} for {key}" for key, number in list(value.items())[:_MOST_KEYS])
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
 
 # of engines whose pages have one layout; what a server says of itself comes from outside
 MOST_VERSIONS = 16
@@ -138,7 +177,7 @@ class Normaliser:
 
     def _engine(
         self,
-        identity: Identity,
+        identity: EngineIdentity,
         readers: Mapping[str, Callable[[tuple[float, ...]], Any]],
         values: tuple[float, ...],
         absent: dict[str, Absence],
@@ -173,7 +212,7 @@ class Normaliser:
         return EngineSnapshot(model_name, identity.engine, **found)
 
     def _known_otherwise(
-        self, identity: Identity, found: dict[str, Any], absent: dict[str, Absence], plan: Plan
+        self, identity: EngineIdentity, found: dict[str, Any], absent: dict[str, Absence], plan: Plan
     ) -> None:
         labelled = identity.engine != "" and not found.keys().isdisjoint(SHOWS_AN_ENGINE)
         if "requests_running" not in found and not labelled and not plan.silent:
@@ -208,3 +247,28 @@ def _why(field: str, plan: Plan) -> Absence:
     if field in plan.inconsistent:
         return Absence.INCONSISTENT
     return Absence.NOT_CONFIGURED if field in plan.unset else Absence.INVALID
+
+
+_OF_A_COUNTER = re.compile(r"_(?:total|count|sum|bucket)$")
+
+
+def find_created(body: bytes, runtime: Runtime, sources: Mapping[str, int], fields: Iterable[str]) -> dict[str, float]:
+    """Field -> when the youngest of its series was made, in Unix seconds by the server's clock; a field without such a series is left out.
+
+    `sources`: the snapshot's, field -> number of its row in the runtime's table. Reads the body a second time: only the
+    rare page that shows a counter for the first time pays for it.
+    """
+    found = {}
+    for field in sources.keys() & set(fields):
+        names = {
+            _OF_A_COUNTER.sub("", spelling) + "_created"
+            for text in runtime.rows[sources[field]].samples
+            for spelling in spellings(selector(text).name, runtime.respelt)
+        }
+        line = rb"^(?:%s)(?:\{.*\})?[ \t]+([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?)[ \t]*\r?$" % b"|".join(
+            re.escape(name.encode()) for name in sorted(names)
+        )
+        times = [float(match) for match in re.findall(line, body, re.MULTILINE)]
+        if times:
+            found[field] = max(times)
+    return found

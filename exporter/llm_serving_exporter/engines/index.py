@@ -8,16 +8,15 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from math import isfinite
 
-from llm_serving_exporter.engines.mapping import NOT_ADDITIVE, Row, Runtime
-from llm_serving_exporter.engines.selector import Selector, selector
+from llm_serving_exporter.engines.mapping import NOT_ADDITIVE, Row, Runtime, Selector, selector
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.samples import Layout, SeriesKey
+from llm_serving_exporter.model.sample import Layout, SeriesKey
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.text import clean
 
 
-class Identity(Struct, frozen=True, order=True):
+class EngineIdentity(Struct, frozen=True, order=True):
     """One engine of one model. A label that a family lacks is the page's sole value of it, else ""."""
 
     model_name: str  # as the page spells it
@@ -56,7 +55,7 @@ class Index:
         self._engines = self._values_of(runtime.engine_labels) if runtime.engine_labels else {"0"}
         # fields whose series differ in a label that nothing knows -> that label
         self.foreign: dict[str, str] = {}
-        self._identities: dict[SeriesKey, Identity] = {}
+        self._identities: dict[SeriesKey, EngineIdentity] = {}
         self._replica_label: str | None = None
         self._take_replicas(runtime.replica_label)
         if runtime.replica_label is None and runtime.role is not Role.FRONTEND:
@@ -110,7 +109,7 @@ class Index:
                 found.setdefault(key.label(label), set()).add(model)
         return found
 
-    def identity(self, key: SeriesKey) -> Identity:
+    def identity(self, key: SeriesKey) -> EngineIdentity:
         """Whose sample this is."""
         found = self._identities.get(key)
         if found is None:
@@ -121,7 +120,7 @@ class Index:
         model = _first(key, self._runtime.model_labels)
         return model if model is None else self._spelt.get(model, model)
 
-    def _identity(self, key: SeriesKey) -> Identity:
+    def _identity(self, key: SeriesKey) -> EngineIdentity:
         model = self._model(key)
         if model is None or model in self._runtime.unnamed:
             # a replica's own model where the page shows several
@@ -136,7 +135,7 @@ class Index:
             if replica is None:
                 replica = next(iter(self._replicas)) if len(self._replicas) == 1 else ""
             engine = f"{replica}/{engine}" if replica else engine
-        return Identity(clean(model), clean(engine))
+        return EngineIdentity(clean(model), clean(engine))
 
     def positions(self, name: str, suffix: str = "") -> list[int]:
         """Every sample of a name, in whichever spelling the page has."""
@@ -159,9 +158,9 @@ class Index:
             if all(_holds(self.keys[position], where) for where in wheres)
         ]
 
-    def by_identity(self, positions: Iterable[int]) -> dict[Identity, list[int]]:
+    def by_identity(self, positions: Iterable[int]) -> dict[EngineIdentity, list[int]]:
         """Positions grouped by whose they are."""
-        grouped: dict[Identity, list[int]] = {}
+        grouped: dict[EngineIdentity, list[int]] = {}
         for position in positions:
             grouped.setdefault(self.identity(self.keys[position]), []).append(position)
         return grouped

@@ -2,16 +2,74 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
 from llm_serving_exporter.model import record
-from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.samples import SeriesKey
-from llm_serving_exporter.model.snapshot import Quality
+from llm_serving_exporter.model.record import Struct, field
+from llm_serving_exporter.model.sample import SeriesKey
+from llm_serving_exporter.model.snapshot import Quality, ServerFacts
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.tenants import TenantKind
+
+Version = tuple[int, ...]
+
+_LEADING = re.compile(r"\s*[vb]?(\d+(?:\.\d+)*)")
+_CLAUSE = re.compile(r"(>=|<=|<|>)(\d+(?:\.\d+)*)\Z")
+
+
+def parse_version(text: str | None) -> Version | None:
+    """The leading numbers of a version ("0.32.1rc1.dev5+gabc" -> (0, 32, 1), "b11434-pypi" -> (11434,)); None where there are none."""
+    match = _LEADING.match(text or "")
+    return tuple(int(part) for part in match[1].split(".")[:4]) if match else None
+
+
+def satisfies(version: Version, versions: str) -> bool:
+    """Whether a version satisfies every comma-separated clause (">=0.9,<0.13"); "" is satisfied by all.
+
+    Raises ValueError for a clause that is not `>=`, `>`, `<=` or `<` and numbers.
+    """
+    for clause in filter(None, (part.strip() for part in versions.split(","))):
+        match = _CLAUSE.match(clause)
+        if match is None:
+            raise ValueError(f"not a version clause: {clause!r}")
+        bound = tuple(int(part) for part in match[2].split("."))
+        width = max(len(bound), len(version))
+        left, right = version + (0,) * (width - len(version)), bound + (0,) * (width - len(bound))
+        if not {">=": left >= right, "<=": left <= right, "<": left < right, ">": left > right}[match[1]]:
+            return False
+    return True
+
+
+_SELECTOR = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?")
+_LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)="([^"\\]*)"\s*')
+
+
+class Selector(Struct, frozen=True):
+    """A sample by name and labels."""
+
+    name: str  # wire name with `:`
+    # label -> allowed values; "" allows a sample without the label
+    where: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+@lru_cache(maxsize=4096)
+def selector(text: str) -> Selector:
+    """Reads a selector. Raises ValueError with what is wrong."""
+    match = _SELECTOR.fullmatch(text)
+    if match is None:
+        raise ValueError(f'{text!r} is not a sample name, with labels as in name{{label="value|other"}} or without')
+    where: dict[str, frozenset[str]] = {}
+    for part in (match[2] or "").split(",") if match[2] else ():
+        label = _LABEL.fullmatch(part)
+        if label is None:
+            raise ValueError(f'{text!r}: {part!r} is not a label such as source="local_compute"')
+        where[label[1]] = frozenset(label[2].split("|"))
+    return Selector(match[1], where)
+
 
 # fields that do not add up over series: two engines' ratios, limits, capacities and sizes are nobody's
 NOT_ADDITIVE = frozenset(

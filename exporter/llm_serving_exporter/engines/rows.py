@@ -1,34 +1,165 @@
-"""One row of a table over a layout's index -> a reader for each engine, or why there is none."""
+"""One row of a table over a layout's index -> a reader for each engine, or why there is none.
+
+A reader is a function from a page's values to one field: made once for a layout, called for every page. None = the page says nothing.
+Whether a number can be true is not judged here: everything that is read passes `engines.apply`.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from math import isfinite
+from collections.abc import Callable, Mapping
+from math import inf, isfinite, isnan, nan
+from operator import itemgetter
+from typing import Any
 
-from llm_serving_exporter.engines.index import Identity, Index, number
+from llm_serving_exporter.engines.index import EngineIdentity, Index, number
 from llm_serving_exporter.engines.mapping import NOT_ADDITIVE, Aggregate, Reads, Row
-from llm_serving_exporter.engines.readers import (
-    Groups,
-    Reader,
-    agreeing,
-    compound,
-    constant,
-    histogram,
-    keyed,
-    largest_of,
-    same_of,
-    total_of,
-    unless_unset,
-)
+from llm_serving_exporter.model.numbers import Histogram, add_up
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.text import clean
+
+Values = tuple[float, ...]
+Reader = Callable[[Values], Any]
+# positions that tell one value several times together (ranks of one engine)
+Groups = tuple[tuple[int, ...], ...]
+
+# how far two samples that say the same share may differ: one of them is a rounded or a slightly older reading
+AGREEMENT = 0.02
+
+
+def _adder(groups: Groups) -> Callable[[Values], float]:
+    """The sum over groups of each group's largest."""
+    if all(len(group) == 1 for group in groups):
+        positions = tuple(group[0] for group in groups)
+        return lambda values: add_up([values[position] for position in positions])
+    return lambda values: add_up([_largest([values[position] for position in group]) for group in groups])
+
+
+def _largest(values: list[float]) -> float:
+    """The largest; NaN where one is: `max` would pass over it, depending on its place."""
+    found = max(values)
+    return nan if any(map(isnan, values)) else found
+
+
+def total_of(groups: Groups, scale: float) -> Reader:
+    """The sum of the samples x scale."""
+    if len(groups) == 1 and len(groups[0]) == 1 and scale == 1.0:
+        return itemgetter(groups[0][0])
+    total = _adder(groups)
+    return lambda values: total(values) * scale
+
+
+def largest_of(groups: Groups, scale: float) -> Reader:
+    """The largest of the samples x scale."""
+    positions = tuple(position for group in groups for position in group)
+    return lambda values: _largest([values[position] for position in positions]) * scale
+
+
+def same_of(groups: Groups, scale: float) -> Reader:
+    """What all of the samples say x scale; None where they differ."""
+    positions = tuple(group[0] for group in groups)
+
+    def read(values: Values) -> float | None:
+        first = values[positions[0]]
+        return first * scale if all(values[position] == first for position in positions) else None
+
+    return read
+
+
+def compound(
+    plus: Groups, minus: Groups, minus_factor: float, times: tuple[Groups, ...], over: Groups | None, scale: float
+) -> Reader:
+    """(plus - minus_factor x minus) x each of times / over x scale; None where `over` is 0, or `minus` is more than `plus`.
+
+    The latter is no fault: one of two counters is booked before the other.
+    """
+    added, subtracted = _adder(plus), _adder(minus)
+    factors = tuple(_adder(groups) for groups in times)
+    divisor = _adder(over) if over is not None else None
+
+    def read(values: Values) -> float | None:
+        value = (added(values) - minus_factor * subtracted(values)) * scale
+        if minus and -inf < value < 0:
+            return None
+        for factor in factors:
+            value *= factor(values)
+        if divisor is not None:
+            below = divisor(values)
+            if not below:
+                return None
+            value /= below
+        return value
+
+    return read
+
+
+def agreeing(reader: Reader, groups: Groups) -> Reader:
+    """What `reader` reads where another sample says the same, or is no number; None where they differ."""
+    other = total_of(groups, 1.0)
+
+    def read(values: Values) -> float | None:
+        value, said = reader(values), other(values)
+        return None if value is None or abs(value - said) > AGREEMENT else value + 0.0 * said
+
+    return read
+
+
+def unless_unset(reader: Reader) -> Reader:
+    """What `reader` reads; None where it is 0 or -1, as engines print a limit that is not set."""
+
+    def read(values: Values) -> float | None:
+        value = reader(values)
+        return None if value in (0.0, -1.0) else value
+
+    return read
+
+
+def keyed(groups: Mapping[str, Reader]) -> Reader:
+    """A mapping of what each key's reader reads."""
+    items = tuple(groups.items())
+
+    return lambda values: {key: reader(values) for key, reader in items}
+
+
+def histogram(
+    edges: tuple[float, ...],
+    buckets: tuple[tuple[int, ...], ...],
+    total: tuple[int, ...],
+    sums: tuple[int, ...] | None,
+    scale: float = 1.0,
+) -> Reader:
+    """A histogram summed over its series; `buckets[i]` feed `edges[i]`. One series with adjacent buckets is a slice.
+
+    `edges` are scaled already, `scale` multiplies the sum; without `sums` there is none.
+    """
+    first = buckets[0][0] if buckets else 0
+    straight = all(len(group) == 1 and group[0] == first + place for place, group in enumerate(buckets))
+    stop = first + len(buckets)
+    one = len(total) == 1 and (sums is None or len(sums) == 1)
+
+    def read(values: Values) -> Histogram:
+        cumulative = (
+            values[first:stop] if straight else tuple([add_up([values[p] for p in group]) for group in buckets])
+        )
+        count = values[total[0]] if one else add_up([values[p] for p in total])
+        amount = None
+        if sums is not None:
+            amount = (values[sums[0]] if one else add_up([values[p] for p in sums])) * scale
+        return Histogram(edges, cumulative, count, amount)
+
+    return read
+
+
+def constant(value: float | str) -> Reader:
+    """Always the value: what stands in labels does not change while the layout stays."""
+    return lambda _values: value
+
 
 # of fields whose keys are a closed set: what is none of it ("None", where nobody was answered) is not counted
 _KEYS = {"http_responses_total": re.compile(r"[1-5]xx")}
 MAX_LABEL_VALUES = 32  # distinct reasons or code classes a field: a page's labels come from outside
 
-Outcome = dict[Identity, Reader] | Absence
+Outcome = dict[EngineIdentity, Reader] | Absence
 
 
 def read_row(row: Row, index: Index) -> Outcome:
@@ -39,7 +170,7 @@ def read_row(row: Row, index: Index) -> Outcome:
     return outcome
 
 
-def _label_factor(row: Row, index: Index, identity: Identity) -> float | None:
+def _label_factor(row: Row, index: Index, identity: EngineIdentity) -> float | None:
     """The numeric label that a row is multiplied by (a block size), from this engine's info series or the page's only one."""
     assert row.times_label is not None
     name, label = row.times_label
@@ -60,12 +191,12 @@ class _Parts:
         self.agrees = self._grouped(*((row.agrees,) if row.agrees else ()))
         self.positions = [p for text in (*row.minus, *row.times, *row.over) for p in index.select(text)]
 
-    def list_positions(self, identity: Identity) -> list[int]:
+    def list_positions(self, identity: EngineIdentity) -> list[int]:
         """Positions of the parts that are this identity's, or the page's only ones."""
         parts = (self.minus, *self.times, self.over)
         return [position for part in parts for group in _own(part, identity) or () for position in group]
 
-    def _grouped(self, *texts: str) -> dict[Identity, Groups]:
+    def _grouped(self, *texts: str) -> dict[EngineIdentity, Groups]:
         found = self._index.by_identity(p for text in texts for p in self._index.select(text))
         return {identity: self._index.groups(positions) for identity, positions in found.items()}
 
@@ -75,7 +206,7 @@ class _Parts:
         return all((*self.times, *over, *((self.minus,) if row.minus else ())))
 
 
-def _own(groups: dict[Identity, Groups], identity: Identity) -> Groups | None:
+def _own(groups: dict[EngineIdentity, Groups], identity: EngineIdentity) -> Groups | None:
     """An identity's part, or the page's only one."""
     found = groups.get(identity)
     return found if found is not None else next(iter(groups.values())) if len(groups) == 1 else None
@@ -90,7 +221,7 @@ def _value_readers(row: Row, index: Index) -> Outcome:
         return Absence.NOT_EXPORTED
     if index.repeated((*plus, *parts.positions)):
         return Absence.DUPLICATE
-    readers: dict[Identity, Reader] = {}
+    readers: dict[EngineIdentity, Reader] = {}
     for identity, positions in index.by_identity(plus).items():
         factor = 1.0
         if row.times_label:
@@ -129,7 +260,7 @@ def _value_readers(row: Row, index: Index) -> Outcome:
     return readers or Absence.IDLE
 
 
-def _compound(row: Row, parts: _Parts, identity: Identity, plus: Groups, factor: float) -> Reader | None:
+def _compound(row: Row, parts: _Parts, identity: EngineIdentity, plus: Groups, factor: float) -> Reader | None:
     times = tuple(_own(part, identity) for part in parts.times)
     over = _own(parts.over, identity) if row.over else None
     if any(part is None for part in times) or (row.over and over is None):
@@ -172,7 +303,7 @@ def _histogram_readers(row: Row, index: Index) -> Outcome:
     sums = index.by_identity(p for text in row.samples for p in index.select(text, row, "_sum"))
     if not counts:
         return Absence.NOT_EXPORTED
-    readers: dict[Identity, Reader] = {}
+    readers: dict[EngineIdentity, Reader] = {}
     for identity, totals in counts.items():
         found, amounts = buckets.get(identity, []), sums.get(identity, [])
         if index.repeated((*totals, *found, *amounts)):
@@ -209,7 +340,7 @@ def _mean_readers(row: Row, index: Index) -> Outcome:
         return Absence.NOT_EXPORTED
     if index.repeated(p for positions in (*sums.values(), *counts.values()) for p in positions):
         return Absence.DUPLICATE
-    readers: dict[Identity, Reader] = {}
+    readers: dict[EngineIdentity, Reader] = {}
     for identity, totals in counts.items():
         if identity in sums:
             total, amount = (tuple(g[0] for g in index.groups(positions)) for positions in (totals, sums[identity]))
@@ -221,7 +352,7 @@ def _label_readers(row: Row, index: Index) -> Outcome:
     series = index.select(row.samples[0], row)
     if not series:
         return Absence.NOT_EXPORTED
-    readers: dict[Identity, Reader] = {}
+    readers: dict[EngineIdentity, Reader] = {}
     for identity, positions in index.by_identity(series).items():
         products = set()
         for position in positions:
@@ -241,7 +372,7 @@ def _label_readers(row: Row, index: Index) -> Outcome:
 
 
 def _text_readers(row: Row, index: Index) -> Outcome:
-    readers: dict[Identity, Reader] = {}
+    readers: dict[EngineIdentity, Reader] = {}
     for identity, positions in index.by_identity(index.select(row.samples[0], row)).items():
         text = index.keys[positions[0]].label(row.labels[0])
         text = row.rename.get(text, text) if text else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from llm_serving_exporter.engines.index import Index
 from llm_serving_exporter.engines.mapping import Reads, Row, Runtime
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.samples import Layout, SeriesKey
+from llm_serving_exporter.model.sample import Layout, SeriesKey
 from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.model.tenants import TENANT_FIELDS, TenantKind
 
@@ -17,7 +17,7 @@ RawTenant = tuple[str, str]
 Key = tuple[str, SeriesKey]
 
 
-class Source(Struct, frozen=True):
+class TenantSample(Struct, frozen=True):
     """A sample of a page that is a part of what is counted of a tenant."""
 
     key: Key  # which count it is
@@ -29,7 +29,7 @@ class TenantPlan(Struct, frozen=True):
     """How a page of one layout is read by tenant."""
 
     layout: Layout  # that it was made for
-    sources: tuple[Source, ...]  # what is added up; each key once
+    sources: tuple[TenantSample, ...]  # what is added up; each key once
     # by name of the series: why there is none; AVAILABLE where there is
     signals: Mapping[str, Absence]
 
@@ -46,7 +46,7 @@ def plan_tenants(runtime: Runtime, layout: Layout, snapshot: Snapshot, labels: t
     no series has any of the labels knows no tenants, and says so: `not_exported` where its runtime has none, else `not_configured`."""
     unknown = Absence.NOT_CONFIGURED if labels else Absence.NOT_EXPORTED
     index = Index(runtime, layout)
-    sources: dict[Key, Source] = {}
+    sources: dict[Key, TenantSample] = {}
     signals: dict[str, Absence] = {}
     for name, field in TENANT_FIELDS.items():
         row = runtime.rows[snapshot.sources[field]] if field in snapshot.sources else None
@@ -57,7 +57,7 @@ def plan_tenants(runtime: Runtime, layout: Layout, snapshot: Snapshot, labels: t
         for place in found if known else ():
             key = index.keys[place]
             raw = index.identity(key).model_name, _name_tenant(key, labels, runtime.no_tenant)
-            sources[name, key] = Source((name, key), raw, place)
+            sources[name, key] = TenantSample((name, key), raw, place)
     return TenantPlan(layout, tuple(sources.values()), signals)
 
 

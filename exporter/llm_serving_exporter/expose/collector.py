@@ -18,18 +18,10 @@ from llm_serving_exporter.expose import cost, gpu, serving, tenants
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.identity import NO_PLACES, LabelBook, list_own_labels
 from llm_serving_exporter.expose.labels import NO_LABELS
-from llm_serving_exporter.model.cost import Attribution
-from llm_serving_exporter.model.drill import Verdict
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.kept_cost import StorageReport
-from llm_serving_exporter.model.mode import Mode
-from llm_serving_exporter.model.otlp import OtlpReport
-from llm_serving_exporter.model.pools import NOWHERE, NodePlace
-from llm_serving_exporter.model.prices import PriceBook
-from llm_serving_exporter.model.reading import TargetReading, View
+from llm_serving_exporter.model.cost import Attribution, PriceBook, StorageReport
+from llm_serving_exporter.model.reading import DrillVerdict, OtlpReport, TargetReading, View
 from llm_serving_exporter.model.record import Struct, field
-from llm_serving_exporter.model.shard import Shard
-from llm_serving_exporter.model.target import ExpectedReplicas, Role
+from llm_serving_exporter.model.target import NOWHERE, ExpectedReplicas, Identity, Mode, NodePlace, Role, Shard
 
 log = logging.getLogger("llm_serving_exporter.expose")
 
@@ -211,7 +203,7 @@ def _exporter(families: Families, view: View, setup: Setup) -> None:
         labels = families.of_fleet(drill.identity, drill.model_name, drill.role.value)
         families.add_value(health.DRILL_LAST_RUN, labels, drill.last_run_unix_seconds)
         families.add_value(health.DRILL_LAST_SUCCESS, labels, drill.last_success_unix_seconds)
-        verdicts = {verdict.value: verdict is drill.last_verdict for verdict in Verdict}
+        verdicts = {verdict.value: verdict is drill.last_verdict for verdict in DrillVerdict}
         families.add_by_label(health.DRILL_LAST_VERDICT, labels, "verdict", verdicts)
 
 

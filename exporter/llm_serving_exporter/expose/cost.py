@@ -6,9 +6,15 @@ from llm_serving_exporter.catalogue import cost as names
 from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.labels import NO_LABELS, SharedLabels
-from llm_serving_exporter.model.cost import Attribution, EngineCost, EngineTotals, WindowCost
-from llm_serving_exporter.model.kept_cost import Storage, StorageReport
-from llm_serving_exporter.model.prices import PriceBook
+from llm_serving_exporter.model.cost import (
+    Attribution,
+    EngineCost,
+    EngineTotals,
+    PriceBook,
+    Storage,
+    StorageReport,
+    WindowCost,
+)
 from llm_serving_exporter.model.reading import TargetReading
 
 

@@ -12,9 +12,8 @@ from llm_serving_exporter.expose.identity import LabelBook, label_fleet, label_g
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.expose.layouts import LE, Element, find_layout, read_section
 from llm_serving_exporter.expose.lines import LineFamily, write_number
-from llm_serving_exporter.model.histogram import Histogram
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.numbers import Histogram
+from llm_serving_exporter.model.target import Identity, Target
 
 T = TypeVar("T")
 Keys = Collection[tuple[str, ...]]

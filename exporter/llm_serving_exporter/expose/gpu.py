@@ -9,14 +9,11 @@ from llm_serving_exporter.derive.gpus import Origin
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.identity import label_place
 from llm_serving_exporter.expose.labels import NO_LABELS, SharedLabels
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.device import DRIVER_SOURCES, GpuReading, GpuReadings
+from llm_serving_exporter.model.gpu import DRIVER_SOURCES, GpuReading, GpuReadings, Worker
 from llm_serving_exporter.model.hardware import GpuPart, GpuPeaks, ShareSource
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.kubelet import Worker
-from llm_serving_exporter.model.pools import NOWHERE, NodePlace
 from llm_serving_exporter.model.reading import View
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.sample import FailureReason
+from llm_serving_exporter.model.target import NOWHERE, Identity, NodePlace, Target
 
 NVML_REASONS = (
     FailureReason.NO_LIBRARY,

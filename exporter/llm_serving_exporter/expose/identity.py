@@ -13,9 +13,7 @@ from llm_serving_exporter.catalogue.health import AS_WRITTEN
 from llm_serving_exporter.catalogue.own_labels import MOST_LABELS
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, NODE_LABELS, PLACE_LABELS
 from llm_serving_exporter.expose.labels import SharedLabels
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.pools import NOWHERE, NodePlace
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import NOWHERE, Identity, NodePlace, Target
 
 NO_PLACES: Mapping[str, NodePlace] = {}
 _NO_PLACE = dict.fromkeys(PLACE_LABELS, "")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.labels import SharedLabels
-from llm_serving_exporter.model.derived import Derived
+from llm_serving_exporter.model.derived import Derived, Limiter
 from llm_serving_exporter.model.reading import TargetReading
-from llm_serving_exporter.model.roofline import Limiter
+from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.model.weights import ModelFacts
 
 # free text about where facts come from may hold a path of any length
 LONGEST_ORIGIN = 120

@@ -14,12 +14,12 @@ from llm_serving_exporter.expose.figures import add_figures
 from llm_serving_exporter.expose.identity import NO_PLACES, find_place, label_place
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.expose.layouts import Element
-from llm_serving_exporter.model.attempt import FailureReason, Stage
+from llm_serving_exporter.model.derived import Cause
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.numbers import resolution
-from llm_serving_exporter.model.pools import NodePlace
 from llm_serving_exporter.model.reading import State, TargetReading
-from llm_serving_exporter.model.roofline import Cause
+from llm_serving_exporter.model.sample import FailureReason, Stage
+from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     LABELLED_COUNTER_FIELDS,
@@ -29,7 +29,7 @@ from llm_serving_exporter.model.snapshot import (
     Quality,
     Snapshot,
 )
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.target import NodePlace
 
 # those at which the reading of a target can end: their counters exist at 0 from the start, because an increase() over one born at 1 is 0
 TARGET_STAGES = (Stage.SCRAPE, Stage.PARSE, Stage.NORMALISE)

@@ -9,8 +9,8 @@ from typing import Any
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.fields import MOST_LAYERS, Fields
 from llm_serving_exporter.facts.shapes import Family, evaluate
-from llm_serving_exporter.model.geometry import Geometry, Part
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.shape import Geometry, Part
 from llm_serving_exporter.model.snapshot import Absence
 
 # a family, or what chooses one by a config

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.fields import model_unknown
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.weights import Precision, WeightFormat
+from llm_serving_exporter.model.shape import Precision, WeightFormat
 
 _HALF_BITS = 16.0
 _FLOAT_BITS = 32.0

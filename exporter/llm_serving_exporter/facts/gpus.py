@@ -9,10 +9,10 @@ from functools import lru_cache
 from typing import Any
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.model.device import GpuIdentity
+from llm_serving_exporter.model.gpu import GpuIdentity
 from llm_serving_exporter.model.hardware import GpuSpec
+from llm_serving_exporter.model.shape import Precision
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import Precision
 
 # --- words of a name
 

@@ -26,8 +26,8 @@ from llm_serving_exporter.facts.fields import model_unknown
 from llm_serving_exporter.facts.models import ModelEntry, ModelFiles
 from llm_serving_exporter.facts.resolve import Finder, resolve
 from llm_serving_exporter.model.hardware import GpuSpec
-from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.shape import ModelFacts
+from llm_serving_exporter.model.target import ModelSettings, ServedModel
 
 CONFIG = "config.json"
 # of the built-in catalogue: where its rows were published

@@ -7,11 +7,11 @@ from typing import TypeVar
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.gpus import match
-from llm_serving_exporter.model.device import GpuIdentity, MigInstance
+from llm_serving_exporter.model.gpu import GpuIdentity, MigInstance
 from llm_serving_exporter.model.hardware import GpuPeaks, GpuSpec
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.shape import Precision
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import Precision
 
 Key = TypeVar("Key")
 Peak = TypeVar("Peak", float, int, tuple[int, int])

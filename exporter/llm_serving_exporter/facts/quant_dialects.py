@@ -10,9 +10,8 @@ from typing import Any
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.fields import Fields, model_unknown
-from llm_serving_exporter.model.geometry import Module, Part
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.weights import Precision, WeightFormat
+from llm_serving_exporter.model.shape import Module, Part, Precision, WeightFormat
 
 # a quantisation with more entries or longer patterns is not read: DeepSeek-sized mixed ones name about 20,000 modules
 MOST_NAMES = 200_000

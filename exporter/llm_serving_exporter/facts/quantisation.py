@@ -16,9 +16,8 @@ from llm_serving_exporter.facts import quant_dialects as dialects
 from llm_serving_exporter.facts.architectures import family, language, without_lm_head
 from llm_serving_exporter.facts.fields import model_unknown
 from llm_serving_exporter.facts.quant_dialects import Scheme, Settings, module_names
-from llm_serving_exporter.model.geometry import Geometry, Module, Part
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.weights import ModelFacts, Precision, WeightFormat, WeightGroup
+from llm_serving_exporter.model.shape import Geometry, ModelFacts, Module, Part, Precision, WeightFormat, WeightGroup
 
 _INSTEAD = "; name the format that is served instead"
 _NEVER = frozenset({Part.EMBEDDING, Part.ENCODER_ONLY, Part.ROUTER, Part.NORM})

@@ -22,10 +22,9 @@ from llm_serving_exporter.facts.architectures import family, geometry, language
 from llm_serving_exporter.facts.fields import LARGEST, Fields, model_unknown
 from llm_serving_exporter.facts.models import ModelEntry, ModelFiles, name_of
 from llm_serving_exporter.facts.quant_dialects import Settings
-from llm_serving_exporter.model.geometry import Geometry
-from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.weights import ModelFacts, Precision, WeightFormat
+from llm_serving_exporter.model.shape import Geometry, ModelFacts, Precision, WeightFormat
+from llm_serving_exporter.model.target import ModelSettings, ServedModel
 
 CHECKPOINT_TOLERANCE_RATIO = 0.02
 _HUB_ID = re.compile(r"[^/]+/[^/]+")

@@ -38,8 +38,8 @@ from typing import Any
 
 from llm_serving_exporter.facts.families.blocks import lines
 from llm_serving_exporter.facts.fields import Fields
-from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Indexer, Module, Part, RecurrentLayers, Span
 from llm_serving_exporter.model.record import Struct, field
+from llm_serving_exporter.model.shape import AttentionLayers, Geometry, Indexer, Module, Part, RecurrentLayers, Span
 
 Layers = tuple[int, ...]
 # a size, or a rule that gives as many values as its key has names: sizes, or tuples of layers

@@ -7,7 +7,8 @@ The driver keeps the samples of the last seconds, and gives those that are newer
 from __future__ import annotations
 
 from llm_serving_exporter.gpu.calls import Device
-from llm_serving_exporter.model.device import BusySource, BusyTime
+from llm_serving_exporter.model.gpu import BusyTime
+from llm_serving_exporter.model.hardware import BusySource
 
 # nvmlSamplingType_t: percent of time in which a kernel ran
 _UTILIZATION = 1

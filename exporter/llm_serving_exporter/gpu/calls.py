@@ -11,8 +11,8 @@ import warnings
 from typing import Any
 
 from llm_serving_exporter.errors import GpuError
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.device import GpuAbsence
+from llm_serving_exporter.model.gpu import GpuAbsence
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.text import on_one_line
 
 NOT_SUPPORTED = GpuAbsence.NOT_SUPPORTED

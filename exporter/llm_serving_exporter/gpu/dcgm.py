@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 from llm_serving_exporter.gpu.page_table import PageField, collect_values, names_of
-from llm_serving_exporter.model.dcgm import DcgmRatios, DcgmReading, DcgmReadings
-from llm_serving_exporter.model.device import GpuReading
-from llm_serving_exporter.model.samples import Samples, SeriesKey
+from llm_serving_exporter.model.gpu import DcgmRatios, DcgmReading, DcgmReadings, GpuReading
+from llm_serving_exporter.model.sample import Samples, SeriesKey
 from llm_serving_exporter.model.snapshot import Absence
 
 PROFILING_NEEDS = (

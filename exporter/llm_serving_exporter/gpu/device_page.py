@@ -7,9 +7,9 @@ from typing import Any
 
 from llm_serving_exporter.gpu import amd, gaudi
 from llm_serving_exporter.gpu.page_table import DeviceTable, collect_values, names_of
-from llm_serving_exporter.model.device import GpuAbsence, GpuIdentity, GpuReading
+from llm_serving_exporter.model.gpu import GpuAbsence, GpuIdentity, GpuReading
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.samples import Samples, SeriesKey
+from llm_serving_exporter.model.sample import Samples, SeriesKey
 from llm_serving_exporter.model.snapshot import Absence
 
 TABLES: tuple[DeviceTable, ...] = (amd.TABLE, gaudi.TABLE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from llm_serving_exporter.model.device import GPU_UUID
+from llm_serving_exporter.model.gpu import GPU_UUID
 
 ENVIRONMENT_BYTES_MAX = 1 << 20
 PROCESSES_MAX = 512  # of one engine

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from llm_serving_exporter.catalogue.gpu import GPU
-from llm_serving_exporter.model.device import GpuAbsence, GpuReading, GpuReadings
+from llm_serving_exporter.model.gpu import GpuAbsence, GpuReading, GpuReadings
 from llm_serving_exporter.model.record import name_fields, replace
 
 # a reading's field is published under its own name behind this

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from llm_serving_exporter.gpu.calls import NO_DATA, NO_WINDOW, NOT_SUPPORTED, Nvml, NvmlCallError, classify_refusal
-from llm_serving_exporter.model.device import BusySource, BusyTime
+from llm_serving_exporter.model.gpu import BusyTime
+from llm_serving_exporter.model.hardware import BusySource
 from llm_serving_exporter.model.record import Struct, field
 
 METRICS = {"sm_activity_ratio": 2, "tensor_activity_ratio": 5, "dram_bandwidth_ratio": 10}  # percent

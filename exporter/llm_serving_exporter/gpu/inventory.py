@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from llm_serving_exporter.gpu.calls import Device
-from llm_serving_exporter.model.device import GpuIdentity
+from llm_serving_exporter.model.gpu import GpuIdentity
 from llm_serving_exporter.model.record import Struct
 
 HERTZ_PER_MEGAHERTZ = 1e6

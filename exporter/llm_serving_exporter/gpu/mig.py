@@ -11,7 +11,7 @@ from typing import Any
 
 from llm_serving_exporter.gpu.calls import Device, Nvml, NvmlCallError
 from llm_serving_exporter.gpu.inventory import read_memory
-from llm_serving_exporter.model.device import GpuIdentity, MigInstance
+from llm_serving_exporter.model.gpu import GpuIdentity, MigInstance
 from llm_serving_exporter.model.record import Struct, replace
 
 # NVIDIA MIG user guide, supported profiles: a GPU of at most 7 instances (A100, H100, H200, B200) has 8 memory slices,

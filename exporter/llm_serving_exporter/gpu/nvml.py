@@ -18,10 +18,10 @@ from llm_serving_exporter.gpu.calls import Nvml
 from llm_serving_exporter.gpu.faults import FaultLog
 from llm_serving_exporter.gpu.session import Kept, Pass, Session
 from llm_serving_exporter.gpu.vendor import find_other_vendor_gpus
-from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
-from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.later import Retry
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.retry import Retry
+from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.text import count_nouns
 
 _LOG = logging.getLogger("llm_serving_exporter.gpu")

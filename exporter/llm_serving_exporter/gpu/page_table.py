@@ -12,7 +12,7 @@ from math import inf, isfinite, isnan
 
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, field
-from llm_serving_exporter.model.samples import Samples, SeriesKey
+from llm_serving_exporter.model.sample import Samples, SeriesKey
 from llm_serving_exporter.model.snapshot import Absence
 
 # a node has at most 16 GPUs of 8 parts; a page with more is a federation, of which this many are kept

@@ -10,7 +10,7 @@ from llm_serving_exporter.gpu.calls import NOT_SUPPORTED, ON_PARENT, Device
 from llm_serving_exporter.gpu.fields import FieldReader
 from llm_serving_exporter.gpu.gpm import GpmReading
 from llm_serving_exporter.gpu.inventory import CLOCK_MEMORY, CLOCK_SM, HERTZ_PER_MEGAHERTZ, read_memory
-from llm_serving_exporter.model.device import BusyTime, GpuIdentity, GpuProcess, GpuReading
+from llm_serving_exporter.model.gpu import BusyTime, GpuIdentity, GpuProcess, GpuReading
 from llm_serving_exporter.model.record import replace
 
 WATTS_PER_MILLIWATT = 1e-3

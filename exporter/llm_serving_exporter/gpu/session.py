@@ -25,7 +25,7 @@ from llm_serving_exporter.gpu.events import EventWatcher, XidCounts
 from llm_serving_exporter.gpu.fields import FieldReader
 from llm_serving_exporter.gpu.inventory import read_identity
 from llm_serving_exporter.gpu.reading import Processes, complete_reading, read_gpu, read_instance
-from llm_serving_exporter.model.device import GpuIdentity, GpuReading
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading
 from llm_serving_exporter.model.record import Struct, field
 
 # more than any node has; a count beyond is a broken answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.gpu import GpuReadings
 
 
 class GpuSource(Protocol):

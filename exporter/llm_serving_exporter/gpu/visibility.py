@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from llm_serving_exporter.gpu.processes import list_pids
-from llm_serving_exporter.model.device import GpuReading, count_cards
+from llm_serving_exporter.model.gpu import GpuReading, count_cards
 from llm_serving_exporter.model.text import count_nouns
 
 # the number of the first PID namespace, which the kernel fixes: PROC_PID_INIT_INO in include/linux/proc_ns.h

@@ -1,4 +1,4 @@
-"""What a target's GPU time went to and what it cost, counted since the exporter's start."""
+"""What GPUs cost, as price files state it, and what a target's GPU time went to, in seconds and USD."""
 
 from __future__ import annotations
 
@@ -7,13 +7,129 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from llm_serving_exporter.model.hardware import Efficiency, TargetGpus
 from llm_serving_exporter.model.later import Later
 from llm_serving_exporter.model.record import Struct, field
+from llm_serving_exporter.model.target import Identity, NodePlace
 
 if TYPE_CHECKING:
-    from llm_serving_exporter.model.device import BusySource
-    from llm_serving_exporter.model.prices import Price
+    from llm_serving_exporter.model.hardware import BusySource
     from llm_serving_exporter.model.snapshot import Absence
+
+
+class RateKind(StrEnum):
+    """How GPUs are paid for."""
+
+    RESERVED = "reserved"
+    ON_DEMAND = "on_demand"
+    SPOT = "spot"
+    OWNED = "owned"
+    # at the uncommitted price: what commitments take off it is known by the hour and over all of a fleet, in the review
+    POOL = "pool"
+
+
+class Scope(StrEnum):
+    """What a price is stated for, the most specific first: that one wins."""
+
+    TARGET = "target"
+    NODE = "node"
+    GPU_MODEL = "gpu_model"
+
+
+class Rate(Struct, frozen=True):
+    """A named way to pay for GPUs."""
+
+    name: str  # the user's own, unique in the price file
+    kind: RateKind  # how such GPUs are paid for
+    includes_power: bool = True  # whether the price covers electricity
+    committed_gpus: int | None = None  # that are paid for, used or not; None: none
+
+
+class PriceStatement(Struct, frozen=True):
+    """What a GPU costs in an hour, for everything that the scope and its value name."""
+
+    scope: Scope  # what `value` names
+    value: str  # a target's or node's name, or a GPU product's name as the metric target_gpus has it
+    usd_per_gpu_hour: float  # at the rate
+    rate: str  # name of a rate of the same book
+    from_unix_seconds: float | None = None  # when it comes into force; None: it always was
+
+
+class Power(Struct, frozen=True):
+    """Electricity."""
+
+    usd_per_kwh: float | None = None  # None: not stated
+    pue: float = 1.0  # energy of the whole site over that of its computers, 1 or more
+    carbon_grams_per_kwh: float | None = None  # of CO2 equivalent; None: not stated
+
+
+class PriceBook(Struct, frozen=True):
+    """The price file."""
+
+    statements: tuple[PriceStatement, ...]  # no two of the same scope, value and moment
+    rates: tuple[Rate, ...]  # every rate of a statement is among them
+    power: Power = field(default_factory=Power)  # what a kilowatt-hour costs and emits
+    budget_usd_per_month: float | None = None  # of a month of 730 hours; None: not stated
+    pools: tuple[Pool, ...] = ()  # what is committed at a cloud; they apply in the review
+    nodes: tuple[tuple[str, NodePlace], ...] = ()  # where nodes stand, by name; no name twice
+
+
+class Price(Struct, frozen=True):
+    """What one GPU of a target costs now."""
+
+    usd_per_gpu_hour: float  # at the rate
+    rate: Rate
+
+    @property
+    def before_commitments(self) -> bool:
+        """Whether commitments are yet to be taken off it."""
+        return self.rate.kind is RateKind.POOL
+
+
+class PoolKind(StrEnum):
+    """How a commitment is counted. The order is that in which they apply to the same hour."""
+
+    WINDOW = "window"
+    QUANTITY = "quantity"
+    SPEND = "spend"
+
+
+class PoolUse(Struct, frozen=True):
+    """Which GPUs a commitment is for. "" for all; exactly one of the kind of GPU and the instance type is given."""
+
+    gpu_name: str = ""  # a product's name as the metric target_gpus has it
+    instance_type: str = ""  # as the cloud writes it
+    region: str = ""  # GPUs elsewhere are not covered
+    zone: str = ""  # GPUs elsewhere are not covered
+
+
+class SpendRate(Struct, frozen=True):
+    """What a GPU-hour takes from a spend commitment."""
+
+    use: PoolUse
+    usd_per_gpu_hour: float  # at the committed price
+
+
+class Pool(Struct, frozen=True):
+    """A commitment. A quantity or a window is of GPUs of one kind; a spend is of USD, with a price for each kind."""
+
+    name: str  # unique in the price file
+    kind: PoolKind  # says which of the fields below count
+    use: PoolUse = PoolUse()  # of a quantity or window: what it is for; of a spend: where
+    gpus: float = 0.0  # of a quantity or window: all that are committed
+    usd_per_gpu_hour: float = 0.0  # of a quantity or window: of each, used or not
+    usd_per_hour: float = 0.0  # of a spend: used or not
+    rates: tuple[SpendRate, ...] = ()  # of a spend: never empty
+    from_unix_seconds: float | None = None  # None: it always was
+    until_unix_seconds: float | None = None  # None: it has no end
+    size_flexible: bool = False  # whether other sizes of the instance type's family are covered too
+
+
+class PoolBook(Struct, frozen=True):
+    """Everything of price files that the review applies."""
+
+    pools: tuple[Pool, ...] = ()  # in the order of the files
+    nodes: tuple[tuple[str, NodePlace], ...] = ()  # by name; no name twice
 
 
 class GpuState(StrEnum):
@@ -43,13 +159,6 @@ class Method(StrEnum):
     OUTPUT_ONLY = "output_only"  # all of it to decode
     PRICE_RATIO = "price_ratio"  # a generated token weighs so many computed ones
     POOLS = "pools"  # by the role of a disaggregated replica; a unified one is unattributed
-
-
-class Efficiency(Struct, frozen=True):
-    """Shares of the peaks that work is assumed to reach, above 0, up to 1."""
-
-    compute: float = 1.0  # of the dense tensor peak
-    bandwidth: float = 1.0  # of the peak memory bandwidth
 
 
 class Attribution(Struct, frozen=True):
@@ -139,3 +248,61 @@ class TargetCost:
     def signals(self) -> Mapping[str, Absence]:
         """Each signal of cost and why it is absent; AVAILABLE: it is there."""
         return self.reasons.value
+
+
+class KeptEngine(Struct, frozen=True):
+    """One engine's counters, under the labels that it was last seen with."""
+
+    model_name: str  # as served
+    engine: str  # the label `engine`
+    role: str  # a value of Role
+    totals: EngineTotals  # counted so far
+
+
+class KeptCost(Struct, frozen=True):
+    """What one target has cost so far."""
+
+    name: str  # of the target
+    identity: Identity  # whose cost it is: another pod of that name does not go on from it
+    server: tuple[str, str] = (
+        "",
+        "",
+    )  # digests of its address, and of its address and stated GPUs; "": no tick was counted
+    gpu_uuids: tuple[str, ...] = ()  # of its GPUs at its last tick, as far as they were seen
+    gpus: TargetGpus | None = None  # how many they were; None: not known
+    counted_seconds: float | None = None  # when its last tick was counted, by the clock of the host's boot; None: never
+    joules: Mapping[str, float] = field(
+        default_factory=dict
+    )  # what the energy counter of each GPU showed then, by UUID
+    engines: tuple[KeptEngine, ...] = ()  # oldest first; those of its last good page at the end
+    current: int = 0  # how many of them are of its last good page
+    life: int = 0  # which counting of this process it is: another number where it began at 0 again; never written
+
+
+class CostSnapshot(Struct, frozen=True):
+    """What all targets of one exporter had cost at one moment."""
+
+    boot: str  # of the host that it was taken on; "": not known
+    boot_seconds: float  # when, by the clock of that boot
+    unix_seconds: float  # when, by the wall clock
+    targets: tuple[KeptCost, ...]  # in no order
+
+
+class Storage(StrEnum):
+    """Where the counters of cost are safe."""
+
+    NONE = "none"  # nowhere: no folder is configured
+    DISK = "disk"  # they are published as far as they are in the folder
+    BEHIND = "behind"  # the folder cannot be written: they stand still at what is there
+    MEMORY = "memory"  # they go on without the folder, and begin at 0 after a restart
+    ELSEWHERE = "elsewhere"  # another exporter has the folder: as memory
+
+
+class StorageReport(Struct, frozen=True):
+    """How keeping the counters of cost goes."""
+
+    storage: Storage = Storage.NONE  # where they are safe now
+    snapshot_unix_seconds: float | None = (
+        None  # when the last snapshot was taken that is on disk; None: none since the start
+    )
+    failures_total: int | None = None  # snapshots that could not be written; None: no folder is configured

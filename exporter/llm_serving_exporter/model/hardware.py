@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from llm_serving_exporter.model.cost import Efficiency
 from llm_serving_exporter.model.record import Struct, field
+from llm_serving_exporter.model.shape import Precision
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import Precision
+
+if TYPE_CHECKING:
+    pass
+
+
+class Efficiency(Struct, frozen=True):
+    """Shares of the peaks that work is assumed to reach, above 0, up to 1."""
+
+    compute: float = 1.0  # of the dense tensor peak
+    bandwidth: float = 1.0  # of the peak memory bandwidth
 
 
 class GpuSpec(Struct, frozen=True):
@@ -188,3 +198,13 @@ class Hardware(Struct, frozen=True):
     def engine_gpus(self) -> float | None:
         """GPUs of one engine, those that stand idle included; None where not known."""
         return self.gpus if self.gpus is not None else self.working_gpus
+
+
+class BusySource(StrEnum):
+    """What says how long a target's GPUs were busy, the best first: the values of the label `source` of gpu_busy_source."""
+
+    PAGE = "engine_time"  # the engine's page counts the time that its device works
+    GPM = "gpm"  # the card's share of time with work, between two passes
+    NVML = "nvml_samples"  # the driver's buffer of utilization samples
+    ESTIMATE = "estimate"  # latencies over the batch, or the weights of the work, on the engine's page
+    REQUESTS = "requests"  # a tick in which a request ran is busy as a whole

@@ -1,4 +1,4 @@
-"""The latest reading of a target, and one instant of everything."""
+"""The latest reading of a target, and one instant of everything that an exporter publishes."""
 
 from __future__ import annotations
 
@@ -6,23 +6,55 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.cost import TargetCost
 from llm_serving_exporter.model.derived import Derivation, Derived
-from llm_serving_exporter.model.device import GpuReadings
-from llm_serving_exporter.model.drill import DrillResult
-from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.gpu import GpuReadings, WorkerGpus
 from llm_serving_exporter.model.hardware import GpuPart, GpuPeaks, ShareSource, TargetGpus
-from llm_serving_exporter.model.kubelet import WorkerGpus
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.pod import PodState, WaitingPod
 from llm_serving_exporter.model.record import Struct, field
-from llm_serving_exporter.model.replica import ReplicaPart
-from llm_serving_exporter.model.review import ReviewRuns
-from llm_serving_exporter.model.snapshot import Snapshot
-from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
+from llm_serving_exporter.model.shape import ModelFacts
+from llm_serving_exporter.model.snapshot import ServerFacts, Snapshot
+from llm_serving_exporter.model.target import Identity, PodState, ReplicaPart, Role, Target, WaitingPod
 from llm_serving_exporter.model.tenants import TenantReading
-from llm_serving_exporter.model.weights import ModelFacts
+
+
+class DrillVerdict(StrEnum):
+    """`aborted`: broken off before it could tell."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ABORTED = "aborted"
+
+
+class DrillResult(Struct, frozen=True):
+    """The last drill of a model's replicas in a role."""
+
+    model_name: str  # as served
+    role: Role  # of the replicas
+    last_run_unix_seconds: float  # when a drill last took a replica away
+    last_success_unix_seconds: float | None  # None: none has passed yet
+    last_verdict: DrillVerdict  # of the last run
+    # what tells these replicas from others of the same model and role, as far as the drill was told
+    identity: Identity = field(default_factory=Identity)
+
+
+class ReviewRuns(Struct, frozen=True):
+    """Times of the scheduled cost review in Unix seconds. None: that has not happened yet."""
+
+    due: float | None = None  # when the first of the missed runs was due; where none was missed, when it was last due
+    last_run: float | None = None  # when its schedule last started it, or when it ended, whatever the outcome
+    last_success: float | None = None  # when it was last written, and sent where that is configured
+    next_due: float | None = None  # None: the schedule names no time within a year
+
+
+class OtlpReport(Struct, frozen=True):
+    """What became of it since the exporter's start."""
+
+    exports_total: Mapping[str, int]  # by outcome: sent, failed
+    rejected_points_total: int  # data points that the receiver said it did not take
+    last_success_unix_seconds: float | None = None  # None: none has succeeded yet
+
 
 RECENT_FAILURES = 10
 

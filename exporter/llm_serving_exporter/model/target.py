@@ -1,15 +1,146 @@
-"""What is to be read: one LLM server, as configured. Secrets are named here, never held."""
+"""What is to be read: one LLM server as configured or discovered, its place, its pod, and which exporter reads it.
+
+Secrets are named here, never held.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import ipaddress
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import lru_cache
 
-from llm_serving_exporter.model.identity import Identity, is_same_pod
-from llm_serving_exporter.model.model_settings import ModelSettings
-from llm_serving_exporter.model.pools import NodePlace
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, field, replace
+
+
+class Mode(StrEnum):
+    """What goes with the exporter when it goes."""
+
+    SIDECAR = "sidecar"  # in the pod of the engine that it reads: it comes and goes with it
+    NODE = "node"  # on the node of its targets
+    CENTRAL = "central"  # elsewhere
+
+
+# what /etc/hosts of Debian and of Red Hat call the loopback addresses, beside localhost itself
+_LOOPBACK_NAMES = frozenset(
+    {"localhost", "localhost.localdomain", "localhost4", "localhost6", "ip6-localhost", "ip6-loopback"}
+    | {"localhost4.localdomain4", "localhost6.localdomain6"}
+)
+
+
+# every look at a fleet asks again of each of its targets
+@lru_cache(maxsize=4096)
+def is_own_host(host: str, own_name: str) -> bool:
+    """Whether `host`, as a URL names it (no brackets), is the host whose name is `own_name`.
+
+    True for loopback and unspecified addresses (also IPv4-mapped ones), for loopback names (RFC 6761: all of `.localhost`) and for the own
+    name; where that has a domain, also for its first label alone, which resolves within the same domain. Not true for the own name with a
+    domain that it does not have itself: a host or pod of another domain may have the same short name. The resolver and the network
+    interfaces are not asked, so that a target's identity depends on the configuration alone.
+    """
+    host, own_name = host.lower().rstrip("."), own_name.lower().rstrip(".")
+    if not host:
+        return False
+    if host == own_name or host in _LOOPBACK_NAMES or host.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == own_name.partition(".")[0]
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return address.is_loopback or address.is_unspecified
+
+
+def encode_host(host: str) -> str | bytes:
+    """What `getaddrinfo` is to be asked: of text, even of ASCII, it would load Python's tables of Unicode for domain names (0.3 MB).
+
+    A name that needs them, or has an empty or too long label, stays text: then it raises UnicodeError for what is none.
+    """
+    # as its codec takes ASCII for what it is (RFC 3490, 4.1)
+    plain = host.isascii() and all(0 < len(label) < 64 for label in host.removesuffix(".").split("."))
+    return host.encode("ascii") if plain else host
+
+
+class Identity(Struct, frozen=True):
+    """What is known of a target's place. "" where it is not known, or does not exist.
+
+    It is part of the target's settings: a target with another pod UID is another target, never a continuation of the one before it.
+    """
+
+    namespace: str = ""  # of the pod
+    pod: str = ""  # its name
+    pod_uid: str = ""  # never exported: it tells a pod from the next one of the same name
+    container: str = ""  # of the engine in the pod
+    workload: str = ""  # what owns the pod and outlives it: a Deployment, a LeaderWorkerSet, an InferenceService
+    workload_kind: str = ""  # its kind, as Kubernetes writes it
+    provider_id: str = ""  # of the node, as the cloud calls the machine
+    region: str = ""  # of the node
+    instance_type: str = ""  # of the node
+    labels: tuple[tuple[str, str], ...] = ()  # of its own: name and value, sorted by name
+
+
+def is_same_pod(before: Identity, now: Identity) -> bool:
+    """Whether two identities under one name may be of the same pod and container: nothing that is known of both differs.
+
+    A namespace alone, without a pod, is a label like any other.
+    """
+    if before is now:
+        return True
+    fields = ["pod", "pod_uid", "container", *(["namespace"] if before.pod and now.pod else [])]
+    known = ((getattr(before, name), getattr(now, name)) for name in fields)
+    return all(old == new or not (old and new) for old, new in known)
+
+
+class NodePlace(Struct, frozen=True):
+    """Where a node stands and what it is. "" where that is not known."""
+
+    region: str = ""  # of the cloud, as in us-east-1
+    zone: str = ""  # of the region, as in us-east-1a
+    instance_type: str = ""  # that the machine was ordered as
+    provider_id: str = ""  # what the cloud calls the machine
+
+    def fill_up(self, other: NodePlace) -> NodePlace:
+        """The same, with what is not known here taken from another source."""
+        return NodePlace(
+            self.region or other.region,
+            self.zone or other.zone,
+            self.instance_type or other.instance_type,
+            self.provider_id or other.provider_id,
+        )
+
+
+# nothing is known of where it stands
+NOWHERE = NodePlace()
+
+
+class ModelSettings(Struct, frozen=True):
+    """What the configuration says about the model that a target serves. None: nothing."""
+
+    # path of a config.json, of a folder that holds one, or of a model's folder in a Hugging Face cache
+    config: str | None = None
+    name: str | None = None  # a model of the built-in catalogue, where the served name is another
+    weight_format: str | None = None  # wins over everything else, as the two below do
+    kv_cache_dtype: str | None = None  # such as fp8
+    state_dtype: str | None = None  # of recurrent state (Mamba, gated DeltaNet)
+
+
+class ServedModel(Struct, frozen=True):
+    """What the runtime says about a model: text from outside, not to be trusted as a path. None: it does not say."""
+
+    name: str
+    root: str | None = None  # what was loaded, a path or a hub id
+    # of activations and of weights that are not quantised, as the engine writes it ("auto": the checkpoint's)
+    dtype: str | None = None
+    quantization: str | None = None  # the engine's word for the weights' format; "": it says that there is none
+    kv_cache_dtype: str | None = None  # as the engine writes it ("auto": the model's)
+    state_dtype: str | None = None  # of recurrent state, as the engine writes it
+    weight_bytes: int | None = None  # of all weights as they are stored
+    said_by: str = "the server"  # who says it, in words
+    # methods of quantised checkpoints, and families, as which the engine keeps the KV cache though it says "auto" (of a family also "fp8")
+    kv_as_calibrated: frozenset[str] = frozenset()
 
 
 class Role(StrEnum):
@@ -126,3 +257,120 @@ class ExpectedReplicas(Struct, frozen=True):
     replicas: int  # 0 or more
     # what tells these replicas from others of the same model and role: no pod, container or node, which come and go
     identity: Identity = field(default_factory=Identity)
+
+
+def claim_of(target: Target, gpu: str | int) -> str:
+    """A key that is the same for two targets with the same configured GPU: its UUID, or its nodes and its index."""
+    return gpu if isinstance(gpu, str) else f"{'+'.join(target.nodes)} {gpu}"
+
+
+def shared(owners: Sequence[Target]) -> bool:
+    """Whether all targets of one GPU state a share of it, and the shares are at most 1 together."""
+    stated = [owner.gpu_share for owner in owners]
+    # thirds add up to a little more
+    return None not in stated and add_up(share or 0.0 for share in stated) <= 1 + 1e-9
+
+
+class ReplicaPart(Struct, frozen=True):
+    """A target whose engines are some of the ranks of a replica."""
+
+    # what its targets have in common: their group, else their namespace and workload; "": nothing that is known
+    replica: str
+    # of the replica
+    ranks: int
+    # on the target's own page
+    shown: int
+    # those on the pages that this exporter reads now, the target's own included
+    read: int
+
+
+class Siblings(Struct, frozen=True):
+    """The ranks of a target's replica that are on other targets' pages, as this exporter last read them."""
+
+    ranks: int = 0
+    # that run on all of them together
+    requests: float = 0.0
+
+
+class PodFault(StrEnum):
+    """Why Kubernetes itself knows that a pod's engine does not serve, whatever its page says."""
+
+    CRASH_LOOP = "crash_loop"  # CrashLoopBackOff of the engine's container
+    NODE_LOST = "node_lost"  # the pod is not ready, and its node answers no more
+    WORKER_LOST = "worker_lost"  # another pod of its replica is gone, crashes, or is on such a node
+
+
+class PodState(Struct, frozen=True):
+    """The pod of one target as last seen."""
+
+    # whether the engine's container has been Ready since its last start: from then on, only the page decides what loads
+    was_ready: bool = False
+    # when the pod was made, by the API server's clock, which is one for all pods; None: not known
+    created_unix_seconds: float | None = None
+    fault: PodFault | None = None  # None: nothing is wrong as far as Kubernetes knows
+    loading_limit_seconds: float = 3600.0  # how long after its start what has not been Ready counts as loading
+    is_ready: bool = (
+        False  # whether its readiness probe says so now, which tells who has an address, and not what the engine does
+    )
+    # start of the engine's container, of one that has not started when its pod was made, by the monotonic clock here; None: not known
+    loading_since_seconds: float | None = None
+
+    def may_load(self, now_seconds: float) -> bool:
+        """Whether its engine, if it does not answer, is still loading: not Ready since its last start, which is not long ago.
+
+        `now_seconds`: of the monotonic clock.
+        """
+        if self.was_ready or self.fault is not None:
+            return False
+        since = self.loading_since_seconds
+        return since is None or now_seconds - since <= self.loading_limit_seconds
+
+
+class WaitingPod(Struct, frozen=True):
+    """A pod that is wanted, and is not ready to be a target: it has no address yet."""
+
+    namespace: str
+    pod: str  # its name
+    workload: str  # as in `Identity`
+    workload_kind: str  # as in `Identity`
+    model_name: str  # as far as labels and annotations say it; "": not known
+    role: str  # a value of Role
+
+
+MOST_SHARDS = 256
+
+
+class Shard(Struct, frozen=True):
+    """One part of a fleet that is divided among exporters by the targets' names."""
+
+    number: int  # from 1 to `count`
+    count: int  # of all shards, from 1 to MOST_SHARDS
+
+    def holds(self, name: str) -> bool:
+        """Whether the target of this name belongs to this shard. Of all shards of one count, exactly one says so."""
+        return find_shard(name, self.count) == self.number
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+
+def find_shard(name: str, count: int) -> int:
+    """The number of the shard, from 1 to `count`, that a target's name belongs to.
+
+    It depends on nothing but the two. With one shard more, 1/(count + 1) of the names move, each of them to the new shard.
+    Jump consistent hash: Lamping and Veach, "A Fast, Minimal Memory, Consistent Hash Algorithm", 2014, arXiv:1406.2294. Its shards come
+    and go at the end of the row, as the pods of a StatefulSet do.
+    """
+    # takes as long to import as a tenth of --help
+    from hashlib import blake2b
+
+    # half of a surrogate pair can come from JSON
+    state = int.from_bytes(blake2b(name.encode(errors="surrogatepass"), digest_size=8).digest())
+    shard, following = 0, 0
+    while following < count:
+        shard = following
+        # a linear congruential generator modulo 2^64, with the multiplier of the paper
+        state = (state * 2862933555777941757 + 1) % 2**64
+        # the paper's rule for the next count at which the name would move, from 31 random bits
+        following = int((shard + 1) * (2**31 / ((state >> 33) + 1)))
+    return shard + 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from llm_serving_exporter.model.record import Struct, field
 
-if TYPE_CHECKING:  # --help knows the kinds of tenants, and needs no snapshot
+if TYPE_CHECKING:
     from llm_serving_exporter.model.snapshot import Absence
 
 

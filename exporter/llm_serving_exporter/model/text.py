@@ -1,8 +1,14 @@
-"""Text from outside, made fit for labels, pages, logs and terminals."""
+"""Text from outside, made fit for labels, pages, logs and terminals, and secrets masked in it.
+
+A known secret is masked wherever whoever got it repeats it; an unknown one is found by where it stands. `Masker` stands where answers come
+in, `hide_credentials` where text goes out: messages, log lines, documents for people and programs.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable
 
 LABEL_LENGTH = 200  # characters of a label value; longer ones come from a mistake or an attack
 # C0 and C1, line and paragraph separators, and halves of surrogate pairs, which cannot be encoded
@@ -61,3 +67,120 @@ def escape_label_value(value: str) -> str:
     if "\\" in value or '"' in value or "\n" in value:  # most values need nothing, and a page has thousands
         return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
     return value
+
+
+MASK = "***"
+# a shorter secret may be a word of the page: it is masked only where a whole quoted text is the secret
+SHORTEST_PART_OF_A_TEXT = 8
+# a name outside quotes is masked for no shorter secret than this: the series that every page has are no secrets
+_SHORTEST_BARE = 16
+_SHORTEST_CUT = 4
+# of a URL: RFC 3986, 2.3
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_BARE_MASK = b"redacted"
+_QUOTED = re.compile(rb'"(?:[^"\\\n]|\\.)*+"')
+
+# a password may hold a slash, against the rules for URLs, and a path that was made of a URL has one slash less
+_USER = re.compile(
+    r"""(://|https?:/)(?:[^\s/?#"'<>\\]*@|[^\s/:@"'<>,\\]+:[^\s@"'<>,\\]*@)""",
+    re.IGNORECASE,
+)
+_QUERY = re.compile(
+    r"""([?&](?:[\w.-]*(?:token|passw(?:or)?d|secret|signature|credential|api[_-]?key|access[_-]?key)[\w-]*|key|pwd|sig|auth)=)[^\s&#"'<>\\]+""",
+    re.IGNORECASE,
+)
+_HEADER = re.compile(
+    r"""(\b(?:proxy-)?authorization\\?["']?\s{0,3}[:=]\s{0,3}\\?["']?(?:(?:bearer|basic|digest|token)\s+)?)[^\s"',;\\]+""",
+    re.IGNORECASE,
+)
+
+
+def hide_credentials(text: str) -> str:
+    """The text with a mask for the user and password of each URL, for values of a query that are called token, key or the like, and
+    for what follows `Authorization:`."""
+    if ":/" in text:
+        text = _QUERY.sub(rf"\g<1>{MASK}", _USER.sub(rf"\g<1>{MASK}@", text))
+    # most texts have neither, and a look for a word costs less than a pattern
+    return _HEADER.sub(rf"\g<1>{MASK}", text) if "uthorization" in text or "UTHORIZATION" in text else text
+
+
+class Masker:
+    """Masks what a peer repeats of the secrets that it got. `secrets`: "" among them are left out.
+
+    A secret is found as it is and as labels, JSON and URLs write it.
+    """
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        self._secrets = sorted({secret for secret in secrets if secret}, key=len, reverse=True)
+        self._patterns = [re.compile(re.escape(form), re.IGNORECASE) for one in self._secrets for form in _forms(one)]
+        # as the bytes of a body have it, and whether it may be a part of a longer text there
+        self._bodies = [
+            (form.encode(), len(one) >= SHORTEST_PART_OF_A_TEXT) for one in self._secrets for form in _forms(one)
+        ]
+        self._bare = [
+            one.encode()
+            for one in self._secrets
+            if len(one) >= _SHORTEST_BARE and any(character.isalpha() for character in one)
+        ]
+
+    def mask_text(self, text: str) -> str:
+        """A message with each secret masked, in any case (a host name comes back in lower case).
+
+        Where the text was cut inside a secret, the part at its end is masked too.
+        """
+        for pattern in self._patterns:
+            text = pattern.sub(MASK, text)
+        for secret in self._secrets:
+            for size in range(min(len(secret), len(text)), _SHORTEST_CUT - 1, -1):
+                if text.endswith(secret[:size]):
+                    return text[:-size] + MASK
+        return text
+
+    def mask_body(self, body: bytes) -> bytes:
+        """A page or JSON document with each secret masked in the texts between double quotes: label values, JSON strings.
+
+        Outside them only one that no name of a series can be by chance. The same object where there is none, as in nearly every body.
+        """
+        found = [(form, part) for form, part in self._bodies if form in body]
+        if not found:
+            return body
+
+        def mask(match: re.Match[bytes]) -> bytes:
+            text = match[0]
+            for form, part in found:
+                if part:
+                    text = text.replace(form, MASK.encode())
+                elif text == b'"' + form + b'"':
+                    return f'"{MASK}"'.encode()
+            return text
+
+        masked = _QUOTED.sub(mask, body)
+        for secret in self._bare:
+            masked = masked.replace(secret, _BARE_MASK)
+        return masked
+
+
+def secrets_of_url(url: str) -> tuple[str, ...]:
+    """What tells a URL that is a secret as a whole, as a webhook's is: with and without its query, and what stands behind its host.
+
+    A secret that is no URL stays as it is.
+    """
+    scheme, _, rest = url.partition("://")
+    host, slash, behind = rest.partition("/")
+    bare = url.partition("?")[0]
+    path = f"/{behind}" if slash and len(behind) >= SHORTEST_PART_OF_A_TEXT else ""
+    return (url, bare, path, path.partition("?")[0]) if scheme and host else (url,)
+
+
+def _forms(secret: str) -> list[str]:
+    """A secret as it is, between the quotes of a label and of JSON, and in a URL."""
+    label = secret.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    written = json.dumps(secret)[1:-1]
+    plain = json.dumps(secret, ensure_ascii=False)[1:-1]
+    forms = (secret, label, plain, written, written.replace("/", r"\/"), _percent_encoded(secret))
+    # the longest first: of one that begins with a quote the bare form is the end of the escaped one, whose backslash would stay
+    return sorted(dict.fromkeys(form for form in forms if form), key=len, reverse=True)
+
+
+def _percent_encoded(text: str) -> str:
+    return "".join(chr(byte) if chr(byte) in _UNRESERVED else f"%{byte:02X}" for byte in text.encode(errors="replace"))

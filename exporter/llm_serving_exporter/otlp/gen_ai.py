@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
 
-from llm_serving_exporter.model.histogram import Histogram
-from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.numbers import Histogram, add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality

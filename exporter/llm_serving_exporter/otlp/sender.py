@@ -12,9 +12,8 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from prometheus_client.metrics_core import Metric as Family
 
-from llm_serving_exporter.model.otlp import OtlpReport
-from llm_serving_exporter.model.page import Page, Refusal
-from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.reading import OtlpReport, TargetReading
+from llm_serving_exporter.model.sample import Page, Refusal
 from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.otlp.gen_ai import read_server_metrics
 from llm_serving_exporter.otlp.kept import Kept, count_events, hash_layout, keep_values, unpack_kept

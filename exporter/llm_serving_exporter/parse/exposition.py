@@ -19,9 +19,8 @@ import re
 from collections.abc import Callable, Mapping
 
 from llm_serving_exporter.errors import ExpositionError
-from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.samples import SeriesKey
+from llm_serving_exporter.model.sample import FailureReason, SeriesKey
 from llm_serving_exporter.parse.fault import explain_comment, explain_sample
 from llm_serving_exporter.parse.grammar import METRIC_TYPES, OPENMETRICS, TEXT, LabelBody, read_body, unquote_name
 

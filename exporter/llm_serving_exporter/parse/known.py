@@ -13,7 +13,7 @@ from threading import Lock
 from weakref import WeakValueDictionary
 
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.samples import Layout
+from llm_serving_exporter.model.sample import Layout
 from llm_serving_exporter.parse.exposition import ParsedPage
 from llm_serving_exporter.parse.grammar import NUMBER
 

@@ -13,9 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from llm_serving_exporter.errors import ExpositionError
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.page import Page
-from llm_serving_exporter.model.samples import Layout, Samples
+from llm_serving_exporter.model.sample import FailureReason, Layout, Page, Samples
 from llm_serving_exporter.parse.exposition import ParsedPage, is_openmetrics, parse_text
 from llm_serving_exporter.parse.known import KnownPage, KnownPages, remember_page
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.model.derived import Latency
-from llm_serving_exporter.model.histogram import has_enough_events
+from llm_serving_exporter.model.numbers import has_enough_events
 from llm_serving_exporter.render.numbers import CLIPPED, NOTHING, count, seconds
 
 

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from llm_serving_exporter.derive.table import find_explaining_field, find_sentence
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.device import GpuAbsence
-from llm_serving_exporter.model.pod import PodFault, PodState
+from llm_serving_exporter.model.derived import Cap, Cause, Limiter, Verdict
+from llm_serving_exporter.model.gpu import GpuAbsence
 from llm_serving_exporter.model.reading import State
-from llm_serving_exporter.model.roofline import Cap, Cause, Limiter, Verdict
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, LimitSource, Quality
+from llm_serving_exporter.model.target import PodFault, PodState
 from llm_serving_exporter.render.numbers import count
 
 ABSENCES: Mapping[Absence, str] = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.gpu import GpuReadings
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.target import Role
 
 MOST_NAMED = 3

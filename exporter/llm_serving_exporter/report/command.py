@@ -16,7 +16,7 @@ from llm_serving_exporter.clients.prometheus import Prometheus
 from llm_serving_exporter.clients.secrets import SecretError, read_secret
 from llm_serving_exporter.errors import ConfigError, DeliveryError, Problem, ReviewRunsError
 from llm_serving_exporter.files.written import write_atomically
-from llm_serving_exporter.model.pools import PoolBook
+from llm_serving_exporter.model.cost import PoolBook
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.report.bills.review import add_bills

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from llm_serving_exporter.clients.webhook import ask, line, new_session
 from llm_serving_exporter.errors import ConfigError, DeliveryError, PageError
-from llm_serving_exporter.model.secret_text import Masker, secrets_of_url
 from llm_serving_exporter.model.target import Secret
-from llm_serving_exporter.model.text import on_one_line
+from llm_serving_exporter.model.text import Masker, on_one_line, secrets_of_url
 from llm_serving_exporter.report.settings.settings import Settings, Smtp
 
 SECONDS = 30.0

@@ -6,8 +6,8 @@ import re
 from urllib.parse import quote, urljoin, urlsplit
 
 from llm_serving_exporter.errors import ConfigError, Problem
-from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.record import Struct
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.scrape.failure import ScrapeError, quote_first_line
 
 _PORTS = {"http": 80, "https": 443}

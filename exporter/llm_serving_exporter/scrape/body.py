@@ -6,7 +6,7 @@ import http.client
 import zlib
 
 from llm_serving_exporter.errors import LLMServingExporterError
-from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.scrape.failure import ScrapeError
 from llm_serving_exporter.scrape.head import Head
 from llm_serving_exporter.scrape.wire import READ_BYTES, Connection

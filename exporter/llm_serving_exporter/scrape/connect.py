@@ -14,7 +14,7 @@ from collections.abc import Callable
 from errno import EINPROGRESS
 from selectors import EVENT_READ, EVENT_WRITE
 
-from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.scrape.failure import ScrapeError, quote_first_line
 from llm_serving_exporter.scrape.lookup import RESOLVER
 from llm_serving_exporter.scrape.waits import SocketWait

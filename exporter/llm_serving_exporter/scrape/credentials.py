@@ -10,10 +10,10 @@ from stat import S_ISREG
 
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.files.watched import Stamp, Watched, stamp_file
-from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.secret_text import Masker
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.target import HttpSettings, Secret
+from llm_serving_exporter.model.text import Masker
 from llm_serving_exporter.scrape.failure import ScrapeError
 
 # Servers refuse request headers beyond 8 to 64 KiB (nginx 8, uvicorn 64), so a longer secret is a wrong file.

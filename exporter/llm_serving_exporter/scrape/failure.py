@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.errors import LLMServingExporterError
-from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.text import on_one_line
 
 EXCERPT_CHARACTERS = 200

@@ -11,9 +11,8 @@ from typing import Protocol
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.page import Page, Refusal
 from llm_serving_exporter.model.record import Struct, replace
+from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
 from llm_serving_exporter.model.target import HttpSettings
 from llm_serving_exporter.scrape.address import encode_request_target, parse_base_url, resolve_redirect
 from llm_serving_exporter.scrape.body import Body, read_body, read_excerpt

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.model.own_host import encode_host
+from llm_serving_exporter.model.target import encode_host
 from llm_serving_exporter.scrape.waits import FutureWait
 
 # (family, kind, protocol, canonical name, address), as `getaddrinfo` gives them

@@ -6,7 +6,7 @@ import ssl
 from functools import lru_cache
 
 from llm_serving_exporter.files.watched import Stamp
-from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.target import HttpSettings
 from llm_serving_exporter.scrape.credentials import stamp_regular_file, unreadable_error
 from llm_serving_exporter.scrape.failure import ScrapeError

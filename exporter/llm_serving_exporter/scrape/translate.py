@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import ssl
 
-from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.scrape.connect import explain_tls_failure, explain_tls_server
 from llm_serving_exporter.scrape.failure import ScrapeError

@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Callable
 from selectors import EVENT_READ, EVENT_WRITE
 
-from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.scrape.failure import ScrapeError
 from llm_serving_exporter.scrape.head import Head, IncompleteHeadError, read_head
 from llm_serving_exporter.scrape.waits import SocketWait

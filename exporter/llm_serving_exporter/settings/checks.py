@@ -8,11 +8,8 @@ from math import isclose
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from llm_serving_exporter.model.claims import claim_of, shared
-from llm_serving_exporter.model.own_host import is_own_host
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.shard import Shard
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import Shard, Target, claim_of, is_own_host, shared
 from llm_serving_exporter.settings.config import SloConfig
 from llm_serving_exporter.settings.http import sends_secret
 from llm_serving_exporter.settings.kinds import format_duration, parse_url

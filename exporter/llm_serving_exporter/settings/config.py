@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.cost import Attribution, Efficiency, Method
+from llm_serving_exporter.model.cost import Attribution, Method
+from llm_serving_exporter.model.hardware import Efficiency
 from llm_serving_exporter.model.record import is_record, name_fields, replace
-from llm_serving_exporter.model.secret_text import MASK
-from llm_serving_exporter.model.shard import Shard
-from llm_serving_exporter.model.target import ExpectedReplicas, HttpSettings, Secret, Target
+from llm_serving_exporter.model.target import ExpectedReplicas, HttpSettings, Secret, Shard, Target
 from llm_serving_exporter.model.tenants import TenantKind, TenantSettings
-from llm_serving_exporter.model.text import LABEL_LENGTH
+from llm_serving_exporter.model.text import LABEL_LENGTH, MASK
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.facts import GPU_COUNT, GPU_NAME
 from llm_serving_exporter.settings.identity import SHARD, TARGET_LABEL
@@ -31,8 +30,8 @@ from llm_serving_exporter.settings.options import Option, option
 
 if TYPE_CHECKING:
     from llm_serving_exporter.engines.mapping import Runtime
+    from llm_serving_exporter.model.cost import PriceBook
     from llm_serving_exporter.model.hardware import GpuSpec
-    from llm_serving_exporter.model.prices import PriceBook
     from llm_serving_exporter.settings.discovery import DiscoverySection
 
 

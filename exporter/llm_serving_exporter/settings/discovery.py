@@ -13,10 +13,8 @@ from itertools import islice
 from typing import ClassVar, TypeAlias
 from urllib.parse import urlsplit
 
-from llm_serving_exporter.model.mode import Mode
-from llm_serving_exporter.model.own_host import is_own_host
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.target import HttpSettings, Secret, Target
+from llm_serving_exporter.model.target import HttpSettings, Mode, Secret, Target, is_own_host
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.checks import Placed, refuse_timeout, target_warnings
 from llm_serving_exporter.settings.config import Config

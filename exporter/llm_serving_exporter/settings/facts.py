@@ -14,8 +14,8 @@ from functools import partial
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.gpus import LONGEST, split_words
 from llm_serving_exporter.model.hardware import GpuSpec
-from llm_serving_exporter.model.model_settings import ModelSettings
-from llm_serving_exporter.model.weights import Precision
+from llm_serving_exporter.model.shape import Precision
+from llm_serving_exporter.model.target import ModelSettings
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.keys import Section, elements, key, keys_of, list_reader, table, value
 from llm_serving_exporter.settings.kinds import Kind

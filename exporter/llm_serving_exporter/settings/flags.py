@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar, overload
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.secret_text import hide_credentials
+from llm_serving_exporter.model.text import hide_credentials
 from llm_serving_exporter.settings.kinds import LONGEST_SECONDS, Kind, format_duration, parse_duration
 from llm_serving_exporter.settings.problems import InvalidValueError, Place, did_you_mean, listed, nearest, shown
 from llm_serving_exporter.terminal import print_line, print_message

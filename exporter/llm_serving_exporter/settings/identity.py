@@ -10,9 +10,8 @@ from typing import Any
 from llm_serving_exporter.catalogue.own_labels import KEYS, MOST_LABELS, refuse_label_name
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, LABELS
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.record import name_fields, replace
-from llm_serving_exporter.model.shard import MOST_SHARDS, Shard
+from llm_serving_exporter.model.target import MOST_SHARDS, Identity, Shard
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.keys import free_mapping, is_empty, refuse_repeats, value
 from llm_serving_exporter.settings.kinds import Kind, ServerAddress

@@ -10,8 +10,8 @@ from math import nan
 from typing import Generic, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
-from llm_serving_exporter.model.own_host import is_own_host
 from llm_serving_exporter.model.record import Struct
+from llm_serving_exporter.model.target import is_own_host
 from llm_serving_exporter.model.text import has_control_characters
 from llm_serving_exporter.settings.problems import InvalidValueError, Place, did_you_mean, listed, shown
 

@@ -10,9 +10,20 @@ from typing import Any, NamedTuple
 from llm_serving_exporter.derive.price import purchase_usd_per_gpu_hour
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.facts.gpus import split_words
+from llm_serving_exporter.model.cost import (
+    Pool,
+    PoolKind,
+    PoolUse,
+    Power,
+    PriceBook,
+    PriceStatement,
+    Rate,
+    RateKind,
+    Scope,
+    SpendRate,
+)
 from llm_serving_exporter.model.hardware import GpuSpec
-from llm_serving_exporter.model.pools import NodePlace, Pool, PoolKind, PoolUse, SpendRate
-from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.model.target import NodePlace
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.document import read_bounded, read_document
 from llm_serving_exporter.settings.facts import GPU_MODEL

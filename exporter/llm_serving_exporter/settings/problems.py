@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from llm_serving_exporter.errors import LLMServingExporterError, Problem
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.secret_text import hide_credentials
+from llm_serving_exporter.model.text import hide_credentials
 
 SHOWN_CHARACTERS = 60
 MOST_PROBLEMS = 200  # more than anyone reads, few enough that a broken file floods neither a terminal nor memory

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from llm_serving_exporter.engines.check import MOST_DIGITS, faults
-from llm_serving_exporter.engines.check_row import ROW_QUALITIES, Fault, name_of
+from llm_serving_exporter.engines.check import MOST_DIGITS, ROW_QUALITIES, Fault, explain_missing, faults, name_of
 from llm_serving_exporter.engines.hooks import NAMES, load_hooks
 from llm_serving_exporter.engines.mapping import (
     Aggregate,
@@ -19,10 +18,9 @@ from llm_serving_exporter.engines.mapping import (
     Reads,
     Row,
     Runtime,
+    selector,
 )
-from llm_serving_exporter.engines.missing import explain_missing
 from llm_serving_exporter.engines.plan import on_the_wire
-from llm_serving_exporter.engines.selector import selector
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.snapshot import SHOWS_AN_ENGINE
 from llm_serving_exporter.model.target import Role

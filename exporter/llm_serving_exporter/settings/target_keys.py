@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.record import name_fields, replace
-from llm_serving_exporter.model.target import Role, Secret
+from llm_serving_exporter.model.target import ModelSettings, Role, Secret
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.facts import GPU_COUNT, GPU_NAME, MODEL_NAME, read_gpu_model, read_model
 from llm_serving_exporter.settings.http import Auth, Tls, read_auth, read_headers, read_tls

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.model.cost import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.record import name_fields, replace
-from llm_serving_exporter.model.target import ExpectedReplicas, HttpSettings, Role, Target
+from llm_serving_exporter.model.target import ExpectedReplicas, HttpSettings, Identity, Role, Target
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.checks import Placed

@@ -11,9 +11,8 @@ from typing import Protocol
 
 from llm_serving_exporter.daemon.service import Service
 from llm_serving_exporter.errors import LLMServingExporterError
-from llm_serving_exporter.model.model_settings import ModelSettings
-from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.cost import PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.model.target import ModelSettings, Target
 from llm_serving_exporter.settings.config import Config, WebConfig
 from llm_serving_exporter.settings.flags import CommandParser
 from llm_serving_exporter.sim.child import ChildError

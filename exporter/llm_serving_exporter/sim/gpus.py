@@ -12,9 +12,9 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
-from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.record import Struct
+from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
 from llm_serving_exporter.sim.recording import Recording
 from llm_serving_exporter.sim.timeline import Position, Timeline
 

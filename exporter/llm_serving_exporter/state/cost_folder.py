@@ -11,7 +11,7 @@ from pathlib import Path
 
 from llm_serving_exporter.errors import CostSnapshotError
 from llm_serving_exporter.files.written import sync_folder, write_atomically
-from llm_serving_exporter.model.kept_cost import CostSnapshot
+from llm_serving_exporter.model.cost import CostSnapshot
 from llm_serving_exporter.state.cost_snapshot import LARGEST_SNAPSHOT_BYTES, decode_snapshot, encode_snapshot
 
 NAME = "cost.snapshot"

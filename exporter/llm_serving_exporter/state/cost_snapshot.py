@@ -9,11 +9,10 @@ from math import isfinite
 from typing import Any
 
 from llm_serving_exporter.errors import CostSnapshotError
-from llm_serving_exporter.model.cost import EngineTotals
+from llm_serving_exporter.model.cost import CostSnapshot, EngineTotals, KeptCost, KeptEngine
 from llm_serving_exporter.model.hardware import TargetGpus
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.kept_cost import CostSnapshot, KeptCost, KeptEngine
 from llm_serving_exporter.model.record import name_fields, replace
+from llm_serving_exporter.model.target import Identity
 
 # of 500 targets with 32 names each, 20 MB
 LARGEST_SNAPSHOT_BYTES = 32 * 2**20

@@ -18,10 +18,9 @@ from typing import Any
 from llm_serving_exporter.catalogue.own_labels import MOST_LABELS, refuse_label_name
 from llm_serving_exporter.errors import DrillResultsError
 from llm_serving_exporter.files.written import take_turn, write_atomically
-from llm_serving_exporter.model.drill import DrillResult, Verdict
-from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.reading import DrillResult, DrillVerdict
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.target import Identity, Role
 from llm_serving_exporter.model.text import LABEL_LENGTH, clean, has_control_characters
 from llm_serving_exporter.state.json_values import LARGEST_FILE_BYTES, describe_cause, parse_unix_seconds
 
@@ -92,7 +91,7 @@ def _add_result(path: str, result: DrillResult) -> bytes:
     known = {_key_of(one): one for one in read_results(path) or ()}
     key = _key_of(result)
     success = result.last_success_unix_seconds
-    if result.last_verdict is Verdict.PASSED:
+    if result.last_verdict is DrillVerdict.PASSED:
         success = max(success or 0.0, result.last_run_unix_seconds)
     if success is None and key in known:
         success = known[key].last_success_unix_seconds
@@ -171,7 +170,7 @@ def _parse_result(one: Any) -> DrillResult:
         Role(_parse_word(one, "role", [role.value for role in Role])),
         last_run,
         parse_unix_seconds(one, "last_success_unix_seconds"),
-        Verdict(_parse_word(one, "last_verdict", [verdict.value for verdict in Verdict])),
+        DrillVerdict(_parse_word(one, "last_verdict", [verdict.value for verdict in DrillVerdict])),
         _parse_identity(one),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from llm_serving_exporter.engines.arguments import find_batch_limit, read_arguments
 from llm_serving_exporter.engines.mapping import Runtime
-from llm_serving_exporter.model.retry import Retry
+from llm_serving_exporter.model.later import Retry
 from llm_serving_exporter.model.snapshot import LimitSource, Snapshot
 
 # the driver may not have been asked yet, and an engine that has just started may not be on its list

@@ -24,14 +24,12 @@ from llm_serving_exporter.engines.mapping import Runtime
 from llm_serving_exporter.engines.registry import together
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.gpu.source import GpuSource
-from llm_serving_exporter.model.device import GpuReadings
-from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
-from llm_serving_exporter.model.pod import PodState
+from llm_serving_exporter.model.gpu import GpuReadings
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.shape import ModelFacts
+from llm_serving_exporter.model.snapshot import ServerFacts
+from llm_serving_exporter.model.target import ModelSettings, PodState, ServedModel, Target
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.scrape.waits import drive

@@ -5,17 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from llm_serving_exporter.engines.at_rest import is_silent, may_be_silent
 from llm_serving_exporter.engines.detect import detect
+from llm_serving_exporter.engines.json_answers import EMPTY, Joiner, Totals
 from llm_serving_exporter.engines.mapping import USUAL_HEALTH, PageKind, Runtime
-from llm_serving_exporter.engines.polled import EMPTY, Joiner, Totals
+from llm_serving_exporter.engines.plan import is_silent, may_be_silent
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import ExpositionError
-from llm_serving_exporter.model.attempt import FailureReason, Stage
-from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.model.later import Retry
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.retry import Retry
-from llm_serving_exporter.model.samples import Layout, Samples
+from llm_serving_exporter.model.sample import FailureReason, Layout, Page, Refusal, Samples, Stage
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.targets.page_book import PageBook

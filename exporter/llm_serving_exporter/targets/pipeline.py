@@ -38,22 +38,17 @@ from llm_serving_exporter.derive.ring import (
 )
 from llm_serving_exporter.derive.span import find_spans
 from llm_serving_exporter.derive.stale import FROZEN_AFTER_SECONDS, drop_frozen, drop_undecoded, has_moved
-from llm_serving_exporter.engines.apply import Normaliser, Overrides
+from llm_serving_exporter.engines.apply import Normaliser, Overrides, find_created
 from llm_serving_exporter.engines.arguments import find_batch_limit
-from llm_serving_exporter.engines.at_rest import is_silent
-from llm_serving_exporter.engines.created import find_created
 from llm_serving_exporter.engines.mapping import Runtime
-from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
+from llm_serving_exporter.engines.plan import is_silent
 from llm_serving_exporter.model.derived import Derivation
-from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.page import Page
-from llm_serving_exporter.model.pod import PodState
 from llm_serving_exporter.model.reading import RECENT_FAILURES, TargetReading
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.samples import Layout, Samples
-from llm_serving_exporter.model.snapshot import CounterKey, LeftOut, Snapshot
-from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.sample import Attempt, FailureReason, Layout, Page, Samples, Stage
+from llm_serving_exporter.model.snapshot import CounterKey, LeftOut, ServerFacts, Snapshot
+from llm_serving_exporter.model.target import PodState, Role, Target
 from llm_serving_exporter.model.window import Window
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.scrape.http import Connect, HttpClient

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from llm_serving_exporter.derive.parallel import shares_experts
-from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.replica import ReplicaPart, Siblings
-from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.shape import ModelFacts
+from llm_serving_exporter.model.snapshot import ServerFacts
+from llm_serving_exporter.model.target import ReplicaPart, Siblings, Target
 
 # replica, model and role, which its targets have in common
 _Key = tuple[str, str, str]

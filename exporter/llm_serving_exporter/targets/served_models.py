@@ -6,14 +6,11 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
-from llm_serving_exporter.engines.mapping import Runtime
-from llm_serving_exporter.engines.version import parse_version, satisfies
+from llm_serving_exporter.engines.mapping import Runtime, parse_version, satisfies
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
-from llm_serving_exporter.model.snapshot import Absence, Snapshot
-from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.shape import ModelFacts
+from llm_serving_exporter.model.snapshot import Absence, ServerFacts, Snapshot
+from llm_serving_exporter.model.target import ModelSettings, ServedModel, Target
 
 # (what is configured about the model, what the server says of it) -> what is known about it, or why nothing is; never raises
 FindModel = Callable[[ModelSettings, ServedModel], ModelFacts | FactsError]

@@ -4,9 +4,8 @@ workers of one server do that share no counters."""
 from __future__ import annotations
 
 from llm_serving_exporter.derive.ring import START_TOLERANCE_SECONDS
-from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.page import Page
+from llm_serving_exporter.model.sample import FailureReason, Page, Stage
 from llm_serving_exporter.model.snapshot import COUNTER_FIELDS, Snapshot
 from llm_serving_exporter.targets.page_source import FailedTickError
 

@@ -6,11 +6,10 @@ import logging
 from collections.abc import Callable
 
 from llm_serving_exporter.engines.mapping import Runtime
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.page import Refusal
+from llm_serving_exporter.model.later import Retry
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.retry import Retry
+from llm_serving_exporter.model.sample import FailureReason, Refusal
+from llm_serving_exporter.model.snapshot import ServerFacts
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 

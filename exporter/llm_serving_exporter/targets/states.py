@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.pod import PodFault, PodState
 from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.snapshot import Snapshot
-from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.target import PodFault, PodState, Role
 
 _ANSWERED = frozenset(
     {

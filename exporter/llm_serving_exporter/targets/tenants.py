@@ -13,7 +13,7 @@ from llm_serving_exporter.catalogue.bounds import MOST_EVENTS
 from llm_serving_exporter.engines.mapping import Runtime
 from llm_serving_exporter.engines.tenants import Key, TenantPlan, find_labels, plan_tenants
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.samples import Samples
+from llm_serving_exporter.model.sample import Samples
 from llm_serving_exporter.model.snapshot import Snapshot
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.tenants import OTHER, TenantKind, TenantReading, TenantRow

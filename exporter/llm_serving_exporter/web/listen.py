@@ -8,7 +8,7 @@ import socket
 from collections.abc import Sequence
 
 from llm_serving_exporter.errors import ListenError
-from llm_serving_exporter.model.own_host import encode_host
+from llm_serving_exporter.model.target import encode_host
 
 FLAG = "--web.listen-address"
 # whoever finds it full tries again one second later, a scraper among a crowd too; the kernel has a bound of its own (net.core.somaxconn)

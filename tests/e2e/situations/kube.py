@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 
-from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.target import Identity
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.replica import Replica, ReplicaState
 from llm_serving_exporter.sim.fleet.watch import Sample

@@ -6,11 +6,20 @@ from typing import Any
 
 from llm_serving_exporter.cost.meter import CostMeter
 from llm_serving_exporter.cost.terms import Terms
-from llm_serving_exporter.model.cost import Attribution, TargetCost, TickWork
+from llm_serving_exporter.model.cost import (
+    Attribution,
+    Power,
+    PriceBook,
+    PriceStatement,
+    Rate,
+    RateKind,
+    Scope,
+    TargetCost,
+    TickWork,
+)
 from llm_serving_exporter.model.derived import Derived, EngineDerived
-from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.gpu import GpuReadings
 from llm_serving_exporter.model.hardware import TargetGpus
-from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot

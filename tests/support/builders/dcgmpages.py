@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.gpu.dcgm import is_wanted_name
-from llm_serving_exporter.model.page import Page
-from llm_serving_exporter.model.samples import Samples
+from llm_serving_exporter.model.sample import Page, Samples
 from llm_serving_exporter.parse.page import PageParser
 
 T4 = "GPU-6d5c0ac5-74d7-3130-46f1-e93ed57f469a"

@@ -11,13 +11,11 @@ from llm_serving_exporter.derive.inputs import DEVICES, EARLIER, HARDWARE, MODEL
 from llm_serving_exporter.derive.roofline import gather_roofline
 from llm_serving_exporter.derive.signals import Shown
 from llm_serving_exporter.derive.ticks import BUSY_RATIO
-from llm_serving_exporter.model.derived import EngineDerived
-from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.derived import EngineDerived, Roofline
 from llm_serving_exporter.model.hardware import Hardware
-from llm_serving_exporter.model.roofline import Roofline
+from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import Absence, Snapshot
-from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.model.window import EngineWindow, Window
+from llm_serving_exporter.model.window import DeviceSample, EngineWindow, Window
 from tests.support.builders.windows import all_live
 
 ROWS = (

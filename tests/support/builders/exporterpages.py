@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from llm_serving_exporter.gpu.device_page import is_wanted_name
-from llm_serving_exporter.model.page import Page
-from llm_serving_exporter.model.samples import Samples
+from llm_serving_exporter.model.sample import Page, Samples
 from llm_serving_exporter.parse.page import PageParser
 
 AMD_CARD = "692247001282"

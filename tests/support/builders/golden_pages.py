@@ -17,23 +17,34 @@ from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.facts import loader
-from llm_serving_exporter.model.attempt import Attempt, Stage
-from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
-from llm_serving_exporter.model.devices import DeviceSample
-from llm_serving_exporter.model.drill import DrillResult, Verdict
-from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.kept_cost import Storage, StorageReport
-from llm_serving_exporter.model.mode import Mode
-from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
-from llm_serving_exporter.model.otlp import OtlpReport
-from llm_serving_exporter.model.pod import WaitingPod
-from llm_serving_exporter.model.prices import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.model.cost import (
+    Power,
+    PriceBook,
+    PriceStatement,
+    Rate,
+    RateKind,
+    Scope,
+    Storage,
+    StorageReport,
+)
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.reading import DrillResult, DrillVerdict, OtlpReport, ReviewRuns
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.review import ReviewRuns
-from llm_serving_exporter.model.shard import Shard
-from llm_serving_exporter.model.target import ExpectedReplicas, Role, Target
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.sample import Attempt, Stage
+from llm_serving_exporter.model.shape import ModelFacts
+from llm_serving_exporter.model.snapshot import ServerFacts
+from llm_serving_exporter.model.target import (
+    ExpectedReplicas,
+    Identity,
+    Mode,
+    ModelSettings,
+    Role,
+    ServedModel,
+    Shard,
+    Target,
+    WaitingPod,
+)
+from llm_serving_exporter.model.window import DeviceSample
 from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.sim.recording import demo_model_config
 from tests.support.builders.golden_cases import CASES
@@ -141,7 +152,7 @@ def golden_registry(name: str, target_labels: tuple[str, ...] = ()) -> Collector
     store.put_kubelet(passed if in_kubernetes else None)
     store.put_dcgm(True)
     store.put_review(ReviewRuns(START - 7200, START - 3600, START - 3500, START + 597_600))
-    store.put_drills((DrillResult("tiny-llama", Role.UNIFIED, START - 3600, START - 90_000, Verdict.FAILED),))
+    store.put_drills((DrillResult("tiny-llama", Role.UNIFIED, START - 3600, START - 90_000, DrillVerdict.FAILED),))
     if name == "vllm-0.32-dp2":
         store.put_waiting((WaitingPod("llm", "chat-7d9-x2", "chat", "Deployment", "tiny-llama", "unified"),))
     registry = CollectorRegistry()

@@ -21,17 +21,15 @@ from llm_serving_exporter.facts.loader import gpu_catalogue, model_catalogue
 from llm_serving_exporter.facts.models import ModelFiles
 from llm_serving_exporter.facts.peaks import peaks_of_identity, peaks_of_spec
 from llm_serving_exporter.facts.resolve import resolve
-from llm_serving_exporter.model.derived import Derived, EngineDerived
-from llm_serving_exporter.model.device import GpuIdentity
-from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.derived import Derived, EngineDerived, Range
+from llm_serving_exporter.model.gpu import GpuIdentity
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel
-from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Range
+from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import EngineSnapshot
-from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.target import ModelSettings, ServedModel, Target
+from llm_serving_exporter.model.window import DeviceSample
 from llm_serving_exporter.sim.recording import Recording
 from llm_serving_exporter.targets.served_models import FindModel, ModelBook
 from tests.support.builders.pipelines import make_pipeline

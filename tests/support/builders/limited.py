@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from llm_serving_exporter.derive.derive import Settings, derive
-from llm_serving_exporter.model.devices import DeviceSample
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import EngineSnapshot
-from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.model.window import Window
+from llm_serving_exporter.model.window import DeviceSample, Window
 from tests.support.builders import views
 from tests.support.builders.windows import engine, held, pages
 from tests.support.models.roofs import H100, LLAMA_8B, served

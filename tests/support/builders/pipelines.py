@@ -9,7 +9,7 @@ from typing import Any
 from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.devices.attribution import Gpus, SettingsBuilder
 from llm_serving_exporter.devices.peaks import GpuFacts
-from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.snapshot import ServerFacts
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.targets.pipeline import TargetPipeline

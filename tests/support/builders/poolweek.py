@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.model.pools import NodePlace, Pool, PoolBook
+from llm_serving_exporter.model.cost import Pool, PoolBook
+from llm_serving_exporter.model.target import NodePlace
 from llm_serving_exporter.report.evidence.usage import Book, Evidence, Gap, Gauge, Line, Owner, RateFacts, Usage
 from llm_serving_exporter.report.evidence.week import Week, parse_week, week_before
 from llm_serving_exporter.report.figures.pools import Pools, measure_pools

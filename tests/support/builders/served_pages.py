@@ -14,8 +14,8 @@ from llm_serving_exporter.derive.ring import advance_window
 from llm_serving_exporter.derive.roof import Roof
 from llm_serving_exporter.derive.span import find_spans
 from llm_serving_exporter.engines.apply import Overrides
+from llm_serving_exporter.model.derived import Verdict
 from llm_serving_exporter.model.hardware import Hardware
-from llm_serving_exporter.model.roofline import Verdict
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import Window
 from tests.support.builders.snapshots import snapshot_of

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
-from llm_serving_exporter.model.derived import Derived, EngineDerived, Latency, SloCount, Tail
-from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
-from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.histogram import Quantile
+from llm_serving_exporter.model.derived import Derived, EngineDerived, Latency, Range, SloCount, Tail
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.numbers import Quantile
 from llm_serving_exporter.model.reading import State, TargetReading, View
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Range
+from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     GAUGE_FIELDS,
@@ -19,6 +17,7 @@ from llm_serving_exporter.model.snapshot import (
     Absence,
     EngineSnapshot,
     Quality,
+    ServerFacts,
     Snapshot,
 )
 from llm_serving_exporter.model.target import Target

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.model.window import EngineWindow, EngineWindows, Spans, Window

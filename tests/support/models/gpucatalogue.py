@@ -6,7 +6,7 @@ import tomllib
 from importlib.resources import files
 
 from llm_serving_exporter.facts.gpus import parse
-from llm_serving_exporter.model.device import GpuIdentity, MigInstance
+from llm_serving_exporter.model.gpu import GpuIdentity, MigInstance
 from llm_serving_exporter.model.hardware import GpuSpec
 
 MEBIBYTE = 1 << 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.geometry import AttentionLayers, Module, Part, Span
+from llm_serving_exporter.model.shape import AttentionLayers, Module, Part, Span
 
 Layers = tuple[int, ...]
 

@@ -20,10 +20,9 @@ from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.loader import gpu_catalogue, model_catalogue
 from llm_serving_exporter.facts.peaks import peaks_of_spec
 from llm_serving_exporter.facts.quantisation import Assignment, assign, uniform, weigh
-from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.weights import ModelFacts, WeightFormat
+from llm_serving_exporter.model.shape import Geometry, ModelFacts, WeightFormat
 from tests.support.models.rooflines import ROWS, Published, catalogued
 from tests.support.paths import TESTS
 

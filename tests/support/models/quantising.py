@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from llm_serving_exporter.facts.quantisation import Assignment, assign
-from llm_serving_exporter.model.geometry import Geometry
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.weights import WeightGroup
+from llm_serving_exporter.model.shape import Geometry, WeightGroup
 
 
 def given_to(assignment: Assignment, leaf: str) -> dict[str, int]:

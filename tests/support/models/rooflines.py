@@ -21,7 +21,7 @@ from llm_serving_exporter.facts.loader import gpu_catalogue, model_catalogue
 from llm_serving_exporter.facts.peaks import peaks_of_spec
 from llm_serving_exporter.facts.quantisation import assign, uniform, weigh
 from llm_serving_exporter.model.hardware import Parallel
-from llm_serving_exporter.model.weights import ModelFacts, Precision, WeightFormat
+from llm_serving_exporter.model.shape import ModelFacts, Precision, WeightFormat
 
 BF16, FP16, FP8, NVFP4 = formats.BF16, formats.FP16, formats.FP8, formats.NVFP4
 INT8_ALL = formats.INT8_WEIGHT_ONLY

@@ -11,10 +11,20 @@ from typing import Any
 
 from llm_serving_exporter.derive.roof import Roof
 from llm_serving_exporter.facts.architectures import geometry
-from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Module, Part, RecurrentLayers, Span
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.weights import ModelFacts, Precision, WeightFormat, WeightGroup
+from llm_serving_exporter.model.shape import (
+    AttentionLayers,
+    Geometry,
+    ModelFacts,
+    Module,
+    Part,
+    Precision,
+    RecurrentLayers,
+    Span,
+    WeightFormat,
+    WeightGroup,
+)
 
 BF16 = WeightFormat("bf16", 16.0, Precision.BF16)
 FP8 = WeightFormat("fp8", 8.0, Precision.FP8)

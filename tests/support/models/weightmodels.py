@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.geometry import Geometry, Module, Part, RecurrentLayers
+from llm_serving_exporter.model.shape import Geometry, Module, Part, RecurrentLayers
 from tests.support.models import parts
 
 LAYER = "model.layers.{}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.model.sample import Page, Refusal
 from llm_serving_exporter.scrape.http import HttpClient, JsonAnswer
 from llm_serving_exporter.scrape.waits import drive
 

@@ -15,9 +15,8 @@ from llm_serving_exporter.devices.kubelet import KubeletSource
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.gpu.nvml import NvmlSource
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.cost import PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.model.target import Identity, Target
 from llm_serving_exporter.scrape.http import HttpClient
 from llm_serving_exporter.settings.config import Config
 from tests.nvml_stub.stub import StubState

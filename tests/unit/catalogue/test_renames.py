@@ -20,7 +20,7 @@ from llm_serving_exporter.docgen import generate
 from llm_serving_exporter.expose.encode import write_openmetrics, write_text
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.labels import SharedLabels
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.otlp.reading import read_family
 from llm_serving_exporter.otlp.units import find_unit

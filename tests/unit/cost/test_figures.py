@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.cost.terms import ENERGY, PER_MILLION, PER_REQUEST, PER_TOKEN, SAVINGS
-from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.cost import TargetCost, TickWork
-from llm_serving_exporter.model.device import GpuReading, GpuReadings
+from llm_serving_exporter.model.gpu import GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import GpuPart, ShareSource, TargetGpus
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.sample import Attempt, Stage
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.builders.costmeter import TERMS, WORKED, Bench, page, usd
 from tests.support.builders.golden_pages import GPU

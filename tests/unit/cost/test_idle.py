@@ -10,14 +10,14 @@ import pytest
 from llm_serving_exporter.cost.meter import CostMeter
 from llm_serving_exporter.derive.busy import was_busy
 from llm_serving_exporter.derive.busy_share import estimate_busy_share, measure_device_share
-from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.cost import TargetCost, TickWork
 from llm_serving_exporter.model.derived import Derived, EngineDerived
-from llm_serving_exporter.model.device import BusySource, BusyTime, GpuIdentity, GpuReading, GpuReadings
-from llm_serving_exporter.model.hardware import GpuPart, ShareSource, TargetGpus
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.gpu import BusyTime, GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.hardware import BusySource, GpuPart, ShareSource, TargetGpus
+from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.sample import Attempt, Stage
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.costmeter import TARGET, TERMS, WORKED, Bench, page, seconds, usd

@@ -11,14 +11,13 @@ import pytest
 from llm_serving_exporter.cost.meters import Costs, find_claimed_twice, list_claims
 from llm_serving_exporter.cost.terms import COST
 from llm_serving_exporter.derive.gpus import YIELDED, Assignment
-from llm_serving_exporter.model.attempt import Attempt, Stage
-from llm_serving_exporter.model.device import GpuReading, GpuReadings, MigInstance
+from llm_serving_exporter.model.gpu import GpuReading, GpuReadings, MigInstance
 from llm_serving_exporter.model.hardware import GpuPart, ShareSource, TargetGpus
-from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.sample import Attempt, Stage
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.target import Identity, Role, Target
 from llm_serving_exporter.settings.config import Config
 from tests.support.builders.costmeter import BOOK, TARGET, WORKED, page, seconds, usd
 from tests.support.builders.golden_pages import GPU

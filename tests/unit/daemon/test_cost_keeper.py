@@ -17,12 +17,11 @@ from llm_serving_exporter.daemon import cost_keeper
 from llm_serving_exporter.daemon.cost_earlier import BELIEVED_SECONDS, Clocks
 from llm_serving_exporter.daemon.cost_keeper import MOST_FAILURES, CostKeeper
 from llm_serving_exporter.daemon.store import Store
+from llm_serving_exporter.model.cost import CostSnapshot, Storage
 from llm_serving_exporter.model.hardware import TargetGpus
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.kept_cost import CostSnapshot, Storage
 from llm_serving_exporter.model.reading import TargetReading, View
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import Identity, Target
 from llm_serving_exporter.settings.config import Config, CostConfig
 from llm_serving_exporter.state.cost_folder import NAME, CostFolder
 from tests.support.builders.costmeter import BOOK, TARGET, WORKED, page

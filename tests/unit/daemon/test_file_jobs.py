@@ -12,13 +12,13 @@ import pytest
 
 from llm_serving_exporter.daemon import file_jobs
 from llm_serving_exporter.daemon.file_jobs import PriceFile, refresh_drills, refresh_prices, watch_drills, watch_prices
-from llm_serving_exporter.model.drill import DrillResult, Verdict
 from llm_serving_exporter.model.hardware import GpuSpec
+from llm_serving_exporter.model.reading import DrillResult, DrillVerdict
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.settings.prices import PriceReading, look_at_prices
 from llm_serving_exporter.state.drill_results import record_result
 
-PASSED = DrillResult("m", Role.UNIFIED, 1000.0, 1000.0, Verdict.PASSED)
+PASSED = DrillResult("m", Role.UNIFIED, 1000.0, 1000.0, DrillVerdict.PASSED)
 
 
 def test_a_missing_or_broken_file_of_drills_leaves_the_last_good_and_is_told_once(

@@ -25,14 +25,13 @@ from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
 from llm_serving_exporter.gpu.source import GpuSource
-from llm_serving_exporter.model.attempt import Attempt, Stage
-from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, GpuReadings
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuProcess, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import TargetGpus
-from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.sample import Attempt, Stage
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.target import HttpSettings, Target
+from llm_serving_exporter.model.target import HttpSettings, Identity, Target
 from llm_serving_exporter.scrape import lookup
 from llm_serving_exporter.settings.config import Config, DcgmConfig, GpuConfig, SloConfig
 from llm_serving_exporter.settings.discovery import FileDiscovery

@@ -21,7 +21,7 @@ from llm_serving_exporter.daemon.review_runner import (
     next_due,
     wants_run,
 )
-from llm_serving_exporter.model.review import ReviewRuns
+from llm_serving_exporter.model.reading import ReviewRuns
 from llm_serving_exporter.settings.config import ReviewSchedule
 from llm_serving_exporter.state import review_runs
 from llm_serving_exporter.state.review_runs import NAME, Runs, begin_runs

@@ -22,8 +22,8 @@ from llm_serving_dashboards.limiter import LIMITERS
 from llm_serving_dashboards.queries import list_record_labels
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX, Kind
+from llm_serving_exporter.model.derived import Limiter
 from llm_serving_exporter.model.reading import State
-from llm_serving_exporter.model.roofline import Limiter
 from tests.support.builders.alertexamples import settings_of
 from tests.support.builders.default_boards import default_boards, default_documents, panels_of
 from tests.support.rows import check_rows

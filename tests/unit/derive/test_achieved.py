@@ -11,14 +11,12 @@ from llm_serving_exporter.derive.achieved import (
     measure_bandwidth,
     read_runtime_estimate,
 )
-from llm_serving_exporter.model.devices import DeviceSample
-from llm_serving_exporter.model.geometry import AttentionLayers, RecurrentLayers, Span
+from llm_serving_exporter.model.derived import BandwidthSource, Cause
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Cause, Source
+from llm_serving_exporter.model.shape import AttentionLayers, ModelFacts, RecurrentLayers, Span
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.model.window import EngineWindow
+from llm_serving_exporter.model.window import DeviceSample, EngineWindow
 from tests.support.builders.windows import engine, window
 from tests.support.models.roofs import GPT_OSS, H100, LLAMA_8B, flat, served, shape
 from tests.support.rows import check_rows
@@ -29,15 +27,15 @@ SOUND = replace(served(LLAMA_8B), estimate_sound=True)
 
 def test_measured_is_the_mean_ratio_of_the_peak_of_the_engines_gpus() -> None:
     """Two engines on four GPUs: each has two GPUs' share of what all four did."""
-    assert measure_bandwidth(Source.GPM, SAMPLES, H100, 2.0) == pytest.approx(0.5 * 3.35e12 * 2)
-    assert measure_bandwidth(Source.DCGM, SAMPLES, H100, 4.0) == pytest.approx(0.3 * 3.35e12 * 4)
+    assert measure_bandwidth(BandwidthSource.GPM, SAMPLES, H100, 2.0) == pytest.approx(0.5 * 3.35e12 * 2)
+    assert measure_bandwidth(BandwidthSource.DCGM, SAMPLES, H100, 4.0) == pytest.approx(0.3 * 3.35e12 * 4)
 
 
 def test_measured_says_what_it_lacks() -> None:
-    assert measure_bandwidth(Source.GPM, (), H100, 2.0) is Absence.GPUS_UNKNOWN
-    assert measure_bandwidth(Source.GPM, SAMPLES, Absence.GPUS_UNKNOWN, 2.0) is Absence.GPUS_UNKNOWN
-    assert measure_bandwidth(Source.GPM, SAMPLES, GpuPeaks("?", None, ""), 2.0) is Absence.PEAK_UNKNOWN
-    assert measure_bandwidth(Source.GPM, SAMPLES, H100, None) is Absence.GPUS_UNKNOWN
+    assert measure_bandwidth(BandwidthSource.GPM, (), H100, 2.0) is Absence.GPUS_UNKNOWN
+    assert measure_bandwidth(BandwidthSource.GPM, SAMPLES, Absence.GPUS_UNKNOWN, 2.0) is Absence.GPUS_UNKNOWN
+    assert measure_bandwidth(BandwidthSource.GPM, SAMPLES, GpuPeaks("?", None, ""), 2.0) is Absence.PEAK_UNKNOWN
+    assert measure_bandwidth(BandwidthSource.GPM, SAMPLES, H100, None) is Absence.GPUS_UNKNOWN
 
 
 def estimated(total: float | None = 6e13, **more: object) -> EngineWindow:

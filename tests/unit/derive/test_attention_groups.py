@@ -19,11 +19,10 @@ from llm_serving_exporter.derive.roof import (
     token_flops,
 )
 from llm_serving_exporter.facts.architectures import geometry
-from llm_serving_exporter.model.geometry import AttentionLayers, Indexer, Span
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.shape import AttentionLayers, Indexer, Precision, Span
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import Precision
 from tests.support.models.flagship_models import (
     DEEPSEEK_V3_2,
     DEEPSEEK_V4_FLASH,

@@ -15,8 +15,8 @@ from llm_serving_exporter.derive.ring import advance_window
 from llm_serving_exporter.derive.roof import compute_seconds, decode_ceiling, prefill_flops
 from llm_serving_exporter.derive.span import find_spans
 from llm_serving_exporter.derive.ticks import BOOKINGS_ROW
+from llm_serving_exporter.model.derived import BusySeconds
 from llm_serving_exporter.model.hardware import Hardware, Parallel
-from llm_serving_exporter.model.roofline import BusySeconds
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Quality, Snapshot
 from llm_serving_exporter.model.window import Window
 from tests.support.builders.windows import all_of

@@ -6,9 +6,8 @@ import pytest
 
 from llm_serving_exporter.derive.bounds import Speculation, bound_decode, fastest_rate, replica_ceiling
 from llm_serving_exporter.derive.experts import estimate_touched_experts
-from llm_serving_exporter.model.geometry import AttentionLayers, Span
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.weights import Precision, WeightFormat
+from llm_serving_exporter.model.shape import AttentionLayers, Precision, Span, WeightFormat
 from tests.support.models.roofs import (
     A100,
     B200,

@@ -20,7 +20,7 @@ from llm_serving_exporter.derive.busy import (
 )
 from llm_serving_exporter.derive.roof import decode_ceiling
 from llm_serving_exporter.derive.traffic import Work, measure_work
-from llm_serving_exporter.model.roofline import BusySeconds
+from llm_serving_exporter.model.derived import BusySeconds
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.windows import engine, window
 from tests.support.models.roofs import LLAMA_8B, flat, gpu, roof, served, shape

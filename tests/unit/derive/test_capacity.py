@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from llm_serving_exporter.derive.roof import encoder_ceiling_tokens_per_second, prefill_floor_seconds
 from llm_serving_exporter.model.hardware import Hardware, Parallel
+from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import ModelFacts
 from tests.support.builders.engine_roofline import Outcome, roofline
 from tests.support.builders.windows import all_of, window
 from tests.support.models.roofs import FP8, GPT_OSS, H100, LLAMA_8B, LLAMA_70B, flat, gpu, roof, served, shape

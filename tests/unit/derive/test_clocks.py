@@ -6,10 +6,10 @@ import pytest
 
 from llm_serving_exporter.derive.clocks import find_cap
 from llm_serving_exporter.derive.devices import make_sample
-from llm_serving_exporter.model.device import GpuReading
-from llm_serving_exporter.model.devices import Clocks, DeviceSample
+from llm_serving_exporter.model.derived import Cap
+from llm_serving_exporter.model.gpu import GpuReading
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Cap
+from llm_serving_exporter.model.window import Clocks, DeviceSample
 from tests.support.builders import views
 from tests.support.rows import check_rows
 

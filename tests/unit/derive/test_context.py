@@ -15,9 +15,9 @@ from llm_serving_exporter.derive.context import (
     holds_every_token,
     second_moment,
 )
-from llm_serving_exporter.model.geometry import RecurrentLayers
-from llm_serving_exporter.model.histogram import Histogram
-from llm_serving_exporter.model.roofline import Range
+from llm_serving_exporter.model.derived import Range
+from llm_serving_exporter.model.numbers import Histogram
+from llm_serving_exporter.model.shape import RecurrentLayers
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.windows import engine, held, window

@@ -10,10 +10,10 @@ from itertools import pairwise
 import pytest
 
 from llm_serving_exporter.derive.contradiction import CERTAIN_SHARE, SURE, weigh_zero
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.derived import Cause
+from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Cause
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.golden_cases import vllm_says

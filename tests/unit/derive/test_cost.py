@@ -18,8 +18,17 @@ from llm_serving_exporter.derive.cost import (
     usd_per_million_tokens,
     window_cost,
 )
-from llm_serving_exporter.model.cost import Attribution, EngineTotals, GpuState, Method, TickWork
-from llm_serving_exporter.model.prices import Power, Price, Rate, RateKind
+from llm_serving_exporter.model.cost import (
+    Attribution,
+    EngineTotals,
+    GpuState,
+    Method,
+    Power,
+    Price,
+    Rate,
+    RateKind,
+    TickWork,
+)
 from llm_serving_exporter.model.target import Role
 from tests.support.rows import check_rows
 

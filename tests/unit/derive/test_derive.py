@@ -8,7 +8,7 @@ from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.ring import advance_window, has_restarted
 from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.hardware import Hardware
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
 from llm_serving_exporter.model.window import Spans, Window

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.derive.devices import average_samples, keep_samples, make_sample
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.device import GpuAbsence, GpuReading
-from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.gpu import GpuAbsence, GpuReading
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.window import DeviceSample
 from tests.support.builders import views
 from tests.support.rows import check_rows
 

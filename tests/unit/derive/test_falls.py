@@ -9,7 +9,7 @@ from llm_serving_exporter.derive.falls import (
     leave_out_fallen,
     read_counts,
 )
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Snapshot
 from llm_serving_exporter.model.window import Spans, Window

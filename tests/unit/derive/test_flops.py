@@ -10,8 +10,7 @@ from llm_serving_exporter.derive.roof import (
     prefill_flops,
     token_flops,
 )
-from llm_serving_exporter.model.geometry import AttentionLayers, Part, Span
-from llm_serving_exporter.model.weights import Precision
+from llm_serving_exporter.model.shape import AttentionLayers, Part, Precision, Span
 from tests.support.models.roofs import (
     A100,
     B200,

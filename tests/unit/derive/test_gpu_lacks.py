@@ -13,7 +13,7 @@ from llm_serving_exporter.commands.once import as_table
 from llm_serving_exporter.derive.gpu_lacks import DCGM, ENERGY, GPM, find_lacks
 from llm_serving_exporter.gpu.nvml import NvmlSource
 from llm_serving_exporter.gpu.source import GpuSource
-from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.gpu import GpuReadings
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
 from tests.nvml_stub.stub import StubState, loaded_stub

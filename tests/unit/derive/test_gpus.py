@@ -7,11 +7,10 @@ from typing import Any
 
 from llm_serving_exporter.derive.gpus import YIELDED, Assignment, Evidence, share_cards
 from llm_serving_exporter.derive.gpus import assign_gpus as assign_after
-from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, MigInstance
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuProcess, GpuReading, MigInstance
 from llm_serving_exporter.model.hardware import GpuPart, ShareSource
-from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import Identity, Target
 
 
 def gpu(index: int, *pids: int, mig_of: str | None = None) -> GpuReading:

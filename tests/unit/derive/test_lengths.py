@@ -9,7 +9,7 @@ import pytest
 from llm_serving_exporter.derive import lengths
 from llm_serving_exporter.derive.lengths import Histories, follow_lengths
 from llm_serving_exporter.model.derived import Tail
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 

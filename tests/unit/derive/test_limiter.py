@@ -22,9 +22,9 @@ from llm_serving_exporter.derive.limiter import (
 )
 from llm_serving_exporter.derive.standstill import Standstill
 from llm_serving_exporter.docgen.limiter_picture import list_questions, list_states
+from llm_serving_exporter.model.derived import Cap, Limiter, Range, Roofline, Verdict
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Cap, Limiter, Range, Roofline, Verdict
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.engine_roofline import roofline

@@ -6,8 +6,8 @@ import pytest
 
 from llm_serving_exporter.derive.limiter import Judged, decide_limiter, gather_evidence
 from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.model.derived import Limiter, Roofline
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Limiter, Roofline
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.snapshots import engine_of
 from tests.support.builders.windows import window

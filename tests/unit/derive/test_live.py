@@ -10,13 +10,11 @@ import pytest
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.ring import advance_window, has_restarted
 from llm_serving_exporter.facts.architectures import geometry
-from llm_serving_exporter.model.derived import Derived
-from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.derived import BusySeconds, Cause, Derived, Limiter
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import BusySeconds, Cause, Limiter
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
-from llm_serving_exporter.model.window import Spans, Window
+from llm_serving_exporter.model.window import DeviceSample, Spans, Window
 from llm_serving_exporter.sim.recording import demo_model_config
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import snapshot_of

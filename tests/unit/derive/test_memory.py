@@ -6,11 +6,10 @@ import pytest
 
 from llm_serving_exporter.derive.memory import split_memory
 from llm_serving_exporter.facts.architectures import geometry
-from llm_serving_exporter.model.geometry import RecurrentLayers
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.shape import ModelFacts, RecurrentLayers
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import ModelFacts
 from tests.support.builders.windows import window
 from tests.support.models.moe_models import TABLE
 from tests.support.models.roofs import GPT_OSS, LLAMA_8B, flat, served, shape

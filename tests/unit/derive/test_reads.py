@@ -11,8 +11,8 @@ from llm_serving_exporter.derive.roof import (
     weight_held_bytes,
     weight_read_bytes,
 )
-from llm_serving_exporter.model.geometry import AttentionLayers, RecurrentLayers, Span
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.shape import AttentionLayers, RecurrentLayers, Span
 from tests.support.models.roofs import (
     A100,
     DEEPSEEK_V3,

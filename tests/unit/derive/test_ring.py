@@ -12,7 +12,7 @@ from llm_serving_exporter.derive.ring import (
     merge_counts,
     reads_otherwise,
 )
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.model.window import Spans, Window

@@ -17,10 +17,9 @@ from llm_serving_exporter.derive.roof import (
     ridge_batch,
     token_flops,
 )
-from llm_serving_exporter.model.geometry import AttentionLayers, Part
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.shape import AttentionLayers, Part, Precision, WeightFormat
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import Precision, WeightFormat
 from tests.support.models.roofs import (
     A100,
     B200,

@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.derive.load import make_roof
 from llm_serving_exporter.facts.architectures import geometry
-from llm_serving_exporter.model.derived import EngineDerived
-from llm_serving_exporter.model.devices import DeviceSample
+from llm_serving_exporter.model.derived import Cause, EngineDerived, Range
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel
 from llm_serving_exporter.model.record import name_fields, replace
-from llm_serving_exporter.model.roofline import Cause, Range
+from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import ModelFacts
-from llm_serving_exporter.model.window import EngineWindow
+from llm_serving_exporter.model.window import DeviceSample, EngineWindow
 from tests.support.builders.engine_roofline import Outcome, roofline
 from tests.support.builders.windows import all_of, engine, held, window
 from tests.support.models.hybrid_models import QWEN3_NEXT_80B

@@ -6,7 +6,7 @@ import pytest
 
 from llm_serving_exporter.derive.ring import MOST_SNAPSHOTS, advance_window
 from llm_serving_exporter.derive.span import LAGGING_SECONDS, LONGEST_SECONDS, find_spans
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Quality, Snapshot
 from llm_serving_exporter.model.window import Spans

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.derive.stale import drop_frozen, has_moved
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Snapshot
 
 

@@ -9,8 +9,8 @@ from llm_serving_exporter.catalogue.health import ASKED_WHETHER_LIVE
 from llm_serving_exporter.derive.derive import derive
 from llm_serving_exporter.derive.inputs import Settings
 from llm_serving_exporter.derive.standstill import Standstill, advance_standstill, measure_standstill, says_it_at_once
+from llm_serving_exporter.model.derived import Limiter
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Quality, Snapshot
 from llm_serving_exporter.model.window import EngineWindow, Window
 from llm_serving_exporter.settings.config import LimiterConfig

@@ -13,8 +13,8 @@ from llm_serving_exporter.derive.steps import (
     drafts_per_sequence_step,
     tokens_per_sequence_step,
 )
+from llm_serving_exporter.model.derived import Steps
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Steps
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.windows import MINUTE, all_of, engine, window

@@ -20,10 +20,9 @@ from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.figures import Computed, Figure, figure, given, order_figures
 from llm_serving_exporter.derive.signals import Row, Series, gauge
 from llm_serving_exporter.derive.table import ENGINE_ROWS, ROWS, list_faults
-from llm_serving_exporter.model.derived import Derived
+from llm_serving_exporter.model.derived import Derived, Range
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Range
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import Window

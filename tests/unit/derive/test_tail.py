@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.derive.tail import bound_longest, measure_tail
-from llm_serving_exporter.model.derived import Tail
-from llm_serving_exporter.model.histogram import Histogram, Quantile
+from llm_serving_exporter.model.derived import Range, Tail
+from llm_serving_exporter.model.numbers import Histogram, Quantile
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Range
 
 # docs/internals-tail.md works this example by hand
 PROMPTS = Histogram((100.0, 1000.0, 10_000.0), (800.0, 980.0, 1000.0), 1000.0, 300_000.0)

@@ -17,12 +17,11 @@ from llm_serving_exporter.derive.traffic import (
     prefill_flops,
 )
 from llm_serving_exporter.facts.architectures import geometry
-from llm_serving_exporter.model.geometry import AttentionLayers, RecurrentLayers, Span
+from llm_serving_exporter.model.derived import Range, Steps
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Range, Steps
+from llm_serving_exporter.model.shape import AttentionLayers, Precision, RecurrentLayers, Span
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import Precision
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.windows import engine, held, window
 from tests.support.models.moe_models import TABLE

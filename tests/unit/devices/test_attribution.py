@@ -13,14 +13,12 @@ from llm_serving_exporter.devices.attribution import (
     count_target_gpus,
 )
 from llm_serving_exporter.devices.peaks import GpuFacts
-from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
-from llm_serving_exporter.model.dcgm import DcgmReading, DcgmReadings
-from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
-from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.gpu import DcgmReading, DcgmReadings, GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import GpuPart, GpuPeaks, Parallel, ShareSource, TargetGpus
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Snapshot
+from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, ServerFacts, Snapshot
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.settings.config import Config, DcgmConfig, SloConfig
 

@@ -15,7 +15,7 @@ from llm_serving_exporter.devices.dcgm_source import DcgmSource
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.gpu import page_table
 from llm_serving_exporter.gpu.dcgm import select_dcgm_ratios
-from llm_serving_exporter.model.attempt import FailureReason, Stage
+from llm_serving_exporter.model.sample import FailureReason, Stage
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import HttpSettings, Secret
 from llm_serving_exporter.settings.config import DcgmConfig

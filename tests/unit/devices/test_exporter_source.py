@@ -11,8 +11,8 @@ import pytest
 from llm_serving_exporter.devices.exporter_source import SOURCES, DeviceExporterSource
 from llm_serving_exporter.devices.node_gpus import NodeGpus, open_gpus
 from llm_serving_exporter.gpu import page_table
-from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.hardware import GpuPeaks
+from llm_serving_exporter.model.sample import FailureReason, Stage
 from llm_serving_exporter.model.target import HttpSettings, Target
 from llm_serving_exporter.settings.config import DcgmConfig
 from tests.support.builders.configuration import load_text, problems_of

@@ -16,8 +16,8 @@ import pytest
 
 from llm_serving_exporter.devices import kubelet as module
 from llm_serving_exporter.devices.kubelet import KubeletSource, open_kubelet
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.kubelet import ContainerGrants, DeviceGrant, KubeletReadings
+from llm_serving_exporter.model.gpu import ContainerGrants, DeviceGrant, KubeletReadings
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.settings.config import GpuConfig
 from tests.support.servers.kubelet import GPU, StubKubelet
 

@@ -10,9 +10,8 @@ import pytest
 
 from llm_serving_exporter.derive.gpus import Evidence, assign_gpus
 from llm_serving_exporter.devices.locality import engine_pids_by_target, is_local
-from llm_serving_exporter.model.device import GpuIdentity, GpuReading
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading
+from llm_serving_exporter.model.target import Identity, Target
 from llm_serving_exporter.settings.kinds import parse_url
 from tests.support.builders.configuration import load_flags
 from tests.support.builders.procfolders import Process, write_proc_folder

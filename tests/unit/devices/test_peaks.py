@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from llm_serving_exporter.devices.peaks import MOST_NAMES, GpuFacts
-from llm_serving_exporter.model.device import GpuIdentity, GpuReading
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target

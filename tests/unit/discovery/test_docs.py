@@ -14,7 +14,7 @@ from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX
 from llm_serving_exporter.discovery.first_answer import LONGEST_WAIT_SECONDS
 from llm_serving_exporter.discovery.held import HANDOVER_SECONDS
-from llm_serving_exporter.model.shard import Shard
+from llm_serving_exporter.model.target import Shard
 from tests.support.builders.configuration import load_flags
 from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE_SECONDS

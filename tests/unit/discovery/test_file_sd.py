@@ -15,8 +15,7 @@ from llm_serving_exporter.discovery.file_sd import SectionFiles
 from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
 from llm_serving_exporter.discovery.merging import merge_targets
 from llm_serving_exporter.discovery.section import SectionReading
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.target import Identity, Role, Target
 from llm_serving_exporter.settings.discovery import FileDiscovery
 from llm_serving_exporter.settings.document import LARGEST_FILE_BYTES
 from llm_serving_exporter.settings.options import Host

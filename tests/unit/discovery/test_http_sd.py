@@ -17,9 +17,8 @@ from llm_serving_exporter.discovery.http_sd import SectionHttp
 from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
 from llm_serving_exporter.discovery.section import Source
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.target import HttpSettings, Role, Secret, Target
+from llm_serving_exporter.model.target import HttpSettings, Identity, Role, Secret, Target
 from llm_serving_exporter.settings.discovery import HttpDiscovery
 from llm_serving_exporter.settings.options import Host
 from tests.support.quick import keep_quick

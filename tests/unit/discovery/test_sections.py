@@ -18,11 +18,17 @@ from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.discovery.sections import MAKERS, Discovered, Discovery
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.pod import PodFault, PodState, WaitingPod
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.shard import Shard
-from llm_serving_exporter.model.target import HttpSettings, Secret, Target
+from llm_serving_exporter.model.target import (
+    HttpSettings,
+    Identity,
+    PodFault,
+    PodState,
+    Secret,
+    Shard,
+    Target,
+    WaitingPod,
+)
 from llm_serving_exporter.settings.discovery import FileDiscovery
 from tests.support.builders.configuration import load_text
 from tests.support.quick import keep_quick

@@ -9,7 +9,7 @@ from llm_serving_exporter.drill.course import Baseline, CommandRun, Counts, Cour
 from llm_serving_exporter.drill.measures import find_recovery
 from llm_serving_exporter.drill.paging import Arrival, hold_is_over, judge_alerts
 from llm_serving_exporter.drill.verdict import count_rejections, judge
-from llm_serving_exporter.model.drill import Verdict
+from llm_serving_exporter.model.reading import DrillVerdict
 from llm_serving_exporter.model.record import replace
 from tests.support.builders.drills import MINUTE, SETTINGS, START, course, reading, seen
 
@@ -30,7 +30,7 @@ def arrivals(one: Course) -> dict[str, Arrival]:
 
 def test_it_is_passed_where_nothing_is_amiss() -> None:
     found = judge(course(*LOST, *BACK, sightings=TOLD))
-    assert (found.verdict, found.reasons, found.remarks) == (Verdict.PASSED, (), ())
+    assert (found.verdict, found.reasons, found.remarks) == (DrillVerdict.PASSED, (), ())
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_no_larger_share_may_be_late_than_the_objective_allows(
     good: float | None, bad: float | None, reason: str
 ) -> None:
     found = judge(course(*LOST, *BACK, sightings=TOLD, counts=Counts(good, bad, 0.0)))
-    assert found.verdict is (Verdict.FAILED if reason else Verdict.PASSED)
+    assert found.verdict is (DrillVerdict.FAILED if reason else DrillVerdict.PASSED)
     assert "\n".join(found.reasons).startswith(reason)
 
 
@@ -69,7 +69,7 @@ def test_rejections_beyond_what_the_baseline_explains_fail(usual: float, counted
     one = course(
         *LOST, *BACK, sightings=TOLD, baseline=Baseline(600.0, rejected=usual), counts=Counts(1000.0, 0.0, counted)
     )
-    assert judge(one).verdict is (Verdict.PASSED if passes else Verdict.FAILED)
+    assert judge(one).verdict is (DrillVerdict.PASSED if passes else DrillVerdict.FAILED)
     if counted is None:
         assert count_rejections(one) is None
         assert "nobody counted rejected requests: they were not judged" in judge(one).remarks
@@ -93,7 +93,7 @@ def test_replicas_that_are_back_before_any_alert_is_due_pass_with_a_remark() -> 
     # away for nine minutes; ReplicaLost waits ten
     one = course(*LOST[:9], *[reading(minute) for minute in range(10, 21)])
     assert set(arrivals(one).values()) == {Arrival.NOT_DUE}
-    assert judge(one).verdict is Verdict.PASSED
+    assert judge(one).verdict is DrillVerdict.PASSED
     assert judge(one).remarks[0].startswith("no alert was due")
 
 
@@ -145,7 +145,9 @@ def test_targets_down_is_due_where_more_than_half_are_gone_and_not_where_they_lo
 def test_an_alert_asked_for_by_name_must_come_whether_it_is_due_or_not() -> None:
     plan = Plan("a", 2, (names.TARGETS_DOWN,), (), (), ())
     assert reasons(course(*LOST, *BACK, plan=plan)) == "LLMServingTargetsDown did not fire"
-    assert judge(course(*LOST, *BACK, plan=plan, sightings=(seen(names.TARGETS_DOWN, 9),))).verdict is Verdict.PASSED
+    assert (
+        judge(course(*LOST, *BACK, plan=plan, sightings=(seen(names.TARGETS_DOWN, 9),))).verdict is DrillVerdict.PASSED
+    )
 
 
 @pytest.mark.parametrize(
@@ -211,7 +213,7 @@ def test_a_restore_that_failed_fails_it() -> None:
 def test_what_was_broken_off_is_aborted_with_what_was_amiss_until_then() -> None:
     one = course(*LOST[:3], broken_off="interrupted", phase=Phase.LOST, counts=Counts(90.0, 10.0, 0.0))
     found = judge(one)
-    assert found.verdict is Verdict.ABORTED
+    assert found.verdict is DrillVerdict.ABORTED
     assert found.reasons[0] == "interrupted"
     assert found.reasons[1].startswith("10 % of the times to first token")
     assert len(found.reasons) == 2

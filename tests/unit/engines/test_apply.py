@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.engines.apply import Overrides
-from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.snapshot import ServerFacts
 from tests.support.builders.snapshots import snapshot_of
 from tests.support.rows import check_rows
 

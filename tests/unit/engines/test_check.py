@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llm_serving_exporter.engines.check import faults
-from llm_serving_exporter.engines.check_row import row_faults
+from llm_serving_exporter.engines.check import faults, row_faults
 from llm_serving_exporter.engines.mapping import (
     Aggregate,
     Endpoint,

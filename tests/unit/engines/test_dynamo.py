@@ -10,9 +10,8 @@ import pytest
 from llm_serving_exporter.engines.apply import FIELDS
 from llm_serving_exporter.engines.hooks.dynamo_frontend import read_models
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, ServerFacts
 from llm_serving_exporter.model.target import Role
 from tests.support.builders.configuration import load_text
 from tests.support.builders.recordings import page, recording

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.engines.apply import FIELDS
-from llm_serving_exporter.engines.json_values import MOST_WHOLE
+from llm_serving_exporter.engines.json_answers import MOST_WHOLE
 from llm_serving_exporter.engines.mapping import PageKind
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.record import name_fields
+from llm_serving_exporter.model.sample import FailureReason
+from llm_serving_exporter.model.snapshot import ServerFacts
 from tests.support.builders.recordings import page
 from tests.support.paths import TESTS
 from tests.support.quick import keep_quick

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.engines.formula import formula
+from llm_serving_exporter.engines.check import formula
 from llm_serving_exporter.engines.mapping import Aggregate, Reads, Row
 from tests.support.rows import check_rows
 

@@ -6,13 +6,12 @@ import pytest
 
 from llm_serving_exporter.engines.detect import detect, labels_needed
 from llm_serving_exporter.engines.index import Index
-from llm_serving_exporter.engines.mapping import FirstToken
+from llm_serving_exporter.engines.mapping import FirstToken, selector
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.engines.rows import read_row
-from llm_serving_exporter.engines.selector import selector
-from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.parse.page import PageParser

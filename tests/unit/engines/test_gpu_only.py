@@ -9,11 +9,10 @@ import pytest
 
 from llm_serving_exporter.commands.once import as_document_of, as_table
 from llm_serving_exporter.engines.hooks.ollama import read_loaded, read_page
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.derived import Limiter
 from llm_serving_exporter.model.reading import State, TargetReading
-from llm_serving_exporter.model.roofline import Limiter
-from llm_serving_exporter.model.snapshot import GAUGE_FIELDS, Absence
+from llm_serving_exporter.model.sample import FailureReason
+from llm_serving_exporter.model.snapshot import GAUGE_FIELDS, Absence, ServerFacts
 from tests.nvml_stub.stub import StubState, stub_environment
 from tests.support.rows import check_rows
 from tests.support.servers.exporter_process import Exporter

@@ -6,10 +6,9 @@ import json
 
 from llm_serving_exporter.engines.hooks.infinity import is_infinity, read_models, read_stats
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.reading import State
-from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.sample import FailureReason
+from llm_serving_exporter.model.snapshot import Absence, ServerFacts
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import snapshot_of
 from tests.support.rows import check_rows

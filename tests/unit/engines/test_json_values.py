@@ -7,7 +7,7 @@ from math import inf, nan
 
 import pytest
 
-from llm_serving_exporter.engines.json_values import LARGEST, MOST_WHOLE, listed, mapping, number, text, whole
+from llm_serving_exporter.engines.json_answers import LARGEST, MOST_WHOLE, listed, mapping, number, text, whole
 from tests.support.rows import check_rows
 
 # 400 digits: json.loads makes a whole number of them, which no float holds

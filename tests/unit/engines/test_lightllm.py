@@ -8,8 +8,7 @@ from llm_serving_exporter.engines.detect import detect
 from llm_serving_exporter.engines.hooks.lightllm import read_model_name, read_token_load
 from llm_serving_exporter.engines.mapping import ERRORS
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.snapshot import Quality
+from llm_serving_exporter.model.snapshot import Quality, ServerFacts
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS

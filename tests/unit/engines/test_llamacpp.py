@@ -17,10 +17,9 @@ from llm_serving_exporter.engines.hooks.llamacpp import (
     read_slots,
     slots_at_rest,
 )
+from llm_serving_exporter.engines.mapping import parse_version
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.engines.version import parse_version
-from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.snapshot import Absence, Quality, ServerFacts
 from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.targets.served_models import served_model
 from tests.support.builders.recordings import recording

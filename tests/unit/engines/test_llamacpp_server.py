@@ -13,8 +13,8 @@ from llm_serving_exporter.catalogue.spec import PLACE_LABELS
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
-from llm_serving_exporter.model.attempt import FailureReason, Stage
 from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.sample import FailureReason, Stage
 from llm_serving_exporter.model.snapshot import Quality
 from tests.support.builders.configuration import load_text
 from tests.support.builders.snapshots import engine_of

@@ -8,8 +8,7 @@ import pytest
 
 from llm_serving_exporter.engines.hooks.lmdeploy import read_engine_info, read_models
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, ServerFacts
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import engine_of, snapshot_of
 from tests.support.rows import check_rows

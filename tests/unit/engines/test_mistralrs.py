@@ -9,8 +9,7 @@ import pytest
 from llm_serving_exporter.engines.detect import detect
 from llm_serving_exporter.engines.hooks.mistralrs import read_models
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.snapshot import Absence, ServerFacts
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.engines.mapping import Reads, Row, Runtime
-from llm_serving_exporter.engines.polled import reading
-from llm_serving_exporter.engines.selector import Selector, selector
+from llm_serving_exporter.engines.json_answers import reading
+from llm_serving_exporter.engines.mapping import Reads, Row, Runtime, Selector, selector
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
 from tests.support.builders.snapshots import engine_of, snapshot_of

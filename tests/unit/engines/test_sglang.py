@@ -7,10 +7,9 @@ import pytest
 from llm_serving_exporter.engines.apply import FIELDS
 from llm_serving_exporter.engines.detect import detect
 from llm_serving_exporter.engines.hooks.sglang import read_loads, read_models, read_server_info
+from llm_serving_exporter.engines.mapping import satisfies
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.engines.version import satisfies
-from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, ServerFacts
 from llm_serving_exporter.parse.page import PageParser
 from tests.made.sglang_ranks import page as ranks
 from tests.support.builders.recordings import names, page, recording

@@ -9,8 +9,7 @@ import pytest
 
 from llm_serving_exporter.docgen.runtimes import support
 from llm_serving_exporter.docgen.tables import ORDER, read_tables
-from llm_serving_exporter.engines.check import RUNTIME_NAME, faults
-from llm_serving_exporter.engines.check_row import EXPORTED_FIELDS, FIELDS
+from llm_serving_exporter.engines.check import EXPORTED_FIELDS, FIELDS, RUNTIME_NAME, faults
 from llm_serving_exporter.engines.mapping import ERRORS, PageKind, Runtime
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import ConfigError

@@ -5,8 +5,7 @@ from __future__ import annotations
 from llm_serving_exporter.engines.detect import detect
 from llm_serving_exporter.engines.hooks.trtllm import MAX_MODELS, read_models, read_version
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.snapshot import Quality
+from llm_serving_exporter.model.snapshot import Quality, ServerFacts
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.recordings import page
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.engines.hooks.trtllm_json import MAX_COUNT, read_iterations
+from llm_serving_exporter.engines.json_answers import MAX_TOTALS, Totals, reading
 from llm_serving_exporter.engines.mapping import ERRORS
-from llm_serving_exporter.engines.polled import MAX_TOTALS, Totals, reading
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.reading import State
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.snapshot import Absence, Quality, Snapshot
 from tests.support.rows import check_rows
 from tests.support.servers.replica import Answer, Replica, Routes, readings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.engines.version import parse_version, satisfies
+from llm_serving_exporter.engines.mapping import parse_version, satisfies
 from tests.support.rows import check_rows
 
 

@@ -7,10 +7,9 @@ import pytest
 from llm_serving_exporter.catalogue.serving import SERVING
 from llm_serving_exporter.engines.apply import FIELDS, Overrides
 from llm_serving_exporter.engines.detect import detect, labels_needed
+from llm_serving_exporter.engines.mapping import satisfies
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.engines.version import satisfies
-from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.snapshot import Absence, Quality, ServerFacts
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.recordings import names, page, recording
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of

@@ -11,16 +11,14 @@ from prometheus_client.exposition import generate_latest
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose import serving
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
-from llm_serving_exporter.model.attempt import Attempt, Stage
 from llm_serving_exporter.model.cost import Method, TargetCost
-from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import TargetGpus
-from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.later import Later
-from llm_serving_exporter.model.pod import WaitingPod
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.sample import Attempt, Stage
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import Identity, Target, WaitingPod
 from tests.support.builders.snapshots import snapshot_of
 
 PLACE = 'namespace="",node="",pod=""'

@@ -6,10 +6,10 @@ from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.gpu import add_gpus
 from llm_serving_exporter.facts.peaks import peaks_of_identity
 from llm_serving_exporter.gpu.device_page import read_devices, recognise
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.device import GpuReadings
+from llm_serving_exporter.model.gpu import GpuReadings
 from llm_serving_exporter.model.reading import View
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.sample import FailureReason
 from tests.support.builders import views
 from tests.support.builders.exporterpages import (
     AMD_CARD,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from llm_serving_exporter.expose import serving
 from llm_serving_exporter.expose.families import Families
-from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
-from llm_serving_exporter.model.mode import Mode
-from llm_serving_exporter.model.pod import PodFault, PodState
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
+from llm_serving_exporter.model.target import Mode, PodFault, PodState, Target
 from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.settings.discovery import choose_mode
 from tests.support.rows import check_rows

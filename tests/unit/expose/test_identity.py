@@ -22,13 +22,11 @@ from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.figures import add_figures
 from llm_serving_exporter.expose.identity import LabelBook
 from llm_serving_exporter.expose.labels import MOST_KEPT, SharedLabels
+from llm_serving_exporter.model.cost import PriceBook
 from llm_serving_exporter.model.derived import EngineDerived
-from llm_serving_exporter.model.drill import DrillResult, Verdict
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.pools import NodePlace
-from llm_serving_exporter.model.prices import PriceBook
+from llm_serving_exporter.model.reading import DrillResult, DrillVerdict
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.target import ExpectedReplicas, Role, Target
+from llm_serving_exporter.model.target import ExpectedReplicas, Identity, NodePlace, Role, Target
 from tests.support.builders.snapshots import snapshot_of
 
 PAGE = 'vllm:num_requests_running{engine="0",model_name="m"} 3\n'
@@ -130,7 +128,7 @@ def test_a_replica_of_several_nodes_is_on_none_of_them_alone() -> None:
 
 def test_replicas_of_a_model_carry_the_identity_that_is_stated() -> None:
     identity = Identity("prod", workload="chat", labels=(("team", "a"),))
-    drill = DrillResult("m", Role.UNIFIED, 1.0, 1.0, Verdict.PASSED, identity)
+    drill = DrillResult("m", Role.UNIFIED, 1.0, 1.0, DrillVerdict.PASSED, identity)
     expected = (ExpectedReplicas("m", "unified", 2, identity), ExpectedReplicas("m", "unified", 3))
     found = samples("team", "tier", expected=expected, drills=(drill,))
     stated = {"namespace": "prod", "workload": "chat", "team": "a", "tier": "", "pod": "", "node": "", "container": ""}

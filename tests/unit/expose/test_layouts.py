@@ -15,7 +15,7 @@ from llm_serving_exporter.expose.encode import write_openmetrics
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.expose.layouts import find_layout
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import Histogram
 from tests.support.rows import check_rows
 
 TTFT = next(metric for metric in serving.HISTOGRAMS if metric.name == "time_to_first_token_seconds")

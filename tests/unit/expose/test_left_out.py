@@ -10,7 +10,7 @@ import pytest
 from llm_serving_exporter.catalogue import cost, derived, health, serving
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.labels import SharedLabels
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.settings.config import Config
 from tests.support.builders.lying_pages import KNOWN, PRICES, Server

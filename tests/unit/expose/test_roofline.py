@@ -9,10 +9,9 @@ from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.expose import roofline, serving
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.facts.architectures import geometry
-from llm_serving_exporter.model.derived import EngineDerived
+from llm_serving_exporter.model.derived import EngineDerived, Limiter
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Limiter
 from tests.support.builders.limited import DECODING, LLAMA, reading
 from tests.support.models.moe_models import TABLE
 from tests.support.models.roofs import flat, served, shape

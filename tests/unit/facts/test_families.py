@@ -12,7 +12,7 @@ from llm_serving_exporter.facts.architectures import list_families
 from llm_serving_exporter.facts.families import blocks, dense
 from llm_serving_exporter.facts.families.blocks import lines
 from llm_serving_exporter.facts.shapes import Family
-from llm_serving_exporter.model.geometry import Part, Span
+from llm_serving_exporter.model.shape import Part, Span
 from tests.support.rows import check_rows
 
 FAMILIES = {name: family for families in list_families() for name, family in families.items()}

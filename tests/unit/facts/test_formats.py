@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.quantisation import uniform, weigh
+from llm_serving_exporter.model.shape import Precision
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import Precision
 from tests.support.models.quantising import stored_bytes
 from tests.support.models.weightmodels import LLAMA_8B
 from tests.support.rows import check_rows

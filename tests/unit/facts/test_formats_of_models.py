@@ -10,7 +10,7 @@ import pytest
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.quantisation import Assignment, assign, weigh
-from llm_serving_exporter.model.geometry import Geometry, Part
+from llm_serving_exporter.model.shape import Geometry, Part
 from tests.support.models import weightmodels
 from tests.support.models.hybrid_models import NEMOTRON_3_NANO
 from tests.support.models.moe_models import PUBLISHED, TABLE

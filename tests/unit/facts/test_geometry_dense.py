@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.facts.architectures import geometry
-from llm_serving_exporter.model.geometry import Geometry, Module, Part, Span
+from llm_serving_exporter.model.shape import Geometry, Module, Part, Span
 from tests.support.models.dense_models import (
     GEMMA3_4B,
     GEMMA3_27B,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import architectures
-from llm_serving_exporter.model.geometry import Geometry, Part, Span
+from llm_serving_exporter.model.shape import Geometry, Part, Span
 from tests.support.models import hybrid_models as models
 from tests.support.models.dense_models import LLAMA_8B, MISTRAL_7B, TIED
 from tests.support.models.odd_models import ENCODERS

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.facts.architectures import geometry
-from llm_serving_exporter.model.geometry import AttentionLayers, Geometry, Indexer, Module, Part, RecurrentLayers, Span
+from llm_serving_exporter.model.shape import AttentionLayers, Geometry, Indexer, Module, Part, RecurrentLayers, Span
 from tests.support.models.flagship_models import (
     CLASSES,
     DEEPSEEK_V3_2,

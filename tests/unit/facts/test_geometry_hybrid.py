@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import architectures
-from llm_serving_exporter.model.geometry import Geometry, Module, Part
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.shape import Geometry, ModelFacts, Module, Part
 from tests.support.models import hybrid_models as models
 from tests.support.models.odd_models import HYBRIDS
 from tests.support.rows import check_rows

@@ -9,7 +9,7 @@ import pytest
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import quantisation
 from llm_serving_exporter.facts.architectures import geometry
-from llm_serving_exporter.model.geometry import Part, Span
+from llm_serving_exporter.model.shape import Part, Span
 from tests.support.models.flagship_models import DEEPSEEK_V3_2, DEEPSEEK_V4_FLASH
 from tests.support.models.hybrid_models import QWEN3_5_27B
 from tests.support.models.later_models import BASE, LATER

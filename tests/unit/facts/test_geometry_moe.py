@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.facts.architectures import geometry
-from llm_serving_exporter.model.geometry import Geometry, Module, Part, Span
+from llm_serving_exporter.model.shape import Geometry, Module, Part, Span
 from tests.support.models.moe_models import PUBLISHED, TABLE, Config
 from tests.support.models.moe_odd import BASE, ODD
 from tests.support.rows import check_rows

@@ -13,7 +13,7 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import gpus
 from llm_serving_exporter.facts.gpus import find, match, parse
 from llm_serving_exporter.facts.peaks import native
-from llm_serving_exporter.model.weights import Precision
+from llm_serving_exporter.model.shape import Precision
 from tests.support.models.gpucatalogue import CATALOGUE, DOCUMENT, MEBIBYTE, device, instance, row
 from tests.support.rows import check_rows
 

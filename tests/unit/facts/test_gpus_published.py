@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.model.weights import Precision
+from llm_serving_exporter.model.shape import Precision
 from tests.support.models.gpucatalogue import CATALOGUE, row
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows

@@ -8,7 +8,7 @@ import pytest
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.architectures import geometry
-from llm_serving_exporter.model.geometry import Span
+from llm_serving_exporter.model.shape import Span
 from tests.support.rows import check_rows
 
 Config = dict[str, Any]

@@ -11,7 +11,7 @@ import pytest
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.models import ModelFiles
-from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
+from llm_serving_exporter.model.target import ModelSettings, ServedModel
 from tests.support.models.modelfolders import LLAMA, MODELOPT_FP8, REVISION, cached, folder, index, single
 from tests.support.rows import check_rows
 

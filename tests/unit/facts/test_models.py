@@ -15,8 +15,8 @@ from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.models import ModelEntry, listed, parse
 from llm_serving_exporter.facts.names import find
 from llm_serving_exporter.facts.quantisation import assign, weigh
-from llm_serving_exporter.model.geometry import Part
-from llm_serving_exporter.model.model_settings import ModelSettings
+from llm_serving_exporter.model.shape import Part
+from llm_serving_exporter.model.target import ModelSettings
 from tests.support.models import dense_models, hybrid_models, moe_models
 from tests.support.models.catalogued import texts, whole_catalogue
 from tests.support.models.quantising import stored_bytes
@@ -161,7 +161,7 @@ def test_only_the_row_that_is_asked_for_is_parsed_and_nothing_stays() -> None:
         "import gc\n"
         "from llm_serving_exporter.facts import loader\n"
         "from llm_serving_exporter.facts.models import ListedModel, ModelEntry\n"
-        "from llm_serving_exporter.model.model_settings import ModelSettings\n"
+        "from llm_serving_exporter.model.target import ModelSettings\n"
         "loader.model_facts(ModelSettings(name='Qwen/Qwen3-32B'))\n"
         "gc.collect()\n"
         "assert not [kept for kept in gc.get_objects() if isinstance(kept, (ListedModel, ModelEntry))]\n"

@@ -16,7 +16,7 @@ from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.loader import model_facts
 from llm_serving_exporter.facts.models import ModelEntry
 from llm_serving_exporter.facts.names import Match, find, key
-from llm_serving_exporter.model.model_settings import ModelSettings
+from llm_serving_exporter.model.target import ModelSettings
 from tests.support.models.catalogued import whole_catalogue
 from tests.support.rows import check_rows
 

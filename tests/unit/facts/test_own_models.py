@@ -9,7 +9,7 @@ import pytest
 
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import loader
-from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
+from llm_serving_exporter.model.target import ModelSettings, ServedModel
 from tests.support.rows import check_rows
 
 CONFIG = {

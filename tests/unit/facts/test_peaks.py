@@ -17,7 +17,7 @@ from llm_serving_exporter.facts.peaks import (
 )
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.weights import Precision
+from llm_serving_exporter.model.shape import Precision
 from tests.support.models.gpucatalogue import CATALOGUE, MEBIBYTE, device, instance, row
 from tests.support.rows import check_rows
 

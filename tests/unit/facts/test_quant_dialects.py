@@ -6,7 +6,7 @@ from typing import Any
 
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.quantisation import assign
-from llm_serving_exporter.model.geometry import Part
+from llm_serving_exporter.model.shape import Part
 from tests.support.models.quantising import by_modelopt, given_to, group, quantised
 from tests.support.models.weightmodels import DEEPSEEK_V3, GPT_OSS_20B, LLAMA_1B, LLAMA_8B, MIXTRAL_8X7B
 from tests.support.rows import check_rows

@@ -10,7 +10,7 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import quantisation
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.quantisation import Assignment, assign
-from llm_serving_exporter.model.geometry import Part
+from llm_serving_exporter.model.shape import Part
 from tests.support.models.flagship_models import DEEPSEEK_V3_2, DEEPSEEK_V4_FLASH, DEEPSEEK_V4_PRO, KIMI_K3
 from tests.support.models.moe_models import Config
 from tests.support.models.quantising import stored_bytes

@@ -12,8 +12,8 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.models import ModelEntry, ModelFiles
 from llm_serving_exporter.facts.resolve import resolve
-from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.shape import ModelFacts
+from llm_serving_exporter.model.target import ModelSettings, ServedModel
 from tests.support.models.modelfolders import FP8, LLAMA, MODELOPT_FP8, folder, index
 from tests.support.rows import check_rows
 

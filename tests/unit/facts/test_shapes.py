@@ -10,7 +10,7 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.fields import Fields
 from llm_serving_exporter.facts.shapes import Family, Look, evaluate
-from llm_serving_exporter.model.geometry import AttentionLayers, Module, Part, RecurrentLayers, Span
+from llm_serving_exporter.model.shape import AttentionLayers, Module, Part, RecurrentLayers, Span
 from tests.support.rows import check_rows
 
 CONFIG: dict[str, Any] = {

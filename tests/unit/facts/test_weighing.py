@@ -14,8 +14,7 @@ from llm_serving_exporter.facts.quantisation import (
     uniform,
     weigh,
 )
-from llm_serving_exporter.model.geometry import Geometry, Part
-from llm_serving_exporter.model.weights import ModelFacts, WeightFormat
+from llm_serving_exporter.model.shape import Geometry, ModelFacts, Part, WeightFormat
 from tests.support.models.quantising import step_bytes, stored_bytes
 from tests.support.models.weightmodels import (
     DEEPSEEK_V3,

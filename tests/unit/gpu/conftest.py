@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.gpu.nvml import NvmlSource
-from llm_serving_exporter.model.device import GpuReading
+from llm_serving_exporter.model.gpu import GpuReading
 from tests.nvml_stub.stub import StubLibrary, StubState, loaded_stub
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.model.device import BusySource, BusyTime
+from llm_serving_exporter.model.gpu import BusyTime
+from llm_serving_exporter.model.hardware import BusySource
 
 SAMPLE_MICROSECONDS = 200_000
 # nvml.h: the buffer holds the samples of some seconds

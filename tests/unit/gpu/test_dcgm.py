@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.gpu import page_table
 from llm_serving_exporter.gpu.dcgm import FIELDS, is_dcgm_page, read_gpus, select_dcgm_ratios
-from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
-from llm_serving_exporter.model.dcgm import DcgmRatios, DcgmReading, DcgmReadings
-from llm_serving_exporter.model.device import GpuIdentity, GpuReading, MigInstance
+from llm_serving_exporter.model.gpu import DcgmRatios, DcgmReading, DcgmReadings, GpuIdentity, GpuReading, MigInstance
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from tests.support.builders.dcgmpages import A30, A100, ADA, MIG, MIXED, OLD_NAMESPACE, PLAIN, T4, samples_of
 from tests.support.rows import check_rows

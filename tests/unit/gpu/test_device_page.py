@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from llm_serving_exporter.facts.peaks import peaks_of_identity
 from llm_serving_exporter.gpu.device_page import TABLES, read_devices, recognise
 from llm_serving_exporter.gpu.gate import drop_implausible
-from llm_serving_exporter.model.attempt import Attempt, Stage
-from llm_serving_exporter.model.device import GpuReading, GpuReadings
-from llm_serving_exporter.model.weights import Precision
+from llm_serving_exporter.model.gpu import GpuReading, GpuReadings
+from llm_serving_exporter.model.sample import Attempt, Stage
+from llm_serving_exporter.model.shape import Precision
 from tests.support.builders.dcgmpages import PLAIN
 from tests.support.builders.exporterpages import (
     AMD_CARD,

@@ -14,7 +14,7 @@ import pytest
 from llm_serving_exporter.gpu.faults import FaultLog
 from llm_serving_exporter.gpu.nvml import KNOWN_MAX
 from llm_serving_exporter.gpu.source import GpuSource
-from llm_serving_exporter.model.attempt import FailureReason, Stage
+from llm_serving_exporter.model.sample import FailureReason, Stage
 from tests.nvml_stub.stub import SONAME, stub_environment
 from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE_SECONDS

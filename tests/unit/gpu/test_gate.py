@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import inf, nan
 
 from llm_serving_exporter.gpu.gate import drop_implausible
-from llm_serving_exporter.model.attempt import Attempt, Stage
-from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.sample import Attempt, Stage
 from llm_serving_exporter.render.sentences import why_gpu_absent
 from tests.support.rows import check_rows
 

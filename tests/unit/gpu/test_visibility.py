@@ -12,7 +12,7 @@ from llm_serving_exporter.gpu.visibility import (
     group_pids_by_pod,
     is_in_first_pid_namespace,
 )
-from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, MigInstance
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuProcess, GpuReading, MigInstance
 from tests.support.builders.procfolders import OWN_PID_NAMESPACE, Process, write_proc_folder
 
 POD = "0a1b2c3d-0000-4000-8000-00000000000a"

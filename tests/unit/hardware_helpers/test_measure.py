@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.facts.peaks import peaks_of_identity
-from llm_serving_exporter.model.attempt import Attempt, Stage
-from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
-from llm_serving_exporter.model.weights import Precision
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.sample import Attempt, Stage
+from llm_serving_exporter.model.shape import Precision
 from tests.hardware.engines import copy_outcome, matmul_outcome
 from tests.hardware.loads import Device, Progress
 from tests.hardware.measure import (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import Histogram
 from tests.support.rows import check_rows
 
 # 10 events: 2 up to 1 s, 6 up to 2 s, 9 up to 4 s, one beyond

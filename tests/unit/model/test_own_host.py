@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from llm_serving_exporter.model.own_host import encode_host
+from llm_serving_exporter.model.target import encode_host
 from tests.support.rows import check_rows
 
 

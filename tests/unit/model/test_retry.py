@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.retry import Retry
+from llm_serving_exporter.model.later import Retry
 
 
 def test_pauses_double_up_to_the_longest() -> None:

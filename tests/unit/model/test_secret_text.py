@@ -8,8 +8,7 @@ from urllib.parse import quote
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.model.secret_text import Masker, hide_credentials, secrets_of_url
-from llm_serving_exporter.model.text import escape_label_value
+from llm_serving_exporter.model.text import Masker, escape_label_value, hide_credentials, secrets_of_url
 from tests.support.rows import check_rows
 
 PLANTED = "pl4nted"

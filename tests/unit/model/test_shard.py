@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.model.shard import MOST_SHARDS, Shard, find_shard
+from llm_serving_exporter.model.target import MOST_SHARDS, Shard, find_shard
 from tests.support.rows import check_rows
 
 NAMES = [f"serving-{number % 7}/chat-{number:05}:8000" for number in range(10_000)]
@@ -59,7 +59,9 @@ def test_the_shard_of_a_name_never_changes() -> None:
 
 @pytest.mark.process
 def test_another_process_with_another_hash_seed_agrees() -> None:
-    code = "from llm_serving_exporter.model.shard import find_shard; print([find_shard(f'n{i}', 5) for i in range(50)])"
+    code = (
+        "from llm_serving_exporter.model.target import find_shard; print([find_shard(f'n{i}', 5) for i in range(50)])"
+    )
     for seed in ("0", "1", "4242"):
         done = subprocess.run(
             [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True

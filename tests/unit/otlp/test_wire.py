@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric as Family
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.labels import SharedLabels
-from llm_serving_exporter.model.histogram import Histogram as Observed
+from llm_serving_exporter.model.numbers import Histogram as Observed
 from llm_serving_exporter.otlp.reading import Labels, read_family
 from llm_serving_exporter.otlp.wire import write_histogram, write_number
 from tests.support.builders.golden_cases import MAIN

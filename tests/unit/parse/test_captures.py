@@ -8,9 +8,7 @@ import pytest
 
 import llm_serving_exporter.sim
 from llm_serving_exporter.errors import ExpositionError
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.page import Page
-from llm_serving_exporter.model.samples import Layout
+from llm_serving_exporter.model.sample import FailureReason, Layout, Page
 from llm_serving_exporter.parse.exposition import parse_text
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.exposition_oracle import archived_pages, as_openmetrics, difference, oracle_samples

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from llm_serving_exporter.errors import ExpositionError
-from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.parse.exposition import parse_text
 from tests.support.rows import check_rows
 

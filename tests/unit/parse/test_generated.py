@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import ExpositionError
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.page import Page
-from llm_serving_exporter.model.samples import Samples
+from llm_serving_exporter.model.sample import FailureReason, Page, Samples
 from llm_serving_exporter.parse.exposition import parse_text
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.exposition_oracle import OracleSample, difference, oracle_samples

@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.errors import ExpositionError
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.page import Page
-from llm_serving_exporter.model.samples import Samples, SeriesKey
+from llm_serving_exporter.model.sample import FailureReason, Page, Samples, SeriesKey
 from llm_serving_exporter.parse.known import KnownPages
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.rows import check_rows

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from llm_serving_exporter.derive.latency import measure_latency
 from llm_serving_exporter.model.derived import Latency
-from llm_serving_exporter.model.histogram import Histogram
+from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.model.window import EngineWindow
 from llm_serving_exporter.render.latency import describe_latency, write_quantile

@@ -10,9 +10,9 @@ import pytest
 from llm_serving_exporter.derive.table import SIGNALS
 from llm_serving_exporter.discovery.file_sd import SectionFiles
 from llm_serving_exporter.discovery.kubernetes.annotations import ANNOTATIONS
-from llm_serving_exporter.model.attempt import FailureReason
+from llm_serving_exporter.model.derived import Cause
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Cause
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.render.remedies import place_remedy

@@ -5,11 +5,11 @@ from __future__ import annotations
 from llm_serving_exporter.derive import long_context
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.page_fields import PASSED_THROUGH
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.device import GpuAbsence
-from llm_serving_exporter.model.pod import PodFault
+from llm_serving_exporter.model.gpu import GpuAbsence
 from llm_serving_exporter.model.reading import State
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
+from llm_serving_exporter.model.target import PodFault
 from llm_serving_exporter.model.window import Window
 from llm_serving_exporter.render.sentences import (
     ABSENCES,

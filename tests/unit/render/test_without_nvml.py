@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.render.without_nvml import explain_without_nvml
 from tests.support.builders import views

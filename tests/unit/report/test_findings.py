@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from llm_serving_exporter.model.pools import Pool, PoolKind, PoolUse
+from llm_serving_exporter.model.cost import Pool, PoolKind, PoolUse
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.evidence.usage import Gap
 from llm_serving_exporter.report.figures.actions import choose_actions

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from llm_serving_exporter.model.pools import NodePlace
+from llm_serving_exporter.model.target import NodePlace
 from llm_serving_exporter.report.evidence.places import NodePlaces
 from llm_serving_exporter.report.evidence.usage import Book, Gauge, Line, Usage
 from llm_serving_exporter.report.evidence.week import Week, parse_week

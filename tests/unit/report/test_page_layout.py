@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.model.pools import Pool, PoolBook, PoolKind, PoolUse, SpendRate
+from llm_serving_exporter.model.cost import Pool, PoolBook, PoolKind, PoolUse, SpendRate
 from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.render.numbers import usd
 from llm_serving_exporter.report.bills.review import add_bills

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.model.pools import NodePlace, Pool, PoolBook, PoolKind, PoolUse, SpendRate
+from llm_serving_exporter.model.cost import Pool, PoolBook, PoolKind, PoolUse, SpendRate
+from llm_serving_exporter.model.target import NodePlace
 from llm_serving_exporter.report.evidence.usage import Gap
 from llm_serving_exporter.report.figures.metered_hours import sum_by_machine
 from llm_serving_exporter.report.figures.pool_hours import find_family

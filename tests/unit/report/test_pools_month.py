@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from llm_serving_exporter.model.pools import Pool, PoolBook, PoolKind, PoolUse
+from llm_serving_exporter.model.cost import Pool, PoolBook, PoolKind, PoolUse
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.command import write
 from llm_serving_exporter.report.evidence.kept_files import read_kept_week

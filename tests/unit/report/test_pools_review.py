@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.errors import ConfigError
-from llm_serving_exporter.model.pools import NodePlace, Pool, PoolBook, PoolKind, PoolUse, SpendRate
+from llm_serving_exporter.model.cost import Pool, PoolBook, PoolKind, PoolUse, SpendRate
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.target import NodePlace
 from llm_serving_exporter.report.evidence.usage import Book, Fleet, Gap
 from llm_serving_exporter.report.figures.actions import Kind
 from llm_serving_exporter.report.figures.review import Review, build_review

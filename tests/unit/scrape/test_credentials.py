@@ -8,8 +8,7 @@ import os
 import pytest
 
 from llm_serving_exporter.errors import ConfigError
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
 from llm_serving_exporter.model.target import HttpSettings, Secret
 from llm_serving_exporter.scrape.http import HttpClient
 from tests.support.rows import check_rows

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
 from llm_serving_exporter.model.target import HttpSettings
 from llm_serving_exporter.scrape.http import JsonAnswer
 from tests.support.servers.blocking_client import BlockingClient

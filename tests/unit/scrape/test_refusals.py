@@ -6,8 +6,7 @@ import gzip
 import socket
 from collections.abc import Callable
 
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
 from tests.support.rows import check_rows
 from tests.support.servers.faultbehaviours import (
     TEXT,

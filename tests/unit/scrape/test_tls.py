@@ -13,8 +13,7 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
 from tests.support.rows import check_rows
 from tests.support.servers.faultbehaviours import closes_idle, first_only, hang_up, page, status
 from tests.support.servers.faultserver import FaultServer

@@ -13,8 +13,8 @@ import pytest
 
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.models import parse
-from llm_serving_exporter.model.model_settings import ModelSettings
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.shape import ModelFacts
+from llm_serving_exporter.model.target import ModelSettings
 from tests.support.models import flagship_models, hybrid_models, moe_models
 from tests.support.paths import ROOT
 from tests.support.quick import keep_quick

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.docgen.configuration import configuration_md
-from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.record import name_fields
-from llm_serving_exporter.model.target import Secret
+from llm_serving_exporter.model.target import Identity, Secret
 from llm_serving_exporter.settings.keys import Key
 from llm_serving_exporter.settings.sources import OPTIONS
 from llm_serving_exporter.settings.target_keys import TARGET_KEYS, TargetSettings

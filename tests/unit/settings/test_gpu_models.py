@@ -11,9 +11,9 @@ from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.facts.peaks import peaks_of_identity, peaks_of_spec
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.shape import Precision
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.model.weights import Precision
 from llm_serving_exporter.settings.prices import look_at_prices
 from llm_serving_exporter.targets.host import TargetHost
 from tests.support.builders.configuration import load_text, problems_of

@@ -8,8 +8,7 @@ import pytest
 
 from llm_serving_exporter.catalogue.own_labels import refuse_label_name
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, LABELS
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.target import ExpectedReplicas
+from llm_serving_exporter.model.target import ExpectedReplicas, Identity
 from llm_serving_exporter.settings.identity import read_host
 from llm_serving_exporter.settings.options import Host
 from tests.support.builders.configuration import load_text, problems_of

@@ -10,7 +10,7 @@ import pytest
 
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.commands.once import as_table
-from llm_serving_exporter.engines.check_row import FIELDS
+from llm_serving_exporter.engines.check import FIELDS
 from llm_serving_exporter.engines.hooks import NAMES
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,

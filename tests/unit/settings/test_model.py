@@ -8,7 +8,7 @@ import pytest
 
 from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.facts import loader
-from llm_serving_exporter.model.model_settings import ModelSettings
+from llm_serving_exporter.model.target import ModelSettings
 from tests.support.builders.configuration import load_text, problems_of
 from tests.support.rows import check_rows
 

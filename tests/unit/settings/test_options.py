@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.model.cost import Method
-from llm_serving_exporter.model.shard import Shard
+from llm_serving_exporter.model.target import Shard
 from llm_serving_exporter.model.tenants import TenantKind
 from llm_serving_exporter.settings.config import Config, GpuConfig, LogConfig, SloConfig, WebConfig
 from llm_serving_exporter.settings.sources import OPTIONS, add_flags

@@ -8,9 +8,20 @@ import pytest
 
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.errors import ConfigError, Problem
-from llm_serving_exporter.model.cost import Efficiency, Method
-from llm_serving_exporter.model.pools import NodePlace, Pool, PoolKind, PoolUse, SpendRate
-from llm_serving_exporter.model.prices import Power, PriceBook, Rate, RateKind, Scope
+from llm_serving_exporter.model.cost import (
+    Method,
+    Pool,
+    PoolKind,
+    PoolUse,
+    Power,
+    PriceBook,
+    Rate,
+    RateKind,
+    Scope,
+    SpendRate,
+)
+from llm_serving_exporter.model.hardware import Efficiency
+from llm_serving_exporter.model.target import NodePlace
 from llm_serving_exporter.settings.prices import read_prices
 from llm_serving_exporter.settings.problems import Place
 from tests.support.builders.configuration import load_flags

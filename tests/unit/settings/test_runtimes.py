@@ -24,8 +24,8 @@ from llm_serving_exporter.engines.mapping import (
 )
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import ConfigError
-from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.record import name_fields
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.tenants import TenantKind

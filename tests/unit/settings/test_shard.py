@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.model.shard import Shard, find_shard
+from llm_serving_exporter.model.target import Shard, find_shard
 from llm_serving_exporter.settings.config import effective
 from tests.support.builders.configuration import load_flags, load_text, problems_of, problems_of_flags
 from tests.support.rows import check_rows

@@ -9,7 +9,7 @@ import pytest
 
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.derive.price import find_price
-from llm_serving_exporter.model.prices import Price, PriceBook
+from llm_serving_exporter.model.cost import Price, PriceBook
 from tests.support.builders.configuration import load_flags, problems_of_flags
 from tests.support.builders.recordings import page
 from tests.support.rows import check_rows

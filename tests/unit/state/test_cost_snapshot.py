@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.errors import CostSnapshotError
-from llm_serving_exporter.model.cost import EngineTotals
+from llm_serving_exporter.model.cost import CostSnapshot, EngineTotals, KeptCost, KeptEngine
 from llm_serving_exporter.model.hardware import TargetGpus
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.kept_cost import CostSnapshot, KeptCost, KeptEngine
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.target import Identity
 from llm_serving_exporter.state.boot import read_boot_id
 from llm_serving_exporter.state.cost_folder import NAME, CostFolder, FolderTakenError
 from llm_serving_exporter.state.cost_snapshot import LARGEST_SNAPSHOT_BYTES, decode_snapshot, encode_snapshot

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.errors import DrillResultsError, LLMServingExporterError
-from llm_serving_exporter.model.drill import DrillResult, Verdict
-from llm_serving_exporter.model.identity import Identity
+from llm_serving_exporter.model.reading import DrillResult, DrillVerdict
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.target import Identity, Role
 from llm_serving_exporter.state.drill_results import (
     LONGEST_MODEL_NAME,
     MOST_MODELS,
@@ -26,7 +25,7 @@ from llm_serving_exporter.state.drill_results import (
 from llm_serving_exporter.state.json_values import LARGEST_FILE_BYTES
 from tests.support.rows import check_rows
 
-PASSED = DrillResult("m", Role.UNIFIED, 1000.0, 1000.0, Verdict.PASSED)
+PASSED = DrillResult("m", Role.UNIFIED, 1000.0, 1000.0, DrillVerdict.PASSED)
 ENTRY: dict[str, Any] = {
     "model_name": "m",
     "role": "unified",
@@ -58,20 +57,20 @@ def test_the_file_of_the_format_is_read_whatever_else_is_in_it(path: str) -> Non
         {**ENTRY, "seconds": 12},
         {**ENTRY, "role": "decode", "last_success_unix_seconds": None, "last_verdict": "aborted"},
     )
-    assert read_results(path) == (PASSED, DrillResult("m", Role.DECODE, 1000.0, None, Verdict.ABORTED))
+    assert read_results(path) == (PASSED, DrillResult("m", Role.DECODE, 1000.0, None, DrillVerdict.ABORTED))
 
 
-@pytest.mark.parametrize("verdict", [Verdict.FAILED, Verdict.ABORTED])
-def test_a_run_that_did_not_pass_keeps_the_last_success(path: str, verdict: Verdict) -> None:
+@pytest.mark.parametrize("verdict", [DrillVerdict.FAILED, DrillVerdict.ABORTED])
+def test_a_run_that_did_not_pass_keeps_the_last_success(path: str, verdict: DrillVerdict) -> None:
     record_result(path, PASSED)
     record_result(path, DrillResult("m", Role.UNIFIED, 2000.0, None, verdict))
     assert read_results(path) == (DrillResult("m", Role.UNIFIED, 2000.0, 1000.0, verdict),)
-    record_result(path, DrillResult("m", Role.UNIFIED, 3000.0, None, Verdict.PASSED))
-    assert read_results(path) == (DrillResult("m", Role.UNIFIED, 3000.0, 3000.0, Verdict.PASSED),)
+    record_result(path, DrillResult("m", Role.UNIFIED, 3000.0, None, DrillVerdict.PASSED))
+    assert read_results(path) == (DrillResult("m", Role.UNIFIED, 3000.0, 3000.0, DrillVerdict.PASSED),)
 
 
 def test_a_first_run_that_fails_has_no_success(path: str) -> None:
-    failed = DrillResult("m", Role.UNIFIED, 2000.0, None, Verdict.FAILED)
+    failed = DrillResult("m", Role.UNIFIED, 2000.0, None, DrillVerdict.FAILED)
     record_result(path, failed)
     assert read_results(path) == (failed,)
 
@@ -80,7 +79,7 @@ def test_models_and_roles_are_kept_apart(path: str) -> None:
     others = [replace(PASSED, model_name="n"), replace(PASSED, role=Role.DECODE)]
     for result in (PASSED, *others):
         record_result(path, result)
-    failed = DrillResult("n", Role.UNIFIED, 2000.0, None, Verdict.FAILED)
+    failed = DrillResult("n", Role.UNIFIED, 2000.0, None, DrillVerdict.FAILED)
     record_result(path, failed)
     assert read_results(path) == (PASSED, replace(failed, last_success_unix_seconds=1000.0), others[1])
 
@@ -89,8 +88,8 @@ def test_replicas_of_the_same_model_in_two_places_are_kept_apart(path: str) -> N
     there = replace(PASSED, identity=Identity("prod", workload="chat", region="eu", labels=(("team", "a"),)))
     for result in (PASSED, there):
         record_result(path, result)
-    record_result(path, replace(there, last_run_unix_seconds=2000.0, last_verdict=Verdict.FAILED))
-    failed = replace(there, last_run_unix_seconds=2000.0, last_verdict=Verdict.FAILED)
+    record_result(path, replace(there, last_run_unix_seconds=2000.0, last_verdict=DrillVerdict.FAILED))
+    failed = replace(there, last_run_unix_seconds=2000.0, last_verdict=DrillVerdict.FAILED)
     assert read_results(path) == (PASSED, failed)
     stated = {"namespace": "prod", "workload": "chat", "region": "eu", "labels": {"team": "a"}}
     assert stated.items() <= json.loads(Path(path).read_text())["models"][1].items()
@@ -181,7 +180,7 @@ def test_a_full_file_says_so_and_stays(path: str) -> None:
 
 _RECORD = """
 import sys
-from llm_serving_exporter.model.drill import DrillResult, Verdict
+from llm_serving_exporter.model.reading import DrillResult, DrillVerdict as Verdict
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.state.drill_results import record_result
 print(flush=True)

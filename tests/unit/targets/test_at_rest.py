@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.engines.at_rest import may_be_silent
+from llm_serving_exporter.engines.plan import may_be_silent
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.builders.golden_cases import MADE
 from tests.support.builders.recordings import page

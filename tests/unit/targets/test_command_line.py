@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.model.attempt import Attempt, Stage
-from llm_serving_exporter.model.device import GpuIdentity, GpuProcess, GpuReading, GpuReadings
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuProcess, GpuReading, GpuReadings
+from llm_serving_exporter.model.sample import Attempt, Stage
 from llm_serving_exporter.model.snapshot import LimitSource
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.targets.host import TargetHost

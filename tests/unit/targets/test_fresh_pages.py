@@ -11,8 +11,8 @@ from math import isfinite
 import pytest
 
 from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.model.derived import Limiter
 from llm_serving_exporter.model.reading import State, TargetReading
-from llm_serving_exporter.model.roofline import Limiter
 from llm_serving_exporter.model.snapshot import Quality
 from tests.support.builders.discovered_pods import plain_pod, targets_of
 from tests.support.builders.golden_cases import CASES, MADE, Case

@@ -14,16 +14,14 @@ from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.devices.attribution import SettingsBuilder
 from llm_serving_exporter.devices.dcgm_source import DcgmSource
 from llm_serving_exporter.gpu.nvml import NvmlSource
-from llm_serving_exporter.model.attempt import Attempt, Stage
-from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
-from llm_serving_exporter.model.facts import ServerFacts
+from llm_serving_exporter.model.cost import PriceBook, PriceStatement, Rate, RateKind, Scope
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel, TargetGpus
-from llm_serving_exporter.model.pod import PodState
-from llm_serving_exporter.model.prices import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.target import HttpSettings, Target
+from llm_serving_exporter.model.sample import Attempt, Stage
+from llm_serving_exporter.model.snapshot import Absence, ServerFacts
+from llm_serving_exporter.model.target import HttpSettings, PodState, Target
 from llm_serving_exporter.settings.config import Config, DcgmConfig, SloConfig
 from llm_serving_exporter.targets.host import TargetHost
 from tests.nvml_stub.stub import StubState, loaded_stub

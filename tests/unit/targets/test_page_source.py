@@ -6,10 +6,9 @@ import time
 
 import trustme
 
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.pod import PodFault, PodState
 from llm_serving_exporter.model.reading import State, TargetReading
-from llm_serving_exporter.model.target import HttpSettings, Target
+from llm_serving_exporter.model.sample import FailureReason
+from llm_serving_exporter.model.target import HttpSettings, PodFault, PodState, Target
 from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.targets.host import TargetHost
 from llm_serving_exporter.targets.states import choose_failed_state

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.reading import State
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.target import HttpSettings, Target
 from llm_serving_exporter.targets.pipeline import TargetPipeline
 from tests.support.builders.pipelines import make_pipeline

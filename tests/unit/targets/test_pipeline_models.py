@@ -16,11 +16,10 @@ from llm_serving_exporter.cli import main
 from llm_serving_exporter.engines.mapping import Runtime
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.model.facts import ServerFacts
-from llm_serving_exporter.model.model_settings import ModelSettings, ServedModel
 from llm_serving_exporter.model.reading import TargetReading
-from llm_serving_exporter.model.target import HttpSettings, Role, Target
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.shape import ModelFacts
+from llm_serving_exporter.model.snapshot import ServerFacts
+from llm_serving_exporter.model.target import HttpSettings, ModelSettings, Role, ServedModel, Target
 from llm_serving_exporter.sim.recording import demo_model_config
 from llm_serving_exporter.targets.pipeline import TargetPipeline
 from llm_serving_exporter.targets.served_models import ModelBook, served_model

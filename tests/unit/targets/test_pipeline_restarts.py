@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.sample import FailureReason
 from tests.support.builders.golden_cases import MADE
 from tests.support.builders.recordings import page, recording
 from tests.support.servers.replica import readings

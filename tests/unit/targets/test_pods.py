@@ -11,7 +11,7 @@ import pytest
 from llm_serving_exporter.devices.kubelet import ALLOCATABLE_EVERY_SECONDS
 from llm_serving_exporter.devices.kubelet_memory import KUBELET_KEPT_SECONDS
 from llm_serving_exporter.devices.node_gpus import PIDS_EVERY_SECONDS
-from llm_serving_exporter.model.kubelet import Worker
+from llm_serving_exporter.model.gpu import Worker
 from llm_serving_exporter.model.target import Target
 from tests.nvml_stub.stub import StubState
 from tests.support.builders.procfolders import OWN_PID_NAMESPACE, Process, write_proc_folder

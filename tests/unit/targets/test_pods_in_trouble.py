@@ -12,7 +12,7 @@ import pytest
 
 from llm_serving_exporter.devices.kubelet import ALLOCATABLE_EVERY_SECONDS
 from llm_serving_exporter.devices.kubelet_memory import KUBELET_KEPT_SECONDS
-from llm_serving_exporter.model.kubelet import Worker
+from llm_serving_exporter.model.gpu import Worker
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import is_relabelled
 from tests.support.servers.exporter_process import Scraped

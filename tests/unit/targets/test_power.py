@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.gpu.nvml import NvmlSource
-from llm_serving_exporter.model.model_settings import ModelSettings
+from llm_serving_exporter.model.derived import Limiter
 from llm_serving_exporter.model.reading import TargetReading
-from llm_serving_exporter.model.roofline import Limiter
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import ModelSettings, Target
 from llm_serving_exporter.render.sentences import describe_limiter
 from tests.nvml_stub.stub import StubState, loaded_stub
 from tests.support.builders.lying_pages import Server

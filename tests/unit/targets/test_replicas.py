@@ -17,14 +17,11 @@ from llm_serving_exporter.derive.parallel import spread_engines
 from llm_serving_exporter.derive.roof import Roof
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.serving import add_target_health
-from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.hardware import Parallel
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.replica import ReplicaPart
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.snapshot import ServerFacts
+from llm_serving_exporter.model.target import Identity, ModelSettings, ReplicaPart, Target
 from llm_serving_exporter.targets.host import HostedTarget
 from llm_serving_exporter.targets.replicas import name_replica
 from tests.support.builders.recordings import page

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import Identity, Target
 from llm_serving_exporter.targets.same_engines import SameEngines
 from tests.support.rows import check_rows
 

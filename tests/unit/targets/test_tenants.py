@@ -16,10 +16,9 @@ from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.expose import serving
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.tenants import add_tenants
-from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.reading import TargetReading, View
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.samples import Layout, Samples, SeriesKey
+from llm_serving_exporter.model.sample import FailureReason, Layout, Samples, SeriesKey
 from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.tenants import OTHER, UNLABELLED, WITHHELD, TenantKind, TenantSettings

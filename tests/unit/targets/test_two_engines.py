@@ -12,9 +12,8 @@ import pytest
 from llm_serving_exporter.cost.resume import Resume
 from llm_serving_exporter.gpu.nvml import NvmlSource
 from llm_serving_exporter.model.cost import Method
-from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.target import ModelSettings, Role, Target
 from llm_serving_exporter.render.prices import describe_price
 from tests.support.builders.procfolders import OWN_PID_NAMESPACE, Process, write_proc_folder
 from tests.support.builders.recordings import page

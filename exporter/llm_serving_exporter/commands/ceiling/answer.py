@@ -15,7 +15,7 @@ from llm_serving_exporter.derive.refusals import list_refusals
 from llm_serving_exporter.derive.roof import Ceiling, Roof
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.record import Struct, field
-from llm_serving_exporter.model.weights import ModelFacts, Precision
+from llm_serving_exporter.model.shape import ModelFacts, Precision
 from llm_serving_exporter.render.numbers import size
 
 # figures that differ by less are one figure, rounded

@@ -10,10 +10,10 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.peaks import peaks_of_identity, peaks_of_many, peaks_of_spec
-from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.hardware import GpuPeaks, GpuSpec
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.weights import Precision
+from llm_serving_exporter.model.sample import FailureReason
+from llm_serving_exporter.model.shape import Precision
 from llm_serving_exporter.settings.document import read_bounded, read_document
 from llm_serving_exporter.settings.facts import (
     BANDWIDTH,

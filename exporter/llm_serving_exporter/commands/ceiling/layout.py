@@ -7,8 +7,8 @@ from llm_serving_exporter.commands.ceiling.launch import Launch, read_launch
 from llm_serving_exporter.derive.bounds import Speculation
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.text import count_nouns
-from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.settings.flags import FlagReader
 
 _SIZES = ("--gpus", "--tp", "--pp", "--dp", "--ep", "--dcp")

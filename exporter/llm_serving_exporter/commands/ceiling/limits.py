@@ -12,7 +12,7 @@ from enum import StrEnum
 from llm_serving_exporter.derive.fit import Fit
 from llm_serving_exporter.derive.reads import Roof, kv_stored_bytes
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.render.numbers import size
 
 # vLLM takes the larger of the kinds of layers for the size of a group where they differ by less (v1/core/kv_cache_utils.py)

@@ -15,9 +15,9 @@ from llm_serving_exporter.commands.ceiling.limits import Limit, Limits
 from llm_serving_exporter.errors import ConfigError, FactsError
 from llm_serving_exporter.facts import loader, resolve
 from llm_serving_exporter.facts.quantisation import as_embedder
-from llm_serving_exporter.model.model_settings import ServedModel
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.weights import ModelFacts
+from llm_serving_exporter.model.shape import ModelFacts
+from llm_serving_exporter.model.target import ServedModel
 from llm_serving_exporter.settings.facts import KV_CACHE_DTYPE, STATE_DTYPE, WEIGHT_FORMAT
 from llm_serving_exporter.settings.flags import FlagReader
 from llm_serving_exporter.settings.problems import shown

@@ -18,8 +18,7 @@ from lightkube.core.exceptions import ConfigError as ClientConfigError
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.secret_text import Masker
-from llm_serving_exporter.model.text import on_one_line
+from llm_serving_exporter.model.text import Masker, on_one_line
 
 CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 30.0
 # a server that takes bookmarks sends one a minute; longer silence is a connection that nobody serves

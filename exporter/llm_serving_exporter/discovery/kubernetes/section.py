@@ -36,11 +36,9 @@ from llm_serving_exporter.discovery.kubernetes.targets import (
 from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.kubelet import Worker
-from llm_serving_exporter.model.pod import PodState
-from llm_serving_exporter.model.pools import NodePlace
+from llm_serving_exporter.model.gpu import Worker
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import NodePlace, PodState, Target
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
 

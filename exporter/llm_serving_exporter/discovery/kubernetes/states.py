@@ -9,7 +9,7 @@ from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.discovery.kubernetes.engines import list_working
 from llm_serving_exporter.discovery.kubernetes.groups import Group
 from llm_serving_exporter.discovery.kubernetes.records import ContainerRecord, PodRecord
-from llm_serving_exporter.model.pod import PodFault, PodState
+from llm_serving_exporter.model.target import PodFault, PodState
 
 # a kubelet tells some seconds later what happened: a container that crashed and is back at once is seen as "not Ready since" a moment after
 # its start. Nothing that loads a model was Ready within this time

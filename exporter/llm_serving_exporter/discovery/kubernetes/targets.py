@@ -23,13 +23,10 @@ from llm_serving_exporter.discovery.kubernetes.records import ContainerRecord, N
 from llm_serving_exporter.discovery.kubernetes.stacks import STACK_ANNOTATIONS, STACK_LABELS, Stack, find_stack
 from llm_serving_exporter.discovery.kubernetes.workloads import WORKLOAD_LABELS, find_workload
 from llm_serving_exporter.errors import Problem
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.kubelet import Worker
+from llm_serving_exporter.model.gpu import Worker
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.pod import WaitingPod
-from llm_serving_exporter.model.pools import NodePlace
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.target import Arguments, Role, Target
+from llm_serving_exporter.model.target import Arguments, Identity, NodePlace, Role, Target, WaitingPod
 from llm_serving_exporter.model.text import clean
 from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery, name_label
 from llm_serving_exporter.settings.problems import Place

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llm_serving_exporter.engines.json_values import listed, mapping, number, text
+from llm_serving_exporter.engines.json_answers import listed, mapping, number, reading, text
 from llm_serving_exporter.engines.mapping import Endpoint, Hooks, Poll, Readings
-from llm_serving_exporter.engines.polled import reading
-from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.snapshot import ServerFacts
 
 MAX_MODELS = 64
 _STATS = ("queue_absolute", "queue_fraction", "results_pending", "batch_size")

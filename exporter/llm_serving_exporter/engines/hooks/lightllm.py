@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.engines.json_values import listed, mapping, number
+from llm_serving_exporter.engines.json_answers import listed, mapping, number, reading
 from llm_serving_exporter.engines.mapping import Endpoint, Hooks, Poll, Readings
-from llm_serving_exporter.engines.polled import reading
-from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.snapshot import ServerFacts
 from llm_serving_exporter.model.text import clean
 
 _LOADED = "lightllm_polled_token_load"

@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from llm_serving_exporter.engines.json_values import listed, mapping, number, text, whole
+from llm_serving_exporter.engines.json_answers import listed, mapping, number, reading, text, whole
 from llm_serving_exporter.engines.mapping import Endpoint, Hooks, Poll, Readings
-from llm_serving_exporter.engines.polled import reading
-from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.snapshot import ServerFacts
 from llm_serving_exporter.model.text import clean
 
 MAX_MODELS = 256  # a router lists every file of its folder

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from llm_serving_exporter.engines.hooks.tgi import SAYS, read_common
-from llm_serving_exporter.engines.json_values import mapping, text, whole
+from llm_serving_exporter.engines.json_answers import mapping, text, whole
 from llm_serving_exporter.engines.mapping import Endpoint, Hooks
-from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.snapshot import ServerFacts
 
 
 def read_tei_info(answer: object, facts: ServerFacts) -> ServerFacts:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llm_serving_exporter.engines.json_values import mapping, text, whole
+from llm_serving_exporter.engines.json_answers import mapping, text, whole
 from llm_serving_exporter.engines.mapping import Endpoint, Hooks
-from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.snapshot import ServerFacts
 
 MAX_PATH = 4096
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from llm_serving_exporter.engines.hooks.trtllm import ENDPOINTS
-from llm_serving_exporter.engines.json_values import mapping, number
+from llm_serving_exporter.engines.json_answers import mapping, number, reading
 from llm_serving_exporter.engines.mapping import Hooks, Readings
-from llm_serving_exporter.engines.polled import reading
 
 RANK = "attentionDpRank"
 # what comes from outside is bounded: ranks of one server, and the largest count that a float holds exactly

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.engines.json_values import find_unread_sizes, is_owned_by, listed, mapping, text, whole
+from llm_serving_exporter.engines.json_answers import find_unread_sizes, is_owned_by, listed, mapping, text, whole
 from llm_serving_exporter.engines.mapping import Endpoint, Hooks
-from llm_serving_exporter.model.facts import ServerFacts
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.snapshot import ServerFacts
 
 MAX_MODELS = 256  # LoRA adapters are listed as models too
 MAX_PATH = 4096

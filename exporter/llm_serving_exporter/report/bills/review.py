@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
+from llm_serving_exporter.model.cost import RateKind
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import signed_usd_to_the_cent, usd, usd_to_the_cent

@@ -9,7 +9,7 @@ from llm_serving_exporter.catalogue.spec import NODE_LABELS
 from llm_serving_exporter.clients.json_api import ApiError
 from llm_serving_exporter.clients.prometheus import Labels, Series
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.pools import NodePlace
+from llm_serving_exporter.model.target import NodePlace
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, Reader
 from llm_serving_exporter.report.evidence.usage import Book, Episode, Extra, Fleet, Gauge, Hours, RateFacts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, NODE_LABELS
-from llm_serving_exporter.model.pools import NOWHERE, NodePlace
+from llm_serving_exporter.model.target import NOWHERE, NodePlace
 from llm_serving_exporter.report.evidence.usage import Extra, Gauge
 
 _Key = tuple[tuple[str, ...], str, str]

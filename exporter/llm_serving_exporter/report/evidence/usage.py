@@ -9,9 +9,10 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from llm_serving_exporter.model.cost import PoolBook
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.pools import NodePlace, PoolBook
 from llm_serving_exporter.model.record import Struct, field
+from llm_serving_exporter.model.target import NodePlace
 from llm_serving_exporter.report.evidence.week import Week
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
+from llm_serving_exporter.model.cost import RateKind
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.report.evidence.kept_files import KeptWeek

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from llm_serving_exporter.model.cost import RateKind
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.report.evidence.usage import Line
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS, Week
 from llm_serving_exporter.report.figures.metered_hours import MeteredHour

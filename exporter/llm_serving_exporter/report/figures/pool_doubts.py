@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from llm_serving_exporter.model.pools import Pool, PoolKind
+from llm_serving_exporter.model.cost import Pool, PoolKind
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.evidence.usage import Gap
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS

@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from llm_serving_exporter.model.cost import Pool, PoolKind, PoolUse
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.pools import Pool, PoolKind, PoolUse
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.report.evidence.week import HOUR_SECONDS
 from llm_serving_exporter.report.figures.metered_hours import MeteredHour

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from llm_serving_exporter.model.pools import Pool
+from llm_serving_exporter.model.cost import Pool
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.report.figures.metered_hours import MeteredHour
 from llm_serving_exporter.report.figures.pool_hours import OpenUse, find_card

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from llm_serving_exporter.model.cost import Pool, PoolBook, PoolKind, RateKind
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.pools import Pool, PoolBook, PoolKind
-from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.render.numbers import hours as write_hours
 from llm_serving_exporter.render.numbers import usd

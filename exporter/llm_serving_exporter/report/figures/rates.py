@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from types import MappingProxyType
 
+from llm_serving_exporter.model.cost import RateKind
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.report.evidence.usage import Book, Gap, Line, Owner, Usage, sum_by_hour
 from llm_serving_exporter.report.evidence.week import Week

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from llm_serving_exporter.model.cost import RateKind
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.prices import RateKind
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.report.bills.compare import BillReview
 from llm_serving_exporter.report.evidence import names

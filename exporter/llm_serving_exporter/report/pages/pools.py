@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from llm_serving_exporter.model.cost import PoolKind
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.pools import PoolKind
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.render.numbers import NOTHING, hours, percent, usd, usd_plain

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llm_serving_exporter.errors import ConfigError, Problem
-from llm_serving_exporter.model.pools import NodePlace, Pool, PoolBook
+from llm_serving_exporter.model.cost import Pool, PoolBook
+from llm_serving_exporter.model.target import NodePlace
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.document import read_document
 from llm_serving_exporter.settings.facts import GPU_MODEL

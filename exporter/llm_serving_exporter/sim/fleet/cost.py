@@ -16,8 +16,8 @@ from llm_serving_exporter.derive.reads import Roof, kv_read_bytes, kv_token_byte
 from llm_serving_exporter.derive.roof import lacks
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.record import Struct
+from llm_serving_exporter.model.shape import Precision
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import Precision
 
 # long enough that the term of attention is not lost in the digits of the matrices'
 _LONG_TOKENS = float(1 << 20)

@@ -13,9 +13,9 @@ import uuid
 from collections import deque
 from collections.abc import Callable
 
-from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
-from llm_serving_exporter.model.device import GpuIdentity, GpuReading, GpuReadings
+from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.record import Struct, field
+from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.replica import Replica
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.page import Page, Refusal
+from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
 from llm_serving_exporter.model.target import HttpSettings
 from llm_serving_exporter.scrape.http import Connect, JsonAnswer
 from llm_serving_exporter.sim.fleet.endpoints import side_answers

@@ -9,8 +9,8 @@ from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.loader import gpu_catalogue, model_facts
 from llm_serving_exporter.facts.peaks import peaks_of_spec
 from llm_serving_exporter.model.hardware import GpuSpec, Parallel
-from llm_serving_exporter.model.model_settings import ModelSettings
 from llm_serving_exporter.model.record import Struct
+from llm_serving_exporter.model.target import ModelSettings
 from llm_serving_exporter.sim.fleet.cost import StepCost
 from llm_serving_exporter.sim.fleet.edges import Edges, sglang_edges, vllm_edges
 

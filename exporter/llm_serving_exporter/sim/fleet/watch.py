@@ -14,12 +14,11 @@ from llm_serving_exporter.expose.families import Families, Keys
 from llm_serving_exporter.expose.identity import list_identity
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.expose.layouts import Element, read_section
-from llm_serving_exporter.model.device import GpuReadings
-from llm_serving_exporter.model.histogram import Histogram
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.prices import PriceBook
+from llm_serving_exporter.model.cost import PriceBook
+from llm_serving_exporter.model.gpu import GpuReadings
+from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.target import Identity, Role, Target
 from llm_serving_exporter.settings.config import Config, SloConfig
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.gpus import FleetGpuSource, gpu_uuid, gpus_of

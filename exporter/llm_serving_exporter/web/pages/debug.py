@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llm_serving_exporter.model.attempt import Attempt
 from llm_serving_exporter.model.reading import TargetReading, View
 from llm_serving_exporter.model.record import as_dict
+from llm_serving_exporter.model.sample import Attempt
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.render.isolated import render_isolated
 from llm_serving_exporter.render.json_text import write_json

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from llm_serving_exporter.model.device import DRIVER_SOURCES, GpuReading, GpuReadings, count_cards
+from llm_serving_exporter.model.gpu import DRIVER_SOURCES, GpuReading, GpuReadings, count_cards
 from llm_serving_exporter.model.reading import View
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, header, join, level, note, row, table

@@ -11,14 +11,13 @@ from markupsafe import Markup
 
 from llm_serving_exporter.catalogue.roofline import DECODE_CEILING
 from llm_serving_exporter.derive.gpus import Origin
-from llm_serving_exporter.model.attempt import Attempt
 from llm_serving_exporter.model.derived import Derived
-from llm_serving_exporter.model.device import DRIVER_SOURCES
+from llm_serving_exporter.model.gpu import DRIVER_SOURCES
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import State, TargetReading, View
-from llm_serving_exporter.model.replica import ReplicaPart
+from llm_serving_exporter.model.sample import Attempt
 from llm_serving_exporter.model.snapshot import Quality
-from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.target import ReplicaPart, Role
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, join, note, soft
 from llm_serving_exporter.render.identity import describe_identity

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from llm_serving_exporter.derive.achieved import choose_ratio
-from llm_serving_exporter.model.derived import Derived, EngineDerived
+from llm_serving_exporter.model.derived import Derived, EngineDerived, Limiter
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
-from llm_serving_exporter.model.roofline import Limiter
+from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.weights import ModelFacts
 from llm_serving_exporter.render.html import NO_MARKUP, bar, fill, header, join, note, row, table, tile
 from llm_serving_exporter.render.numbers import NOTHING, number, share, size, span
 from llm_serving_exporter.render.remedies import place_remedy

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.discovery.kubernetes.records import NodeRecord
 from llm_serving_exporter.discovery.kubernetes.targets import is_kept
-from llm_serving_exporter.model.identity import Identity
-from llm_serving_exporter.model.pod import WaitingPod
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.target import Identity, Role, Target, WaitingPod
 from tests.support.builders.discovered_pods import Pod, find_all, gpus, plain_pod, record, section, targets_of
 from tests.support.paths import TESTS
 from tests.support.rows import check_rows

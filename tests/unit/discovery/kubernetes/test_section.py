@@ -17,11 +17,9 @@ from llm_serving_exporter.discovery.kubernetes.section import SectionPods
 from llm_serving_exporter.discovery.section import SectionReading
 from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.model.kubelet import Worker
-from llm_serving_exporter.model.pod import PodFault
-from llm_serving_exporter.model.pools import NodePlace
+from llm_serving_exporter.model.gpu import Worker
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.target import Target
+from llm_serving_exporter.model.target import NodePlace, PodFault, Target
 from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
 from tests.support.builders.discovered_pods import Pod, plain_pod, section
 from tests.support.builders.pods import fixture_pods, running_status, stored

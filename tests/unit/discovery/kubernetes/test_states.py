@@ -7,7 +7,7 @@ from typing import Any
 
 from llm_serving_exporter.discovery.kubernetes.groups import Group, GroupBook, find_membership, select_members
 from llm_serving_exporter.discovery.kubernetes.states import StateBook
-from llm_serving_exporter.model.pod import PodFault, PodState
+from llm_serving_exporter.model.target import PodFault, PodState
 from tests.support.builders.discovered_pods import Pod, find_all, gpus, plain_pod, record, targets_of
 from tests.support.builders.pods import (
     crash_loop_status,

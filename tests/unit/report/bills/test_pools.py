@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.model.pools import Pool, PoolBook, PoolKind, PoolUse, SpendRate
+from llm_serving_exporter.model.cost import Pool, PoolBook, PoolKind, PoolUse, SpendRate
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.bills.review import add_bills
 from llm_serving_exporter.report.evidence.usage import Book, Evidence, Usage

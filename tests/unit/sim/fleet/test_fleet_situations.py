@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.model.identity import Identity
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.target import Identity
 from llm_serving_exporter.sim.fleet.exposition import leave_out
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.gpus import FleetGpuSource, gpus_of

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.cost import EngineCost, EngineTotals, Method, TargetCost, WindowCost
+from llm_serving_exporter.model.cost import (
+    EngineCost,
+    EngineTotals,
+    Method,
+    Price,
+    Rate,
+    RateKind,
+    TargetCost,
+    WindowCost,
+)
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.later import Later
-from llm_serving_exporter.model.prices import Price, Rate, RateKind
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence

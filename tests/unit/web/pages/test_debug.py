@@ -6,8 +6,8 @@ import json
 import math
 from typing import Any
 
-from llm_serving_exporter.model.attempt import FailureReason
 from llm_serving_exporter.model.reading import TargetReading, View
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.target import HttpSettings, Secret, Target
 from llm_serving_exporter.settings.config import Config, effective
 from llm_serving_exporter.web.pages.debug import answer_debug_targets, answer_ready

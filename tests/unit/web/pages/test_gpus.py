@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from llm_serving_exporter.model.attempt import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.target import Role
 from tests.support.builders import views
 from tests.support.builders.landingpage import landing_bytes, page_of

@@ -6,16 +6,13 @@ import re
 
 import pytest
 
-from llm_serving_exporter.model.attempt import FailureReason
-from llm_serving_exporter.model.derived import Latency, SloCount, Tail
-from llm_serving_exporter.model.histogram import Quantile
-from llm_serving_exporter.model.pod import PodFault, PodState, WaitingPod
+from llm_serving_exporter.model.derived import Latency, Range, SloCount, Tail
+from llm_serving_exporter.model.numbers import Quantile
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.replica import ReplicaPart
-from llm_serving_exporter.model.roofline import Range
+from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.snapshot import Absence, Quality
-from llm_serving_exporter.model.target import Role, Target
+from llm_serving_exporter.model.target import PodFault, PodState, ReplicaPart, Role, Target, WaitingPod
 from llm_serving_exporter.render.sentences import POD_FAULTS, what_to_do
 from llm_serving_exporter.web.pages.engines import MOST_ENGINES
 from llm_serving_exporter.web.pages.landing import MOST_CARDS

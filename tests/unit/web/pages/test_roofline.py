@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.model.derived import Cause, Limiter
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.roofline import Cause, Limiter
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.render.sentences import CAUSES, LIMITERS
 from llm_serving_exporter.web.pages.roofline import MOST_ENGINES, render_roofline

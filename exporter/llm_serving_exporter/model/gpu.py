@@ -1,4 +1,4 @@
-"""What is read from a GPU. Every reading is optional: what a card does not support is None, never 0."""
+"""What is read of a node's GPUs: from the driver, dcgm-exporter, the kubelet. What a card or page does not have is None, never 0."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from llm_serving_exporter.model.attempt import Attempt
+from llm_serving_exporter.model.hardware import BusySource
 from llm_serving_exporter.model.record import Struct, field
+from llm_serving_exporter.model.sample import Attempt
+from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.target import NOWHERE, NodePlace
 
 # NVIDIA MIG user guide, supported profiles: cards with 8 memory slices have 7 compute slices (A100, H100, H200, B200), those with 4 have 4
 _COMPUTE_SLICES = {8: 7, 4: 4}
@@ -37,16 +40,6 @@ class GpuAbsence(StrEnum):
     ON_INSTANCES = "on_instances"  # a GPU in MIG mode has none as a whole: its instances have it
     IMPLAUSIBLE = "implausible"  # the driver's value cannot be true
     ERROR = "error"
-
-
-class BusySource(StrEnum):
-    """What says how long a target's GPUs were busy, the best first: the values of the label `source` of gpu_busy_source."""
-
-    PAGE = "engine_time"  # the engine's page counts the time that its device works
-    GPM = "gpm"  # the card's share of time with work, between two passes
-    NVML = "nvml_samples"  # the driver's buffer of utilization samples
-    ESTIMATE = "estimate"  # latencies over the batch, or the weights of the work, on the engine's page
-    REQUESTS = "requests"  # a tick in which a request ran is busy as a whole
 
 
 class BusyTime(Struct, frozen=True):
@@ -159,3 +152,100 @@ class GpuReadings(Struct, frozen=True):
 def count_cards(gpus: Iterable[GpuReading]) -> int:
     """Whole cards that are seen: a card is seen by its instances too."""
     return len({gpu.identity.mig.parent_uuid if gpu.identity.mig else gpu.identity.uuid for gpu in gpus})
+
+
+class DcgmReading(Struct, frozen=True):
+    """One GPU, or one MIG instance of it. None: not on the page, with the reason in `absent`.
+
+    Ratios are 0-1, averages over dcgm-exporter's collect interval: of the whole GPU, or of what the instance owns (NVIDIA's example of
+    an A100 in seven 1g.5gb instances shows 0.80 for an instance and 0.69 for the GPU, which has 8 memory slices: 7/8 x 0.80 = 0.70).
+    """
+
+    uuid: str  # of the whole GPU, also for an instance
+    gpu_instance_id: int | None = None  # None: the whole GPU
+    mig_profile: str = ""  # such as "1g.10gb"; "": the whole GPU
+    gpu_name: str = ""  # as NVML has it
+    host_name: str = ""  # of dcgm-exporter's node, as its label says it; "": not said
+    # share of cycles in which the memory interface moved data: times the peak it is bandwidth
+    # (DCGM_FI_DEV_MEM_COPY_UTIL, a share of time, is not read)
+    dram_bandwidth_ratio: float | None = None
+    # share of cycles in which a multiprocessor had a warp, mean over all of them
+    sm_activity_ratio: float | None = None
+    tensor_activity_ratio: float | None = None  # share of cycles in which the tensor cores worked
+    engine_activity_ratio: float | None = None  # share of time in which the graphics or compute engine was in use
+    power_watts: float | None = None  # of the whole GPU, also for an instance
+    energy_joules_total: float | None = None  # of the whole GPU, also for an instance; since the driver was loaded
+    memory_used_bytes: float | None = None  # framebuffer in use
+    absent: Mapping[str, Absence] = field(default_factory=dict)  # field that is None -> why
+
+
+class DcgmReadings(Struct, frozen=True):
+    """One reading of dcgm-exporter's page."""
+
+    attempt: Attempt  # its health; where it failed `gpus` is empty
+    # when it ended; the values are older, by up to dcgm-exporter's collect interval (30 s by default)
+    monotonic_seconds: float
+    gpus: tuple[DcgmReading, ...] = ()  # GPUs and MIG instances, in the page's order
+    quality: Quality = Quality.SLOW  # slow: values repeat until dcgm-exporter collects again
+
+
+class DcgmRatios(Struct, frozen=True):
+    """One ratio of each GPU of a target."""
+
+    by_uuid: Mapping[str, float] | None  # 0-1; None: one of the GPUs lacks it, or none is known
+    absence: Absence = Absence.AVAILABLE  # why `by_uuid` is None
+    why: str = ""  # the same as a sentence for a person; "" where nothing is missing
+
+
+class DeviceGrant(Struct, frozen=True):
+    """A device that a container has, by the names that the kubelet knows it by."""
+
+    resource: (
+        str  # of a device plugin, such as "nvidia.com/gpu"; of a claim (DRA): the driver, such as "gpu.nvidia.com"
+    )
+    device: str  # its id in the plugin's own form; of a claim: its name in the pool
+    pool: str = ""  # of a claim; "": from a device plugin
+    cdi: tuple[str, ...] = ()  # names of the claim's CDI devices, such as "nvidia.com/gpu=GPU-…"
+
+
+class ContainerGrants(Struct, frozen=True):
+    """A container of a pod on this node, and its devices of any kind."""
+
+    namespace: str  # of the pod
+    pod: str  # its name
+    container: str  # its name in the pod
+    grants: tuple[DeviceGrant, ...]  # its devices; (): it has none
+
+
+class KubeletReadings(Struct, frozen=True):
+    """One answer of the kubelet."""
+
+    attempt: Attempt  # its health; where it failed `containers` is empty
+    monotonic_seconds: float  # when the answer was there
+    containers: tuple[
+        ContainerGrants, ...
+    ] = ()  # of every pod that the kubelet lists, finished ones included in some releases
+    # devices that there are on this node, given out or not; None: the kubelet does not say
+    allocatable: tuple[DeviceGrant, ...] | None = None
+
+
+class Worker(Struct, frozen=True):
+    """A pod that works for a target whose server is in another pod: a worker of a LeaderWorkerSet or of a Ray cluster."""
+
+    namespace: str
+    pod: str  # its name
+    target: str  # name of the leader's target
+    model_name: str = ""  # as served by the leader; "": not known here
+    role: str = "unified"  # of the leader; a value of Role
+    pod_uid: str = ""  # of the worker, which tells it from the next pod of its name; "": not known
+    place: NodePlace = NOWHERE  # where its node stands
+
+
+class WorkerGpus(Struct, frozen=True):
+    """GPUs of this node that work for a target which another exporter may read."""
+
+    worker: Worker
+    uuids: tuple[str, ...]  # of the GPUs; () where they are not known
+    why: str = ""  # the reason where they are not known; "": they are
+    # how much of each is the worker's, where that is not all of it; None: not known
+    shares: Mapping[str, float | None] = field(default_factory=dict)

@@ -1,7 +1,12 @@
-"""Health of one attempt, apart from its data: an attempt that failed publishes no data, only this."""
+"""One attempt to read a page: how it ended, the answer, and the samples in it.
+
+A page's layout (which series stand on which line) changes only when a series appears or a server restarts, so it is an
+object of its own that consecutive pages share: what is computed from it once serves every page with that layout.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from llm_serving_exporter.model.record import Struct
@@ -79,3 +84,58 @@ class Attempt(Struct, frozen=True):
     def ok(self) -> bool:
         """Whether the attempt yielded data."""
         return self.reason is None
+
+
+class Page(Struct, frozen=True):
+    """An answer with status 200 to a request for a metrics page."""
+
+    body: bytes  # decompressed
+    content_type: str  # header as the server sent it; "": it sent none
+    received_unix_seconds: float  # when the last byte came, on the wall clock
+    received_monotonic_seconds: float  # the same instant on a clock that never steps
+    duration_seconds: float  # from before connecting to the last byte
+    wire_bytes: int  # size of the body before decompression
+    status: int = 200  # HTTP status
+
+
+class Refusal(Struct, frozen=True):
+    """Why there is no page."""
+
+    reason: FailureReason  # one of the closed set, for a metric's label
+    detail: str  # a sentence for a person, without secrets
+    status: int | None  # the HTTP status; None: no answer came
+    at_unix_seconds: float  # when the attempt ended
+    duration_seconds: float  # from before connecting until then
+
+
+class SeriesKey(Struct, frozen=True):
+    """What identifies a sample on a page."""
+
+    name: str  # as on the wire (`:` kept)
+    labels: tuple[tuple[str, str], ...]  # (name, value) unescaped, sorted by name
+
+    def label(self, name: str) -> str | None:
+        """The label's value, or None where the series lacks it ("" is a value)."""
+        for key, value in self.labels:
+            if key == name:
+                return value
+        return None
+
+
+class Layout(Struct, frozen=True, eq=False, weakref=True):
+    """What a page consists of, without values. Compared by identity: the same object means the same layout.
+
+    Targets whose pages are alike share one.
+    """
+
+    keys: tuple[SeriesKey, ...]  # the samples that were asked for, in page order, duplicates included
+    types: Mapping[str, str]  # family name -> type of every TYPE line, as on the wire
+    names: frozenset[str]  # every sample name on the page, asked for or not
+    series_count: int  # samples on the page, asked for or not
+
+
+class Samples(Struct, frozen=True, eq=False):
+    """The values of one page."""
+
+    layout: Layout  # shared with other pages of the same layout
+    values: tuple[float, ...]  # one for each of `layout.keys`; NaN and infinities as the page has them
