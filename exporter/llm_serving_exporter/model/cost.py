@@ -40,7 +40,7 @@ class Rate(Struct, frozen=True):
     """A named way to pay for GPUs."""
 
     name: str  # the user's own, unique in the price file
-    kind: RateKind  # how such GPUs are paid for
+    kind: RateKind
     includes_power: bool = True  # whether the price covers electricity
     committed_gpus: int | None = None  # that are paid for, used or not; None: none
 
@@ -48,36 +48,36 @@ class Rate(Struct, frozen=True):
 class PriceStatement(Struct, frozen=True):
     """What a GPU costs in an hour, for everything that the scope and its value name."""
 
-    scope: Scope  # what `value` names
+    scope: Scope
     value: str  # a target's or node's name, or a GPU product's name as the metric target_gpus has it
-    usd_per_gpu_hour: float  # at the rate
-    rate: str  # name of a rate of the same book
+    usd_per_gpu_hour: float
+    rate: str  # the name of one of the same book
     from_unix_seconds: float | None = None  # when it comes into force; None: it always was
 
 
 class Power(Struct, frozen=True):
     """Electricity."""
 
-    usd_per_kwh: float | None = None  # None: not stated
+    usd_per_kwh: float | None = None
     pue: float = 1.0  # energy of the whole site over that of its computers, 1 or more
-    carbon_grams_per_kwh: float | None = None  # of CO2 equivalent; None: not stated
+    carbon_grams_per_kwh: float | None = None  # of CO2 equivalent
 
 
 class PriceBook(Struct, frozen=True):
     """The price file."""
 
     statements: tuple[PriceStatement, ...]  # no two of the same scope, value and moment
-    rates: tuple[Rate, ...]  # every rate of a statement is among them
-    power: Power = field(default_factory=Power)  # what a kilowatt-hour costs and emits
-    budget_usd_per_month: float | None = None  # of a month of 730 hours; None: not stated
-    pools: tuple[Pool, ...] = ()  # what is committed at a cloud; they apply in the review
-    nodes: tuple[tuple[str, NodePlace], ...] = ()  # where nodes stand, by name; no name twice
+    rates: tuple[Rate, ...]
+    power: Power = field(default_factory=Power)
+    budget_usd_per_month: float | None = None  # of a month of 730 hours
+    pools: tuple[Pool, ...] = ()  # they apply in the review
+    nodes: tuple[tuple[str, NodePlace], ...] = ()  # by name; no name twice
 
 
 class Price(Struct, frozen=True):
     """What one GPU of a target costs now."""
 
-    usd_per_gpu_hour: float  # at the rate
+    usd_per_gpu_hour: float
     rate: Rate
 
     @property
@@ -100,7 +100,7 @@ class PoolUse(Struct, frozen=True):
     gpu_name: str = ""  # a product's name as the metric target_gpus has it
     instance_type: str = ""  # as the cloud writes it
     region: str = ""  # GPUs elsewhere are not covered
-    zone: str = ""  # GPUs elsewhere are not covered
+    zone: str = ""  # likewise
 
 
 class SpendRate(Struct, frozen=True):
@@ -116,19 +116,19 @@ class Pool(Struct, frozen=True):
     name: str  # unique in the price file
     kind: PoolKind  # says which of the fields below count
     use: PoolUse = PoolUse()  # of a quantity or window: what it is for; of a spend: where
-    gpus: float = 0.0  # of a quantity or window: all that are committed
-    usd_per_gpu_hour: float = 0.0  # of a quantity or window: of each, used or not
+    gpus: float = 0.0  # of a quantity or window
+    usd_per_gpu_hour: float = 0.0  # of a quantity or window: of each GPU, used or not
     usd_per_hour: float = 0.0  # of a spend: used or not
     rates: tuple[SpendRate, ...] = ()  # of a spend: never empty
     from_unix_seconds: float | None = None  # None: it always was
     until_unix_seconds: float | None = None  # None: it has no end
-    size_flexible: bool = False  # whether other sizes of the instance type's family are covered too
+    size_flexible: bool = False  # whether other sizes of the instance type's family are covered
 
 
 class PoolBook(Struct, frozen=True):
     """Everything of price files that the review applies."""
 
-    pools: tuple[Pool, ...] = ()  # in the order of the files
+    pools: tuple[Pool, ...] = ()
     nodes: tuple[tuple[str, NodePlace], ...] = ()  # by name; no name twice
 
 
@@ -164,42 +164,36 @@ class Method(StrEnum):
 class Attribution(Struct, frozen=True):
     """How busy time is split into prefill and decode."""
 
-    method: Method = Method.ROOFLINE  # what the split rests on
-    # what a generated token weighs in computed prompt tokens; only for Method.PRICE_RATIO
-    decode_to_prefill_ratio: float = 4.0
-    efficiency: Efficiency = field(default_factory=Efficiency)  # only for Method.ROOFLINE
+    method: Method = Method.ROOFLINE
+    decode_to_prefill_ratio: float = 4.0  # a generated token in computed prompt tokens; only for PRICE_RATIO
+    efficiency: Efficiency = field(default_factory=Efficiency)  # only for ROOFLINE
 
 
 class TickWork(Struct, frozen=True):
     """What one engine did between its last two pages."""
 
     busy: bool  # whether a request ran or a token counter moved
-    # by phase, what its work needs at the ceilings; {}: no token was booked; None: it cannot be known (no facts)
-    seconds: Mapping[str, float] | None = None
-    prefill_tokens: float | None = None  # computed prompt tokens that were booked; None: the engine does not count them
-    decode_tokens: float | None = None  # generated tokens that were booked; None: the engine does not count them
-    # what the prompt tokens from the prefix cache would have taken at least; None: it cannot be known
-    cached_seconds: float | None = None
-    # share of the time between the pages in which the device worked, by the engine's own count; None: it does not count
-    device_share: float | None = None
-    # the same as its steps, their latency and its work tell; None: they do not
-    estimated_share: float | None = None
+    seconds: Mapping[str, float] | None = None  # at the ceilings, by phase; {}: no token was booked; None: no facts
+    prefill_tokens: float | None = None  # computed, that were booked; None: not counted
+    decode_tokens: float | None = None  # generated, that were booked; None: not counted
+    cached_seconds: float | None = None  # that the prompt tokens from the prefix cache would have taken at least
+    device_share: float | None = None  # of the time between the pages, by the engine's own count of its device's work
+    estimated_share: float | None = None  # the same by its steps, their latency and its work
 
 
 class EngineTotals(Struct, frozen=True):
     """Counters of one engine since the exporter's first start. None: never known so far."""
 
-    # by state and name of the rate in force ("" without a price)
+    # by state and rate in force ("": no price)
     gpu_seconds: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    # by phase, rate and method; {} before the first price
-    usd: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
-    # by rate, the price of busy time whose tokens are not booked yet; not in `usd` so far
+    usd: Mapping[tuple[str, str, str], float] = field(default_factory=dict)  # by phase, rate and method
+    # by rate: busy time whose tokens are not booked yet; not in `usd` so far
     pending_usd: Mapping[str, float] = field(default_factory=dict)
-    pending_seconds: float = 0.0  # how long that has been waiting
-    savings_usd: float | None = None  # what the prompt tokens from the prefix cache would have cost at least
+    pending_seconds: float = 0.0  # how long that has waited
+    savings_usd: float | None = None  # what prompt tokens from the prefix cache would have cost at least
     energy_joules: float | None = None  # of the engine's GPUs, whatever they did
-    energy_usd: float | None = None  # of that energy, where the price of the GPUs does not include it
-    carbon_grams: float | None = None  # CO2 equivalent of that energy
+    energy_usd: float | None = None  # where the price of the GPUs does not include it
+    carbon_grams: float | None = None  # CO2 equivalent
 
 
 class WindowCost(Struct, frozen=True):
@@ -207,20 +201,20 @@ class WindowCost(Struct, frozen=True):
 
     # by phase (prefill, decode, blended) and basis (busy, allocated)
     usd_per_million_tokens: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    tokens_per_usd: float | None = None  # prompt tokens as sent and generated tokens
-    usd_per_request: float | None = None  # mean over the requests that finished
-    joules_per_token: float | None = None  # mean over prompt tokens as sent and generated tokens, idle draw included
+    tokens_per_usd: float | None = None  # prompt tokens as sent, and generated ones
+    usd_per_request: float | None = None  # mean of those that finished
+    joules_per_token: float | None = None  # of those tokens, idle draw included
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EngineCost:
     """One engine of a target, under the labels that it had when it was last seen."""
 
-    model_name: str  # as served
-    engine: str  # the label `engine`: its rank within the server, "" where the page does not name one
+    model_name: str
+    engine: str  # rank within the server; "": the page does not name one
     role: str  # a value of Role
-    totals: EngineTotals  # since the exporter's start
-    # the figures of `window`; nobody reads them at a tick
+    totals: EngineTotals
+    # `window`, which nobody reads at a tick
     of_window: Later[WindowCost] = dataclasses.field(default=Later(WindowCost), compare=False)
 
     @property
@@ -233,16 +227,13 @@ class EngineCost:
 class TargetCost:
     """A target's cost after a tick."""
 
-    # of its last good page, and those that GPU time was booked to under earlier names, oldest first
-    engines: tuple[EngineCost, ...]
-    price: Price | None  # in force; None: there is none, `signals` has the reason
-    method: Method  # that splits busy time
-    # what the method splits busy time by, for cost_attribution_info
-    inputs: str
-    # what `signals` says
-    reasons: Later[Mapping[str, Absence]] = dataclasses.field(compare=False)
-    life: int = 0  # which counting of this process it is: another number where the target's cost began at 0 again
-    busy_source: BusySource | None = None  # what says how long the GPUs were busy; None: no tick needed it yet
+    engines: tuple[EngineCost, ...]  # of its last good page, and under earlier names, oldest first
+    price: Price | None  # in force; None: `signals` has the reason
+    method: Method
+    inputs: str  # what the method splits busy time by, for cost_attribution_info
+    reasons: Later[Mapping[str, Absence]] = dataclasses.field(compare=False)  # `signals`
+    life: int = 0  # another number where the target's cost began at 0 again in this process
+    busy_source: BusySource | None = None  # None: no tick needed it yet
 
     @property
     def signals(self) -> Mapping[str, Absence]:
@@ -253,38 +244,34 @@ class TargetCost:
 class KeptEngine(Struct, frozen=True):
     """One engine's counters, under the labels that it was last seen with."""
 
-    model_name: str  # as served
-    engine: str  # the label `engine`
+    model_name: str
+    engine: str
     role: str  # a value of Role
-    totals: EngineTotals  # counted so far
+    totals: EngineTotals
 
 
 class KeptCost(Struct, frozen=True):
     """What one target has cost so far."""
 
-    name: str  # of the target
-    identity: Identity  # whose cost it is: another pod of that name does not go on from it
-    server: tuple[str, str] = (
-        "",
-        "",
-    )  # digests of its address, and of its address and stated GPUs; "": no tick was counted
-    gpu_uuids: tuple[str, ...] = ()  # of its GPUs at its last tick, as far as they were seen
-    gpus: TargetGpus | None = None  # how many they were; None: not known
-    counted_seconds: float | None = None  # when its last tick was counted, by the clock of the host's boot; None: never
-    joules: Mapping[str, float] = field(
-        default_factory=dict
-    )  # what the energy counter of each GPU showed then, by UUID
+    name: str
+    identity: Identity  # another pod of that name does not go on from it
+    # digests of its address, and of that with its stated GPUs; "": no tick was counted
+    server: tuple[str, str] = ("", "")
+    gpu_uuids: tuple[str, ...] = ()  # at its last tick, as far as they were seen
+    gpus: TargetGpus | None = None  # None: not known
+    counted_seconds: float | None = None  # its last tick, by the clock of the host's boot; None: never
+    joules: Mapping[str, float] = field(default_factory=dict)  # what each GPU's energy counter showed then, by UUID
     engines: tuple[KeptEngine, ...] = ()  # oldest first; those of its last good page at the end
     current: int = 0  # how many of them are of its last good page
-    life: int = 0  # which counting of this process it is: another number where it began at 0 again; never written
+    life: int = 0  # as `TargetCost.life`; never written
 
 
 class CostSnapshot(Struct, frozen=True):
     """What all targets of one exporter had cost at one moment."""
 
-    boot: str  # of the host that it was taken on; "": not known
-    boot_seconds: float  # when, by the clock of that boot
-    unix_seconds: float  # when, by the wall clock
+    boot: str  # of the host; "": not known
+    boot_seconds: float  # by the clock of that boot
+    unix_seconds: float
     targets: tuple[KeptCost, ...]  # in no order
 
 
@@ -301,8 +288,6 @@ class Storage(StrEnum):
 class StorageReport(Struct, frozen=True):
     """How keeping the counters of cost goes."""
 
-    storage: Storage = Storage.NONE  # where they are safe now
-    snapshot_unix_seconds: float | None = (
-        None  # when the last snapshot was taken that is on disk; None: none since the start
-    )
+    storage: Storage = Storage.NONE
+    snapshot_unix_seconds: float | None = None  # of the last that is on disk; None: none since the start
     failures_total: int | None = None  # snapshots that could not be written; None: no folder is configured

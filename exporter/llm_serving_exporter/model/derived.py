@@ -35,70 +35,63 @@ class Cause(StrEnum):
 class Range(Struct, frozen=True):
     """A figure with what it may lie between."""
 
-    lower: float  # in the figure's unit
-    expected: float  # the figure itself
-    upper: float  # in the figure's unit
+    lower: float
+    expected: float
+    upper: float
 
 
 class Steps(Struct, frozen=True):
     """Engine steps of a window."""
 
     count: float  # a lower bound where it is not counted
-    counted: bool  # whether the engine counts them; else they are worked out from the mean inter-token latency
+    counted: bool  # by the engine; else from the mean inter-token latency
 
 
 class Roofline(Struct, frozen=True):
     """One engine over the window. Bytes and FLOPs are of all its GPUs together. None or an absent key: an input is not known."""
 
-    achieved: Mapping[str, float] = field(default_factory=dict)  # bytes/s that were moved, by source (Source)
-    # `achieved` over `bandwidth_ceiling` by source, unclamped: above 1 an input is wrong
+    achieved: Mapping[str, float] = field(default_factory=dict)  # bytes/s that were moved, by BandwidthSource
+    # `achieved` over `bandwidth_ceiling`, unclamped: above 1 an input is wrong
     ratio: Mapping[str, float] = field(default_factory=dict)
     bandwidth_ceiling: float | None = None  # peak bytes/s
-    # what `ratio` of source "model" may lie between, as KV in use, activations and experts do
-    model_ratio_range: Range | None = None
-    # the part of `ratio` of source "model" that activations are; None where a measured one is believed
-    activation_ratio: float | None = None
-    # bytes of KV that attention looks at, a shared prefix for each sequence, over those that are read once; None where prompts share none
+    model_ratio_range: Range | None = None  # of `ratio` of source "model", as KV in use, activations and experts do
+    activation_ratio: float | None = None  # of `ratio` of source "model"; None where a measured one is believed
+    # KV looked at, a shared prefix for each sequence, over KV read once; None: none shared
     attended_kv_ratio: float | None = None
-    # tokens/s at one token per sequence and step, at the batch and context of the window
+    # tokens/s at one token per sequence and step, at the window's batch and context
     decode_ceiling: float | None = None
-    decode_ceiling_upper: float | None = None  # the same where what sequences share is read once and again in no time
+    decode_ceiling_upper: float | None = None  # the same where what sequences share is read once, and again in no time
     decode_ratio: float | None = None  # sequence-steps/s over `decode_ceiling`
     compute_ratio: float | None = None  # time that the window's FLOPs need at the dense peak, over elapsed time (MFU)
-    flops_per_second: float | None = None  # mean over the window
-    intensity_flops_per_byte: float | None = None  # FLOPs over bytes moved, both by our arithmetic
-    ridge_flops_per_byte: float | None = None  # intensity from which decode's mix of precisions is bound by compute
-    # batch from which decode is bound by compute at the context of the window; None also where it never is
-    batch_ridge: float | None = None
+    flops_per_second: float | None = None
+    intensity_flops_per_byte: float | None = None  # both by our arithmetic
+    ridge_flops_per_byte: float | None = None  # from which decode's mix of precisions is bound by compute
+    batch_ridge: float | None = None  # from which decode is bound by compute at the window's context; None also: never
     weights_ridge: float | None = None  # the same for the weights' matrices alone, without context
-    steps_per_second: float | None = None  # engine steps, with or without prefill in them
-    # whether the engine counts them; False: from the mean inter-token latency, a lower bound
-    steps_counted: bool = True
+    steps_per_second: float | None = None  # with or without prefill in them
+    steps_counted: bool = True  # False: from the mean inter-token latency, a lower bound
     batch: float | None = None  # mean number of sequences that decode in a step
     context: Range | None = None  # tokens that a decode step reads per sequence
-    context_source: str = ""  # where `context` comes from: a constant of derive.context; "": it is not known
-    # bytes of a mean step by part: weights, kv_read, kv_written, activations
+    context_source: str = ""  # a constant of derive.context; "": not known
+    # of a mean step, by part: weights, kv_read, kv_written, activations
     step_bytes: Mapping[str, float] = field(default_factory=dict)
-    # distinct routed experts that a mean step touches in a layer; None also for a dense model
-    experts: Range | None = None
-    tokens_per_sequence_step: float | None = None  # that decode yields; above 1 under speculation
-    # shortest that a decode step of the window's batch and context can be, at `decode_ceiling`
-    step_floor_seconds: float | None = None
-    # tokens/s that the engine could do of each phase alone, decode at its largest batch
+    experts: Range | None = None  # distinct routed ones that a mean step touches in a layer; None also: a dense model
+    tokens_per_sequence_step: float | None = None  # of decode; above 1 under speculation
+    step_floor_seconds: float | None = None  # of a decode step, at `decode_ceiling`
+    # tokens/s of each phase alone, decode at its largest batch
     phase_ceiling: Mapping[str, float] = field(default_factory=dict)
-    # share of busy time by phase, by what the work of each needs at its ceiling
+    # share of busy time by phase, by what its work needs at its ceiling
     phase_busy_ratio: Mapping[str, float] = field(default_factory=dict)
-    causes: Mapping[str, Cause] = field(default_factory=dict)  # signal's name -> why it is wrong
+    causes: Mapping[str, Cause] = field(default_factory=dict)  # by signal that is wrong
 
 
 class BusySeconds(Struct, frozen=True):
     """Busy time of one engine since the exporter first saw its life."""
 
-    prefill: float = 0.0  # seconds
-    decode: float = 0.0  # seconds
-    unattributed: float = 0.0  # seconds in which no token was booked in time, so that no phase can have them
-    # in which no token was booked yet: the next tick that books some has them, else they are `unattributed`
-    pending_seconds: float = 0.0
+    prefill: float = 0.0
+    decode: float = 0.0
+    unattributed: float = 0.0  # no token was booked in time, so that no phase can have them
+    pending_seconds: float = 0.0  # the next tick that books tokens has them, else `unattributed`
 
 
 class Limiter(StrEnum):
@@ -124,7 +117,7 @@ class Cap(Struct, frozen=True):
 
     reason: str  # power or thermal
     share: float  # of the window
-    sm_hertz: float  # clock of the multiprocessors
+    sm_hertz: float  # of the multiprocessors
     sm_max_hertz: float  # that the cards can run at
     power_watts: float | None = None  # drawn by a board
     power_limit_watts: float | None = None  # in force for a board
@@ -133,75 +126,59 @@ class Cap(Struct, frozen=True):
 class Verdict(Struct, frozen=True):
     """The limiter in force. It changes only when the evidence has said otherwise for a while."""
 
-    state: Limiter  # the limiter in force
+    state: Limiter  # in force
     candidate: Limiter  # what the evidence of this tick says
-    candidate_since_monotonic_seconds: float  # since when it has said so in every tick
-    # name of a number that the decision rests on -> its value; docs/internals-limiter.md has them
+    candidate_since_monotonic_seconds: float
+    # numbers that the decision rests on, by name: docs/internals-limiter.md
     evidence: Mapping[str, float] = field(default_factory=dict)
-    # since when the evidence has said anything but `state`; None: it agrees
+    # since the evidence says anything but `state`; None: it agrees
     doubted_since_monotonic_seconds: float | None = None
-    cap: Cap | None = None  # what held the clock when `state` was decided on; None: that is not known
+    cap: Cap | None = None  # on the clock when `state` was decided on; None: not known
 
 
 class Latency(Struct, frozen=True):
     """Events of one latency inside the window."""
 
     events: float
-    # None where the engine's sum is no use
-    mean_seconds: float | None
-    # by rank, 0 to 1
-    quantiles: Mapping[float, Quantile]
-    # edges of the bucket in which all quantiles lie that so many events have; None: of several, or of one without two edges
+    mean_seconds: float | None  # None where the engine's sum is no use
+    quantiles: Mapping[float, Quantile]  # by rank, 0 to 1
+    # the one in which all quantiles lie that so many events have; None: several, or one without two edges
     bucket: tuple[float, float] | None = None
 
 
 class SloCount(Struct, frozen=True):
     """Good and bad events of one objective since the engine started."""
 
-    # events that kept it
     good: float
-    # events that did not
     bad: float
-    # the threshold as configured; None for errors
-    configured_seconds: float | None = None
-    # the bucket edge that divides good from bad, the largest not above the configured threshold; None for errors
+    configured_seconds: float | None = None  # None for errors
+    # the largest bucket edge not above it, which divides good from bad; None for errors
     counted_seconds: float | None = None
 
 
 class ServerErrors(Struct, frozen=True):
     """HTTP 5xx answers that nothing else accounts for, counted by the exporter from 0 since it first saw the engine's life."""
 
-    # answers that neither a rejection nor a finish by error covers
-    uncovered_total: float
-    # what was covered before its answer was booked
-    spare: float
-    # the engine's count of 5xx answers at this reading
-    answered: float
-    # the engine's count of rejections and of finishes by error at this reading
-    covered: float
+    uncovered_total: float  # answers that neither a rejection nor a finish by error covers
+    spare: float  # covered before its answer was booked
+    answered: float  # the engine's count of 5xx answers at this reading
+    covered: float  # its count of rejections and of finishes by error
 
 
 class Tail(Struct, frozen=True):
     """The long-context tail of the last finished requests, from the histograms of their lengths. None, or {}: not known."""
 
-    # how many requests
-    observed: float
-    # share of them whose prompt is longer than the top finite bucket edge
-    beyond_top_bucket_ratio: float | None = None
-    # p99 prompt over mean prompt
-    amplification_ratio: float | None = None
-    # share of all tokens of context that the requests with the longest 1 % of prompts have
+    observed: float  # requests
+    beyond_top_bucket_ratio: float | None = None  # whose prompt is longer than the top finite bucket edge
+    amplification_ratio: float | None = None  # p99 prompt over mean prompt
+    # of all tokens of context, those of the requests with the longest 1 % of prompts
     kv_share_ratio: Range | None = None
-    # requests of p99 prompt and mean output that the KV cache holds, by bound
+    # of p99 prompt and mean output in the KV cache, by bound
     requests_fit: Mapping[str, float] = field(default_factory=dict)
-    # the p99 prompt in tokens
-    prompt_p99: Quantile | None = None
-    # the mean prompt in tokens
-    prompt_mean: float | None = None
-    # what the KV cache holds, as it was used here
-    capacity_tokens: float | None = None
-    # the longest context, as it was used here
-    context_limit_tokens: float | None = None
+    prompt_p99: Quantile | None = None  # tokens
+    prompt_mean: float | None = None  # tokens
+    capacity_tokens: float | None = None  # of the KV cache, as it was used here
+    context_limit_tokens: float | None = None  # as it was used here
 
 
 class PublishedSeries(Protocol):
@@ -241,46 +218,28 @@ class EngineDerived(Struct, frozen=True):
     """
 
     model_name: str
-    # the engine's label, its data-parallel rank
-    engine: str
-    # tokens/s by phase
-    phase_tokens_per_second: Mapping[str, float] = field(default_factory=dict)
-    # the same for each GPU of the engine
-    phase_tokens_per_second_per_gpu: Mapping[str, float] = field(default_factory=dict)
-    # decoding sequences in a step
-    batch_size_mean: float | None = None
-    # running requests over the engine's limit, 0 to 1
-    batch_utilization_ratio: float | None = None
-    # tokens that live requests hold now
-    kv_cache_used_tokens: float | None = None
-    # tokens that they leave free now
+    engine: str  # the label: its data-parallel rank
+    phase_tokens_per_second: Mapping[str, float] = field(default_factory=dict)  # by phase
+    phase_tokens_per_second_per_gpu: Mapping[str, float] = field(default_factory=dict)  # by phase, of the engine's GPUs
+    batch_size_mean: float | None = None  # decoding sequences in a step
+    batch_utilization_ratio: float | None = None  # running requests over the engine's limit
+    kv_cache_used_tokens: float | None = None  # by live requests now
     kv_cache_free_tokens: float | None = None
-    # tokens found over tokens looked up
-    prefix_cache_hit_ratio: float | None = None
-    # tokens that attention looks at for each running request
-    context_tokens_mean: float | None = None
-    # tokens of the KV cache held for each of them, a shared prefix once
-    kv_cache_tokens_per_request: float | None = None
+    prefix_cache_hit_ratio: float | None = None  # of tokens looked up
+    context_tokens_mean: float | None = None  # that attention looks at for each running request
+    kv_cache_tokens_per_request: float | None = None  # held for each, a shared prefix once
     preemptions_per_second: float | None = None
-    # by name, as in derive/latency.py
-    latency: Mapping[str, Latency] = field(default_factory=dict)
-    # since the engine's start, by name, as in derive/slo.py
-    slo: Mapping[str, SloCount] = field(default_factory=dict)
-    # for the next tick and the errors SLO
-    server_errors: ServerErrors | None = None
-    # how near the engine is to what its GPUs could do
+    latency: Mapping[str, Latency] = field(default_factory=dict)  # by name, as in derive/latency.py
+    slo: Mapping[str, SloCount] = field(default_factory=dict)  # since the engine's start, by name, as in derive/slo.py
+    server_errors: ServerErrors | None = None  # for the next tick and the errors SLO
     roofline: Roofline = field(default_factory=Roofline)
-    # busy time by phase
     busy: BusySeconds | None = None
-    # what it did since the page before the last; None where there is no engine to do anything
-    tick: TickWork | None = None
-    # seconds that a token of each phase needs at the ceilings, at a fixed batch and context
+    tick: TickWork | None = None  # since the page before the last; None: there is no engine to do anything
+    # at the ceilings, at a fixed batch and context
     phase_reference_seconds_per_token: Mapping[str, float] = field(default_factory=dict)
-    # bytes by part: weights, kv, other
-    gpu_memory_bytes: Mapping[str, float] = field(default_factory=dict)
+    gpu_memory_bytes: Mapping[str, float] = field(default_factory=dict)  # by part: weights, kv, other
     tail: Tail | None = None
-    # every figure that the role has, by its row of the signal table
-    figures: Mapping[Any, Any] = field(default_factory=dict)
+    figures: Mapping[Any, Any] = field(default_factory=dict)  # all that the role has, by row of the signal table
 
     @property
     def series(self) -> dict[str, dict[tuple[str, ...], float]]:
@@ -301,22 +260,14 @@ class EngineDerived(Struct, frozen=True):
 class Derived(Struct, frozen=True):
     """Everything derived for one target at one instant."""
 
-    # in the order of the snapshot
-    engines: tuple[EngineDerived, ...]
-    # the longest span that a signal really covers
-    window_seconds: float
-    # why each signal, passed through or derived, is absent; AVAILABLE where it is there
-    signals: Mapping[str, Absence]
-    # of the signals that are less than live
-    quality: Mapping[str, Quality]
-    # what limits the target; None for a front end
-    verdict: Verdict | None = None
-    # the likely cause of each suspect signal
-    causes: Mapping[str, Cause] = field(default_factory=dict)
-    # the span that live signals really cover; None: the longest
-    live_window_seconds: float | None = None
-    # figures that cannot be true; their signals are absent
-    left_out: tuple[LeftOut, ...] = ()
+    engines: tuple[EngineDerived, ...]  # in the order of the snapshot
+    window_seconds: float  # the longest span that a signal really covers
+    signals: Mapping[str, Absence]  # of the page or derived; AVAILABLE: it is there
+    quality: Mapping[str, Quality]  # of the signals that are less than live
+    verdict: Verdict | None = None  # None for a front end
+    causes: Mapping[str, Cause] = field(default_factory=dict)  # of suspect signals
+    live_window_seconds: float | None = None  # the span that live signals really cover; None: the longest
+    left_out: tuple[LeftOut, ...] = ()  # their signals are absent
 
     @property
     def kept(self) -> tuple[EngineDerived, ...]:

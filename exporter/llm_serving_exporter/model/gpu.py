@@ -31,9 +31,8 @@ class GpuAbsence(StrEnum):
     NOT_SUPPORTED = "not_supported"  # by this card, driver or pynvml
     NO_PERMISSION = "no_permission"
     DISABLED = "disabled"  # by configuration
-    IN_USE = (
-        "in_use"  # NVML refuses while something else holds it; with GPM under MIG on driver 535: set gpu.gpm to false
-    )
+    # NVML refuses while something else holds it; with GPM under MIG on driver 535: set gpu.gpm to false
+    IN_USE = "in_use"
     NO_DATA = "no_data"  # NVML answers, without a value for now (not ready, NaN)
     NO_WINDOW = "no_window"  # needs two samples, and so far there is one
     ON_PARENT = "on_parent"  # a MIG instance has none of its own: the whole GPU's reading has it
@@ -83,14 +82,12 @@ class GpuIdentity(Struct, frozen=True):
     memory_total_bytes: int | None = None  # of the GPU, or of the instance
     memory_bus_width_bits: int | None = None  # of the whole GPU
     sm_clock_max_hertz: float | None = None  # highest clock of the multiprocessors
-    # highest memory clock as NVML reports it: half the rate of a pin, for every memory type
-    memory_clock_max_hertz: float | None = None
-    # 2 x highest memory clock x bus width / 8, of the whole GPU also for an instance
+    memory_clock_max_hertz: float | None = None  # as NVML has it: half the rate of a pin, for every memory type
+    # 2 x clock x bus width / 8, of the whole GPU also for an instance
     memory_bandwidth_peak_bytes_per_second: float | None = None
     mig: MigInstance | None = None  # None: the whole GPU
     is_virtual: bool = False  # a guest's part of a card that the host's driver has (NVIDIA vGPU)
-    # equal parts that the card is partitioned into, of which this is one (AMD's DPX, QPX, CPX); 1: the whole card
-    partitions: int = 1
+    partitions: int = 1  # equal parts of the card, of which this is one (AMD's DPX, QPX, CPX)
 
 
 class GpuProcess(Struct, frozen=True):
@@ -112,8 +109,7 @@ class GpuReading(Struct, frozen=True):
     memory_reserved_bytes: int | None = None  # kept by the driver and firmware
     memory_total_bytes: int | None = None  # of the GPU, or of the instance
     busy_ratio: float | None = None  # share of time in which a kernel ran, however small
-    # share of time in which memory was read or written; a time share, never bandwidth
-    memory_active_ratio: float | None = None
+    memory_active_ratio: float | None = None  # share of time in which memory was read or written, never bandwidth
     dram_bandwidth_ratio: float | None = None  # memory bandwidth used over the peak, by GPM
     sm_activity_ratio: float | None = None  # share of multiprocessors that were busy, by GPM
     tensor_activity_ratio: float | None = None  # share of time in which the tensor cores were busy, by GPM
@@ -125,7 +121,7 @@ class GpuReading(Struct, frozen=True):
     temperature_celsius: Mapping[str, float] = field(default_factory=dict)  # sensor: gpu, memory
     clock_hertz: Mapping[str, float] = field(default_factory=dict)  # domain: sm, memory
     slowdown: Mapping[str, bool] | None = None  # reason to hold the clocks down -> whether it holds now
-    # reason -> seconds in which it held the clocks down, as far as the driver counts them; keys of `slowdown`, and "thermal" for any heat
+    # reason of `slowdown`, or "thermal" for any heat -> seconds that it held the clocks down
     held_seconds_total: Mapping[str, float] = field(default_factory=dict)
     ecc_errors_total: Mapping[str, int] = field(default_factory=dict)  # kind: corrected, uncorrected
     remapped_rows: Mapping[str, int] = field(default_factory=dict)  # kind: correctable, uncorrectable
@@ -135,17 +131,16 @@ class GpuReading(Struct, frozen=True):
     pcie_bytes_total: Mapping[str, int] = field(default_factory=dict)  # direction: tx, rx
     nvlink_bytes_total: Mapping[str, int] = field(default_factory=dict)  # direction: tx, rx; AMD's XGMI likewise
     processes: tuple[GpuProcess, ...] | None = None  # compute processes; (): none runs
-    # field -> why it is missing (GpuAbsence); "field.key" for one member of a mapping
-    absent: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)  # field, or "field.key" of a mapping -> why (GpuAbsence)
 
 
 class GpuReadings(Struct, frozen=True):
     """One pass over every GPU that is visible."""
 
-    attempt: Attempt  # its health; where it failed `gpus` is empty
+    attempt: Attempt  # where it failed `gpus` is empty
     source: str  # where the readings come from: "nvml", "replay", "simulated", or the name of a device exporter's table
     monotonic_seconds: float  # when the pass ended
-    gpus: tuple[GpuReading, ...] = ()  # GPUs and MIG instances
+    gpus: tuple[GpuReading, ...] = ()  # with MIG instances
     driver_version: str | None = None  # None: it could not be read
 
 
@@ -169,8 +164,7 @@ class DcgmReading(Struct, frozen=True):
     # share of cycles in which the memory interface moved data: times the peak it is bandwidth
     # (DCGM_FI_DEV_MEM_COPY_UTIL, a share of time, is not read)
     dram_bandwidth_ratio: float | None = None
-    # share of cycles in which a multiprocessor had a warp, mean over all of them
-    sm_activity_ratio: float | None = None
+    sm_activity_ratio: float | None = None  # share of cycles in which a multiprocessor had a warp, mean over all
     tensor_activity_ratio: float | None = None  # share of cycles in which the tensor cores worked
     engine_activity_ratio: float | None = None  # share of time in which the graphics or compute engine was in use
     power_watts: float | None = None  # of the whole GPU, also for an instance
@@ -182,11 +176,11 @@ class DcgmReading(Struct, frozen=True):
 class DcgmReadings(Struct, frozen=True):
     """One reading of dcgm-exporter's page."""
 
-    attempt: Attempt  # its health; where it failed `gpus` is empty
-    # when it ended; the values are older, by up to dcgm-exporter's collect interval (30 s by default)
+    attempt: Attempt  # where it failed `gpus` is empty
+    # when it ended; values are older, by up to dcgm-exporter's collect interval (30 s by default)
     monotonic_seconds: float
-    gpus: tuple[DcgmReading, ...] = ()  # GPUs and MIG instances, in the page's order
-    quality: Quality = Quality.SLOW  # slow: values repeat until dcgm-exporter collects again
+    gpus: tuple[DcgmReading, ...] = ()  # with MIG instances, in the page's order
+    quality: Quality = Quality.SLOW  # values repeat until dcgm-exporter collects again
 
 
 class DcgmRatios(Struct, frozen=True):
@@ -200,9 +194,7 @@ class DcgmRatios(Struct, frozen=True):
 class DeviceGrant(Struct, frozen=True):
     """A device that a container has, by the names that the kubelet knows it by."""
 
-    resource: (
-        str  # of a device plugin, such as "nvidia.com/gpu"; of a claim (DRA): the driver, such as "gpu.nvidia.com"
-    )
+    resource: str  # "nvidia.com/gpu" of a device plugin; of a claim (DRA) the driver, "gpu.nvidia.com"
     device: str  # its id in the plugin's own form; of a claim: its name in the pool
     pool: str = ""  # of a claim; "": from a device plugin
     cdi: tuple[str, ...] = ()  # names of the claim's CDI devices, such as "nvidia.com/gpu=GPU-…"
@@ -211,41 +203,39 @@ class DeviceGrant(Struct, frozen=True):
 class ContainerGrants(Struct, frozen=True):
     """A container of a pod on this node, and its devices of any kind."""
 
-    namespace: str  # of the pod
-    pod: str  # its name
-    container: str  # its name in the pod
-    grants: tuple[DeviceGrant, ...]  # its devices; (): it has none
+    namespace: str
+    pod: str
+    container: str
+    grants: tuple[DeviceGrant, ...]
 
 
 class KubeletReadings(Struct, frozen=True):
     """One answer of the kubelet."""
 
-    attempt: Attempt  # its health; where it failed `containers` is empty
+    attempt: Attempt  # where it failed `containers` is empty
     monotonic_seconds: float  # when the answer was there
-    containers: tuple[
-        ContainerGrants, ...
-    ] = ()  # of every pod that the kubelet lists, finished ones included in some releases
-    # devices that there are on this node, given out or not; None: the kubelet does not say
-    allocatable: tuple[DeviceGrant, ...] | None = None
+    # of every pod that the kubelet lists, in some releases also finished ones
+    containers: tuple[ContainerGrants, ...] = ()
+    allocatable: tuple[DeviceGrant, ...] | None = None  # of this node, given out or not; None: the kubelet does not say
 
 
 class Worker(Struct, frozen=True):
     """A pod that works for a target whose server is in another pod: a worker of a LeaderWorkerSet or of a Ray cluster."""
 
     namespace: str
-    pod: str  # its name
+    pod: str
     target: str  # name of the leader's target
     model_name: str = ""  # as served by the leader; "": not known here
     role: str = "unified"  # of the leader; a value of Role
-    pod_uid: str = ""  # of the worker, which tells it from the next pod of its name; "": not known
-    place: NodePlace = NOWHERE  # where its node stands
+    pod_uid: str = ""  # tells it from the next pod of its name; "": not known
+    place: NodePlace = NOWHERE
 
 
 class WorkerGpus(Struct, frozen=True):
     """GPUs of this node that work for a target which another exporter may read."""
 
     worker: Worker
-    uuids: tuple[str, ...]  # of the GPUs; () where they are not known
-    why: str = ""  # the reason where they are not known; "": they are
-    # how much of each is the worker's, where that is not all of it; None: not known
+    uuids: tuple[str, ...]  # (): not known, for the reason `why`
+    why: str = ""
+    # of each that is not all the worker's; None: not known
     shares: Mapping[str, float | None] = field(default_factory=dict)

@@ -24,75 +24,46 @@ class Efficiency(Struct, frozen=True):
 class GpuSpec(Struct, frozen=True):
     """A catalogue row: one GPU product."""
 
-    # the catalogue's spelling
-    name: str
-    # as NVML returns them, without "NVIDIA ", the canonical one first
-    names: tuple[str, ...]
-    # as NVML reports it where known, else the data sheet's
-    memory_bytes: int
-    # peak of the memory
+    name: str  # the catalogue's spelling
+    names: tuple[str, ...]  # NVML's, without "NVIDIA ", the canonical one first
+    memory_bytes: int  # as NVML reports it where known, else the data sheet's
     bandwidth_bytes_per_second: float
-    # dense tensor rates in FLOP/s (INT8: operations), never the sparse ones of data sheets; a precision that is missing has no native path
+    # dense FLOP/s (INT8: operations), never a data sheet's sparse ones; a missing precision has no native path
     flops: Mapping[Precision, float]
-    # major and minor; None where not known, and where there is none
-    compute_capability: tuple[int, int] | None
-    # of the figures
-    source: str
-    # of the source
-    date: str
-    # in NVML's form, device id << 16 | vendor id
-    pci_device_ids: tuple[int, ...] = ()
-    # how far a figure from NVML's clocks may lie off before it is not believed
-    bandwidth_tolerance_ratio: float = 0.02
-    # thermal design power
+    compute_capability: tuple[int, int] | None  # major and minor; None: not known, or there is none
+    source: str  # of the figures
+    date: str  # of the source
+    pci_device_ids: tuple[int, ...] = ()  # in NVML's form, device id << 16 | vendor id
+    bandwidth_tolerance_ratio: float = 0.02  # how far a figure from NVML's clocks may lie off before it is not believed
     tdp_watts: float | None = None
-    # of all links together
-    nvlink_bytes_per_second: float | None = None
-    # "read" (in tables that cite the data sheet), "secondary" or "memory"
-    confidence: str = "secondary"
-    # sources of the figures that come from elsewhere, by figure
-    figure_sources: Mapping[str, str] = field(default_factory=dict)
-    # other spellings, for `facts.gpus.find`
-    aliases: tuple[str, ...] = ()
-    # words that must all stand in a name that somebody writes
-    key_words: frozenset[str] = frozenset()
-    # words that may stand there
-    words: frozenset[str] = frozenset()
-    # the lowest and the highest that are published, of the rates whose documents differ
+    nvlink_bytes_per_second: float | None = None  # of all links together
+    confidence: str = "secondary"  # "read" (in tables that cite the data sheet), "secondary" or "memory"
+    figure_sources: Mapping[str, str] = field(default_factory=dict)  # of figures that come from elsewhere
+    aliases: tuple[str, ...] = ()  # other spellings, for `facts.gpus.find`
+    key_words: frozenset[str] = frozenset()  # that must all stand in a name that somebody writes
+    words: frozenset[str] = frozenset()  # that may stand there
+    # published, of the rates whose documents differ
     flops_lowest: Mapping[Precision, float] = field(default_factory=dict)
     flops_highest: Mapping[Precision, float] = field(default_factory=dict)  # likewise
-    # None: not less than `bandwidth_bytes_per_second`
-    bandwidth_lowest_bytes_per_second: float | None = None
-    # None: not more
-    bandwidth_highest_bytes_per_second: float | None = None
-    # whether a user described it: then its figures are believed before all others
-    own: bool = False
+    bandwidth_lowest_bytes_per_second: float | None = None  # None: `bandwidth_bytes_per_second`
+    bandwidth_highest_bytes_per_second: float | None = None  # None: likewise
+    own: bool = False  # whether a user described it: its figures are believed before all others
 
 
 class GpuPeaks(Struct, frozen=True):
     """Peaks of one GPU (or MIG instance: its memory slices' share of bandwidth, its compute slices' share of FLOP/s)."""
 
-    # the GPU's kind, "" where not known
-    name: str
-    # the figure that is believed; None where nothing says it
-    bandwidth_bytes_per_second: float | None
-    # where that figure comes from: "catalogue", "nvml" or "config"; "" without one
-    origin: str
-    # all figures, for comparison
-    by_origin: Mapping[str, float] = field(default_factory=dict)
-    # dense tensor rates in FLOP/s by precision; {} where the catalogue knows none
-    flops: Mapping[Precision, float] = field(default_factory=dict)
-    # the highest that the vendor has published, where its documents differ; {}: as `flops`
+    name: str  # "": not known
+    bandwidth_bytes_per_second: float | None  # the figure that is believed; None: nothing says it
+    origin: str  # of that figure: "catalogue", "nvml" or "config"; "" without one
+    by_origin: Mapping[str, float] = field(default_factory=dict)  # all figures, for comparison
+    flops: Mapping[Precision, float] = field(default_factory=dict)  # dense FLOP/s; {}: the catalogue knows none
+    # published, where documents differ; {}: `flops`
     flops_upper: Mapping[Precision, float] = field(default_factory=dict)
-    # likewise; None: as `bandwidth_bytes_per_second`
-    bandwidth_upper_bytes_per_second: float | None = None
-    # the lowest that is published of those rates; {}: as `flops`
-    flops_lower: Mapping[Precision, float] = field(default_factory=dict)
-    # likewise; None: as `bandwidth_bytes_per_second`
+    bandwidth_upper_bytes_per_second: float | None = None  # likewise; None: the one above
+    flops_lower: Mapping[Precision, float] = field(default_factory=dict)  # {}: `flops`
     bandwidth_lower_bytes_per_second: float | None = None
-    # major and minor; None where not known
     compute_capability: tuple[int, int] | None = None
-    # None where not known
     memory_bytes: int | None = None
 
 
@@ -108,41 +79,29 @@ class ShareSource(StrEnum):
 class GpuPart(Struct, frozen=True):
     """How much of a GPU or instance is a target's."""
 
-    # above 0, up to 1; None: not known
-    share: float | None
-    # what says so
+    share: float | None  # above 0, up to 1; None: not known
     source: ShareSource
-    # which part of `share` processes take that are no target's, 0 to 1: by their memory
-    foreign: float = 0.0
-    # GPU memory of the target's own processes; None: the driver does not list it
-    memory_bytes: int | None = None
+    foreign: float = 0.0  # part of `share` that processes of no target take, by their memory
+    memory_bytes: int | None = None  # of the target's own processes; None: the driver does not list it
 
 
 class TargetGpus(Struct, frozen=True):
     """GPUs (or MIG instances) that all engines of a target use together."""
 
     count: int
-    # their kind, several joined by " + "; "" where not known
-    name: str = ""
-    # mean part of a card that each of them is: 1 for whole cards, less for MIG instances and for parts by time; None where not known
-    share: float | None = 1.0
+    name: str = ""  # several kinds joined by " + "; "": not known
+    share: float | None = 1.0  # mean part of a card, below 1 for MIG instances and parts by time; None: not known
 
 
 class Parallel(Struct, frozen=True):
     """How one replica's work is spread over GPUs (docs/internals-ceiling.md). What engines call these: derive/parallel.py."""
 
-    # GPUs that share each layer within one attention data-parallel rank
-    tensor: int = 1
-    # stages, each with that many GPUs
-    pipeline: int = 1
-    # attention data-parallel ranks, each with sequences of its own and all weights but the routed experts
-    data: int = 1
-    # GPUs over which one set of routed experts is spread, of tensor x data; up to `tensor` of them are within a rank
-    expert: int = 1
-    # decode context parallelism: parts that a sequence's KV is cut into among the tensor-parallel GPUs, which otherwise keep copies
-    context: int = 1
-    # tokens of all ranks that share the experts over those of this one; None: as many as there are, all taken for equally busy
-    busy_ranks: float | None = None
+    tensor: int = 1  # GPUs that share each layer within one attention data-parallel rank
+    pipeline: int = 1  # stages, each with that many GPUs
+    data: int = 1  # attention data-parallel ranks, each with its own sequences and all weights but the routed experts
+    expert: int = 1  # GPUs of tensor x data that one set of routed experts is spread over, up to `tensor` within a rank
+    context: int = 1  # parts that a sequence's KV is cut into among the tensor-parallel GPUs, which else keep copies
+    busy_ranks: float | None = None  # tokens of all ranks that share the experts over this one's; None: all are as busy
 
     @property
     def gpus(self) -> int:
@@ -174,20 +133,13 @@ class Parallel(Struct, frozen=True):
 class Hardware(Struct, frozen=True):
     """The GPUs of one engine, as far as they are known."""
 
-    # peaks of one of them, or why they are not known
-    peaks: GpuPeaks | Absence = Absence.GPUS_UNKNOWN
-    # how the work of the replica that the engine is a rank of is spread; None where nothing says it
-    parallel: Parallel | None = None
-    # how many are allotted to the engine, idle ones included; None: those of `parallel`, where that is known
-    gpus: float | None = None
-    # whether `parallel` is None because the server spreads its work in a way that is not read
-    layout_unread: bool = False
-    # whether `parallel` was inferred, because nothing said how the engine uses its GPUs
-    assumed_gpus: bool = False
-    # major and minor release of the engine; None where it is not known
-    version: tuple[int, int] | None = None
-    # shares of the peaks that work is taken to reach, for the split of busy time by phase
-    efficiency: Efficiency = field(default_factory=Efficiency)
+    peaks: GpuPeaks | Absence = Absence.GPUS_UNKNOWN  # of one GPU
+    parallel: Parallel | None = None  # of the replica that the engine is a rank of; None: nothing says it
+    gpus: float | None = None  # allotted to the engine, idle ones included; None: those of `parallel`
+    layout_unread: bool = False  # `parallel` is None because the server spreads its work in a way that is not read
+    assumed_gpus: bool = False  # `parallel` was inferred: nothing said how the engine uses its GPUs
+    version: tuple[int, int] | None = None  # of the engine, major and minor; None: not known
+    efficiency: Efficiency = field(default_factory=Efficiency)  # for the split of busy time by phase
 
     @property
     def working_gpus(self) -> float | None:

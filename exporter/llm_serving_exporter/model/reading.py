@@ -30,12 +30,12 @@ class DrillVerdict(StrEnum):
 class DrillResult(Struct, frozen=True):
     """The last drill of a model's replicas in a role."""
 
-    model_name: str  # as served
-    role: Role  # of the replicas
+    model_name: str
+    role: Role
     last_run_unix_seconds: float  # when a drill last took a replica away
     last_success_unix_seconds: float | None  # None: none has passed yet
-    last_verdict: DrillVerdict  # of the last run
-    # what tells these replicas from others of the same model and role, as far as the drill was told
+    last_verdict: DrillVerdict
+    # what tells these replicas from others of the same model and role
     identity: Identity = field(default_factory=Identity)
 
 
@@ -76,7 +76,7 @@ def _part_of(part: GpuPart | None) -> float:
 class TargetReading(Struct, frozen=True):
     """Everything known about one target at one instant."""
 
-    target: Target  # as configured or discovered
+    target: Target
     state: State = State.UNKNOWN  # after the last attempt
     pod: PodState | None = None  # as Kubernetes last described it; None: the target is not from there
     metrics_url: str = ""  # where its page was found; "" before the first page
@@ -87,36 +87,29 @@ class TargetReading(Struct, frozen=True):
     last: Attempt | None = None  # the last attempt; None: not tried yet
     recent_failures: tuple[Attempt, ...] = ()  # the last RECENT_FAILURES failed attempts, oldest first
     attempts_total: int = 0  # since the exporter's start
-    # by stage and reason, since the exporter's start
+    # since the exporter's start
     failures_total: Mapping[tuple[Stage, FailureReason], int] = field(default_factory=dict)
     restarts_total: int = 0  # of the engine, as far as they were seen since the exporter's start
-    # by field of the page or derived series: values that could not be true, since the exporter's start
+    # by field or derived series: values that could not be true, since the exporter's start
     implausible_total: Mapping[str, int] = field(default_factory=dict)
-    # the last good page, however old: a reader asks `fresh`; None: no page was ever read
-    snapshot: Snapshot | None = None
-    derivation: Derivation | None = None  # what follows from that page and those before it
-    # when the engine started: its process start, else the last fall of a counter, else when it was first seen; None
-    # before the first page
+    snapshot: Snapshot | None = None  # the last good page, however old: see `fresh`; None: never read
+    derivation: Derivation | None = None
+    # the engine's process start, else its last reset, else first seen; None: no page yet
     start_unix_seconds: float | None = None
-    # of its GPUs that are seen here; () where they are not known, `gpu_origin` says why
-    gpu_uuids: tuple[str, ...] = ()
+    gpu_uuids: tuple[str, ...] = ()  # seen here; (): not known, for the reason `gpu_origin`
     gpu_origin: str = ""  # how they were found, in words, or why they are not known
-    # how much of each GPU or instance in `gpu_uuids` is its own, where that is not simply all of it
-    gpu_parts: Mapping[str, GpuPart] = field(default_factory=dict)
-    # how many GPUs its engines use, seen here or not, as last known; None: never known
-    target_gpus: TargetGpus | None = None
-    # model name as served -> what is known about the model, or why nothing is
+    gpu_parts: Mapping[str, GpuPart] = field(default_factory=dict)  # of those that are not simply all its own
+    target_gpus: TargetGpus | None = None  # seen here or not, as last known; None: never known
+    # by name as served; or why nothing is known
     models: Mapping[str, ModelFacts | FactsError] = field(default_factory=dict)
     problem: str = ""  # a sentence for a person on what is wrong now; "": nothing
     part: ReplicaPart | None = None  # its place in a replica of several targets; None: it is a replica by itself
     page_role: Role | None = None  # role that the last page said; None: it says none
     missing: Mapping[str, str] = field(default_factory=dict)  # field -> why this runtime never says it
-    gpu_lacks: Mapping[str, str] = field(
-        default_factory=dict
-    )  # signal -> why its GPUs cannot measure it, and what helps
+    # signal -> why its GPUs cannot measure it, and what helps
+    gpu_lacks: Mapping[str, str] = field(default_factory=dict)
     tenants: TenantReading | None = None  # what a front door counts by tenant; None: that is off, or it is an engine
-    # since the exporter's start, whatever the target's state; None before its first tick
-    cost: TargetCost | None = None
+    cost: TargetCost | None = None  # since the exporter's start; None before its first tick
 
     @property
     def derived(self) -> Derived | None:
@@ -157,24 +150,22 @@ class TargetReading(Struct, frozen=True):
 class View(Struct, frozen=True):
     """One instant of everything."""
 
-    targets: tuple[TargetReading, ...]  # in order of their names
-    gpus: GpuReadings | None  # the last pass over this node's GPUs; None: none was made
+    targets: tuple[TargetReading, ...]
+    gpus: GpuReadings | None  # the last pass over this node; None: none was made
     gpu_peaks: Mapping[str, GpuPeaks]  # by UUID
     dcgm_ok: bool | None  # whether dcgm-exporter's page could be read; None: not configured, or not tried yet
-    nvml_failures_total: Mapping[FailureReason, int]  # by reason, since the exporter's start
+    nvml_failures_total: Mapping[FailureReason, int]  # since the exporter's start
     config_hash: str  # SHA-256 of the configuration in force
-    reload_ok: bool  # whether the last load of the configuration went well
+    reload_ok: bool  # of the last load of the configuration
     reload_unix_seconds: float  # when it last went well
     discovery_failures_total: int  # files and servers with targets that could not be used, counted at each try
     discovery_problems: tuple[str, ...]  # sentences on what is wrong with them now
     waiting: tuple[WaitingPod, ...] = ()  # pods that are wanted, and no target yet
-    drills: tuple[DrillResult, ...] = ()  # the last result of each model and role
+    drills: tuple[DrillResult, ...] = ()  # the last of each model and role
     targets_elsewhere: int = 0  # known here, and read by the exporters of other shards
     targets_left_out: int = 0  # of this shard, beyond what one exporter reads
     review: ReviewRuns | None = None  # of the scheduled cost review; None: this exporter has no schedule
     kubelet: Attempt | None = None  # the last question to the kubelet; None: it is not asked, or there is none
-    kubelet_failures_total: Mapping[FailureReason, int] = field(
-        default_factory=dict
-    )  # by reason, since the exporter's start
+    kubelet_failures_total: Mapping[FailureReason, int] = field(default_factory=dict)  # since the exporter's start
     node_gpus: int | None = None  # GPUs that the driver holds on this node, seen by NVML here or not; None: not known
     workers: tuple[WorkerGpus, ...] = ()  # pods of this node that work for targets of other exporters

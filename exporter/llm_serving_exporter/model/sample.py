@@ -27,9 +27,7 @@ class FailureReason(StrEnum):
     # scrape
     DNS = "dns"  # the host name does not resolve
     REFUSED = "connection_refused"
-    UNREACHABLE = (
-        "unreachable"  # no route, network down, reset while connecting, or nothing took the connection in time
-    )
+    UNREACHABLE = "unreachable"  # no route, network down, reset while connecting, or nobody took it in time
     TIMEOUT = "timeout"  # the total deadline passed, wherever the exchange was from then on
     TLS = "tls"  # handshake or certificate
     SPEAKS_TLS = "speaks_tls"  # it is asked by plain HTTP
@@ -44,17 +42,14 @@ class FailureReason(StrEnum):
     TOO_LARGE = "body_too_large"  # beyond the cap, after decompression
     EMPTY = "empty_body"
     CREDENTIALS = "credentials_unreadable"  # a token, password or certificate file that cannot be read now
-    # parse
-    MALFORMED = "malformed_page"
+    MALFORMED = "malformed_page"  # parse
     TRUNCATED = "truncated_page"  # the page does not end in a newline
     TOO_MANY_SERIES = "too_many_series"
-    # normalise
-    UNKNOWN_RUNTIME = "unknown_runtime"
+    UNKNOWN_RUNTIME = "unknown_runtime"  # normalise
     NOT_AN_ENGINE = "not_an_engine"  # a router's or gateway's page
     SEVERAL_SERVERS = "several_servers"  # one address, several replicas in turn
     PAGE_FAILS = "page_fails"  # the page alone cannot be had: at its health path the server says that it is well
-    # gpu
-    NO_LIBRARY = "nvml_library_missing"
+    NO_LIBRARY = "nvml_library_missing"  # gpu
     NO_DRIVER = "driver_not_loaded"
     DRIVER_MISMATCH = "driver_library_mismatch"  # a driver upgrade without reload
     NO_PERMISSION = "no_permission"
@@ -65,8 +60,7 @@ class FailureReason(StrEnum):
     NO_SOCKET = "socket_missing"
     UNIMPLEMENTED = "not_implemented"  # what answers does not know PodResources v1
     KUBELET = "kubelet_error"
-    # a fault of ours: counted and logged, never fatal
-    INTERNAL = "internal_error"
+    INTERNAL = "internal_error"  # a fault of ours: counted and logged, never fatal
 
 
 class Attempt(Struct, frozen=True):
@@ -78,7 +72,7 @@ class Attempt(Struct, frozen=True):
     at_unix_seconds: float  # when it ended
     duration_seconds: float  # of all the stages that it reached
     status: int | None = None  # the HTTP status; None: no answer came, or the attempt is not over HTTP
-    page_bytes: int | None = None  # size of the page after decompression; None: no page came
+    page_bytes: int | None = None  # after decompression; None: no page came
 
     @property
     def ok(self) -> bool:
@@ -95,16 +89,16 @@ class Page(Struct, frozen=True):
     received_monotonic_seconds: float  # the same instant on a clock that never steps
     duration_seconds: float  # from before connecting to the last byte
     wire_bytes: int  # size of the body before decompression
-    status: int = 200  # HTTP status
+    status: int = 200
 
 
 class Refusal(Struct, frozen=True):
     """Why there is no page."""
 
-    reason: FailureReason  # one of the closed set, for a metric's label
+    reason: FailureReason
     detail: str  # a sentence for a person, without secrets
     status: int | None  # the HTTP status; None: no answer came
-    at_unix_seconds: float  # when the attempt ended
+    at_unix_seconds: float
     duration_seconds: float  # from before connecting until then
 
 
@@ -129,7 +123,7 @@ class Layout(Struct, frozen=True, eq=False, weakref=True):
     """
 
     keys: tuple[SeriesKey, ...]  # the samples that were asked for, in page order, duplicates included
-    types: Mapping[str, str]  # family name -> type of every TYPE line, as on the wire
+    types: Mapping[str, str]  # family -> type, of every TYPE line
     names: frozenset[str]  # every sample name on the page, asked for or not
     series_count: int  # samples on the page, asked for or not
 

@@ -37,8 +37,7 @@ class Module(Struct, frozen=True):
     rows: int = 0  # out features of the matrix; 0: `matrix` sums several, or there is none
     columns: int = 0  # in features of the matrix; 0 likewise
     layers: tuple[int, ...] = ()  # indices of the layers that have it; (): it is outside of the layers, and there once
-    # whether it is a Linear module, which quantisers take; embeddings, convolutions and norms are not
-    linear: bool = True
+    linear: bool = True  # quantisers take it; embeddings, convolutions and norms are not
     copies: int = 1  # routed experts of a layer; 1: not an expert
     per_token: int = 1  # of these, how many a token passes
 
@@ -83,9 +82,7 @@ class AttentionLayers(Struct, frozen=True):
     """
 
     layers: int
-    # stored per entry and layer, and read for each that is looked at: KV heads x (key + value size); MLA: latent and
-    # rotary part, once
-    kv_elements: int
+    kv_elements: int  # stored, and read, per entry and layer: KV heads x (key + value size); MLA: latent and rotary
     kv_heads: int  # beyond this number tensor-parallel ranks hold copies; MLA: 1
     decode_flops: int  # MLA: in the absorbed form; 0: an encoder
     prefill_flops: int  # MLA: with keys and values of each head expanded from the latent
@@ -95,8 +92,7 @@ class AttentionLayers(Struct, frozen=True):
     compress_ratio: int = 1  # tokens that one entry stands for
     top_entries: int | None = None  # of a sparse span; None: of another
     indexer: Indexer | None = None  # of a sparse span; None: these layers take what other layers' picked
-    # whether these layers keep what they read; False: it is what another layer keeps, read here once more
-    kept: bool = True
+    kept: bool = True  # False: these layers read once more what others keep
     encoder_tokens: int | None = None  # that cross attention reads of a sequence; None: it depends on the input
 
     @property
@@ -129,7 +125,7 @@ class RecurrentLayers(Struct, frozen=True):
     layers: int
     ssm_elements: int  # per sequence and layer, kept in the engine's state dtype (float32 unless it says otherwise)
     conv_elements: int  # of the convolution, per sequence and layer, kept in the model's dtype
-    # whether "auto" is float32 for them too, whatever the model's dtype (Kimi Delta Attention; vLLM's mamba_utils.py, kda_state_dtype)
+    # "auto" is float32 for it too (Kimi Delta Attention; vLLM's mamba_utils.py, kda_state_dtype)
     float32_by_default: bool = False
 
 
@@ -147,14 +143,11 @@ class Geometry:
     encoder: bool = False  # whether it only embeds: no decode and no KV cache
     mla: bool = False  # whether attention keeps a latent vector for all heads (DeepSeek)
     left_out: tuple[str, ...] = ()  # what of the checkpoint is not counted ("vision tower"); (): everything is
-    # whether each token looks at its whole sequence: s tokens look at s x s, others at s (s + 1) / 2
-    bidirectional: bool = False
-    # why nothing says what a step reads of the context, in words: weights and what is stored hold all the same; "": it is known
+    bidirectional: bool = False  # each token looks at its whole sequence: s x s, others s (s + 1) / 2
+    # why nobody knows what a step reads of the context; weights and what is stored hold all the same
     reads_unknown: str = ""
-    # routed experts of a layer; 0 for a dense model
-    experts: int = field(init=False, repr=False, compare=False)
-    # of those routed experts, how many a token passes; 0 for a dense model
-    experts_per_token: int = field(init=False, repr=False, compare=False)
+    experts: int = field(init=False, repr=False, compare=False)  # routed experts of a layer; 0 for a dense model
+    experts_per_token: int = field(init=False, repr=False, compare=False)  # 0 for a dense model
 
     def __post_init__(self) -> None:
         routed = [module for module in self.modules if module.part is Part.EXPERT]
@@ -222,9 +215,7 @@ class WeightFormat(Struct, frozen=True):
 
     name: str  # such as "fp8" or "int4_g128"
     bits: float  # per stored weight, scales and zero points included (facts model-math D.5)
-    # on a GPU with a native path for it (W8A8 fp8: FP8; weight-only formats: BF16); one without dequantises and runs
-    # at BF16
-    multiplied: Precision
+    multiplied: Precision  # on a GPU with a native path (W8A8 fp8: FP8; weight-only: BF16); one without runs at BF16
 
     @property
     def bytes(self) -> float:
@@ -241,7 +232,7 @@ class WeightGroup(Struct, frozen=True):
     format: WeightFormat  # of all of them
     fixed_bytes: float = 0.0  # read whole by every step: all but routed experts, input embedding and lm_head
     fixed_parameters: int = 0  # of the same matrices
-    # of `fixed_bytes`: dense MLPs and shared experts, which engines may spread over data-parallel ranks whose attention they do not
+    # of `fixed_bytes`: dense MLPs and shared experts, which may be spread over ranks whose attention is not
     ffn_bytes: float = 0.0
     lm_head_bytes: float = 0.0  # read whole by every step that has tokens to sample
     lm_head_parameters: int = 0  # of the same matrix
@@ -255,19 +246,15 @@ class ModelFacts(Struct, frozen=True):
 
     name: str  # as served, else as in the catalogue
     origin: str  # where geometry and formats come from, in words
-    geometry: Geometry  # its shape, without formats
-    groups: tuple[WeightGroup, ...]  # its weights, one group a format
+    geometry: Geometry
+    groups: tuple[WeightGroup, ...]  # one a format
     kv_bytes_per_element: float  # of the KV cache, which has a dtype of its own
     kv_format: str  # name of that dtype
     state_bytes_per_element: float = 4.0  # of recurrent state
-    # of all weights as stored, by the server or by a safetensors index, where they are served as stored; None:
-    # neither says it
-    checkpoint_bytes: int | None = None
+    checkpoint_bytes: int | None = None  # as stored, by the server or a safetensors index; None: neither says it
     estimate_sound: bool = False  # whether vLLM's own byte estimate knows these formats (facts E.5)
-    # whether nothing said how the weights or the KV cache are stored, so that the usual format was taken
-    formats_assumed: bool = False
-    # of these, whether the weights' is the usual one because not even the row of the catalogue states it
-    weights_assumed: bool = False
+    formats_assumed: bool = False  # nothing said how weights or KV cache are stored: the usual format was taken
+    weights_assumed: bool = False  # and the weights' is not even in the catalogue's row
     context_limit_tokens: int | None = None  # positions that the config is made for; None: it does not say
     notes: tuple[str, ...] = ()  # sentences about what could not be read or does not fit together
 

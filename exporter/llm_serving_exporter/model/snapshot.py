@@ -86,20 +86,18 @@ class EngineSnapshot(Struct, frozen=True):
     decode_tokens_total: float | None = None  # generated tokens, the first of each answer included
     prefix_cache_query_tokens_total: float | None = None  # tokens looked up in the prefix cache
     prefix_cache_hit_tokens_total: float | None = None  # tokens found there
-    # look-ups in the engine's own unit, for the hit ratio where that unit is not known to be tokens
-    prefix_cache_queries: float | None = None
-    prefix_cache_hits: float | None = None  # of these, what was found, in the same unit
+    prefix_cache_queries: float | None = None  # in the engine's own unit, where that is not known to be tokens
+    prefix_cache_hits: float | None = None  # in the same unit
     preemptions_total: float | None = None  # times that a running request lost its KV to others
     engine_steps_total: float | None = None  # forward passes, as far as the engine counts them
-    # of these, the passes that decode, of an engine that decodes in passes of its own; None: any pass may decode
-    decode_steps_total: float | None = None
+    decode_steps_total: float | None = None  # of an engine that decodes in passes of its own; None: any pass may decode
     speculative_draft_tokens_total: float | None = None  # proposed by the draft
     speculative_accepted_tokens_total: float | None = None  # of these, those that the model accepted
     requests_finished_total: Mapping[str, float] | None = None  # by reason
     requests_rejected_total: Mapping[str, float] | None = None  # refused at admission, by reason
     http_responses_total: Mapping[str, float] | None = None  # by class of status code, such as 5xx
     time_to_first_token_seconds: Histogram | None = None  # from a request's arrival
-    # between two outputs of one request, which hold several tokens under speculation
+    # between two outputs of a request, of several tokens under speculation
     inter_token_latency_seconds: Histogram | None = None
     # mean of a request after its first token, one event a request
     time_per_output_token_seconds: Histogram | None = None
@@ -111,35 +109,28 @@ class EngineSnapshot(Struct, frozen=True):
     request_generation_tokens: Histogram | None = None  # output length of finished requests
     requests_running: float | None = None  # in the running batch now
     requests_waiting: float | None = None  # that have arrived and do not run yet
-    # of these, held back for another reason than that batch or KV cache are full
-    requests_deferred: float | None = None
-    # above 0: the page shows a KV connector, over which KV comes from another engine or another memory
-    kv_connector: float | None = None
+    requests_deferred: float | None = None  # of these, not because batch or KV cache are full
+    kv_connector: float | None = None  # above 0: KV comes from another engine or another memory
     batch_limit_requests: float | None = None  # most that run at once; a lower bound where it was observed
     batch_limit_source: LimitSource | None = None  # how that is known; None: it is not, or its page says it
     kv_cache_usage_ratio: float | None = None  # share of the KV cache that live requests hold, 0-1
     state_cache_usage_ratio: float | None = None  # the same of the pool for recurrent state, where it is one of its own
     kv_cache_capacity_tokens: float | None = None  # that the whole KV cache can hold
-    # tokens that live requests hold, as the page counts them; None: it says no more than usage and capacity
-    kv_used_tokens: float | None = None
+    kv_used_tokens: float | None = None  # as the page counts them; None: no more than usage and capacity say
     context_limit_tokens: float | None = None  # longest context that the server accepts
     awake: float | None = None  # 1; 0: the engine was put to sleep
     kv_cache_dtype: str | None = None  # as the engine names it ("auto": the model's)
     state_dtype: str | None = None  # of recurrent state, likewise
     kv_block_tokens: float | None = None  # tokens of one block of the KV cache
     estimated_read_bytes_per_gpu: float | None = None  # from HBM since the engine's start, by its own arithmetic
-    # that its device has worked, since its start; of an engine on several GPUs the busiest one's
-    device_busy_seconds: float | None = None
+    device_busy_seconds: float | None = None  # since the engine's start; on several GPUs the busiest one's
     estimated_flops_per_gpu: float | None = None  # since the engine's start, by its own arithmetic
-    # `decode_tokens_total` and what requests under way have generated, where the counter is booked at their end; for
-    # rates only
+    # with those of requests under way, where the counter is booked at their end; for rates only
     decode_tokens_live: float | None = None
-    # that decode passes made, without the first of each answer, where the engine counts these apart and does not
-    # observe inter-token events for every answer
+    # without first tokens, where counted apart and not every answer has inter-token events
     decode_pass_tokens: float | None = None
     decode_context_tokens: float | None = None  # context of all sequences that decode now, together
-    # that one sequence's step yields now, of an engine whose inter-token events are one a token
-    accepted_tokens_per_step: float | None = None
+    accepted_tokens_per_step: float | None = None  # of one sequence now, where inter-token events are one a token
     model_gpu_memory_bytes: float | None = None  # GPU memory that the runtime says it holds for the model
     role: str | None = None  # as the page has it, a value of Role
 
@@ -223,14 +214,10 @@ CounterKey = tuple[str, str, str, str]
 class LeftOut(NamedTuple):
     """A value that cannot be true, so that it is nowhere else."""
 
-    # the served model
-    model_name: str
-    # the engine's label
-    engine: str
-    # the field of the page, or the derived series without prefix
-    name: str
-    # what is wrong with it, for a person
-    what: str
+    model_name: str  # the served model
+    engine: str  # the engine's label
+    name: str  # the field of the page, or the derived series without prefix
+    what: str  # what is wrong with it, for a person
 
 
 class Snapshot(Struct, frozen=True):
@@ -240,33 +227,28 @@ class Snapshot(Struct, frozen=True):
     runtime: str  # name of the runtime's table
     unix_seconds: float  # when the page came, for people
     monotonic_seconds: float  # the same instant for elapsed time, on a clock that never steps
-    # when the server's process started, as the page says it; None: it does not
-    process_start_unix_seconds: float | None = None
+    process_start_unix_seconds: float | None = None  # of the server, as the page says it
     absent: Mapping[str, Absence] = field(default_factory=dict)  # field that no engine has -> why
     quality: Mapping[str, Quality] = field(default_factory=dict)  # field that is not live -> how far it can be trusted
-    # absent field -> the label in which its series differ, of which the runtime's table knows nothing
+    # absent field -> the label in which its series differ, unknown to the runtime's table
     foreign_labels: Mapping[str, str] = field(default_factory=dict)
     unmapped_families: tuple[str, ...] = ()  # families of this runtime that no row of its table reads and no list knows
     may_fall: frozenset[str] = frozenset()  # counters that are a difference of two, and may dip without a restart
-    freezes: frozenset[str] = frozenset()  # fields that the engine brings up to date only while requests end
-    # fields that the engine brings up to date only as it decodes
-    decode_only: frozenset[str] = frozenset()
-    # field -> how often the engine brings it up to date, in seconds, where that is not at once
+    freezes: frozenset[str] = frozenset()  # fields that the engine updates only while requests end
+    decode_only: frozenset[str] = frozenset()  # fields that the engine updates only as it decodes
+    # field -> seconds between the engine's updates, where it is not at once
     refreshed_every: Mapping[str, float] = field(default_factory=dict)
     significant_digits: int | None = None  # that the page's numbers are printed with; None: all of them
-    # field -> index of the row of the runtime's table that it was read by
+    # field -> index of the row of the runtime's table that read it
     sources: Mapping[str, int] = field(default_factory=dict)
-    # whether the page tells requests that ended in an error from others, or will once there are some
-    errors_counted: bool = True
+    errors_counted: bool = True  # the page tells requests that ended in an error from others, or will
     # fields that the page lacks because nothing of theirs has happened yet: 0 until then
     unborn: frozenset[str] = frozenset()
-    # those of them, and of families without a sample, that this version of the engine certainly has
+    # of these and of families without a sample, those that this version certainly has
     awaited: frozenset[str] = frozenset()
-    # whether the server has worked on nothing since its start: its page has none of the counters that come with its work
-    at_rest: bool = False
-    # values of this page that cannot be true; their fields are absent
-    left_out: tuple[LeftOut, ...] = ()
-    # (model_name, engine, field) of the counters that fell since the page before, although the engine did not restart; absent here
+    at_rest: bool = False  # the server has worked on nothing since its start: no counter of its work is there
+    left_out: tuple[LeftOut, ...] = ()  # their fields are absent
+    # (model_name, engine, field) of counters that fell without a restart; absent here
     fallen: frozenset[tuple[str, str, str]] = frozenset()
 
     @property
@@ -284,30 +266,27 @@ class Snapshot(Struct, frozen=True):
 class ServerFacts(Struct, frozen=True):
     """What a server's side endpoints said when it started. None or empty: no endpoint says it."""
 
-    version: str | None = None  # of the engine, as it writes it
-    # model name -> longest context that the server accepts
-    context_limit_tokens: Mapping[str, int] = field(default_factory=dict)
+    version: str | None = None  # as the engine writes it
+    context_limit_tokens: Mapping[str, int] = field(default_factory=dict)  # by model name
     batch_limit_requests: int | None = None  # most requests that the engine runs at once
     tensor_parallel_size: int | None = None  # GPUs that share each layer
     pipeline_parallel_size: int | None = None  # stages that the layers are split into
     data_parallel_size: int | None = None  # engines (ranks) of the server
     decode_context_parallel_size: int | None = None  # parts that a sequence's KV is cut into among those GPUs
-    prefill_context_parallel_size: int | None = (
-        None  # parts that prompts, and with them their KV, are cut into beside those
-    )
-    # sizes above one of ways to spread work that nothing here reads: what depends on the layout is not known
+    # parts that prompts, and with them their KV, are cut into beside those
+    prefill_context_parallel_size: int | None = None
+    # above one, of ways to spread work that nothing here reads: then the layout is not known
     unread_parallel_sizes: tuple[str, ...] = ()
-    all_ranks_shown: bool = False  # whether its one page has all of these ranks, also those that have not worked yet
-    experts_spread: bool | None = None  # whether the data-parallel ranks share one set of routed experts
-    model_roots: Mapping[str, str] = field(default_factory=dict)  # model name -> what was loaded, a path or a hub id
-    # of activations and of weights that are not quantised, as the engine writes it ("auto": the checkpoint's)
-    dtype: str | None = None
+    all_ranks_shown: bool = False  # its one page has all ranks, also those that have not worked yet
+    experts_spread: bool | None = None  # the data-parallel ranks share one set of routed experts
+    model_roots: Mapping[str, str] = field(default_factory=dict)  # by model name: what was loaded, a path or a hub id
+    dtype: str | None = None  # of what is not quantised, as the engine writes it ("auto": the checkpoint's)
     quantization: str | None = None  # the engine's own word for the weights' format; "": it says that there is none
     kv_cache_dtype: str | None = None  # as the engine writes it ("auto": the model's)
     state_dtype: str | None = None  # of recurrent state (Mamba, gated DeltaNet), as the engine writes it
     batched_tokens_limit: int | None = None  # most tokens of a step, of all its sequences together
-    speculation: bool | None = None  # whether it decodes speculatively
+    speculation: bool | None = None
     model_names: tuple[str, ...] = ()  # that are served, for a page that names none
-    weight_bytes: int | None = None  # of all the weights as they are stored
+    weight_bytes: int | None = None  # as stored
     gpu_name: str | None = None  # of the accelerators of one engine
     gpu_count: int | None = None  # how many accelerators one engine has

@@ -119,8 +119,7 @@ NOWHERE = NodePlace()
 class ModelSettings(Struct, frozen=True):
     """What the configuration says about the model that a target serves. None: nothing."""
 
-    # path of a config.json, of a folder that holds one, or of a model's folder in a Hugging Face cache
-    config: str | None = None
+    config: str | None = None  # path of a config.json, of its folder, or of a model's folder in a Hugging Face cache
     name: str | None = None  # a model of the built-in catalogue, where the served name is another
     weight_format: str | None = None  # wins over everything else, as the two below do
     kv_cache_dtype: str | None = None  # such as fp8
@@ -132,14 +131,13 @@ class ServedModel(Struct, frozen=True):
 
     name: str
     root: str | None = None  # what was loaded, a path or a hub id
-    # of activations and of weights that are not quantised, as the engine writes it ("auto": the checkpoint's)
-    dtype: str | None = None
+    dtype: str | None = None  # of what is not quantised, as the engine writes it ("auto": the checkpoint's)
     quantization: str | None = None  # the engine's word for the weights' format; "": it says that there is none
     kv_cache_dtype: str | None = None  # as the engine writes it ("auto": the model's)
     state_dtype: str | None = None  # of recurrent state, as the engine writes it
-    weight_bytes: int | None = None  # of all weights as they are stored
+    weight_bytes: int | None = None  # as stored
     said_by: str = "the server"  # who says it, in words
-    # methods of quantised checkpoints, and families, as which the engine keeps the KV cache though it says "auto" (of a family also "fp8")
+    # checkpoints' methods, and families, that say "auto" (a family also "fp8") and keep KV otherwise
     kv_as_calibrated: frozenset[str] = frozenset()
 
 
@@ -164,15 +162,15 @@ class HttpSettings(Struct, frozen=True):
 
     timeout_seconds: float = 4.0  # total deadline of one exchange: connect, TLS, send, wait, read
     max_body_bytes: int = 16 * 1024 * 1024  # cap of the body after decompression
-    bearer_token: Secret | None = None  # None: no such header
-    basic_username: str | None = None  # None: no basic authentication
+    bearer_token: Secret | None = None
+    basic_username: str | None = None
     basic_password: Secret | None = None  # None: an empty one
-    headers: tuple[tuple[str, str | Secret], ...] = ()  # extra request headers: name, and a literal value or a secret
+    headers: tuple[tuple[str, str | Secret], ...] = ()  # beside the usual: name, and a literal value or a secret
     ca_file: str | None = None  # PEM bundle that the server's certificate is checked against; None: the system's
     cert_file: str | None = None  # PEM of the client's certificate; None: none is shown
     key_file: str | None = None  # PEM of its key; None where `cert_file` is
     server_name: str | None = None  # that the certificate must be for; None: the host of the URL
-    insecure_skip_verify: bool = False  # whether any certificate is accepted
+    insecure_skip_verify: bool = False
 
 
 # flags of an engine's command line that a runtime's table knows, with their values; "": no number
@@ -194,36 +192,27 @@ class Target:
     role: Role | None = None  # None: as the page says, else unified
     replica: str = ""  # what it has in common with the other targets of one replica, as discovery says; "": nothing
     group: str = ""  # the label `group`, for users to group targets by; "": none
-    identity: Identity = dataclasses.field(default_factory=Identity)  # its place, and labels of its own
+    identity: Identity = dataclasses.field(default_factory=Identity)
     nodes: tuple[str, ...] = ()  # that it spans; (): this node for a local target, unknown for a remote one
-    node_places: tuple[
-        tuple[str, NodePlace], ...
-    ] = ()  # where those nodes stand, as discovery knows it; each at most once
+    node_places: tuple[tuple[str, NodePlace], ...] = ()  # of `nodes`, as discovery knows it; each at most once
     gpus: tuple[str | int, ...] | None = None  # UUIDs or indices of its GPUs; (): it has none; None: they are found out
     gpu_count: int | None = None  # of all its engines, for a remote target whose GPUs cannot be seen
-    lacks_pods: bool = (
-        False  # whether it is of several pods, and not all are known: GPUs that are seen are not all of its own
-    )
-    may_speak_tls: bool = (
-        False  # whether http is a guess, so that the server is asked by TLS once it shows that it speaks it
-    )
+    lacks_pods: bool = False  # whether pods of it are not known: GPUs that are seen are not all of its own
+    may_speak_tls: bool = False  # whether http is a guess: it is asked by TLS once it shows that it speaks it
     gpu_share: float | None = None  # of each of its GPUs, above 0, up to 1, where others use them too; None: all of it
     batch_limit_requests: int | None = None  # most requests that the engine runs at once (vLLM's max_num_seqs)
     arguments: Arguments = ()  # of its container's command line, as discovery knows it
     context_limit_tokens: int | None = None  # longest context that the server accepts
-    model: ModelSettings = dataclasses.field(default_factory=ModelSettings)  # what is configured about its model
-    # name of its GPUs in the catalogue, where NVML does not show them; None: as NVML or the server says
-    gpu_model: str | None = None
+    model: ModelSettings = dataclasses.field(default_factory=ModelSettings)
+    gpu_model: str | None = None  # in the catalogue, where NVML does not show them; None: as NVML or the server says
     tensor_parallel_size: int | None = None  # GPUs that share each layer
     pipeline_parallel_size: int | None = None  # stages that the layers are split into
     data_parallel_size: int | None = None  # engines (ranks) of the server
     decode_context_parallel_size: int | None = None  # parts that a sequence's KV is cut into among the GPUs of a layer
     experts_shared: bool | None = None  # whether its data-parallel ranks share one set of routed experts
-    interval_seconds: float = 5.0  # from one attempt to the next
+    interval_seconds: float = 5.0
     max_series: int = 50_000  # cap on the series of a page
-    http: HttpSettings = dataclasses.field(
-        default_factory=HttpSettings
-    )  # deadline, credentials and TLS of its requests
+    http: HttpSettings = dataclasses.field(default_factory=HttpSettings)
     # where each of its keys can be set, as the end of a sentence that begins with the key; {}: in `targets` of the configuration. A server
     # that is named elsewhere is no other one
     places: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
@@ -252,11 +241,10 @@ def is_relabelled(before: Target, now: Target) -> bool:
 class ExpectedReplicas(Struct, frozen=True):
     """How many replicas of a model in a role the user means to run."""
 
-    model_name: str  # as served
+    model_name: str
     role: str  # a value of Role
-    replicas: int  # 0 or more
-    # what tells these replicas from others of the same model and role: no pod, container or node, which come and go
-    identity: Identity = field(default_factory=Identity)
+    replicas: int
+    identity: Identity = field(default_factory=Identity)  # without pod, container and node, which come and go
 
 
 def claim_of(target: Target, gpu: str | int) -> str:
@@ -274,22 +262,17 @@ def shared(owners: Sequence[Target]) -> bool:
 class ReplicaPart(Struct, frozen=True):
     """A target whose engines are some of the ranks of a replica."""
 
-    # what its targets have in common: their group, else their namespace and workload; "": nothing that is known
-    replica: str
-    # of the replica
-    ranks: int
-    # on the target's own page
-    shown: int
-    # those on the pages that this exporter reads now, the target's own included
-    read: int
+    replica: str  # their group, else their namespace and workload; "": nothing that is known
+    ranks: int  # of the replica
+    shown: int  # on the target's own page
+    read: int  # those on the pages that this exporter reads now, the target's own included
 
 
 class Siblings(Struct, frozen=True):
     """The ranks of a target's replica that are on other targets' pages, as this exporter last read them."""
 
     ranks: int = 0
-    # that run on all of them together
-    requests: float = 0.0
+    requests: float = 0.0  # that run on all of them together
 
 
 class PodFault(StrEnum):
@@ -303,16 +286,13 @@ class PodFault(StrEnum):
 class PodState(Struct, frozen=True):
     """The pod of one target as last seen."""
 
-    # whether the engine's container has been Ready since its last start: from then on, only the page decides what loads
+    # of the engine's container since its last start: from then on only the page says what loads
     was_ready: bool = False
-    # when the pod was made, by the API server's clock, which is one for all pods; None: not known
-    created_unix_seconds: float | None = None
-    fault: PodFault | None = None  # None: nothing is wrong as far as Kubernetes knows
+    created_unix_seconds: float | None = None  # by the API server's clock, one for all pods; None: not known
+    fault: PodFault | None = None
     loading_limit_seconds: float = 3600.0  # how long after its start what has not been Ready counts as loading
-    is_ready: bool = (
-        False  # whether its readiness probe says so now, which tells who has an address, and not what the engine does
-    )
-    # start of the engine's container, of one that has not started when its pod was made, by the monotonic clock here; None: not known
+    is_ready: bool = False  # by its readiness probe: who has an address, not what the engine does
+    # start of the engine's container, else the pod's, by the monotonic clock here; None: not known
     loading_since_seconds: float | None = None
 
     def may_load(self, now_seconds: float) -> bool:
@@ -330,9 +310,9 @@ class WaitingPod(Struct, frozen=True):
     """A pod that is wanted, and is not ready to be a target: it has no address yet."""
 
     namespace: str
-    pod: str  # its name
-    workload: str  # as in `Identity`
-    workload_kind: str  # as in `Identity`
+    pod: str
+    workload: str
+    workload_kind: str
     model_name: str  # as far as labels and annotations say it; "": not known
     role: str  # a value of Role
 

@@ -45,12 +45,11 @@ TENANT_FIELDS: Mapping[str, str] = {
 class TenantSettings(Struct, frozen=True):
     """What a tenant is, and how tenants are named."""
 
-    by: TenantKind = TenantKind.OFF  # what a tenant is
+    by: TenantKind = TenantKind.OFF
     label: str | None = None  # of the page, that names one, for `header`; None: the runtime's table says it
     key_file: str | None = None  # whose secret names are hashed with; None: they are published as they are
     limit: int = 100  # how many have rows of their own
-    # name that was asked for -> name under which an engine serves it
-    aliases: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)  # asked for -> as an engine serves it
 
 
 class TenantRow(Struct, frozen=True):
@@ -58,14 +57,12 @@ class TenantRow(Struct, frozen=True):
 
     model_name: str  # as the engine serves it, where the map of aliases knows the name that was asked for
     tenant: str  # as it may be published
-    # by name of the series; one that the page does not count is not there
-    counts: Mapping[str, float]
+    counts: Mapping[str, float]  # by name of the series; one that the page does not count is not there
 
 
 class TenantReading(Struct, frozen=True):
     """What one front door counts by tenant."""
 
-    kind: TenantKind  # what a tenant is, as configured
+    kind: TenantKind
     rows: tuple[TenantRow, ...] = ()  # in order of model and tenant
-    # by name of the series: why the page has none of it; AVAILABLE where it has
-    signals: Mapping[str, Absence] = field(default_factory=dict)
+    signals: Mapping[str, Absence] = field(default_factory=dict)  # by name of the series; AVAILABLE: the page has it

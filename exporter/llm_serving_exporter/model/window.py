@@ -19,22 +19,21 @@ class Clocks(Struct, frozen=True):
     power_watts: float | None = None  # drawn by a board; None: at least one does not say
     power_limit_watts: float | None = None  # in force for a board
     held_now: Mapping[str, float] = field(default_factory=dict)  # cause (power, thermal) -> share of the GPUs
-    # reason of GpuReading.held_seconds_total -> seconds so far, where every GPU's driver counts them
+    # as of GpuReading, where every GPU's driver counts them
     held_seconds_total: Mapping[str, float] = field(default_factory=dict)
 
 
 class DeviceSample(Struct, frozen=True):
     """Means over the GPUs of one target. None: at least one of them lacks the reading, with the reason in `absent`."""
 
-    monotonic_seconds: float  # when the pass over the GPUs ended
-    gpus: int  # how many GPUs the target has here
+    monotonic_seconds: float  # the end of the pass
+    gpus: int  # of the target, here
     gpm_ratio: float | None = None  # memory bandwidth used over the peak, 0-1, by NVML's GPM
     dcgm_ratio: float | None = None  # the same by dcgm-exporter
     memory_used_bytes: float | None = None  # of all of them together, not a mean
     absent: Mapping[str, Absence] = field(default_factory=dict)  # field that is None -> why
-    clocks: Clocks | None = (
-        None  # None: at least one GPU does not show its clock or what holds it, or they are not the target's alone
-    )
+    # None: a GPU does not show its clock or what holds it, or they are not the target's alone
+    clocks: Clocks | None = None
 
 
 # two readings that are further apart have a gap between them, over which nobody knows what went on: three intervals, and what the jitter of
@@ -45,12 +44,9 @@ GAP_INTERVALS = 3.1
 class EngineWindow(Struct, frozen=True, dict=True):
     """One engine's readings with no gap and no counter falling inside."""
 
-    # oldest first, at least one
-    readings: tuple[EngineSnapshot, ...]
-    # from the first to the last; 0 with only one reading
-    elapsed_seconds: float
-    # fields that the first reading lacks because they stood at 0
-    unborn: frozenset[str] = frozenset()
+    readings: tuple[EngineSnapshot, ...]  # oldest first, at least one
+    elapsed_seconds: float  # from the first to the last; 0 with only one reading
+    unborn: frozenset[str] = frozenset()  # fields that the first reading lacks because they stood at 0
 
     @property
     def first(self) -> EngineSnapshot:
@@ -143,10 +139,8 @@ class EngineWindow(Struct, frozen=True, dict=True):
 class Spans(Struct, frozen=True):
     """How long the windows of one target have to be."""
 
-    # of all signals but those below
-    configured_seconds: float
-    # field -> what its increase needs, where that is longer
-    longer: Mapping[str, float] = field(default_factory=dict)
+    configured_seconds: float  # of all signals but those below
+    longer: Mapping[str, float] = field(default_factory=dict)  # field -> what its increase needs, where that is longer
 
     @property
     def longest_seconds(self) -> float:
@@ -164,10 +158,8 @@ class Spans(Struct, frozen=True):
 class EngineWindows(Struct, frozen=True):
     """One engine's windows that end at the same reading: each figure takes the one that its own fields need."""
 
-    # what each field needs
     spans: Spans
-    # span in seconds -> the window of that length; the configured one is always there
-    by_span: Mapping[float, EngineWindow]
+    by_span: Mapping[float, EngineWindow]  # seconds -> the window of that length; the configured one is always there
 
     @property
     def configured(self) -> EngineWindow:
@@ -184,13 +176,10 @@ class EngineWindows(Struct, frozen=True):
 class Window(Struct, frozen=True):
     """Snapshots of one engine life; no counter falls inside."""
 
-    # oldest first, at least one
-    snapshots: tuple[Snapshot, ...]
-    # passes over the target's GPUs within the same span, oldest first; () where they are not known
-    devices: tuple[DeviceSample, ...] = ()
+    snapshots: tuple[Snapshot, ...]  # oldest first, at least one
+    devices: tuple[DeviceSample, ...] = ()  # within the same span, oldest first; (): not known
 
-    # what the signals of the newest snapshot need; None: all need all of the window
-    spans: Spans | None = None
+    spans: Spans | None = None  # what the signals of the newest snapshot need; None: all need all of the window
 
     @property
     def later(self) -> Snapshot:
