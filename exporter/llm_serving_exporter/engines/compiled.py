@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from llm_serving_exporter.engines.hooks import load_hooks
+from llm_serving_exporter.engines.hooks import HOOKS
 from llm_serving_exporter.engines.mapping import (
     Aggregate,
     Fingerprint,
@@ -72,7 +72,7 @@ def read_compiled() -> dict[str, Runtime]:
 
 def _runtime(columns: dict[str, Any], rows: list[Row]) -> Runtime:
     numbers = columns.pop("rows")
-    hooks = load_hooks(columns["hooks"]).columns if "hooks" in columns else {}
+    hooks = HOOKS[columns["hooks"]].columns if "hooks" in columns else {}
     return Runtime(rows=tuple(rows[number] for number in numbers), **{**_read(columns, _RUNTIME), **hooks})
 
 

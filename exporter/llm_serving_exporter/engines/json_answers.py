@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from llm_serving_exporter.engines.mapping import Readings, Runtime
+from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.sample import Layout, Samples, SeriesKey
+from llm_serving_exporter.model.snapshot import ServerFacts
 from llm_serving_exporter.model.text import LABEL_LENGTH, clean
 
+# of a model list: adapters are listed as models too, and a router lists every file of its folder
+MAX_MODELS = 256
+LONGEST_PATH = 4096  # characters
 # above any size, limit or count of bytes that a server can have, and a float still holds each whole number
 MOST_WHOLE = 10**15
 # any measure; beyond it arithmetic on a few of them could leave what a float holds
@@ -41,6 +46,31 @@ def mapping(value: object) -> Mapping[str, object]:
 def listed(value: object, most: int) -> list[object]:
     """The first `most` of a list; nothing of anything else."""
     return value[:most] if isinstance(value, list) else []
+
+
+def list_objects(value: object, most: int) -> list[Mapping[str, object]]:
+    """The objects that are not empty among the first `most` of a list."""
+    return [entry for item in listed(value, most) if (entry := mapping(item))]
+
+
+def list_models(answer: object, most: int = MAX_MODELS) -> list[Mapping[str, object]]:
+    """The entries of a model list (`/v1/models`: data[])."""
+    return list_objects(mapping(answer).get("data"), most)
+
+
+def add_facts(facts: ServerFacts, **values: object) -> ServerFacts:
+    """The facts with what an answer says of some; None and what is empty say nothing, but for a text: "" is one."""
+    return replace(facts, **{name: value for name, value in values.items() if value not in (None, (), {})})  # type: ignore[arg-type]
+
+
+def read_version(answer: object, facts: ServerFacts) -> ServerFacts:
+    """`/version`: {"version": "0.32.0"}."""
+    return add_facts(facts, version=text(mapping(answer).get("version"), 64))
+
+
+def read_model_names(answer: object, facts: ServerFacts) -> ServerFacts:
+    """`/v1/models`: data[].id."""
+    return add_facts(facts, model_names=tuple(name for entry in list_models(answer) if (name := text(entry.get("id")))))
 
 
 def is_owned_by(answer: object, owner: str, most: int = 64) -> bool:

@@ -245,8 +245,7 @@ class Flags(record.Struct, frozen=True):
     """Flags of an engine's command line, with `-` for `_`."""
 
     batch_limit: tuple[str, ...]  # spellings of the one that says the most requests that run at once
-    # with any of these that is not the limit of one engine
-    unless: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()  # with any of these that is not the limit of one engine
     source: str = ""  # where the facts come from
     # others that say a number of requests beyond which none is taken, so that no more run; a limit of the batch may be lower
     bounds: tuple[str, ...] = ()
@@ -289,8 +288,7 @@ class Runtime(record.Struct, frozen=True):
     start_sample: str | None = None  # Unix time of the process's start
     significant_digits: int | None = None  # of the numbers that it prints; None: all
     paths: tuple[str, ...] = ("/metrics",)  # where its metrics page may be, likeliest first
-    # answers 200 while the server serves, also where its page fails; without side effects
-    health: str = USUAL_HEALTH
+    health: str = USUAL_HEALTH  # answers 200 while the server serves, also where its page fails; without side effects
     kind: PageKind = PageKind.METRICS
     # only its rows can be known of it; a page with any sample is its page, also with nothing loaded
     without_metrics: bool = False
@@ -311,15 +309,13 @@ class Runtime(record.Struct, frozen=True):
     several_workers: str = ""
     # kind of tenant -> the labels that name one, of which the first that says anything is taken
     tenants: Mapping[TenantKind, tuple[str, ...]] = record.field(default_factory=dict)
-    # values of those labels that name nobody
-    no_tenant: frozenset[str] = frozenset({""})
+    no_tenant: frozenset[str] = frozenset({""})  # values of those labels that name nobody
     # method of a quantised checkpoint, or family of models -> versions that keep the KV cache as it wants, and go on saying "auto"; of a
     # family they may go on saying "fp8" too. "modelopt/fp8_e4m3": of such a checkpoint this format alone
     kv_as_calibrated: Mapping[str, str] = record.field(default_factory=dict)
     # bucket edges of an unconfigured server by SLO name; only for warnings about the configuration
     default_edges: Mapping[str, tuple[float, ...]] = record.field(default_factory=dict)
-    # why a field, or ERRORS, has no row; for people
-    missing: Mapping[str, str] = record.field(default_factory=dict)
+    missing: Mapping[str, str] = record.field(default_factory=dict)  # why a field, or ERRORS, has no row; for people
     versions: str = ""  # that the table is made for
     covered: str = ""  # versions that recorded pages show; "": none, the table is made from the facts
     recorded: tuple[str, ...] = ()  # recordings in tests/captures that it was held against; (): none

@@ -30,8 +30,7 @@ class TenantPlan(Struct, frozen=True):
 
     layout: Layout  # that it was made for
     sources: tuple[TenantSample, ...]  # what is added up; each key once
-    # by name of the series: why there is none; AVAILABLE where there is
-    signals: Mapping[str, Absence]
+    signals: Mapping[str, Absence]  # by name of the series: why there is none; AVAILABLE where there is
 
 
 def find_labels(runtime: Runtime, kind: TenantKind, label: str | None) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from llm_serving_exporter.engines.check import MOST_DIGITS, ROW_QUALITIES, Fault, explain_missing, faults, name_of
-from llm_serving_exporter.engines.hooks import NAMES, load_hooks
+from llm_serving_exporter.engines.hooks import HOOKS
 from llm_serving_exporter.engines.mapping import (
     Aggregate,
     Fingerprint,
@@ -218,7 +218,7 @@ _NAME = kinds.text("name", 63)
 _FIELD = kinds.text("field")
 _QUALITY = kinds.member("quality", ROW_QUALITIES)
 _PAGE = kinds.member("kind of page", (PageKind.METRICS, PageKind.NONE))  # a page of JSON takes hooks, which say so
-_HOOKS = kinds.choice("name of hooks", NAMES)
+_HOOKS = kinds.choice("name of hooks", tuple(HOOKS))
 _TEXT = re.compile(r"\$([a-z][a-z0-9_]*)")
 
 # by column of Row; `field` is the other
@@ -387,7 +387,7 @@ def _read(node: Node, place: Place, builtin: Mapping[str, Runtime]) -> tuple[Run
         unset = {"fingerprints": (), "shows": (), "missing": {}, "versions": "", "covered": "", "recorded": ()}
         table = replace(base, name=name, rows=(*rows, *base.rows), **{**unset, **columns})
     hooks = section.value("hooks", _HOOKS)
-    code = load_hooks(hooks) if hooks is not None else None
+    code = HOOKS[hooks] if hooks is not None else None
     if hooks is not None and code is not None:
         table = replace(table, hooks=hooks, **code.columns)
     # a base that is not known might have given what is missing

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.engines.apply import FIELDS
-from llm_serving_exporter.engines.hooks.dynamo_frontend import read_models
+from llm_serving_exporter.engines.hooks.passed_on import read_dynamo_models
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, ServerFacts
@@ -219,7 +219,7 @@ def test_the_frontend_is_a_frontend_and_asks_for_the_context() -> None:
 
 def test_models_of_any_shape_are_read_or_left() -> None:
     recorded = recording("dynamo-1.6.1-frontend").json("json/models-0060.json")
-    assert read_models(recorded, ServerFacts()) == ServerFacts(model_names=("tiny",))
+    assert read_dynamo_models(recorded, ServerFacts()) == ServerFacts(model_names=("tiny",))
     entries = [
         {"id": "a", "context_window": 8},
         {"id": "b", "context_window": "8"},
@@ -227,9 +227,9 @@ def test_models_of_any_shape_are_read_or_left() -> None:
         {"id": 1},
         None,
     ]
-    assert read_models({"data": entries}, ServerFacts()).context_limit_tokens == {"a": 8}
+    assert read_dynamo_models({"data": entries}, ServerFacts()).context_limit_tokens == {"a": 8}
     for answer in (None, [], {}, {"data": None}, {"data": {}}, {"data": ["x"]}):
-        assert read_models(answer, ServerFacts()) == ServerFacts()
+        assert read_dynamo_models(answer, ServerFacts()) == ServerFacts()
 
 
 # up to 1.1 (facts runtimes-others 10.2): lower case in request families, as it is in the others

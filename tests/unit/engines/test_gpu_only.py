@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.commands.once import as_document_of, as_table
-from llm_serving_exporter.engines.hooks.ollama import read_loaded, read_page
+from llm_serving_exporter.engines.hooks.llamacpp import read_ollama_models, read_ollama_page
 from llm_serving_exporter.model.derived import Limiter
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.sample import FailureReason
@@ -172,8 +172,8 @@ def test_other_json_is_not_ollamas(body: str) -> None:
     ],
 )
 def test_odd_entries_give_no_figures(answer: object) -> None:
-    assert [key.name for key, _ in read_page(answer)] == ["ollama:loaded_models"]
-    assert read_loaded(answer, ServerFacts()).quantization is None
+    assert [key.name for key, _ in read_ollama_page(answer)] == ["ollama:loaded_models"]
+    assert read_ollama_models(answer, ServerFacts()).quantization is None
 
 
 def test_a_model_kept_in_main_memory_takes_none_of_the_gpu() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from llm_serving_exporter.engines.hooks.infinity import is_infinity, read_models, read_stats
+from llm_serving_exporter.engines.hooks.others import is_infinity, read_infinity_models, read_infinity_queue
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.sample import FailureReason
@@ -149,10 +149,10 @@ def test_the_pending_results_are_not_taken_for_running_requests() -> None:
     ],
 )
 def test_odd_json_gives_no_samples(answer: object) -> None:
-    assert read_stats(answer) == ()
+    assert read_infinity_queue(answer) == ()
 
 
 def test_a_list_of_no_models_is_nothing() -> None:
     assert not is_infinity({"data": []})
-    assert read_models({"data": []}, ServerFacts()) == ServerFacts()
-    assert read_models(json.loads(QUEUE), ServerFacts()).model_names == ("minilm",)
+    assert read_infinity_models({"data": []}, ServerFacts()) == ServerFacts()
+    assert read_infinity_models(json.loads(QUEUE), ServerFacts()).model_names == ("minilm",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.engines.detect import detect
-from llm_serving_exporter.engines.hooks.lightllm import read_model_name, read_token_load
+from llm_serving_exporter.engines.hooks.others import read_lightllm_load, read_lightllm_model
 from llm_serving_exporter.engines.mapping import ERRORS
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.snapshot import Quality, ServerFacts
@@ -113,8 +113,8 @@ def test_side_endpoints_name_the_model_and_fill_the_kv_cache() -> None:
     ],
 )
 def test_any_answer_is_borne(answer: object, load: float | None) -> None:
-    assert [value for _, value in read_token_load(answer)] == ([] if load is None else [load])
-    assert read_model_name(answer, ServerFacts()) == ServerFacts()
+    assert [value for _, value in read_lightllm_load(answer)] == ([] if load is None else [load])
+    assert read_lightllm_model(answer, ServerFacts()) == ServerFacts()
 
 
 def test_a_page_is_recognised_and_known_whole() -> None:

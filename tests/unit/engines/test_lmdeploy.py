@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from llm_serving_exporter.engines.hooks.lmdeploy import read_engine_info, read_models
+from llm_serving_exporter.engines.hooks.others import read_lmdeploy_info
+from llm_serving_exporter.engines.json_answers import read_model_names
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, ServerFacts
 from tests.support.builders.recordings import recording
@@ -143,20 +144,20 @@ def test_an_openmetrics_scrape_renames_the_samples_and_reads_the_same() -> None:
 def test_engine_info_is_json_in_a_json_string() -> None:
     said = json.dumps({"tp_size": 4, "ep_size": 1, "dp_size": 1, "pp_size": None, "dp_rank": 0, "num_gpu_blocks": 0})
     for answer in (said, json.loads(said)):
-        found = read_engine_info(answer, ServerFacts())
+        found = read_lmdeploy_info(answer, ServerFacts())
         assert (found.tensor_parallel_size, found.pipeline_parallel_size, found.data_parallel_size) == (4, None, 1)
         assert found.experts_spread is None
 
 
 def test_with_data_parallelism_attention_has_a_share_of_the_group() -> None:
-    found = read_engine_info({"tp_size": 1, "ep_size": 8, "dp_size": 4}, ServerFacts())
+    found = read_lmdeploy_info({"tp_size": 1, "ep_size": 8, "dp_size": 4}, ServerFacts())
     assert (found.tensor_parallel_size, found.data_parallel_size, found.experts_spread) == (2, 4, True)
 
 
 @check_rows("answer", [None, 5, [], "", "{", "[" * 4096, '"x"', {"tp_size": True, "dp_size": "2"}, {"data": 3}])
 def test_odd_json_says_nothing(answer: object) -> None:
-    assert read_engine_info(answer, ServerFacts()) == ServerFacts()
-    assert read_models(answer, ServerFacts()) == ServerFacts()
+    assert read_lmdeploy_info(answer, ServerFacts()) == ServerFacts()
+    assert read_model_names(answer, ServerFacts()) == ServerFacts()
 
 
 def test_the_side_endpoints_are_asked_and_their_absence_costs_nothing() -> None:

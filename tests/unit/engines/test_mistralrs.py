@@ -7,7 +7,7 @@ import json
 import pytest
 
 from llm_serving_exporter.engines.detect import detect
-from llm_serving_exporter.engines.hooks.mistralrs import read_models
+from llm_serving_exporter.engines.hooks.others import read_mistralrs_models
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.snapshot import Absence, ServerFacts
 from llm_serving_exporter.parse.page import PageParser
@@ -132,14 +132,14 @@ def test_the_model_is_named_by_the_list_of_models_whose_first_is_an_alias() -> N
 
 def test_several_models_are_not_guessed_among() -> None:
     two = {"data": [*MODELS["data"], {"id": "other"}, {"id": "adapter", "parent": "other"}]}
-    assert read_models(two, ServerFacts()).model_names == ("Qwen/Qwen3-8B", "other")
-    snapshot = snapshot_of(PAGE, runtime=MISTRALRS, facts=read_models(two, ServerFacts()))
+    assert read_mistralrs_models(two, ServerFacts()).model_names == ("Qwen/Qwen3-8B", "other")
+    snapshot = snapshot_of(PAGE, runtime=MISTRALRS, facts=read_mistralrs_models(two, ServerFacts()))
     assert snapshot.engines[0].model_name == ""
 
 
 @check_rows("answer", [None, [], {"data": 3}, {"data": [3, {"id": 4}]}, {"data": [{"id": "default"}]}])
 def test_any_json_is_borne(answer: object) -> None:
-    assert read_models(answer, ServerFacts()) == ServerFacts()
+    assert read_mistralrs_models(answer, ServerFacts()) == ServerFacts()
 
 
 def test_a_page_is_recognised_and_known_whole() -> None:

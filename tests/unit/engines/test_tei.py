@@ -7,7 +7,7 @@ import json
 import pytest
 
 from llm_serving_exporter.engines.detect import detect
-from llm_serving_exporter.engines.hooks.tei import read_tei_info
+from llm_serving_exporter.engines.hooks.huggingface import read_tei_info
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, ServerFacts
 from llm_serving_exporter.parse.page import PageParser

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from llm_serving_exporter.engines.detect import detect
-from llm_serving_exporter.engines.hooks.tgi import read_tgi_info
+from llm_serving_exporter.engines.hooks.huggingface import read_tgi_info
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.reading import State

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.engines.detect import detect
-from llm_serving_exporter.engines.hooks.trtllm import MAX_MODELS, read_models, read_version
+from llm_serving_exporter.engines.json_answers import MAX_MODELS, read_model_names, read_version
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.snapshot import Quality, ServerFacts
 from llm_serving_exporter.parse.page import PageParser
@@ -163,10 +163,10 @@ def test_every_recorded_family_is_read_or_known() -> None:
 def test_side_endpoints_that_say_nothing_change_nothing(answer: object) -> None:
     known = ServerFacts(version="1.3.0", model_names=("m",))
     assert read_version(answer, known) == known
-    assert read_models(answer, known) == known
+    assert read_model_names(answer, known) == known
 
 
 def test_side_endpoints() -> None:
     assert read_version({"version": "1.3.0rc9"}, ServerFacts()).version == "1.3.0rc9"
     many = {"data": [{"id": f"m{number}"} for number in range(MAX_MODELS + 5)]}
-    assert len(read_models(many, ServerFacts()).model_names) == MAX_MODELS
+    assert len(read_model_names(many, ServerFacts()).model_names) == MAX_MODELS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.engines.hooks.trtllm_json import MAX_COUNT, read_iterations
+from llm_serving_exporter.engines.hooks.trtllm import MAX_COUNT, read_iterations
 from llm_serving_exporter.engines.json_answers import MAX_TOTALS, Totals, reading
 from llm_serving_exporter.engines.mapping import ERRORS
 from llm_serving_exporter.engines.registry import RUNTIMES

@@ -11,7 +11,7 @@ import pytest
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.commands.once import as_table
 from llm_serving_exporter.engines.check import FIELDS
-from llm_serving_exporter.engines.hooks import NAMES
+from llm_serving_exporter.engines.hooks import HOOKS
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
     GAUGE_FIELDS,
@@ -101,7 +101,7 @@ def test_the_page_has_every_key() -> None:
 
 def test_the_page_has_every_hook() -> None:
     (row,) = re.findall(r"^\| `hooks` \|(.*)\|$", TEXT, re.MULTILINE)
-    assert tuple(re.findall(r"`([a-z0-9-]+)`", row)) == NAMES
+    assert tuple(re.findall(r"`([a-z0-9-]+)`", row)) == tuple(HOOKS)
 
 
 def test_the_page_has_every_field() -> None:

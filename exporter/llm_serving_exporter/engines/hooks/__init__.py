@@ -1,31 +1,26 @@
-"""What a table cannot say in YAML: a module of Python each, whose `HOOKS` a table names by `hooks:`."""
+"""What a table cannot say in YAML: a module of Python for each family of runtimes. A table names its hooks by `hooks:`."""
 
 from __future__ import annotations
 
-from importlib import import_module
+from collections.abc import Mapping
 
+from llm_serving_exporter.engines.hooks import huggingface, llamacpp, others, passed_on, sglang, trtllm, vllm
 from llm_serving_exporter.engines.mapping import Hooks
 
-NAMES = (
-    "vllm",
-    "sglang",
-    "tgi",
-    "trtllm",
-    "trtllm-json",
-    "llamacpp",
-    "lmdeploy",
-    "tei",
-    "infinity",
-    "dynamo-frontend",
-    "dynamo-worker",
-    "ray-vllm",
-    "mistralrs",
-    "lightllm",
-    "ollama",
-)
-
-
-def load_hooks(name: str) -> Hooks:
-    """The hooks of one of `NAMES`."""
-    hooks: Hooks = import_module(f"llm_serving_exporter.engines.hooks.{name.replace('-', '_')}").HOOKS
-    return hooks
+HOOKS: Mapping[str, Hooks] = {
+    "vllm": vllm.VLLM,
+    "sglang": sglang.SGLANG,
+    "tgi": huggingface.TGI,
+    "trtllm": trtllm.TRTLLM,
+    "trtllm-json": trtllm.TRTLLM_JSON,
+    "llamacpp": llamacpp.LLAMACPP,
+    "lmdeploy": others.LMDEPLOY,
+    "tei": huggingface.TEI,
+    "infinity": others.INFINITY,
+    "dynamo-frontend": passed_on.DYNAMO_FRONTEND,
+    "dynamo-worker": passed_on.DYNAMO_WORKER,
+    "ray-vllm": passed_on.RAY_VLLM,
+    "mistralrs": others.MISTRALRS,
+    "lightllm": others.LIGHTLLM,
+    "ollama": llamacpp.OLLAMA,
+}

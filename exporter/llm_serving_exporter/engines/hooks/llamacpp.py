@@ -1,24 +1,33 @@
-"""llama.cpp's side endpoints: /props and /v1/models -> facts at start, /slots -> samples while requests run.
-
-Each field may be missing: they moved between builds.
+"""llama.cpp: /props and /v1/models -> facts at start, /slots -> samples while requests run. Each field may be missing: they moved between
+builds. And Ollama, which runs it: its list of loaded models, which is its page, and its version.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
-from llm_serving_exporter.engines.json_answers import listed, mapping, number, reading, text, whole
+from llm_serving_exporter.engines.json_answers import (
+    LONGEST_PATH,
+    add_facts,
+    list_models,
+    list_objects,
+    listed,
+    mapping,
+    number,
+    read_version,
+    reading,
+    text,
+    whole,
+)
 from llm_serving_exporter.engines.mapping import Endpoint, Hooks, Poll, Readings
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import ServerFacts
 from llm_serving_exporter.model.text import clean
 
-MAX_MODELS = 256  # a router lists every file of its folder
 MAX_ALIASES = 64
 MAX_SLOTS = 4096
-MAX_PATH = 4096
 MOST_TOKENS = 10**12
 
 CAPACITY, USED, DECODED, CONTEXT = "slots:n_ctx", "slots:tokens_busy", "slots:n_decoded_busy", "slots:tokens_decoding"
@@ -31,8 +40,8 @@ _FTYPE = re.compile(r"([a-z0-9_]+)(?: - (small|medium|large)\b)?")
 
 def _count(value: object) -> float | None:
     """A number of tokens; 0 is one."""
-    found = number(value)
-    return found if found is not None and 0 <= found < MOST_TOKENS else None
+    tokens = number(value)
+    return tokens if tokens is not None and 0 <= tokens < MOST_TOKENS else None
 
 
 def _file_name(path: str) -> str:
@@ -43,37 +52,36 @@ def read_props(answer: object, facts: ServerFacts) -> ServerFacts:
     """`/props`: build, slots, context of a slot, and the model by alias and path."""
     props = mapping(answer)
     context = whole(mapping(props.get("default_generation_settings")).get("n_ctx"))
-    root = text(props.get("model_path"), MAX_PATH)
+    root = text(props.get("model_path"), LONGEST_PATH)
     name = text(props.get("model_alias")) or (_file_name(root) if root else None)
-    found = replace(
+    facts = add_facts(
         facts,
-        version=text(props.get("build_info"), 64) or facts.version,
-        batch_limit_requests=whole(props.get("total_slots")) or facts.batch_limit_requests,
-        model_names=(name,) if name else facts.model_names,
-        model_roots={name: root} if name and root else facts.model_roots,
-        context_limit_tokens={name or "": context} if context else facts.context_limit_tokens,
+        version=text(props.get("build_info"), 64),
+        batch_limit_requests=whole(props.get("total_slots")),
+        model_names=(name,) if name else None,
+        model_roots={name: root} if name and root else None,
+        context_limit_tokens={name or "": context} if context else None,
     )
-    return _stored_as(props.get("model_ftype"), found)
+    return _add_format(props.get("model_ftype"), facts)
 
 
 def read_models(answer: object, facts: ServerFacts) -> ServerFacts:
     """`/v1/models`: the size of the weights and their format; the name where /props has none. A router lists every model it may load."""
-    entries = [model for entry in listed(mapping(answer).get("data"), MAX_MODELS) if (model := mapping(entry))]
-    one = entries[0] if len(entries) == 1 else next((e for e in entries if _is_called(e, facts.model_names)), None)
-    if one is None:
+    entries = list_models(answer)
+    model = entries[0] if len(entries) == 1 else next((e for e in entries if _is_called(e, facts.model_names)), None)
+    if model is None:
         return facts
-    found, name = facts, text(one.get("id"))
+    name, meta = text(model.get("id")), mapping(model.get("meta"))
     if name and name not in facts.model_names:
         # what the API calls the model; /props may know only its file
         roots, contexts = set(facts.model_roots.values()), set(facts.context_limit_tokens.values())
-        found = replace(
-            found,
+        facts = add_facts(
+            facts,
             model_names=(name,),
-            model_roots={name: roots.pop()} if len(roots) == 1 else facts.model_roots,
-            context_limit_tokens={name: contexts.pop()} if len(contexts) == 1 else facts.context_limit_tokens,
+            model_roots={name: roots.pop()} if len(roots) == 1 else None,
+            context_limit_tokens={name: contexts.pop()} if len(contexts) == 1 else None,
         )
-    meta = mapping(one.get("meta"))
-    return _stored_as(meta.get("ftype"), replace(found, weight_bytes=whole(meta.get("size")) or found.weight_bytes))
+    return _add_format(meta.get("ftype"), add_facts(facts, weight_bytes=whole(meta.get("size"))))
 
 
 def _is_called(entry: Mapping[str, object], names: tuple[str, ...]) -> bool:
@@ -81,8 +89,8 @@ def _is_called(entry: Mapping[str, object], names: tuple[str, ...]) -> bool:
     return any(name in called for name in names)
 
 
-def _stored_as(ftype: object, facts: ServerFacts) -> ServerFacts:
-    """The file's type: a dtype, or a mix of GGUF types under the name that llama-quantize gives it."""
+def _add_format(ftype: object, facts: ServerFacts) -> ServerFacts:
+    """With the file's type: a dtype, or a mix of GGUF types under the name that llama-quantize gives it."""
     if not isinstance(ftype, str) or facts.quantization is not None:
         return facts
     word = ftype.lower().replace("(guessed)", "").strip()
@@ -96,10 +104,8 @@ def _stored_as(ftype: object, facts: ServerFacts) -> ServerFacts:
 
 def read_slots(answer: object) -> Readings:
     """`/slots`: context of all slots, and tokens of those at work. A sample whose field a slot lacks is left out."""
-    slots = [slot for one in listed(answer, MAX_SLOTS) if (slot := mapping(one))]
-    if not slots:
-        return ()
-    if not all(isinstance(slot.get("is_processing"), bool) for slot in slots):
+    slots = list_objects(answer, MAX_SLOTS)
+    if not slots or not all(isinstance(slot.get("is_processing"), bool) for slot in slots):
         return ()
     busy = [slot for slot in slots if slot["is_processing"]]
     tokens = [_count(slot.get("n_prompt_tokens")) for slot in busy]
@@ -129,30 +135,73 @@ def _decoded(slot: Mapping[str, object]) -> float | None:
     return _count(mapping(following).get("n_decoded"))
 
 
-def _sum(values: Iterable[float | None]) -> float | None:
-    found = list(values)
-    return None if None in found else float(add_up(value for value in found if value is not None))
+def _sum(values: Sequence[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return float(add_up(numbers)) if len(numbers) == len(values) else None
 
 
-HOOKS = Hooks(
+_PROPS = (
+    "version", "batch_limit_requests", "context_limit_tokens", "model_names", "model_roots", "dtype", "quantization",
+)  # fmt: skip
+
+LLAMACPP = Hooks(
     endpoints=(
-        Endpoint(
-            "/props",
-            read_props,
-            (
-                "version",
-                "batch_limit_requests",
-                "context_limit_tokens",
-                "model_names",
-                "model_roots",
-                "dtype",
-                "quantization",
-            ),
-        ),
+        Endpoint("/props", read_props, _PROPS),
         Endpoint("/v1/models", read_models, ("model_names", "weight_bytes", "dtype", "quantization")),
     ),
     # a sleeping server loads its model to answer /slots, and each answer puts its sleep off (llama.cpp PR 27376)
     polls=(
         Poll("/slots", read_slots, "kv_cache_usage_ratio", busy="llamacpp:requests_processing", at_rest=slots_at_rest),
+    ),
+)
+
+
+# --- Ollama: server/routes.go and api/types.go of v0.33.0-rc2 ---
+
+MAX_LOADED = 64
+# field of an entry -> sample
+_OLLAMA_SAMPLES = {"size_vram": "ollama:size_vram", "context_length": "ollama:context_length"}
+
+
+def _list_loaded(answer: object) -> dict[str, Mapping[str, object]] | None:
+    """Entries by model name; None where the JSON is not a list of loaded models."""
+    models = mapping(answer).get("models")
+    if not isinstance(models, list):
+        return None
+    entries = map(mapping, listed(models, MAX_LOADED))
+    named = ((text(entry.get("name")) or text(entry.get("model")), entry) for entry in entries)
+    return {name: entry for name, entry in named if name is not None}
+
+
+def read_ollama_page(answer: object) -> Readings | None:
+    """`/api/ps` -> samples, `ollama:loaded_models` always; None where it is not Ollama's."""
+    loaded = _list_loaded(answer)
+    if loaded is None:
+        return None
+    samples = [reading("ollama:loaded_models", float(len(loaded)))]
+    for name, entry in loaded.items():
+        for field, sample in _OLLAMA_SAMPLES.items():
+            value = number(entry.get(field))
+            if value is not None and value >= 0:
+                samples.append(reading(sample, value, model_name=name))
+    return tuple(samples)
+
+
+def read_ollama_models(answer: object, facts: ServerFacts) -> ServerFacts:
+    """`/api/ps`: the quantisation where every loaded model has the same. No names: those are on the page, and with nothing loaded there
+    are none."""
+    loaded = _list_loaded(answer)
+    if loaded is None:
+        return facts
+    levels = {text(mapping(entry.get("details")).get("quantization_level"), 64) for entry in loaded.values()}
+    return replace(facts, quantization=levels.pop() if len(levels) == 1 else None)
+
+
+OLLAMA = Hooks(
+    read_page=read_ollama_page,
+    without_metrics=True,
+    endpoints=(
+        Endpoint("/api/version", read_version, ("version",)),
+        Endpoint("/api/ps", read_ollama_models, ("quantization",)),
     ),
 )

@@ -2,72 +2,65 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.engines.json_answers import find_unread_sizes, is_owned_by, listed, mapping, text, whole
+from functools import partial
+
+from llm_serving_exporter.engines.json_answers import (
+    LONGEST_PATH,
+    add_facts,
+    find_unread_sizes,
+    is_owned_by,
+    list_models,
+    mapping,
+    read_version,
+    text,
+    whole,
+)
 from llm_serving_exporter.engines.mapping import Endpoint, Hooks
-from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import ServerFacts
-
-MAX_MODELS = 256  # LoRA adapters are listed as models too
-MAX_PATH = 4096
-
-
-def read_version(answer: object, facts: ServerFacts) -> ServerFacts:
-    """`/version`: {"version": "0.32.0"}."""
-    return replace(facts, version=text(mapping(answer).get("version"), 64) or facts.version)
 
 
 def read_models(answer: object, facts: ServerFacts) -> ServerFacts:
     """`/v1/models`: data[].max_model_len and root (the path or hub id that was loaded) by served name; adapters have no length."""
     limits: dict[str, int] = {}
     roots: dict[str, str] = {}
-    for entry in map(mapping, listed(mapping(answer).get("data"), MAX_MODELS)):
-        name, limit, root = text(entry.get("id")), whole(entry.get("max_model_len")), text(entry.get("root"), MAX_PATH)
+    for entry in list_models(answer):
+        name, limit, root = (
+            text(entry.get("id")),
+            whole(entry.get("max_model_len")),
+            text(entry.get("root"), LONGEST_PATH),
+        )
         if name is None or limit is None:
             continue
         limits[name] = limit
         if root is not None:
             roots[name] = root
-    return replace(
-        facts,
-        context_limit_tokens=limits or facts.context_limit_tokens,
-        model_roots={**facts.model_roots, **roots},
-    )
+    return add_facts(facts, context_limit_tokens=limits, model_roots={**facts.model_roots, **roots})
 
 
 # sizes of the parallel configuration that are read, and those that are a part or a product of others
 _READ_SIZES = frozenset(
     {
-        "tensor_parallel_size",
-        "pipeline_parallel_size",
-        "data_parallel_size",
-        "data_parallel_size_local",
-        "decode_context_parallel_size",
-        "prefill_context_parallel_size",
-        "expert_parallel_size",
-        "world_size",
-        "world_size_across_dp",
-        "local_world_size",
+        "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "data_parallel_size_local",
+        "decode_context_parallel_size", "prefill_context_parallel_size", "expert_parallel_size", "world_size",
+        "world_size_across_dp", "local_world_size",
     }
-)
+)  # fmt: skip
 
 
 def read_server_info(answer: object, facts: ServerFacts) -> ServerFacts:
     """`/server_info?config_format=json` (VLLM_SERVER_DEV_MODE=1, 0.11+): the scheduler's and the parallel configuration."""
-    config = mapping(answer).get("vllm_config")
-    if not isinstance(config, dict):
-        return facts
+    config = mapping(mapping(answer).get("vllm_config"))
     parallel, model, cache, scheduler = (
         mapping(config.get(name)) for name in ("parallel_config", "model_config", "cache_config", "scheduler_config")
     )
-    path = text(model.get("model"), MAX_PATH)
+    path = text(model.get("model"), LONGEST_PATH)
     name = text(model.get("served_model_name")) or text(path)
-    roots = {name: path} if name and path else {}
     # vLLM's data-parallel ranks share the experts of a mixture-of-experts model, with and without expert parallelism
     # (https://docs.vllm.ai/en/latest/serving/data_parallel_deployment.html)
     moe = parallel.get("is_moe_model")
-    return replace(
+    return add_facts(
         facts,
-        model_roots={**facts.model_roots, **roots},
+        model_roots={**facts.model_roots, **({name: path} if name and path else {})},
         dtype=text(model.get("dtype"), 64),
         quantization=text(model.get("quantization"), 64) or ("" if "quantization" in model else None),
         kv_cache_dtype=text(cache.get("cache_dtype"), 64),
@@ -85,35 +78,17 @@ def read_server_info(answer: object, facts: ServerFacts) -> ServerFacts:
     )
 
 
-def is_vllm(answer: object) -> bool:
-    """Whether a model list is vLLM's, as recorded."""
-    return is_owned_by(answer, "vllm")
+_CONFIGURED = (
+    "batch_limit_requests", "batched_tokens_limit", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size",
+    "decode_context_parallel_size", "prefill_context_parallel_size", "experts_spread", "speculation", "model_roots", "dtype",
+    "quantization", "kv_cache_dtype", "state_dtype",
+)  # fmt: skip
 
-
-HOOKS = Hooks(
-    shows=(("/v1/models", is_vllm),),
+VLLM = Hooks(
+    shows=(("/v1/models", partial(is_owned_by, owner="vllm")),),
     endpoints=(
         Endpoint("/version", read_version, ("version",)),
         Endpoint("/v1/models", read_models, ("context_limit_tokens", "model_roots")),
-        Endpoint(
-            "/server_info?config_format=json",
-            read_server_info,
-            (
-                "batch_limit_requests",
-                "batched_tokens_limit",
-                "tensor_parallel_size",
-                "pipeline_parallel_size",
-                "data_parallel_size",
-                "decode_context_parallel_size",
-                "prefill_context_parallel_size",
-                "experts_spread",
-                "speculation",
-                "model_roots",
-                "dtype",
-                "quantization",
-                "kv_cache_dtype",
-                "state_dtype",
-            ),
-        ),
+        Endpoint("/server_info?config_format=json", read_server_info, _CONFIGURED),
     ),
 )
