@@ -17,14 +17,11 @@ from llm_serving_exporter.catalogue.serving import FIELD_BOUNDS
 from llm_serving_exporter.engines.index import EngineIdentity, spellings
 from llm_serving_exporter.engines.mapping import Runtime, selector
 from llm_serving_exporter.engines.plan import Plan, make_plan, on_the_wire
+from llm_serving_exporter.engines.rows import Reader
 from llm_serving_exporter.model.numbers import Histogram
-from llm_serving_exporter.model.record import Struct
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.sample import Layout, Page, Samples
 from llm_serving_exporter.model.snapshot import (
-    COUNTER_FIELDS,
-    GAUGE_FIELDS,
-    HISTOGRAM_FIELDS,
-    LABELLED_COUNTER_FIELDS,
     SHOWS_AN_ENGINE,
     Absence,
     EngineSnapshot,
@@ -38,10 +35,10 @@ from llm_serving_exporter.model.snapshot import (
 _MOST_KEYS = 5
 
 
-def list_implausible(found: Mapping[str, Any]) -> list[str]:
-    """The fields of one engine whose values are outside their declared ranges. `found`: values by field; texts pass."""
+def list_implausible(fields: Mapping[str, Any]) -> list[str]:
+    """The fields of one engine whose values are outside their declared ranges; texts pass."""
     bad = []
-    for name, value in found.items():
+    for name, value in fields.items():
         bounds = FIELD_BOUNDS.get(name)
         if bounds is None:
             continue
@@ -73,7 +70,6 @@ def describe_value(value: object) -> str:
 
 # of engines whose pages have one layout; what a server says of itself comes from outside
 MOST_VERSIONS = 16
-FIELDS = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, *GAUGE_FIELDS)
 
 # counters that alerts watch: at 0 from the start, because an increase() over one that is born at 1 is 0
 _FROM_ZERO = frozenset({"preemptions_total"})
@@ -96,8 +92,7 @@ class Overrides(Struct, frozen=True):
 
 def wanted_by(runtime: Runtime) -> Callable[[str], bool]:
     """A predicate over wire names for the parser: the samples that this runtime's table reads."""
-    names = on_the_wire(runtime)
-    return names.__contains__
+    return on_the_wire(runtime).__contains__
 
 
 class Plans:
@@ -111,15 +106,15 @@ class Plans:
     def find(self, runtime: Runtime, layout: Layout, version: str | None) -> Plan:
         """As `make_plan`."""
         with self._lock:
-            known = self._plans.setdefault(layout, [])
-            for of_runtime, of_version, plan in known:
+            of_layout = self._plans.setdefault(layout, [])
+            for of_runtime, of_version, plan in of_layout:
                 if of_runtime is runtime and of_version == version:
                     return plan
         plan = make_plan(runtime, layout, version)
         with self._lock:
-            if len(known) >= MOST_VERSIONS:
-                known.clear()
-            known.append((runtime, version, plan))
+            if len(of_layout) >= MOST_VERSIONS:
+                of_layout.clear()
+            of_layout.append((runtime, version, plan))
         return plan
 
 
@@ -143,7 +138,7 @@ class Normaliser:
             self._plan = self._plans.find(self.runtime, samples.layout, self._facts.version)
             self._layout = samples.layout
         plan, values = self._plan, samples.values
-        absent = dict(plan.absent)
+        absent = dict(plan.common.absent)
         left_out: list[LeftOut] = []
         engines = tuple(
             self._engine(identity, readers, values, absent, plan, left_out)
@@ -152,85 +147,74 @@ class Normaliser:
         start = values[plan.start_index] if plan.start_index is not None else None
         if start is not None and not EARLIEST_START < start < page.received_unix_seconds + CLOCK_SKEW_SECONDS:
             start = None
-        return Snapshot(
+        return replace(
+            plan.common,
             engines=engines,
-            runtime=self.runtime.name,
             unix_seconds=page.received_unix_seconds,
             monotonic_seconds=page.received_monotonic_seconds,
             process_start_unix_seconds=start,
             absent=absent,
-            quality=plan.quality,
-            unmapped_families=plan.unmapped,
             foreign_labels={field: label for field, label in plan.foreign.items() if field in absent},
-            may_fall=plan.may_fall,
-            freezes=plan.freezes,
-            decode_only=plan.decode_only,
-            refreshed_every=plan.refreshed_every,
-            significant_digits=self.runtime.significant_digits,
-            sources=plan.sources,
-            errors_counted=plan.errors_counted,
-            unborn=plan.unborn,
-            awaited=plan.awaited,
-            at_rest=plan.at_rest,
             left_out=tuple(left_out),
         )
 
     def _engine(
         self,
         identity: EngineIdentity,
-        readers: Mapping[str, Callable[[tuple[float, ...]], Any]],
+        readers: Mapping[str, Reader],
         values: tuple[float, ...],
         absent: dict[str, Absence],
         plan: Plan,
         left_out: list[LeftOut],
     ) -> EngineSnapshot:
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for name, read in readers.items():
             value = read(values)
             if value is None:
                 absent.setdefault(name, _why(name, plan))
             else:
-                found[name] = value
+                fields[name] = value
         facts = self._facts
         parts = self._overrides.decode_context_parallel_size or facts.decode_context_parallel_size or 1
         parts *= facts.prefill_context_parallel_size or 1
-        for name in plan.of_a_context_part & found.keys():
+        for name in plan.of_a_context_part & fields.keys():
             if facts.unread_parallel_sizes:
-                del found[name]
+                del fields[name]
                 absent[name] = Absence.LAYOUT_UNREAD
             else:
-                found[name] *= parts
-        self._known_otherwise(identity, found, absent, plan)
+                fields[name] *= parts
+        self._add_limits(identity, fields, absent, plan)
         model_name = identity.model_name
         if not plan.names_models:
             # one model named elsewhere is the page's (a page without the label is of a server of one model)
-            named = self._facts.model_names
+            named = facts.model_names
             model_name = self._overrides.model_name or (named[0] if len(named) == 1 else "")
-        for name in list_implausible(found):
-            left_out.append(LeftOut(model_name, identity.engine, name, describe_value(found.pop(name))))
+        for name in list_implausible(fields):
+            left_out.append(LeftOut(model_name, identity.engine, name, describe_value(fields.pop(name))))
             absent[name] = Absence.IMPLAUSIBLE
-        return EngineSnapshot(model_name, identity.engine, **found)
+        return EngineSnapshot(model_name, identity.engine, **fields)
 
-    def _known_otherwise(
-        self, identity: EngineIdentity, found: dict[str, Any], absent: dict[str, Absence], plan: Plan
+    def _add_limits(
+        self, identity: EngineIdentity, fields: dict[str, Any], absent: dict[str, Absence], plan: Plan
     ) -> None:
-        labelled = identity.engine != "" and not found.keys().isdisjoint(SHOWS_AN_ENGINE)
-        if "requests_running" not in found and not labelled and not plan.silent:
+        """What else than the page says of an engine: its limits, and that what it has not counted yet stands at 0."""
+        labelled = identity.engine != "" and not fields.keys().isdisjoint(SHOWS_AN_ENGINE)
+        if "requests_running" not in fields and not labelled and not plan.silent:
             return  # limits belong to engines
-        for name in _FROM_ZERO & plan.awaited:
-            found[name] = 0.0
+        for name in _FROM_ZERO & plan.common.awaited:
+            fields[name] = 0.0
             absent.pop(name, None)
         # the surest first
         limits = {
             LimitSource.CONFIG: self._overrides.batch_limit_requests,
-            LimitSource.PAGE: found.get("batch_limit_requests"),
+            LimitSource.PAGE: fields.get("batch_limit_requests"),
             LimitSource.SERVER_INFO: self._facts.batch_limit_requests,
             LimitSource.POD: self._overrides.pod_batch_limit,
             LimitSource.COMMAND_LINE: self._overrides.command_line_batch_limit,
         }
         for source, limit in limits.items():
             if limit is not None:
-                found["batch_limit_requests"], found["batch_limit_source"] = float(limit), source
+                fields["batch_limit_requests"], fields["batch_limit_source"] = float(limit), source
                 absent.pop("batch_limit_requests", None)
                 break
         contexts = self._facts.context_limit_tokens
@@ -238,7 +222,7 @@ class Normaliser:
         if context is None and len(set(contexts.values())) == 1:
             context = next(iter(contexts.values()))
         if context is not None:
-            found["context_limit_tokens"] = float(context)
+            fields["context_limit_tokens"] = float(context)
             absent.pop("context_limit_tokens", None)
 
 
@@ -258,7 +242,7 @@ def find_created(body: bytes, runtime: Runtime, sources: Mapping[str, int], fiel
     `sources`: the snapshot's, field -> number of its row in the runtime's table. Reads the body a second time: only the
     rare page that shows a counter for the first time pays for it.
     """
-    found = {}
+    created = {}
     for field in sources.keys() & set(fields):
         names = {
             _OF_A_COUNTER.sub("", spelling) + "_created"
@@ -270,5 +254,5 @@ def find_created(body: bytes, runtime: Runtime, sources: Mapping[str, int], fiel
         )
         times = [float(match) for match in re.findall(line, body, re.MULTILINE)]
         if times:
-            found[field] = max(times)
-    return found
+            created[field] = max(times)
+    return created

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from math import isfinite
 
@@ -22,7 +22,7 @@ from llm_serving_exporter.engines.mapping import (
 from llm_serving_exporter.model.record import Struct, name_fields, replace
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
-    GAUGE_FIELDS,
+    EXPORTED_FIELDS,
     HISTOGRAM_FIELDS,
     LABELLED_COUNTER_FIELDS,
     EngineSnapshot,
@@ -30,10 +30,9 @@ from llm_serving_exporter.model.snapshot import (
 )
 from llm_serving_exporter.model.target import Role
 
-EXPORTED_FIELDS = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, *GAUGE_FIELDS)
-# what a row may fill: the exported fields, and those that only the exporter itself uses
-# what follows from labels, and from where another field was found
+# these follow from labels, and from where another field was found
 _NOT_READ = ("model_name", "engine", "batch_limit_source")
+# what a row may fill: the exported fields, and those that only the exporter itself uses
 FIELDS = tuple(name for name in name_fields(EngineSnapshot) if name not in _NOT_READ)
 _TEXT_FIELDS = frozenset(name for name, kind in EngineSnapshot.__annotations__.items() if kind == "str | None")
 _COUNTERS = frozenset((*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS))
@@ -55,24 +54,23 @@ class Fault(Struct, frozen=True):
 
     def __str__(self) -> str:
         where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path).lstrip(".")
-        said = f"{where}: {self.what}" if where else self.what
-        return f"{said}. {self.fix}" if self.fix else f"{said}."
+        text = f"{where}: {self.what}." if where else f"{self.what}."
+        return f"{text} {self.fix}" if self.fix else text
 
 
 def row_faults(row: Row) -> list[Fault]:
     """What is wrong with a row whatever its table."""
-    found = [*_field(row), *_samples(row), *_conditions(row), *_numbers(row), *_promises(row)]
+    found = [*_field(row), *_samples(row), *_conditions(row), *_numbers(row), *_promises(row), *_unread(row)]
     match row.reads:
         case Reads.VALUE:
             found += _value(row)
         case Reads.HISTOGRAM:
             found += _histogram(row)
-        case Reads.MEAN:
-            found += _mean(row)
-        case Reads.LABELS:
-            found += _of_labels(row)
-        case Reads.TEXT:
-            found += _of_text(row)
+        case Reads.MEAN if len(row.samples) not in (0, 2):
+            what = f"a mean is read from 2 samples, not {len(row.samples)}"
+            found.append(Fault(("samples",), what, "Write the sum, then its count."))
+        case Reads.LABELS | Reads.TEXT:
+            found += _info_series(row)
     return found
 
 
@@ -164,30 +162,40 @@ def _promises(row: Row) -> Iterator[Fault]:
             )
     elif row.refresh_seconds > 0 and row.quality is Quality.LIVE and row.reads not in (Reads.LABELS, Reads.TEXT):
         yield Fault(("refresh",), "the quality says live", "Write quality: slow.")
-    if row.freezes and (row.field in _COUNTERS or row.field in HISTOGRAM_FIELDS):
-        yield Fault(("freezes",), f"{row.field} only counts, and nothing is lost while it does not", "Remove it.")
-    if row.decode_only and (row.field in _COUNTERS or row.field in HISTOGRAM_FIELDS):
-        yield Fault(("decode_only",), f"{row.field} only counts, and nothing is lost while it does not", "Remove it.")
-    if row.born_at_first_event and (row.field in _COUNTERS or row.field in HISTOGRAM_FIELDS):
-        yield Fault(
-            ("born_at_first_event",), f"{row.field} only counts: the runtime says it of all that does", "Remove it."
-        )
-    if row.zero_is_unset and (row.field in _COUNTERS or row.field in HISTOGRAM_FIELDS):
-        yield Fault(("zero_is_unset",), f"{row.field} counts from 0", "Remove it.")
+    if row.field in _COUNTERS or row.field in HISTOGRAM_FIELDS:
+        nothing_lost = f"{row.field} only counts, and nothing is lost while it does not"
+        for column, what in (
+            ("freezes", nothing_lost),
+            ("decode_only", nothing_lost),
+            ("born_at_first_event", f"{row.field} only counts: the runtime says it of all that does"),
+            ("zero_is_unset", f"{row.field} counts from 0"),
+        ):
+            if getattr(row, column):
+                yield Fault((column,), what, "Remove it.")
     if row.may_fall and row.field not in _MAY_FALL:
         yield Fault(("may_fall",), f"{row.field} is not a plain counter", "Remove it.")
 
 
-def _unread(row: Row, *columns: str) -> Iterator[Fault]:
-    """Columns that this way of reading leaves unread."""
+_OF_VALUES = ("minus", "times", "over", "by", "named", "rename", "agrees", "times_label", "aggregate", "may_fall")
+_OF_LABELS = ("labels", "shared_by_engines", "of_a_context_part")
+# columns that a way of reading leaves unread
+_UNREAD: Mapping[Reads, tuple[str, ...]] = {
+    Reads.VALUE: _OF_LABELS,
+    Reads.HISTOGRAM: (*_OF_VALUES, *_OF_LABELS),
+    Reads.MEAN: (*_OF_VALUES, *_OF_LABELS),
+    Reads.LABELS: _OF_VALUES,
+    Reads.TEXT: (*(column for column in _OF_VALUES if column != "rename"), *_OF_LABELS[1:], "scale"),
+}
+
+
+def _unread(row: Row) -> Iterator[Fault]:
     empty = Row("", ())
-    for column in columns:
+    for column in _UNREAD.get(row.reads, ()):
         if getattr(row, column) != getattr(empty, column):
             yield Fault((column,), f"it has no effect in a row that reads {row.reads.value}", "Remove it.")
 
 
 def _value(row: Row) -> Iterator[Fault]:
-    yield from _unread(row, "labels", "shared_by_engines", "of_a_context_part")
     keyed = row.by is not None or bool(row.named)
     label = LABELLED_COUNTER_FIELDS.get(row.field)
     if keyed and label is None:
@@ -222,48 +230,22 @@ def _value(row: Row) -> Iterator[Fault]:
         yield Fault(("aggregate",), "it has no effect beside minus, times, over, by or named", "Remove it.")
 
 
-_PARTS = ("minus", "times", "over", "by", "named", "rename", "agrees", "times_label", "aggregate", "may_fall")
-
-
 def _histogram(row: Row) -> Iterator[Fault]:
-    yield from _unread(row, *_PARTS, "labels", "shared_by_engines", "of_a_context_part")
     for number, text in enumerate(row.samples):
         name = name_of(text)
         if name.endswith(("_bucket", "_sum", "_count")):
             yield Fault(("samples", number), f"{name} is one part of a histogram", f"Write {name.rpartition('_')[0]}.")
 
 
-def _mean(row: Row) -> Iterator[Fault]:
-    yield from _unread(row, *_PARTS, "labels", "shared_by_engines", "of_a_context_part")
-    if len(row.samples) not in (0, 2):
-        yield Fault(
-            ("samples",), f"a mean is read from 2 samples, not {len(row.samples)}", "Write the sum, then its count."
-        )
-
-
-def _of_labels(row: Row) -> Iterator[Fault]:
-    yield from _unread(row, *_PARTS)
-    yield from _one_sample(row)
-    if not row.labels:
+def _info_series(row: Row) -> Iterator[Fault]:
+    if len(row.samples) > 1:
+        yield Fault(("samples",), f"labels are read from 1 series, not {len(row.samples)}", "Write a row for each.")
+    if row.reads is Reads.TEXT and len(row.labels) != 1:
+        yield Fault(("labels",), f"a text is read from 1 label, not {len(row.labels)}", "Write the label.")
+    elif not row.labels:
         yield Fault(("labels",), "there is no label", "Write the numeric labels to multiply.")
     for label in row.labels:
         yield from label_faults(("labels",), label)
-
-
-def _of_text(row: Row) -> Iterator[Fault]:
-    yield from _unread(
-        row, *(part for part in _PARTS if part != "rename"), "shared_by_engines", "of_a_context_part", "scale"
-    )
-    yield from _one_sample(row)
-    if len(row.labels) != 1:
-        yield Fault(("labels",), f"a text is read from 1 label, not {len(row.labels)}", "Write the label.")
-    for label in row.labels:
-        yield from label_faults(("labels",), label)
-
-
-def _one_sample(row: Row) -> Iterator[Fault]:
-    if len(row.samples) > 1:
-        yield Fault(("samples",), f"labels are read from 1 series, not {len(row.samples)}", "Write a row for each.")
 
 
 def label_faults(path: Path, label: str) -> Iterator[Fault]:
@@ -305,15 +287,14 @@ MOST_DIGITS = 17  # of a double
 
 def faults(runtime: Runtime) -> list[Fault]:
     """Everything that is wrong with a table; [] for a sound one."""
-    found = [*_identity(runtime), *_page(runtime), *_labels(runtime), *_recognition(runtime), *_rest(runtime)]
+    found = [*_identity(runtime), *_page(runtime), *_labels(runtime), *_rest(runtime)]
     for number, row in enumerate(runtime.rows):
         found += [Fault(("rows", number, *fault.path), fault.what, fault.fix) for fault in row_faults(row)]
         if row.born_at_first_event and not runtime.born_at_first_event:
-            what, fix = (
-                "it has no effect where counters are there from the start",
-                "Say it of the runtime too, or remove it.",
+            what = "it has no effect where counters are there from the start"
+            found.append(
+                Fault(("rows", number, "born_at_first_event"), what, "Say it of the runtime too, or remove it.")
             )
-            found.append(Fault(("rows", number, "born_at_first_event"), what, fix))
         if any(other.field == row.field and _same_reading(other, row) for other in runtime.rows[:number]):
             found.append(Fault(("rows", number), "an earlier row reads the same", "Remove it."))
     return found
@@ -397,31 +378,22 @@ def _labels(runtime: Runtime) -> Iterator[Fault]:
             )
 
 
-def _recognition(runtime: Runtime) -> Iterator[Fault]:
-    for number, one in enumerate(runtime.fingerprints):
-        path: Path = ("fingerprints", number)
-        yield from _fingerprint(path, one)
-
-
-def _fingerprint(path: Path, one: Fingerprint) -> Iterator[Fault]:
-    marks = [(("all_of", number), mark) for number, mark in enumerate(one.all_of)]
-    wrong = False
-    for place, mark in (*marks, *((("none_of", number), mark) for number, mark in enumerate(one.none_of))):
-        for fault in _mark((*path, *place), mark):
-            wrong = True
-            yield fault
-    if not one.all_of:
-        yield Fault(
-            path, "it names nothing that has to be on the page", "Write what only this runtime has on its page."
-        )
-    elif not wrong and all(
-        _is_generic(mark.name.rstrip("*"), is_prefix=mark.name.endswith("*")) for mark in one.all_of
-    ):
-        yield Fault(
-            path,
-            f"{', '.join(mark.name for mark in one.all_of)} would recognise any server",
-            "Name a sample that only this runtime has.",
-        )
+def _fingerprint(path: Path, fingerprint: Fingerprint) -> Iterator[Fault]:
+    marks = (("all_of", fingerprint.all_of), ("none_of", fingerprint.none_of))
+    wrong = [
+        fault
+        for column, of_column in marks
+        for number, mark in enumerate(of_column)
+        for fault in _mark((*path, column, number), mark)
+    ]
+    yield from wrong
+    names = [mark.name for mark in fingerprint.all_of]
+    if not names:
+        fix = "Write what only this runtime has on its page."
+        yield Fault(path, "it names nothing that has to be on the page", fix)
+    elif not wrong and all(_is_generic(name.rstrip("*"), is_prefix=name.endswith("*")) for name in names):
+        what = f"{', '.join(names)} would recognise any server"
+        yield Fault(path, what, "Name a sample that only this runtime has.")
 
 
 def _mark(path: Path, mark: Mark) -> Iterator[Fault]:
@@ -438,6 +410,8 @@ def _is_generic(name: str, *, is_prefix: bool) -> bool:
 
 
 def _rest(runtime: Runtime) -> Iterator[Fault]:
+    for number, fingerprint in enumerate(runtime.fingerprints):
+        yield from _fingerprint(("fingerprints", number), fingerprint)
     for column, name in (("living", runtime.living), ("start_sample", runtime.start_sample)):
         if name is not None and not SAMPLE.fullmatch(name):
             yield Fault((column,), f'"{name}" is not the name of a sample', "Write a name without labels.")
@@ -477,31 +451,19 @@ def _rest(runtime: Runtime) -> Iterator[Fault]:
 
 def _same_reading(one: Row, other: Row) -> bool:
     """Whether the texts are all that two rows differ in."""
-    silent = {"caveat": "", "source": ""}
-    return replace(one, **silent) == replace(other, **silent)  # type: ignore[arg-type]  # both are texts
+    return replace(one, caveat="", source="") == replace(other, caveat="", source="")
 
 
 # fields that only an engine has; any other a front door may have
 _OF_ENGINES = frozenset(
     {
-        "prefill_tokens_total",
-        "prefix_cache_query_tokens_total",
-        "prefix_cache_hit_tokens_total",
-        "preemptions_total",
-        "engine_steps_total",
-        "speculative_draft_tokens_total",
-        "speculative_accepted_tokens_total",
-        "request_queue_time_seconds",
-        "request_prefill_time_seconds",
-        "request_decode_time_seconds",
-        "requests_running",
-        "batch_limit_requests",
-        "kv_cache_usage_ratio",
-        "kv_cache_capacity_tokens",
-        "context_limit_tokens",
+        "prefill_tokens_total", "prefix_cache_query_tokens_total", "prefix_cache_hit_tokens_total", "preemptions_total",
+        "engine_steps_total", "speculative_draft_tokens_total", "speculative_accepted_tokens_total",
+        "request_queue_time_seconds", "request_prefill_time_seconds", "request_decode_time_seconds", "requests_running",
+        "batch_limit_requests", "kv_cache_usage_ratio", "kv_cache_capacity_tokens", "context_limit_tokens",
         "model_gpu_memory_bytes",
     }
-)
+)  # fmt: skip
 
 
 def explain_missing(table: Runtime) -> Runtime:

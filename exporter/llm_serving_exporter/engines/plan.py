@@ -22,12 +22,14 @@ from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.sample import Layout
 from llm_serving_exporter.model.snapshot import (
     COUNTER_FIELDS,
+    EXPORTED_FIELDS,
     GAUGE_FIELDS,
     HISTOGRAM_FIELDS,
     LABELLED_COUNTER_FIELDS,
     WORK_FIELDS,
     Absence,
     Quality,
+    Snapshot,
 )
 
 # families of any Python process and of any web application: they stand beside an engine's own, and do not wait for its first request
@@ -124,26 +126,13 @@ class Plan(Struct, frozen=True):
 
     # identity -> field -> function of the page's values, None for an invalid value
     engines: Mapping[EngineIdentity, Mapping[str, Reader]]
-    absent: Mapping[str, Absence]  # why a field is not read
-    quality: Mapping[str, Quality]  # of each field that is read
+    common: Snapshot  # what all pages of the layout have in common: without engines and times
     start_index: int | None  # place of the process's start among the values; None: the page has none
-    unmapped: tuple[str, ...]  # families of the runtime that no row reads
-    may_fall: frozenset[str]  # fields that may fall, as their rows state
-    freezes: frozenset[str]  # fields that freeze, as their rows state
-    decode_only: frozenset[str]  # fields that are brought up to date by decoding alone, as their rows state
-    of_a_context_part: frozenset[str]  # fields that are of one part of the context, as their rows state
-    refreshed_every: Mapping[str, float]  # field -> seconds, as its row states; at once where it is not there
+    of_a_context_part: frozenset[str]  # fields that are of one part of the context
     inconsistent: frozenset[str]  # fields whose None means that two samples disagree
     foreign: Mapping[str, str]  # field -> the label in which its series differ, and of which the table knows nothing
     unset: frozenset[str]  # fields whose None means that nothing is set
     names_models: bool  # whether the page names its models
-    sources: Mapping[str, int]  # field -> number of its row in the runtime's table
-    # whether the page tells requests that ended in an error from others, or may once there are some
-    errors_counted: bool
-    unborn: frozenset[str]  # fields that the page lacks because their first event is yet to come: 0 until then
-    # those of `unborn`, and of declared families without a sample, that this version certainly has
-    awaited: frozenset[str]
-    at_rest: bool  # whether the page has nothing of what the runtime counts of its work, and will once there is some
     silent: bool  # whether it has nothing of any engine's
 
 
@@ -245,29 +234,41 @@ def make_plan(runtime: Runtime, layout: Layout, engine_version: str | None) -> P
             # the server answers, with nothing loaded or nothing to say: one engine of which nothing is known
             own, engines = {EngineIdentity("", "0")}, {EngineIdentity("", "0"): {}}
             absent = dict.fromkeys(absent, Absence.IDLE)
-        unsaid = {*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, *GAUGE_FIELDS} - set(used)
+        unsaid = set(EXPORTED_FIELDS) - set(used)
         absent = {**dict.fromkeys(unsaid, Absence.NO_METRICS), **absent}
-    return Plan(
-        # a page with nothing of the runtime's own is not its page, whatever generic families it has
-        engines={identity: engines[identity] for identity in sorted(engines)} if own else {},
+
+    def read_by(column: str) -> frozenset[str]:
+        return frozenset(field for field, row in used.items() if getattr(row, column))
+
+    common = Snapshot(
+        engines=(),
+        runtime=runtime.name,
+        unix_seconds=0.0,
+        monotonic_seconds=0.0,
         absent=absent,
         quality=_quality(used, multiprocess=runtime.start_sample is not None and not start),
-        start_index=start[0] if start else None,
-        unmapped=_unmapped(runtime, layout),
-        may_fall=frozenset(field for field, row in used.items() if row.may_fall),
-        freezes=frozenset(field for field, row in used.items() if row.freezes),
-        decode_only=frozenset(field for field, row in used.items() if row.decode_only),
-        of_a_context_part=frozenset(field for field, row in used.items() if row.of_a_context_part),
+        unmapped_families=_unmapped(runtime, layout),
+        may_fall=read_by("may_fall"),
+        freezes=read_by("freezes"),
+        decode_only=read_by("decode_only"),
         refreshed_every={field: row.refresh_seconds for field, row in used.items() if row.refresh_seconds},
-        inconsistent=frozenset(field for field, row in used.items() if row.agrees) | index.foreign.keys(),
-        foreign=index.foreign,
-        unset=frozenset(field for field, row in used.items() if row.zero_is_unset),
-        names_models=index.names_models,
+        significant_digits=runtime.significant_digits,
         sources={field: rows.index(row) for field, row in used.items()},
         errors_counted=_counts_errors(runtime, {**awaited, **used}, waited, layout, index),
         unborn=unborn,
         awaited=frozenset(awaited),
         at_rest=at_rest,
+    )
+    return Plan(
+        # a page with nothing of the runtime's own is not its page, whatever generic families it has
+        engines={identity: engines[identity] for identity in sorted(engines)} if own else {},
+        common=common,
+        start_index=start[0] if start else None,
+        of_a_context_part=read_by("of_a_context_part"),
+        inconsistent=read_by("agrees") | index.foreign.keys(),
+        foreign=index.foreign,
+        unset=read_by("zero_is_unset"),
+        names_models=index.names_models,
         silent=silent,
     )
 

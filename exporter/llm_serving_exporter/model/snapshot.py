@@ -172,30 +172,15 @@ LABELLED_COUNTER_FIELDS = {
     "requests_rejected_total": "reason",
     "http_responses_total": "code_class",
 }
-HISTOGRAM_FIELDS = (
-    "time_to_first_token_seconds",
-    "inter_token_latency_seconds",
-    "time_per_output_token_seconds",
-    "e2e_request_latency_seconds",
-    "request_queue_time_seconds",
-    "request_prefill_time_seconds",
-    "request_decode_time_seconds",
-    "request_prompt_tokens",
-    "request_generation_tokens",
-)
+HISTOGRAM_FIELDS = tuple(name for name, kind in EngineSnapshot.__annotations__.items() if kind == "Histogram | None")
 # counters that come with any request that is served. The others do not tell: an engine may have its prefix cache's counters from the start,
 # and refusals and HTTP answers are counted of requests that came to nothing
 WORK_FIELDS = frozenset(
     {
-        "prompt_tokens_total",
-        "prefill_tokens_total",
-        "decode_tokens_total",
-        "decode_pass_tokens",
-        "engine_steps_total",
-        "requests_finished_total",
-        *HISTOGRAM_FIELDS,
+        "prompt_tokens_total", "prefill_tokens_total", "decode_tokens_total", "decode_pass_tokens", "engine_steps_total",
+        "requests_finished_total", *HISTOGRAM_FIELDS,
     }
-)
+)  # fmt: skip
 GAUGE_FIELDS = (
     "requests_running",
     "requests_waiting",
@@ -205,6 +190,8 @@ GAUGE_FIELDS = (
     "context_limit_tokens",
     "model_gpu_memory_bytes",
 )
+# all that has a series of its own
+EXPORTED_FIELDS = (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS, *GAUGE_FIELDS)
 
 
 # of one counter: model_name, engine, field, and the key of a labelled field, else ""

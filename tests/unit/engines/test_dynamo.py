@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.engines.apply import FIELDS
 from llm_serving_exporter.engines.hooks.passed_on import read_dynamo_models
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, ServerFacts
+from llm_serving_exporter.model.snapshot import EXPORTED_FIELDS, Absence, EngineSnapshot, Quality, ServerFacts
 from llm_serving_exporter.model.target import Role
 from tests.support.builders.configuration import load_text
 from tests.support.builders.recordings import page, recording
@@ -40,7 +39,7 @@ def worker(text: str) -> EngineSnapshot:
 @pytest.mark.parametrize("runtime", [FRONTEND, WORKER], ids=lambda runtime: runtime.name)
 def test_every_field_has_a_row_or_a_reason(runtime) -> None:
     filled = {row.field for row in runtime.rows}
-    assert set(FIELDS) <= filled | set(runtime.missing)
+    assert set(EXPORTED_FIELDS) <= filled | set(runtime.missing)
     assert not filled & set(runtime.missing)
     for row in runtime.rows:
         assert row.source.startswith("https://"), row

@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.engines.apply import FIELDS
 from llm_serving_exporter.engines.json_answers import MOST_WHOLE
 from llm_serving_exporter.engines.mapping import PageKind
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.record import name_fields
 from llm_serving_exporter.model.sample import FailureReason
-from llm_serving_exporter.model.snapshot import ServerFacts
+from llm_serving_exporter.model.snapshot import EXPORTED_FIELDS, ServerFacts
 from tests.support.builders.recordings import page
 from tests.support.paths import TESTS
 from tests.support.quick import keep_quick
@@ -185,7 +184,7 @@ def test_every_endpoint_of_every_table_has_an_answer_here() -> None:
 def test_an_endpoint_says_what_its_table_says_that_it_says(name: str) -> None:
     fields = {*name_fields(ServerFacts)}
     for endpoint in RUNTIMES[name].endpoints:
-        assert set(endpoint.says) <= {*fields, *FIELDS}
+        assert set(endpoint.says) <= {*fields, *EXPORTED_FIELDS}
         found = set()
         for answer in ANSWERS[name][endpoint.path]:
             facts, nothing = endpoint.read(answer, ServerFacts()), ServerFacts()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.engines.apply import FIELDS
 from llm_serving_exporter.engines.detect import detect, labels_needed
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.model.snapshot import Absence, Quality
+from llm_serving_exporter.model.snapshot import EXPORTED_FIELDS, Absence, Quality
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.golden_cases import MADE
 from tests.support.builders.snapshots import page_of, snapshot_of
@@ -175,7 +174,7 @@ http_requests_total{{handler="x",method="POST",status="2xx"}} 3
 
 
 def test_every_field_has_a_row_or_a_reason() -> None:
-    assert set(FIELDS) <= {row.field for row in RAY.rows} | set(RAY.missing)
+    assert set(EXPORTED_FIELDS) <= {row.field for row in RAY.rows} | set(RAY.missing)
     assert not {row.field for row in RAY.rows} & set(RAY.missing)
     for row in RAY.rows:
         assert row.source.startswith("https://")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.engines.apply import FIELDS
 from llm_serving_exporter.engines.detect import detect
 from llm_serving_exporter.engines.hooks.sglang import read_loads, read_models, read_server_info
 from llm_serving_exporter.engines.mapping import satisfies
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, ServerFacts
+from llm_serving_exporter.model.snapshot import EXPORTED_FIELDS, Absence, EngineSnapshot, Quality, ServerFacts
 from llm_serving_exporter.parse.page import PageParser
 from tests.made.sglang_ranks import page as ranks
 from tests.support.builders.recordings import names, page, recording
@@ -55,8 +54,8 @@ def test_every_row_fills_a_field_that_exists_and_says_where_it_comes_from() -> N
         "role",
     }
     filled = {row.field for row in SGLANG.rows}
-    assert filled <= {*FIELDS, *internal}
-    assert set(FIELDS) - filled == set(SGLANG.missing)
+    assert filled <= {*EXPORTED_FIELDS, *internal}
+    assert set(EXPORTED_FIELDS) - filled == set(SGLANG.missing)
     for row in SGLANG.rows:
         assert row.source.startswith("https://"), row
         satisfies((0, 5, 23), row.versions)
@@ -154,7 +153,7 @@ sglang:realtime_tokens_total{{{S},mode="prefill_cache"}} 450
 
 def test_ranks_of_one_tensor_parallel_engine_count_once() -> None:
     one, eight = recorded(46), engine(ranks(8, dp=False).decode())
-    for field in (*FIELDS, "decode_context_tokens", "kv_block_tokens", "role"):
+    for field in (*EXPORTED_FIELDS, "decode_context_tokens", "kv_block_tokens", "role"):
         assert getattr(eight, field) == getattr(one, field), field
     # 956 forward passes: decode passes stand there eight times, prefill passes once
     assert eight.engine_steps_total == 956

@@ -9,10 +9,11 @@ import pytest
 
 from llm_serving_exporter.docgen.runtimes import support
 from llm_serving_exporter.docgen.tables import ORDER, read_tables
-from llm_serving_exporter.engines.check import EXPORTED_FIELDS, FIELDS, RUNTIME_NAME, faults
+from llm_serving_exporter.engines.check import FIELDS, RUNTIME_NAME, faults
 from llm_serving_exporter.engines.mapping import ERRORS, PageKind, Runtime
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import ConfigError
+from llm_serving_exporter.model.snapshot import EXPORTED_FIELDS
 from tests.support.builders.recordings import names
 from tests.support.rows import check_rows
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.catalogue.serving import SERVING
-from llm_serving_exporter.engines.apply import FIELDS, Overrides
+from llm_serving_exporter.engines.apply import Overrides
 from llm_serving_exporter.engines.detect import detect, labels_needed
 from llm_serving_exporter.engines.mapping import satisfies
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.model.snapshot import Absence, Quality, ServerFacts
+from llm_serving_exporter.model.snapshot import EXPORTED_FIELDS, Absence, Quality, ServerFacts
 from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.recordings import names, page, recording
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
@@ -26,13 +26,13 @@ def test_every_row_fills_a_field_that_exists_and_says_where_it_comes_from() -> N
         "estimated_read_bytes_per_gpu", "estimated_flops_per_gpu", "requests_deferred", "kv_connector",
     }  # fmt: skip
     for row in VLLM.rows:
-        assert row.field in {*FIELDS, *internal}, row.field
+        assert row.field in {*EXPORTED_FIELDS, *internal}, row.field
         assert row.source.startswith("https://"), row
         satisfies((0, 32), row.versions)
 
 
 def test_passed_through_series_and_snapshot_fields_are_the_same() -> None:
-    assert {metric.name for metric in SERVING} == set(FIELDS)
+    assert {metric.name for metric in SERVING} == set(EXPORTED_FIELDS)
 
 
 def test_prefill_is_what_was_computed_not_what_was_sent() -> None:
@@ -209,7 +209,9 @@ def test_values_that_cannot_be_are_absent(value: str) -> None:
     lines = [line if line.startswith("#") else line.rsplit(" ", 1)[0] + f" {value}" for line in text.splitlines()]
     snapshot = snapshot_of("\n".join(lines) + "\n")
     for engine in snapshot.engines:
-        assert {field for field in FIELDS if getattr(engine, field) is not None} <= {"kv_cache_capacity_tokens"}
+        assert {field for field in EXPORTED_FIELDS if getattr(engine, field) is not None} <= {
+            "kv_cache_capacity_tokens"
+        }
     assert snapshot.absent["decode_tokens_total"] is Absence.IMPLAUSIBLE
     assert snapshot.absent["time_to_first_token_seconds"] is Absence.IMPLAUSIBLE
     assert snapshot.process_start_unix_seconds is None or value == "-1"
