@@ -24,13 +24,13 @@ def read_arguments(words: Sequence[str], runtimes: Iterable[Runtime]) -> Argumen
     As for every engine's parser the last one counts, and `_` in a flag is `-` (vLLM's takes both). In the text of a shell several engines
     may start: there values that differ are none.
     """
-    known = {flag for runtime in runtimes if runtime.flags for flag in runtime.flags.every}
-    found: dict[str, str] = {}
+    flags = {flag for runtime in runtimes if runtime.flags for flag in runtime.flags.every}
+    values: dict[str, str] = {}
     for word in words[:WORDS_MAX]:
         if len(pieces := word.split()) > 1:
-            found |= _read_text([piece.strip(_SHELL) for piece in pieces[:WORDS_MAX]], known)
-    found |= _read_words(words[:WORDS_MAX], known)
-    return tuple(sorted(found.items()))
+            values |= _read_text([piece.strip(_SHELL) for piece in pieces[:WORDS_MAX]], flags)
+    values |= _read_words(words[:WORDS_MAX], flags)
+    return tuple(sorted(values.items()))
 
 
 def find_batch_limit(runtime: Runtime, arguments: Arguments) -> int | None:
@@ -40,15 +40,15 @@ def find_batch_limit(runtime: Runtime, arguments: Arguments) -> int | None:
     given = dict(arguments)
     if any(flag in given for flag in runtime.flags.unless):
         return None
-    said = [given[flag] for flag in runtime.flags.batch_limit if flag in given]
-    return (int(said[0]) or None) if len(said) == 1 and said[0] else None
+    limits = [given[flag] for flag in runtime.flags.batch_limit if flag in given]
+    return (int(limits[0]) or None) if len(limits) == 1 and limits[0] else None
 
 
-def _pairs(words: Sequence[str], known: set[str]) -> Iterable[tuple[str, str]]:
+def _pairs(words: Sequence[str], flags: set[str]) -> Iterable[tuple[str, str]]:
     for place, word in enumerate(words):
         name, equals, value = word.partition("=")
         flag = name[:2] + name[2:].replace("_", "-")
-        if flag in known:
+        if flag in flags:
             after = value if equals else words[place + 1] if place + 1 < len(words) else ""
             number = after.strip(_SHELL)
             yield flag, number if _NUMBER.fullmatch(number) else ""
@@ -58,8 +58,8 @@ def _read_words(words: Sequence[str], known: set[str]) -> dict[str, str]:
     return dict(_pairs(words, known))
 
 
-def _read_text(words: Sequence[str], known: set[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for flag, value in _pairs(words, known):
-        found[flag] = value if found.get(flag, value) == value else ""
-    return found
+def _read_text(words: Sequence[str], flags: set[str]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for flag, value in _pairs(words, flags):
+        values[flag] = value if values.get(flag, value) == value else ""
+    return values

@@ -60,18 +60,10 @@ class Fault(Struct, frozen=True):
 
 def row_faults(row: Row) -> list[Fault]:
     """What is wrong with a row whatever its table."""
-    found = [*_field(row), *_samples(row), *_conditions(row), *_numbers(row), *_promises(row), *_unread(row)]
-    match row.reads:
-        case Reads.VALUE:
-            found += _value(row)
-        case Reads.HISTOGRAM:
-            found += _histogram(row)
-        case Reads.MEAN if len(row.samples) not in (0, 2):
-            what = f"a mean is read from 2 samples, not {len(row.samples)}"
-            found.append(Fault(("samples",), what, "Write the sum, then its count."))
-        case Reads.LABELS | Reads.TEXT:
-            found += _info_series(row)
-    return found
+    checks = [_field, _samples, _conditions, _numbers, _promises, _unread]
+    if row.reads in _BY_READING:
+        checks.append(_BY_READING[row.reads])
+    return [fault for check in checks for fault in check(row)]
 
 
 def _field(row: Row) -> Iterator[Fault]:
@@ -200,8 +192,8 @@ def _value(row: Row) -> Iterator[Fault]:
     label = LABELLED_COUNTER_FIELDS.get(row.field)
     if keyed and label is None:
         column = "by" if row.by is not None else "named"
-        known = ", ".join(LABELLED_COUNTER_FIELDS)
-        yield Fault((column,), f"{row.field} has no label of its own", f"Remove it; only these have: {known}.")
+        labelled = ", ".join(LABELLED_COUNTER_FIELDS)
+        yield Fault((column,), f"{row.field} has no label of its own", f"Remove it; only these have: {labelled}.")
     elif not keyed and label is not None:
         yield Fault(
             ("by",), f"nothing says the {label}", f"Write by: the sample's label, or named: {{sample: {label}}}."
@@ -248,6 +240,17 @@ def _info_series(row: Row) -> Iterator[Fault]:
         yield from label_faults(("labels",), label)
 
 
+def _mean(row: Row) -> Iterator[Fault]:
+    if len(row.samples) not in (0, 2):
+        what = f"a mean is read from 2 samples, not {len(row.samples)}"
+        yield Fault(("samples",), what, "Write the sum, then its count.")
+
+
+_BY_READING = {
+    Reads.VALUE: _value, Reads.HISTOGRAM: _histogram, Reads.MEAN: _mean, Reads.LABELS: _info_series, Reads.TEXT: _info_series,
+}  # fmt: skip
+
+
 def label_faults(path: Path, label: str) -> Iterator[Fault]:
     """What is wrong with the name of a label."""
     if not _LABEL.fullmatch(label):
@@ -272,10 +275,10 @@ def name_of(text: str) -> str:
         return ""
 
 
-def near(word: str, known: Collection[str]) -> str:
+def near(word: str, names: Collection[str]) -> str:
     """A fix for a name that is not known."""
-    found = get_close_matches(word.lower(), known, n=1, cutoff=0.6)
-    return f"Did you mean {found[0]}?" if found else "docs/mapping.md lists the fields."
+    matches = get_close_matches(word.lower(), names, n=1, cutoff=0.6)
+    return f"Did you mean {matches[0]}?" if matches else "docs/mapping.md lists the fields."
 
 
 # what a whole class of processes has, so that it tells no runtime from another
@@ -287,17 +290,17 @@ MOST_DIGITS = 17  # of a double
 
 def faults(runtime: Runtime) -> list[Fault]:
     """Everything that is wrong with a table; [] for a sound one."""
-    found = [*_identity(runtime), *_page(runtime), *_labels(runtime), *_rest(runtime)]
+    all_faults = [*_identity(runtime), *_page(runtime), *_labels(runtime), *_rest(runtime)]
     for number, row in enumerate(runtime.rows):
-        found += [Fault(("rows", number, *fault.path), fault.what, fault.fix) for fault in row_faults(row)]
+        all_faults += [Fault(("rows", number, *fault.path), fault.what, fault.fix) for fault in row_faults(row)]
         if row.born_at_first_event and not runtime.born_at_first_event:
             what = "it has no effect where counters are there from the start"
-            found.append(
+            all_faults.append(
                 Fault(("rows", number, "born_at_first_event"), what, "Say it of the runtime too, or remove it.")
             )
         if any(other.field == row.field and _same_reading(other, row) for other in runtime.rows[:number]):
-            found.append(Fault(("rows", number), "an earlier row reads the same", "Remove it."))
-    return found
+            all_faults.append(Fault(("rows", number), "an earlier row reads the same", "Remove it."))
+    return all_faults
 
 
 def _identity(runtime: Runtime) -> Iterator[Fault]:
@@ -326,10 +329,10 @@ def _page(runtime: Runtime) -> Iterator[Fault]:
         return
     if not runtime.rows:
         yield Fault(("rows",), "there is no row", "Write one for each field that the page can fill.")
-    own = runtime.prefixes or None
+    prefixes = runtime.prefixes or None
     first = [name_of(text) for row in runtime.rows for text in row.samples[:1]]
-    if first and not any(name.startswith(own) if own else not name.startswith(GENERIC) for name in first):
-        what = "begins with one of them" if own else "only this runtime has"
+    if first and not any(name.startswith(prefixes) if prefixes else not name.startswith(GENERIC) for name in first):
+        what = "begins with one of them" if prefixes else "only this runtime has"
         yield Fault(
             ("prefixes",),
             f"no row reads a sample that {what}: pages of others would count as its, or none would",

@@ -82,13 +82,13 @@ class Detection(Struct, frozen=True):
 
 def labels_needed(runtimes: Mapping[str, Runtime] = RUNTIMES) -> Callable[[str], bool]:
     """A predicate over sample names: whether detection looks at their labels, so that the parser has to keep them."""
-    prints = [(one, runtime.respelt) for runtime in runtimes.values() for one in runtime.fingerprints]
-    prints += [(one, ()) for router in ROUTERS for one in router.fingerprints]
+    prints = [(fingerprint, runtime.respelt) for runtime in runtimes.values() for fingerprint in runtime.fingerprints]
+    prints += [(fingerprint, ()) for router in ROUTERS for fingerprint in router.fingerprints]
     names = tuple(
         {
             form
-            for one, respelt in prints
-            for mark in (*one.all_of, *one.none_of)
+            for fingerprint, respelt in prints
+            for mark in (*fingerprint.all_of, *fingerprint.none_of)
             if mark.label is not None
             for form in spellings(mark.name, respelt)
         }
@@ -116,9 +116,9 @@ class _Seen:
 
     def matches(self, fingerprints: Iterable[Fingerprint], respelt: tuple[tuple[str, str], ...] = ()) -> bool:
         return any(
-            all(self._has(mark, respelt) for mark in one.all_of)
-            and not any(self._has(mark, respelt) for mark in one.none_of)
-            for one in fingerprints
+            all(self._has(mark, respelt) for mark in fingerprint.all_of)
+            and not any(self._has(mark, respelt) for mark in fingerprint.none_of)
+            for fingerprint in fingerprints
         )
 
     def _has(self, mark: Mark, respelt: tuple[tuple[str, str], ...]) -> bool:
@@ -151,11 +151,11 @@ def detect(layout: Layout, runtimes: Mapping[str, Runtime] = RUNTIMES) -> Detect
     seen = _Seen(layout)
     families = sorted(clean(name) for name in layout.types or layout.names if not name.startswith(_OF_THE_PROCESS))
     shown = tuple(families[:FAMILIES_SHOWN])
-    found = tuple(runtime for runtime in runtimes.values() if seen.matches(runtime.fingerprints, runtime.respelt))
-    configured = tuple(runtime for runtime in found if runtime.name not in RUNTIMES)
+    matching = tuple(runtime for runtime in runtimes.values() if seen.matches(runtime.fingerprints, runtime.respelt))
+    configured = tuple(runtime for runtime in matching if runtime.name not in RUNTIMES)
     if configured:
         return Detection(configured, None, shown)
     for router in ROUTERS:
         if seen.matches(router.fingerprints):
             return Detection((), router, shown)
-    return Detection(found, None, shown)
+    return Detection(matching, None, shown)

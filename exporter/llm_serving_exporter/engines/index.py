@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from math import isfinite
 
-from llm_serving_exporter.engines.mapping import NOT_ADDITIVE, Row, Runtime, Selector, selector
+from llm_serving_exporter.engines.mapping import NOT_ADDITIVE, Row, Runtime, selector
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.sample import Layout, SeriesKey
@@ -70,51 +70,53 @@ class Index:
     def _find_replica_label(self) -> str | None:
         """The label by which several engines' gauges differ, where it names replicas; None: they do not, or by another label."""
         telling = [row for row in self._runtime.rows if row.field in {"requests_running", *NOT_ADDITIVE}]
-        found: set[str] = set()
+        differing: set[str] = set()
         for row in telling:
             for text in row.samples[:1]:
                 for positions in self.by_identity(self.select(text, row)).values():
-                    found.update(self.find_foreign(row, positions))
-        known = [(word, label) for label in sorted(found) for word in _split_words(label) if word in _REPLICA_WORDS]
-        return min(known, key=lambda one: _REPLICA_WORDS.index(one[0]))[1] if known else None
+                    differing.update(self.find_foreign(row, positions))
+        naming = [
+            (word, label) for label in sorted(differing) for word in _split_words(label) if word in _REPLICA_WORDS
+        ]
+        return min(naming, key=lambda named: _REPLICA_WORDS.index(named[0]))[1] if naming else None
 
     def find_foreign(self, row: Row, positions: Iterable[int]) -> list[str]:
         """The labels in which series of one sample differ beside ranks and what the row itself names, sorted."""
-        known = {*self._runtime.rank_labels, *row.where, *((row.by,) if row.by else ()), "le"}
+        expected = {*self._runtime.rank_labels, *row.where, *((row.by,) if row.by else ()), "le"}
         for text in (*row.samples, *row.minus, *row.times, *row.over):
-            known.update(selector(text).where)
+            expected.update(selector(text).where)
         by_name: dict[str, list[dict[str, str]]] = {}
         for position in positions:
-            labels = {label: value for label, value in self.keys[position].labels if label not in known}
+            labels = {label: value for label, value in self.keys[position].labels if label not in expected}
             by_name.setdefault(self.keys[position].name, []).append(labels)
         return sorted(
             {
                 label
-                for told in by_name.values()
-                for label in {label for labels in told for label in labels}
-                if len({labels.get(label, "") for labels in told}) > 1
+                for others in by_name.values()
+                for label in {label for labels in others for label in labels}
+                if len({labels.get(label, "") for labels in others}) > 1
             }
         )
 
     def _values_of(self, labels: Iterable[str]) -> set[str]:
         labels = tuple(labels)
-        found = {_first(key, labels) for key in self.keys if not _is_passed_over(key, self._runtime)}
-        return {value for value in found if value is not None}
+        values = {_first(key, labels) for key in self.keys if not _is_passed_over(key, self._runtime)}
+        return {value for value in values if value is not None}
 
     def _models_by_replica(self, label: str) -> dict[str | None, set[str]]:
-        found: dict[str | None, set[str]] = {}
+        models: dict[str | None, set[str]] = {}
         for key in self.keys:
             model = self._model(key)
             if model is not None and model in self._models:
-                found.setdefault(key.label(label), set()).add(model)
-        return found
+                models.setdefault(key.label(label), set()).add(model)
+        return models
 
     def identity(self, key: SeriesKey) -> EngineIdentity:
         """Whose sample this is."""
-        found = self._identities.get(key)
-        if found is None:
-            found = self._identities[key] = self._identity(key)
-        return found
+        identity = self._identities.get(key)
+        if identity is None:
+            identity = self._identities[key] = self._identity(key)
+        return identity
 
     def _model(self, key: SeriesKey) -> str | None:
         model = _first(key, self._runtime.model_labels)
@@ -140,8 +142,8 @@ class Index:
     def positions(self, name: str, suffix: str = "") -> list[int]:
         """Every sample of a name, in whichever spelling the page has."""
         for spelling in spellings(name, self._runtime.respelt):
-            if found := self._by_name.get(spelling + suffix):
-                return found
+            if positions := self._by_name.get(spelling + suffix):
+                return positions
             bare = spelling.removesuffix("_total")
             # a counter by its TYPE, of a server that leaves the suffix out
             if not suffix and bare != spelling and self._types.get(bare) == "counter" and bare in self._by_name:
@@ -150,11 +152,11 @@ class Index:
 
     def select(self, text: str, row: Row | None = None, suffix: str = "") -> list[int]:
         """The samples that a selector names, narrowed to the row's `where`."""
-        one: Selector = selector(text)
-        wheres = (one.where,) if row is None else (one.where, row.where)
+        selected = selector(text)
+        wheres = (selected.where,) if row is None else (selected.where, row.where)
         return [
             position
-            for position in self.positions(one.name, suffix)
+            for position in self.positions(selected.name, suffix)
             if all(_holds(self.keys[position], where) for where in wheres)
         ]
 

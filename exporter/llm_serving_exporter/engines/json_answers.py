@@ -81,12 +81,12 @@ def is_owned_by(answer: object, owner: str, most: int = 64) -> bool:
 
 def find_unread_sizes(parallel: Mapping[str, object], read: frozenset[str], most: int = 16) -> tuple[str, ...]:
     """The names of sizes above one, in a server's configuration of its parallelism, that are not among those that are read."""
-    found = [
+    names = [
         clean(name)
         for name, value in parallel.items()
         if name.endswith("_size") and name not in read and (whole(value) or 0) > 1 and "parallel" in name
     ]
-    return tuple(sorted(found)[:most])
+    return tuple(sorted(names)[:most])
 
 
 # series that are added up; a page's labels come from outside. Of more, those that the last page does not have start again

@@ -107,14 +107,14 @@ def find_awaited(
 
     Sure of a row without conditions: of all versions, or of this one; and of a family that the page declares.
     """
-    found: dict[str, Row] = {}
+    awaited: dict[str, Row] = {}
     for row in runtime.rows:
         declared = absent.get(row.field) is Absence.IDLE
-        known = not row.versions or (version is not None and satisfies(version, row.versions))
-        comes = row.field in unborn and known and row.when is None and row.unless is None
+        certain = not row.versions or (version is not None and satisfies(version, row.versions))
+        comes = row.field in unborn and certain and row.when is None and row.unless is None
         if row.field in _BORN and row.field in absent and (declared or comes):
-            found.setdefault(row.field, row)
-    return found
+            awaited.setdefault(row.field, row)
+    return awaited
 
 
 # A page's labels come from outside; this cap keeps the series that we export bounded whatever it holds.
@@ -188,7 +188,7 @@ def make_plan(runtime: Runtime, layout: Layout, engine_version: str | None) -> P
     engines: dict[EngineIdentity, dict[str, Reader]] = {}
     absent: dict[str, Absence] = {}
     used: dict[str, Row] = {}
-    own: set[EngineIdentity] = set()
+    recognised: set[EngineIdentity] = set()
     prefixes = tuple(form for prefix in runtime.prefixes for form in spellings(prefix, runtime.respelt))
     rows = runtime.rows
     for row in rows:
@@ -205,7 +205,7 @@ def make_plan(runtime: Runtime, layout: Layout, engine_version: str | None) -> P
         used[row.field] = row
         absent.pop(row.field, None)
         if not prefixes or selector(row.samples[0]).name.startswith(runtime.prefixes):
-            own.update(outcome)
+            recognised.update(outcome)
         for identity, reader in outcome.items():
             if identity in engines or len(engines) < MAX_ENGINES:
                 engines.setdefault(identity, {})[row.field] = reader
@@ -222,18 +222,15 @@ def make_plan(runtime: Runtime, layout: Layout, engine_version: str | None) -> P
     waited = list_waited(runtime, index, version) if at_rest else ()
     fields = {row.field for row in waited}
     absent = {field: Absence.IDLE if field in fields and why in NOT_THERE else why for field, why in absent.items()}
-    silent = not own and at_rest and may_be_silent(runtime) and is_silent(layout, prefixes)
-    if silent:  # the first request brings all that it will show
-        own, engines = {EngineIdentity("", "0")}, {EngineIdentity("", "0"): {}}
-    if runtime.kind is PageKind.JSON and not layout.keys:
-        # its JSON, with nothing to say yet: an engine at rest
-        own, engines = {EngineIdentity("", "0")}, {EngineIdentity("", "0"): {}}
+    silent = not recognised and at_rest and may_be_silent(runtime) and is_silent(layout, prefixes)
+    says_nothing = runtime.kind is PageKind.NONE or (runtime.without_metrics and bool(layout.keys))
+    # its JSON with nothing to say yet; or it answers with nothing loaded: one engine at rest, of which nothing is known
+    unnamed = (runtime.kind is PageKind.JSON and not layout.keys) or (says_nothing and not engines and not silent)
+    if silent or unnamed:  # of a silent page the first request brings all that it will show
+        recognised, engines = {EngineIdentity("", "0")}, {EngineIdentity("", "0"): {}}
+    if unnamed:
         absent = dict.fromkeys(absent, Absence.IDLE)
-    if runtime.kind is PageKind.NONE or (runtime.without_metrics and layout.keys):
-        if not engines:
-            # the server answers, with nothing loaded or nothing to say: one engine of which nothing is known
-            own, engines = {EngineIdentity("", "0")}, {EngineIdentity("", "0"): {}}
-            absent = dict.fromkeys(absent, Absence.IDLE)
+    if says_nothing:
         unsaid = set(EXPORTED_FIELDS) - set(used)
         absent = {**dict.fromkeys(unsaid, Absence.NO_METRICS), **absent}
 
@@ -261,7 +258,7 @@ def make_plan(runtime: Runtime, layout: Layout, engine_version: str | None) -> P
     )
     return Plan(
         # a page with nothing of the runtime's own is not its page, whatever generic families it has
-        engines={identity: engines[identity] for identity in sorted(engines)} if own else {},
+        engines={identity: engines[identity] for identity in sorted(engines)} if recognised else {},
         common=common,
         start_index=start[0] if start else None,
         of_a_context_part=read_by("of_a_context_part"),
@@ -312,10 +309,10 @@ def _names_errors(row: Row, index: Index) -> bool:
 
 
 def _quality(used: Mapping[str, Row], *, multiprocess: bool) -> dict[str, Quality]:
-    found = {
+    qualities = {
         field: (row.multiprocess_quality or row.quality) if multiprocess else row.quality for field, row in used.items()
     }
-    return {field: quality for field, quality in found.items() if quality is not Quality.LIVE}
+    return {field: quality for field, quality in qualities.items() if quality is not Quality.LIVE}
 
 
 def _declared(row: Row, layout: Layout, runtime: Runtime) -> bool:

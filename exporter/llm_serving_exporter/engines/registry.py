@@ -24,8 +24,8 @@ def reads_otherwise(
     """Whether a target's page may be read by another table than before, its runtime being set or recognised as `current`."""
     if target.runtime is not None:
         return together(before).get(target.runtime) != together(after).get(target.runtime)
-    known = list(before)
-    changed = [table for table in after if table.fingerprints and table not in known]
+    earlier = list(before)
+    changed = [table for table in after if table.fingerprints and table not in earlier]
     if current is None:
         return bool(changed)
     if together(after).get(current.name) != current:

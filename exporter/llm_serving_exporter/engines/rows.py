@@ -37,8 +37,7 @@ def _adder(groups: Groups) -> Callable[[Values], float]:
 
 def _largest(values: list[float]) -> float:
     """The largest; NaN where one is: `max` would pass over it, depending on its place."""
-    found = max(values)
-    return nan if any(map(isnan, values)) else found
+    return nan if any(map(isnan, values)) else max(values)
 
 
 def total_of(groups: Groups, scale: float) -> Reader:
@@ -98,8 +97,8 @@ def agreeing(reader: Reader, groups: Groups) -> Reader:
     other = total_of(groups, 1.0)
 
     def read(values: Values) -> float | None:
-        value, said = reader(values), other(values)
-        return None if value is None or abs(value - said) > AGREEMENT else value + 0.0 * said
+        value, share = reader(values), other(values)
+        return None if value is None or abs(value - share) > AGREEMENT else value + 0.0 * share
 
     return read
 
@@ -135,16 +134,16 @@ def histogram(
     first = buckets[0][0] if buckets else 0
     straight = all(len(group) == 1 and group[0] == first + place for place, group in enumerate(buckets))
     stop = first + len(buckets)
-    one = len(total) == 1 and (sums is None or len(sums) == 1)
+    single = len(total) == 1 and (sums is None or len(sums) == 1)
 
     def read(values: Values) -> Histogram:
         cumulative = (
             values[first:stop] if straight else tuple([add_up([values[p] for p in group]) for group in buckets])
         )
-        count = values[total[0]] if one else add_up([values[p] for p in total])
+        count = values[total[0]] if single else add_up([values[p] for p in total])
         amount = None
         if sums is not None:
-            amount = (values[sums[0]] if one else add_up([values[p] for p in sums])) * scale
+            amount = (values[sums[0]] if single else add_up([values[p] for p in sums])) * scale
         return Histogram(edges, cumulative, count, amount)
 
     return read
@@ -175,8 +174,8 @@ def _label_factor(row: Row, index: Index, identity: EngineIdentity) -> float | N
     assert row.times_label is not None
     name, label = row.times_label
     series = index.positions(name)
-    own = [p for p in series if index.identity(index.keys[p]) == identity]
-    numbers = {number(index.keys[p].label(label)) for p in own or series}
+    of_engine = [p for p in series if index.identity(index.keys[p]) == identity]
+    numbers = {number(index.keys[p].label(label)) for p in of_engine or series}
     return numbers.pop() if len(numbers) == 1 else None
 
 
@@ -197,8 +196,8 @@ class _Parts:
         return [position for part in parts for group in _own(part, identity) or () for position in group]
 
     def _grouped(self, *texts: str) -> dict[EngineIdentity, Groups]:
-        found = self._index.by_identity(p for text in texts for p in self._index.select(text))
-        return {identity: self._index.groups(positions) for identity, positions in found.items()}
+        grouped = self._index.by_identity(p for text in texts for p in self._index.select(text))
+        return {identity: self._index.groups(positions) for identity, positions in grouped.items()}
 
     def complete(self, row: Row) -> bool:
         """Whether everything that the row names is on the page; of `minus` something suffices."""
@@ -208,8 +207,8 @@ class _Parts:
 
 def _own(groups: dict[EngineIdentity, Groups], identity: EngineIdentity) -> Groups | None:
     """An identity's part, or the page's only one."""
-    found = groups.get(identity)
-    return found if found is not None else next(iter(groups.values())) if len(groups) == 1 else None
+    part = groups.get(identity)
+    return part if part is not None else next(iter(groups.values())) if len(groups) == 1 else None
 
 
 def _value_readers(row: Row, index: Index) -> Outcome:
@@ -239,8 +238,8 @@ def _value_readers(row: Row, index: Index) -> Outcome:
         if foreign:
             index.foreign[row.field] = foreign[0]
         if row.by or row.named:
-            if (kept := _keyed(row, index, groups, row.scale * factor)) is not None:
-                readers[identity] = kept
+            if (by_key := _keyed(row, index, groups, row.scale * factor)) is not None:
+                readers[identity] = by_key
         elif row.minus or row.times or row.over:
             if foreign:
                 return Absence.INCONSISTENT
@@ -294,7 +293,7 @@ def _keyed(row: Row, index: Index, groups: Groups, factor: float) -> Reader | No
             continue
         if key in by_key or len(by_key) < MAX_LABEL_VALUES:
             by_key.setdefault(key, []).append(group)
-    return keyed({key: total_of(tuple(found), factor) for key, found in by_key.items()}) if by_key else None
+    return keyed({key: total_of(tuple(of_key), factor) for key, of_key in by_key.items()}) if by_key else None
 
 
 def _histogram_readers(row: Row, index: Index) -> Outcome:
@@ -305,12 +304,12 @@ def _histogram_readers(row: Row, index: Index) -> Outcome:
         return Absence.NOT_EXPORTED
     readers: dict[EngineIdentity, Reader] = {}
     for identity, totals in counts.items():
-        found, amounts = buckets.get(identity, []), sums.get(identity, [])
-        if index.repeated((*totals, *found, *amounts)):
+        counted, amounts = buckets.get(identity, []), sums.get(identity, [])
+        if index.repeated((*totals, *counted, *amounts)):
             return Absence.DUPLICATE
         total = tuple(group[0] for group in index.groups(totals))
         by_edge: dict[float, list[int]] = {}
-        for group in index.groups(found):
+        for group in index.groups(counted):
             edge = _edge(index.keys[group[0]].label("le"))
             if edge is not None and isfinite(edge):
                 by_edge.setdefault(edge, []).append(group[0])
@@ -382,8 +381,8 @@ def _text_readers(row: Row, index: Index) -> Outcome:
 
 
 def _presence_readers(row: Row, index: Index) -> Outcome:
-    found = [*index.select(row.samples[0], row), *index.select(row.samples[0], row, "_count")]
-    return {identity: constant(1.0) for identity in index.by_identity(found)} or Absence.NOT_EXPORTED
+    positions = [*index.select(row.samples[0], row), *index.select(row.samples[0], row, "_count")]
+    return {identity: constant(1.0) for identity in index.by_identity(positions)} or Absence.NOT_EXPORTED
 
 
 _READERS: dict[Reads, Callable[[Row, Index], Outcome]] = {

@@ -49,11 +49,11 @@ def plan_tenants(runtime: Runtime, layout: Layout, snapshot: Snapshot, labels: t
     signals: dict[str, Absence] = {}
     for name, field in TENANT_FIELDS.items():
         row = runtime.rows[snapshot.sources[field]] if field in snapshot.sources else None
-        found = _find_places(row, index) if row is not None else ()
-        known = [place for place in found if _has_any(index.keys[place], labels)]
+        places = _find_places(row, index) if row is not None else ()
+        labelled = [place for place in places if _has_any(index.keys[place], labels)]
         why = unknown if row is not None or not labels else snapshot.absent.get(field, unknown)
-        signals[name] = Absence.AVAILABLE if known else why
-        for place in found if known else ():
+        signals[name] = Absence.AVAILABLE if labelled else why
+        for place in places if labelled else ():
             key = index.keys[place]
             raw = index.identity(key).model_name, _name_tenant(key, labels, runtime.no_tenant)
             sources[name, key] = TenantSample((name, key), raw, place)
@@ -64,14 +64,14 @@ def _find_places(row: Row, index: Index) -> tuple[int, ...]:
     """The samples of a row that is a plain sum; () of any other."""
     if row.reads is not Reads.VALUE or row.minus or row.times or row.over or row.scale != 1.0:
         return ()
-    found = []
+    places = []
     for text in row.samples:
         for place in index.select(text, row):
             reason = row.named[text] if text in row.named else index.keys[place].label(row.by or "") or ""
             # a reason that is renamed to nothing is not counted
             if not row.by or text in row.named or row.rename_value(reason) != "":
-                found.append(place)
-    return tuple(found)
+                places.append(place)
+    return tuple(places)
 
 
 def _has_any(key: SeriesKey, labels: tuple[str, ...]) -> bool:

@@ -247,14 +247,14 @@ class EngineDerived(Struct, frozen=True):
 
         Put together when somebody asks, at a scrape: most ticks are never scraped.
         """
-        found: dict[str, dict[tuple[str, ...], float]] = {}
+        series: dict[str, dict[tuple[str, ...], float]] = {}
         for row, value in self.figures.items():
             for metric, samples in row.publish(value):
-                if metric in found:
-                    found[metric].update(samples)
+                if metric in series:
+                    series[metric].update(samples)
                 else:
-                    found[metric] = samples
-        return found
+                    series[metric] = samples
+        return series
 
 
 class Derived(Struct, frozen=True):

@@ -42,8 +42,8 @@ class Unchanged(Generic[T]):
 
     def __call__(self, *arguments: object) -> T:
         """As the function itself, for positional arguments, whose number stays."""
-        known = self._arguments
-        if known is None or not all(map(is_, arguments, known)):
+        last = self._arguments
+        if last is None or not all(map(is_, arguments, last)):
             self._result = self._compute(*arguments)
             self._arguments = arguments
         return self._result

@@ -27,9 +27,9 @@ else:
         return structs.replace(one, **changes) if isinstance(one, Struct) else dataclasses.replace(one, **changes)
 
 
-def is_record(one: object) -> bool:
+def is_record(value: object) -> bool:
     """Whether it is an object of either kind."""
-    return isinstance(one, Struct) or (dataclasses.is_dataclass(one) and not isinstance(one, type))
+    return isinstance(value, Struct) or (dataclasses.is_dataclass(value) and not isinstance(value, type))
 
 
 def name_fields(record: Any) -> tuple[str, ...]:

@@ -90,8 +90,8 @@ def is_same_pod(before: Identity, now: Identity) -> bool:
     if before is now:
         return True
     fields = ["pod", "pod_uid", "container", *(["namespace"] if before.pod and now.pod else [])]
-    known = ((getattr(before, name), getattr(now, name)) for name in fields)
-    return all(old == new or not (old and new) for old, new in known)
+    pairs = ((getattr(before, name), getattr(now, name)) for name in fields)
+    return all(old == new or not (old and new) for old, new in pairs)
 
 
 class NodePlace(Struct, frozen=True):

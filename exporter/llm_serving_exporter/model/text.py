@@ -112,15 +112,19 @@ class Masker:
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = sorted({secret for secret in secrets if secret}, key=len, reverse=True)
-        self._patterns = [re.compile(re.escape(form), re.IGNORECASE) for one in self._secrets for form in _forms(one)]
+        self._patterns = [
+            re.compile(re.escape(form), re.IGNORECASE) for secret in self._secrets for form in _forms(secret)
+        ]
         # as the bytes of a body have it, and whether it may be a part of a longer text there
         self._bodies = [
-            (form.encode(), len(one) >= SHORTEST_PART_OF_A_TEXT) for one in self._secrets for form in _forms(one)
+            (form.encode(), len(secret) >= SHORTEST_PART_OF_A_TEXT)
+            for secret in self._secrets
+            for form in _forms(secret)
         ]
         self._bare = [
-            one.encode()
-            for one in self._secrets
-            if len(one) >= _SHORTEST_BARE and any(character.isalpha() for character in one)
+            secret.encode()
+            for secret in self._secrets
+            if len(secret) >= _SHORTEST_BARE and any(character.isalpha() for character in secret)
         ]
 
     def mask_text(self, text: str) -> str:
@@ -141,13 +145,13 @@ class Masker:
 
         Outside them only one that no name of a series can be by chance. The same object where there is none, as in nearly every body.
         """
-        found = [(form, part) for form, part in self._bodies if form in body]
-        if not found:
+        forms = [(form, part) for form, part in self._bodies if form in body]
+        if not forms:
             return body
 
         def mask(match: re.Match[bytes]) -> bytes:
             text = match[0]
-            for form, part in found:
+            for form, part in forms:
                 if part:
                     text = text.replace(form, MASK.encode())
                 elif text == b'"' + form + b'"':

@@ -98,12 +98,12 @@ class EngineWindow(Struct, frozen=True, dict=True):
         if name not in by_field:
             before, after = getattr(self.first, name), getattr(self.last, name)
             if after is None:
-                found = None
+                grown = None
             elif before is None:
-                found = Grown(after.count, after.sum) if name in self.unborn else None
+                grown = Grown(after.count, after.sum) if name in self.unborn else None
             else:
-                found = after.grown_since(before)
-            by_field[name] = found
+                grown = after.grown_since(before)
+            by_field[name] = grown
         return by_field[name]
 
     def gained(self, name: str) -> Histogram | None:
@@ -190,14 +190,14 @@ class Window(Struct, frozen=True):
         """The newest part of it that covers so many seconds; all of it where it covers no more."""
         start = find_start(self.snapshots, seconds)
         now = self.later.monotonic_seconds
-        devices = tuple(one for one in self.devices if now - one.monotonic_seconds <= seconds)
+        devices = tuple(sample for sample in self.devices if now - sample.monotonic_seconds <= seconds)
         return self if start == 0 and len(devices) == len(self.devices) else Window(self.snapshots[start:], devices)
 
     def engine_windows(self) -> tuple[EngineWindows, ...]:
         """The windows of each engine of the newest snapshot, one for each length that its fields need."""
         if self.spans is None or not self.spans.longer:
             spans = self.spans or Spans(0.0)
-            return tuple(EngineWindows(spans, {spans.configured_seconds: one}) for one in self.engines())
+            return tuple(EngineWindows(spans, {spans.configured_seconds: window}) for window in self.engines())
         spans = self.spans
         lengths = (spans.configured_seconds, *dict.fromkeys(spans.longer.values()))
         cuts = [self.cut(seconds).engines() for seconds in lengths]
@@ -209,7 +209,7 @@ class Window(Struct, frozen=True):
         A server at rest may not have shown, or named, an engine that works now: that engine had done nothing then.
         """
         newest = self.snapshots[-1]
-        found = []
+        windows = []
         for place, engine in enumerate(newest.engines):
             readings = [engine]
             start = newest
@@ -223,8 +223,8 @@ class Window(Struct, frozen=True):
                 start = snapshot
             readings.reverse()
             elapsed = newest.monotonic_seconds - start.monotonic_seconds
-            found.append(EngineWindow(tuple(readings), elapsed, start.unborn))
-        return tuple(found)
+            windows.append(EngineWindow(tuple(readings), elapsed, start.unborn))
+        return tuple(windows)
 
 
 def find_start(snapshots: tuple[Snapshot, ...], seconds: float) -> int:
