@@ -163,7 +163,7 @@ def _chapter(runtime: Runtime) -> Iterator[str]:
     if rows:
         yield ""
     for endpoint in runtime.endpoints:
-        yield f"- `GET {endpoint.path}`, at start and when the server restarts: {endpoint.said}"
+        yield f"- `GET {endpoint.path}`, at start and when the server restarts: {endpoint.summary}"
     for poll in runtime.polls:
         yield f"- `GET {poll.path}`, at each tick: {poll.says}"
     if runtime.flags:

@@ -29,7 +29,7 @@ def read_arguments(words: Sequence[str], runtimes: Iterable[Runtime]) -> Argumen
     for word in words[:WORDS_MAX]:
         if len(pieces := word.split()) > 1:
             values |= _read_text([piece.strip(_SHELL) for piece in pieces[:WORDS_MAX]], flags)
-    values |= _read_words(words[:WORDS_MAX], flags)
+    values |= dict(_pairs(words[:WORDS_MAX], flags))
     return tuple(sorted(values.items()))
 
 

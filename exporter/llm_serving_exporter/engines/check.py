@@ -9,6 +9,9 @@ from math import isfinite
 
 from llm_serving_exporter.engines.mapping import (
     ERRORS,
+    LABEL,
+    OF_A_PROCESS,
+    SAMPLE,
     Aggregate,
     Fingerprint,
     Mark,
@@ -39,8 +42,6 @@ _COUNTERS = frozenset((*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS))
 _MAY_FALL = frozenset((*COUNTER_FIELDS, "decode_tokens_live"))
 # the other qualities are found by the exporter, not stated by a table
 ROW_QUALITIES = (Quality.LIVE, Quality.LAGGING, Quality.SLOW, Quality.APPROXIMATE)
-SAMPLE = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 Path = tuple[str | int, ...]
 
@@ -253,7 +254,7 @@ _BY_READING = {
 
 def label_faults(path: Path, label: str) -> Iterator[Fault]:
     """What is wrong with the name of a label."""
-    if not _LABEL.fullmatch(label):
+    if not LABEL.fullmatch(label):
         yield Fault(path, f'"{label}" is not the name of a label', "Write letters, digits and _.")
 
 
@@ -282,7 +283,7 @@ def near(word: str, names: Collection[str]) -> str:
 
 
 # what a whole class of processes has, so that it tells no runtime from another
-GENERIC = ("http_", "python_", "process_", "go_", "promhttp_")
+GENERIC = (*OF_A_PROCESS, "http_")
 SLO_NAMES = ("ttft", "itl", "e2e")
 RUNTIME_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 MOST_DIGITS = 17  # of a double

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from llm_serving_exporter.engines.index import spellings
-from llm_serving_exporter.engines.mapping import Fingerprint, Mark, Runtime
+from llm_serving_exporter.engines.mapping import OF_A_PROCESS, Fingerprint, Mark, Runtime
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.sample import Layout, SeriesKey
@@ -61,8 +61,6 @@ ROUTERS = (
 )  # fmt: skip
 
 
-# families of every Python or Go process, which say nothing about what it serves
-_OF_THE_PROCESS = ("python_", "process_", "go_", "promhttp_")
 FAMILIES_SHOWN = 12
 _SUFFIXES = ("_total", "_bucket", "_count", "_sum")
 
@@ -149,7 +147,7 @@ def detect(layout: Layout, runtimes: Mapping[str, Runtime] = RUNTIMES) -> Detect
     are believed before built-in ones, so that a fork that kept its engine's names can be told from it.
     """
     seen = _Seen(layout)
-    families = sorted(clean(name) for name in layout.types or layout.names if not name.startswith(_OF_THE_PROCESS))
+    families = sorted(clean(name) for name in layout.types or layout.names if not name.startswith(OF_A_PROCESS))
     shown = tuple(families[:FAMILIES_SHOWN])
     matching = tuple(runtime for runtime in runtimes.values() if seen.matches(runtime.fingerprints, runtime.respelt))
     configured = tuple(runtime for runtime in matching if runtime.name not in RUNTIMES)

@@ -44,8 +44,10 @@ def satisfies(version: Version, versions: str) -> bool:
     return True
 
 
-_SELECTOR = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?")
-_LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)="([^"\\]*)"\s*')
+SAMPLE = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_SELECTOR = re.compile(rf"({SAMPLE.pattern})(?:\{{(.*)\}})?")
+_LABEL_VALUES = re.compile(rf'\s*({LABEL.pattern})="([^"\\]*)"\s*')
 
 
 class Selector(Struct, frozen=True):
@@ -64,7 +66,7 @@ def selector(text: str) -> Selector:
         raise ValueError(f'{text!r} is not a sample name, with labels as in name{{label="value|other"}} or without')
     where: dict[str, frozenset[str]] = {}
     for part in (match[2] or "").split(",") if match[2] else ():
-        label = _LABEL.fullmatch(part)
+        label = _LABEL_VALUES.fullmatch(part)
         if label is None:
             raise ValueError(f'{text!r}: {part!r} is not a label such as source="local_compute"')
         where[label[1]] = frozenset(label[2].split("|"))
@@ -74,15 +76,12 @@ def selector(text: str) -> Selector:
 # fields that do not add up over series: two engines' ratios, limits, capacities and sizes are nobody's
 NOT_ADDITIVE = frozenset(
     {
-        "kv_cache_usage_ratio",
-        "kv_cache_capacity_tokens",
-        "kv_block_tokens",
-        "context_limit_tokens",
-        "batch_limit_requests",
-        "accepted_tokens_per_step",
-        "awake",
+        "kv_cache_usage_ratio", "kv_cache_capacity_tokens", "kv_block_tokens", "context_limit_tokens", "batch_limit_requests",
+        "accepted_tokens_per_step", "awake",
     }
-)
+)  # fmt: skip
+# begin families of every Python or Go process, which say nothing about what it serves
+OF_A_PROCESS = ("python_", "process_", "go_", "promhttp_")
 # in `Runtime.missing`: the runtime does not tell requests that ended in an error from others
 ERRORS = "slo_errors"
 # where most servers answer 200 while they serve, and nothing else
@@ -135,50 +134,44 @@ class Row(record.Struct, frozen=True):
 
     field: str  # of EngineSnapshot
     samples: tuple[str, ...]  # added up; where there are several, only the first has to be on the page
-    reads: Reads = Reads.VALUE  # which part of the samples is the value
-    # label -> values; samples with another value are left out
+    reads: Reads = Reads.VALUE
+    # samples whose label has another value are left out
     where: Mapping[str, frozenset[str]] = record.field(default_factory=dict)
     by: str | None = None  # makes a mapping whose keys are this label's values
-    # keys for samples that lack the label of `by`; any of the samples then suffices
+    # keys of samples that lack the label of `by`; any of the samples then suffices
     named: Mapping[str, str] = record.field(default_factory=dict)
-    # of the values of `by`, see `rename_value`; a value that it lacks keeps its name, one renamed to "" is left out
+    # of values of `by`: see `rename_value`; one that it lacks keeps its name, one renamed to "" is left out
     rename: Mapping[str, str] = record.field(default_factory=dict)
     minus: tuple[str, ...] = ()  # samples that are subtracted
     times: tuple[str, ...] = ()  # samples that multiply; all have to be there
     over: tuple[str, ...] = ()  # samples that divide; all have to be there
-    # a sample that must say the same within 0.02, or the field is refused as inconsistent: labels that a server fills
-    # by position shift when a value is missing
+    # must be the same within 0.02, or the field is refused: labels filled by position shift when a value is missing
     agrees: str | None = None
-    # numeric labels to multiply (Reads.LABELS), or the one label to read, renamed by `rename` (Reads.TEXT)
+    # numeric ones to multiply (Reads.LABELS), or the one to read, renamed by `rename` (Reads.TEXT)
     labels: tuple[str, ...] = ()
     shared_by_engines: bool = False  # divides by the number of engines on the page
-    # multiplies by the parts that decode context parallelism cuts the KV of a sequence into, as far as they are known
-    of_a_context_part: bool = False
-    # (series, label): a numeric label that multiplies; in a row with `minus`, only what is subtracted
+    of_a_context_part: bool = False  # multiplies by the parts that context parallelism cuts a sequence's KV into
+    # (series, label) whose number multiplies; in a row with `minus`, what is subtracted
     times_label: tuple[str, str] | None = None
-    # what becomes of several series of one engine; None: what counts is added up, a ratio, a limit, a capacity or a size has to be the same
+    # of several series of one engine; None: SUM, or SAME where they are NOT_ADDITIVE
     aggregate: Aggregate | None = None
     scale: float = 1.0  # to base units; multiplies a histogram's edges and sum too
     sum_is_sound: bool = True  # False: a histogram's sum is not what was observed, and is not read
     versions: str = ""  # when the row is right, as documentation; with `guarded` it is a condition
     when: tuple[str, str, str] | None = None  # (series, label, value) that has to be on the page
-    # (series, label, value) that says that the feature is switched off; the field is then absent as not configured
+    # likewise, says that the feature is switched off: absent as not configured
     unless: tuple[str, str, str] | None = None
-    # `versions` must hold; an unknown version leaves the field absent, unless `proof` is on the page
-    guarded: bool = False
-    proof: tuple[str, str, str] | None = None  # (series, label, value) that shows the version on the page itself
+    guarded: bool = False  # `versions` must hold, unless `proof` is on the page; an unknown one leaves the field absent
+    proof: tuple[str, str, str] | None = None  # shows the version on the page itself
     quality: Quality = Quality.LIVE  # how far the value is true at an instant
     refresh_seconds: float = 0.0  # how often the engine updates a value of quality slow
-    freezes: bool = False  # the engine updates it only while requests end; it keeps its last value otherwise
-    # the engine brings it up to date as it decodes: it is not known while prompts alone are computed
-    decode_only: bool = False
-    # a gauge that the page has only after some work, in a runtime whose counters begin so too
-    born_at_first_event: bool = False
-    # replaces `quality` where several processes answer for one server; the page then has no start time
+    freezes: bool = False  # the engine updates it only while requests end
+    decode_only: bool = False  # the engine updates it only as it decodes
+    born_at_first_event: bool = False  # a gauge that comes only after some work, as the runtime's counters do
+    # where several processes answer for a server: its page has no start time
     multiprocess_quality: Quality | None = None
-    # a difference of counters that are booked at different moments; the exporter counts it on, from 0
-    may_fall: bool = False
-    zero_is_unset: bool = False  # 0 says that nothing is set; the field is then absent as not configured
+    may_fall: bool = False  # a difference of counters booked at different moments; the exporter counts it on, from 0
+    zero_is_unset: bool = False  # 0: nothing is set; absent as not configured
     caveat: str = ""  # what a reader of the series must know
     source: str = ""  # where the facts come from
 
@@ -192,12 +185,12 @@ class Row(record.Struct, frozen=True):
 class Endpoint(record.Struct, frozen=True):
     """A side endpoint, read at start and when the target restarts."""
 
-    path: str  # of the URL
-    read: Callable[[object, ServerFacts], ServerFacts]  # its JSON into facts; it must tolerate any JSON
-    says: tuple[str, ...]  # what it can say: fields of ServerFacts, or exported ones
+    path: str
+    read: Callable[[object, ServerFacts], ServerFacts]  # must tolerate any JSON
+    says: tuple[str, ...]  # fields of ServerFacts, or exported ones
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """`says` for a sentence."""
         return ", ".join(self.says)
 
@@ -208,14 +201,13 @@ Readings = tuple[tuple[SeriesKey, float], ...]
 class Poll(record.Struct, frozen=True):
     """A JSON endpoint that is read at each tick."""
 
-    path: str  # of the URL
-    # its answer into samples, which rows then read like those of the page; it must tolerate any JSON
-    read: Callable[[object], Readings]
-    says: str  # what it is read for
+    path: str
+    read: Callable[[object], Readings]  # into samples, which rows read like those of the page; must tolerate any JSON
+    says: str
     # a sample of the page that is above 0 while the server works. The endpoint is then read only meanwhile: a request
     # may wake a sleeping server, or keep it awake
     busy: str | None = None
-    # samples of a server at rest, made of those that it gave last (() before the first)
+    # of a server at rest, made of those that it gave last (() before the first)
     at_rest: Callable[[Readings], Readings] | None = None
 
 
@@ -237,17 +229,17 @@ class Mark(record.Struct, frozen=True):
 class Fingerprint(record.Struct, frozen=True):
     """All of some marks, and none of others."""
 
-    all_of: tuple[Mark, ...]  # every one has to be on the page
-    none_of: tuple[Mark, ...] = ()  # none may be there
+    all_of: tuple[Mark, ...]
+    none_of: tuple[Mark, ...] = ()
 
 
 class Flags(record.Struct, frozen=True):
     """Flags of an engine's command line, with `-` for `_`."""
 
-    batch_limit: tuple[str, ...]  # spellings of the one that says the most requests that run at once
+    batch_limit: tuple[str, ...]  # spellings of the one for the most requests that run at once
     unless: tuple[str, ...] = ()  # with any of these that is not the limit of one engine
     source: str = ""  # where the facts come from
-    # others that say a number of requests beyond which none is taken, so that no more run; a limit of the batch may be lower
+    # others for requests beyond which none is taken, so that no more run; a batch's limit may be lower
     bounds: tuple[str, ...] = ()
 
     @property
@@ -261,7 +253,7 @@ class Runtime(record.Struct, frozen=True):
 
     name: str  # as the setting `runtime` and the label spell it
     title: str  # as its makers spell it
-    rows: tuple[Row, ...]  # how each field is read
+    rows: tuple[Row, ...]
     prefixes: tuple[str, ...] = ()  # of its own families (wire names with `:`)
     fingerprints: tuple[Fingerprint, ...] = ()  # any of them identifies its page; (): only the setting `runtime` does
     model_labels: tuple[str, ...] = ()  # the first that a series has names its model
@@ -270,56 +262,53 @@ class Runtime(record.Struct, frozen=True):
     # number the processes of one engine that each report the same. Of series that differ in nothing else one counts:
     # the largest, of histograms that of the lowest rank
     rank_labels: tuple[str, ...] = ()
-    # label -> values of the series that are read at all ("": without the label)
+    # series without one of the label's values ("": without the label) are not read
     only: Mapping[str, frozenset[str]] = record.field(default_factory=dict)
-    # label -> values of the series that are not read
+    # series with one of the label's values are not read
     never: Mapping[str, frozenset[str]] = record.field(default_factory=dict)
     # label -> regular expression of its whole value, "" of a label that is not there: a series of which all labels of one of these fit is
     # of a question that no user asked, such as this exporter's own, and is not read
     not_users: tuple[Mapping[str, str], ...] = ()
-    # a sample that each living replica has; an identity without it is gone (where none has it, all are kept)
-    living: str | None = None
-    # counters and histograms have no sample before their first event; one that appears has counted from 0
+    living: str | None = None  # a sample that each living replica has; one without it is gone, unless none has it
+    # counters and histograms, too, come with their first event, having counted from 0
     born_at_first_event: bool = False
     respelt: tuple[tuple[str, str], ...] = ()  # (prefix, other prefix): other spellings of its names
     unnamed: frozenset[str] = frozenset()  # values of model labels that name no model
-    # names that differ only in capitals are one model; the spelling with the most capitals is used
-    any_case: bool = False
+    any_case: bool = False  # names that differ in capitals only are one model, spelt with the most capitals
     start_sample: str | None = None  # Unix time of the process's start
     significant_digits: int | None = None  # of the numbers that it prints; None: all
     paths: tuple[str, ...] = ("/metrics",)  # where its metrics page may be, likeliest first
     health: str = USUAL_HEALTH  # answers 200 while the server serves, also where its page fails; without side effects
     kind: PageKind = PageKind.METRICS
-    # only its rows can be known of it; a page with any sample is its page, also with nothing loaded
+    # only its rows can be known; a page with any sample is its page, also with nothing loaded
     without_metrics: bool = False
-    # JSON into samples: () for its own JSON that says nothing, None for JSON of something else
+    # JSON into samples: () for its own that says nothing, None for JSON of something else
     read_page: Callable[[object], Readings | None] | None = None
     adds: frozenset[str] = frozenset()  # samples that are increments, which the exporter adds up from 0
     stays: frozenset[str] = frozenset()  # samples that stay valid while an answer has no samples at all
-    endpoints: tuple[Endpoint, ...] = ()  # read at start and after a restart
-    polls: tuple[Poll, ...] = ()  # read at each tick
-    flags: Flags | None = None  # of its command line; None: none that says anything is known
-    # (path, whether its JSON is this runtime's), where the page has nothing of its own
+    endpoints: tuple[Endpoint, ...] = ()  # at start and after a restart
+    polls: tuple[Poll, ...] = ()  # at each tick
+    flags: Flags | None = None
+    # path, and whether its JSON is this runtime's, where the page has nothing of its own
     shows: tuple[tuple[str, Callable[[object], bool]], ...] = ()
     ignored: tuple[str, ...] = ()  # families that are known and not read (prefixes with `*`)
     role: Role | None = None  # of every such target; None: unified, unless the page or the configuration says otherwise
-    # of a front door; None: it has none, or whose it is cannot be known. Objectives are not counted by one that is not the client's
+    # of a front door; None: none, or nobody knows whose. Objectives count the client's only
     first_token: FirstToken | None = None
-    # how to make several workers of one server count together, which else answer in turn, each with counters of its own; a sentence
-    several_workers: str = ""
-    # kind of tenant -> the labels that name one, of which the first that says anything is taken
+    several_workers: str = ""  # how to make workers that answer in turn count together; a sentence
+    # the labels that name one; the first that says anything is taken
     tenants: Mapping[TenantKind, tuple[str, ...]] = record.field(default_factory=dict)
     no_tenant: frozenset[str] = frozenset({""})  # values of those labels that name nobody
     # method of a quantised checkpoint, or family of models -> versions that keep the KV cache as it wants, and go on saying "auto"; of a
     # family they may go on saying "fp8" too. "modelopt/fp8_e4m3": of such a checkpoint this format alone
     kv_as_calibrated: Mapping[str, str] = record.field(default_factory=dict)
-    # bucket edges of an unconfigured server by SLO name; only for warnings about the configuration
+    # of an unconfigured server by SLO; only for warnings about the configuration
     default_edges: Mapping[str, tuple[float, ...]] = record.field(default_factory=dict)
     missing: Mapping[str, str] = record.field(default_factory=dict)  # why a field, or ERRORS, has no row; for people
     versions: str = ""  # that the table is made for
     covered: str = ""  # versions that recorded pages show; "": none, the table is made from the facts
     recorded: tuple[str, ...] = ()  # recordings in tests/captures that it was held against; (): none
-    hooks: str = ""  # the module of `hooks/` that gives what takes code; "": none
+    hooks: str = ""  # the name in `hooks.HOOKS` of what takes code; "": none
 
 
 class Hooks(record.Struct, frozen=True):
@@ -332,7 +321,7 @@ class Hooks(record.Struct, frozen=True):
     adds: frozenset[str] = frozenset()
     stays: frozenset[str] = frozenset()
     without_metrics: bool = False
-    # (the table as its file says it, the built-in tables before it) -> the whole table: what is made of the rows of others
+    # with the built-in tables before it: the whole table, made of the rows of others
     complete: Callable[[Runtime, Mapping[str, Runtime]], Runtime] | None = None
 
     @property

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 from llm_serving_exporter.catalogue.derived import DERIVED
 from llm_serving_exporter.catalogue.roofline import ROOFLINE
 from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Metric
+from llm_serving_exporter.derive.signals import Row, Series
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.expose.layouts import Element
-from llm_serving_exporter.model.derived import EngineDerived, PublishedSeries, Publishes
+from llm_serving_exporter.model.derived import EngineDerived
 
 _PLACES = {metric.name: place for place, metric in enumerate((*DERIVED, *ROOFLINE))}
 
@@ -25,9 +26,8 @@ class _Planned(NamedTuple):
     # its labels beyond those of every serving series
     own: tuple[str, ...]
     # where the value comes from
-    row: Publishes
-    # as of `PublishedSeries`
-    series: PublishedSeries
+    row: Row[Any]
+    series: Series
     # the same
     part: Callable[[Any], Any] | None
     # what a section has of it where the part is one number; None: one number does not fill its labels
@@ -36,12 +36,12 @@ class _Planned(NamedTuple):
 
 # engines of a fleet have a handful of sets of figures, by role and by what their runtime says
 @lru_cache(maxsize=64)
-def _plan_series(rows: tuple[Publishes, ...]) -> tuple[_Planned, ...]:
+def _plan_series(rows: tuple[Row[Any], ...]) -> tuple[_Planned, ...]:
     found = [_plan_one(row, one) for row in rows for one in row.series if one.metric.name in _PLACES]
     return tuple(sorted(found, key=lambda one: _PLACES[one.metric.name]))
 
 
-def _plan_one(row: Publishes, series: PublishedSeries) -> _Planned:
+def _plan_one(row: Row[Any], series: Series) -> _Planned:
     metric, labels = series.metric, series.labels
     own = metric.labels[len(SERVING_LABELS) :]
     of_number: tuple[Element, ...] | None = (metric, own, (labels,)) if own else (metric,)

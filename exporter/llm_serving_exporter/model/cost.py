@@ -5,16 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-from llm_serving_exporter.model.hardware import Efficiency, TargetGpus
+from llm_serving_exporter.model.hardware import BusySource, Efficiency, TargetGpus
 from llm_serving_exporter.model.later import Later
 from llm_serving_exporter.model.record import Struct, field
+from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Identity, NodePlace
-
-if TYPE_CHECKING:
-    from llm_serving_exporter.model.hardware import BusySource
-    from llm_serving_exporter.model.snapshot import Absence
 
 
 class RateKind(StrEnum):

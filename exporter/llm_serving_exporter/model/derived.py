@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -179,36 +179,6 @@ class Tail(Struct, frozen=True):
     prompt_mean: float | None = None  # tokens
     capacity_tokens: float | None = None  # of the KV cache, as it was used here
     context_limit_tokens: float | None = None  # as it was used here
-
-
-class PublishedSeries(Protocol):
-    """How a row's value becomes the series of one metric, as far as the page needs it."""
-
-    @property
-    def metric(self) -> Any:
-        """The catalogue's declaration."""
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Values of its own labels that are the same for the whole row."""
-
-    @property
-    def part(self) -> Callable[[Any], Any] | None:
-        """The part of the row's value that is published; None: the value itself."""
-
-    def samples(self, value: Any) -> dict[tuple[str, ...], float]:
-        """Values by those of the metric's labels beyond every serving series'."""
-
-
-class Publishes(Protocol):
-    """A row of the signal table, as far as the page needs it."""
-
-    @property
-    def series(self) -> tuple[PublishedSeries, ...]:
-        """The series that its value becomes."""
-
-    def publish(self, value: Any) -> Iterable[tuple[str, dict[tuple[str, ...], float]]]:
-        """The row's series: a metric's name without prefix, and values by those of its labels beyond every serving series'."""
 
 
 class EngineDerived(Struct, frozen=True):

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.shape import Precision
 from llm_serving_exporter.model.snapshot import Absence
-
-if TYPE_CHECKING:
-    pass
 
 
 class Efficiency(Struct, frozen=True):

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from llm_serving_exporter.model.record import Struct, field
-
-if TYPE_CHECKING:
-    from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.snapshot import Absence
 
 
 class TenantKind(StrEnum):

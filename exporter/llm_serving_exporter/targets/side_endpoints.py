@@ -85,7 +85,11 @@ class SideEndpoints:
                     self.facts = endpoint.read(answer.value, self.facts)
                     continue
                 log.debug(
-                    "target=%s: %s does not say %s: %s", self._target.name, endpoint.path, endpoint.said, answer.detail
+                    "target=%s: %s does not say %s: %s",
+                    self._target.name,
+                    endpoint.path,
+                    endpoint.summary,
+                    answer.detail,
                 )
                 again = again or not is_for_good(answer)
                 if answer.reason in (FailureReason.TIMEOUT, FailureReason.UNREACHABLE):

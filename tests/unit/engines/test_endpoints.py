@@ -190,7 +190,7 @@ def test_an_endpoint_says_what_its_table_says_that_it_says(name: str) -> None:
             facts, nothing = endpoint.read(answer, ServerFacts()), ServerFacts()
             found |= {field for field in fields if getattr(facts, field) != getattr(nothing, field)}
         assert found == set(endpoint.says), endpoint.path
-        assert endpoint.said == ", ".join(endpoint.says)
+        assert endpoint.summary == ", ".join(endpoint.says)
 
 
 @EACH
