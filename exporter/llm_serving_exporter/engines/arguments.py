@@ -54,10 +54,6 @@ def _pairs(words: Sequence[str], flags: set[str]) -> Iterable[tuple[str, str]]:
             yield flag, number if _NUMBER.fullmatch(number) else ""
 
 
-def _read_words(words: Sequence[str], known: set[str]) -> dict[str, str]:
-    return dict(_pairs(words, known))
-
-
 def _read_text(words: Sequence[str], flags: set[str]) -> dict[str, str]:
     values: dict[str, str] = {}
     for flag, value in _pairs(words, flags):

@@ -43,6 +43,12 @@ _MAY_FALL = frozenset((*COUNTER_FIELDS, "decode_tokens_live"))
 # the other qualities are found by the exporter, not stated by a table
 ROW_QUALITIES = (Quality.LIVE, Quality.LAGGING, Quality.SLOW, Quality.APPROXIMATE)
 
+# what a whole class of processes has, so that it tells no runtime from another
+GENERIC = (*OF_A_PROCESS, "http_")
+SLO_NAMES = ("ttft", "itl", "e2e")
+RUNTIME_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+MOST_DIGITS = 17  # of a double
+
 Path = tuple[str | int, ...]
 
 
@@ -73,17 +79,12 @@ def _field(row: Row) -> Iterator[Fault]:
         return
     histogram = row.field in HISTOGRAM_FIELDS
     if histogram != (row.reads in (Reads.HISTOGRAM, Reads.MEAN)):
-        fix = (
-            "Write reads: histogram (or mean)." if histogram else f"Only histograms are: {', '.join(HISTOGRAM_FIELDS)}."
-        )
+        only = f"Only histograms are: {', '.join(HISTOGRAM_FIELDS)}."
+        fix = "Write reads: histogram (or mean)." if histogram else only
         yield Fault(("reads",), f"{row.field} is {'' if histogram else 'not '}a histogram", fix)
     elif (row.field in _TEXT_FIELDS) != (row.reads is Reads.TEXT):
-        text = row.field in _TEXT_FIELDS
-        yield Fault(
-            ("reads",),
-            f"{row.field} is a {'text' if text else 'number'}",
-            f"Write reads: {'text' if text else 'value'}.",
-        )
+        kind, reads = ("text", "text") if row.field in _TEXT_FIELDS else ("number", "value")
+        yield Fault(("reads",), f"{row.field} is a {kind}", f"Write reads: {reads}.")
     elif row.field in _COUNTERS and row.reads is not Reads.VALUE:
         yield Fault(("reads",), f"{row.field} is a counter, and labels do not count", "Write reads: value.")
 
@@ -91,10 +92,8 @@ def _field(row: Row) -> Iterator[Fault]:
 def _samples(row: Row) -> Iterator[Fault]:
     if not row.samples:
         yield Fault(("samples",), "there is no sample", "Write the name of what is read.")
-    columns: tuple[tuple[str, tuple[str, ...]], ...] = (
-        ("samples", row.samples), ("minus", row.minus), ("times", row.times), ("over", row.over),
-    )  # fmt: skip
-    for column, texts in columns:
+    for column in ("samples", "minus", "times", "over"):
+        texts: tuple[str, ...] = getattr(row, column)
         for number, text in enumerate(texts):
             yield from _selector((column, number), text)
             if text in texts[:number]:
@@ -117,12 +116,8 @@ def _selector(path: Path, text: str) -> Iterator[Fault]:
 
 
 def _conditions(row: Row) -> Iterator[Fault]:
-    for column, condition in (
-        ("when", row.when),
-        ("unless", row.unless),
-        ("proof", row.proof),
-        ("times_label", row.times_label),
-    ):
+    for column in ("when", "unless", "proof", "times_label"):
+        condition: tuple[str, ...] | None = getattr(row, column)
         if condition is None:
             continue
         if not SAMPLE.fullmatch(condition[0]):
@@ -282,13 +277,6 @@ def near(word: str, names: Collection[str]) -> str:
     return f"Did you mean {matches[0]}?" if matches else "docs/mapping.md lists the fields."
 
 
-# what a whole class of processes has, so that it tells no runtime from another
-GENERIC = (*OF_A_PROCESS, "http_")
-SLO_NAMES = ("ttft", "itl", "e2e")
-RUNTIME_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-MOST_DIGITS = 17  # of a double
-
-
 def faults(runtime: Runtime) -> list[Fault]:
     """Everything that is wrong with a table; [] for a sound one."""
     all_faults = [*_identity(runtime), *_page(runtime), *_labels(runtime), *_rest(runtime)]
@@ -362,7 +350,7 @@ def _labels(runtime: Runtime) -> Iterator[Fault]:
         ("rank_labels", runtime.rank_labels),
         ("only", runtime.only),
         ("never", runtime.never),
-        ("not_users", [label for one in runtime.not_users for label in one]),
+        ("not_users", [label for labels in runtime.not_users for label in labels]),
     )
     for column, labels in columns:
         for label in labels:
@@ -484,7 +472,7 @@ def explain_missing(table: Runtime) -> Runtime:
 
 
 Quote = Callable[[str], str]
-_SAID = {Aggregate.MAX: "largest", Aggregate.ONE: "only"}
+_AGGREGATES = {Aggregate.MAX: "largest", Aggregate.ONE: "only"}
 
 
 def formula(row: Row, quote: Quote = str) -> str:
@@ -509,8 +497,8 @@ def formula(row: Row, quote: Quote = str) -> str:
 
 def _say_value(row: Row, quote: Quote) -> str:
     text = _sum(row, quote)
-    if row.aggregate in _SAID:
-        text = f"{_SAID[row.aggregate]} {text}"
+    if row.aggregate in _AGGREGATES:
+        text = f"{_AGGREGATES[row.aggregate]} {text}"
     if row.times_label is not None and not row.minus:
         text = f"{_factor(row.samples, quote)} × {_labelled(row.times_label, quote)}"
     if row.minus:

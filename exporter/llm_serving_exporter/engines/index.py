@@ -240,7 +240,7 @@ def _fits(pattern: str, value: str) -> bool:
     return re.fullmatch(pattern, value) is not None
 
 
-def number(text: str | None) -> float | None:
+def parse_number(text: str | None) -> float | None:
     """A label's value as a positive finite number; None where it is none."""
     try:
         value = float(text) if text is not None and "_" not in text else None

@@ -12,7 +12,7 @@ from math import inf, isfinite, isnan, nan
 from operator import itemgetter
 from typing import Any
 
-from llm_serving_exporter.engines.index import EngineIdentity, Index, number
+from llm_serving_exporter.engines.index import EngineIdentity, Index, parse_number
 from llm_serving_exporter.engines.mapping import NOT_ADDITIVE, Aggregate, Reads, Row
 from llm_serving_exporter.model.numbers import Histogram, add_up
 from llm_serving_exporter.model.snapshot import Absence
@@ -175,7 +175,7 @@ def _label_factor(row: Row, index: Index, identity: EngineIdentity) -> float | N
     name, label = row.times_label
     series = index.positions(name)
     of_engine = [p for p in series if index.identity(index.keys[p]) == identity]
-    numbers = {number(index.keys[p].label(label)) for p in of_engine or series}
+    numbers = {parse_number(index.keys[p].label(label)) for p in of_engine or series}
     return numbers.pop() if len(numbers) == 1 else None
 
 
@@ -357,7 +357,7 @@ def _label_readers(row: Row, index: Index) -> Outcome:
         for position in positions:
             product: float = row.scale / (index.engine_count() if row.shared_by_engines else 1)
             for label in row.labels:
-                value = number(index.keys[position].label(label))
+                value = parse_number(index.keys[position].label(label))
                 if value is None:
                     return Absence.NOT_EXPORTED
                 product *= value
