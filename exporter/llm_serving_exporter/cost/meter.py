@@ -39,7 +39,6 @@ from llm_serving_exporter.model.cost import (
     EngineTotals,
     GpuState,
     KeptCost,
-    KeptEngine,
     Price,
     TargetCost,
     TickWork,
@@ -184,7 +183,7 @@ class CostMeter:
         """What outlives the process. `to_boot`: a moment of the meter's clock by the clock of the host's boot."""
         if self._resume is not None:  # nothing was added to it
             return replace(self._resume.kept, life=self._life)
-        engines = tuple(KeptEngine(*key, one.totals) for key, one in self._engines.items())
+        engines = tuple(EngineCost(*key, one.totals) for key, one in self._engines.items())
         at = None if self._ticked_at is None else to_boot(self._ticked_at)
         current, joules = len(self._names), dict(self._joules.last)
         return KeptCost(name, identity, self._server, self._uuids, self._gpus, at, joules, engines, current, self._life)

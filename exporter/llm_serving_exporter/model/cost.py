@@ -237,15 +237,6 @@ class TargetCost:
         return self.reasons.value
 
 
-class KeptEngine(Struct, frozen=True):
-    """One engine's counters, under the labels that it was last seen with."""
-
-    model_name: str
-    engine: str
-    role: str  # a value of Role
-    totals: EngineTotals
-
-
 class KeptCost(Struct, frozen=True):
     """What one target has cost so far."""
 
@@ -257,7 +248,7 @@ class KeptCost(Struct, frozen=True):
     gpus: TargetGpus | None = None  # None: not known
     counted_seconds: float | None = None  # its last tick, by the clock of the host's boot; None: never
     joules: Mapping[str, float] = field(default_factory=dict)  # what each GPU's energy counter showed then, by UUID
-    engines: tuple[KeptEngine, ...] = ()  # oldest first; those of its last good page at the end
+    engines: tuple[EngineCost, ...] = ()  # oldest first; those of its last good page at the end
     current: int = 0  # how many of them are of its last good page
     life: int = 0  # as `TargetCost.life`; never written
 

@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any
 
 from llm_serving_exporter.errors import CostSnapshotError
-from llm_serving_exporter.model.cost import CostSnapshot, EngineTotals, KeptCost, KeptEngine
+from llm_serving_exporter.model.cost import CostSnapshot, EngineCost, EngineTotals, KeptCost
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.record import name_fields, replace
 from llm_serving_exporter.model.target import Identity
@@ -99,7 +99,7 @@ def _read_target(document: dict[str, Any]) -> KeptCost:
         gpus=None if gpus is None else TargetGpus(_count(gpus[0]), _text(gpus[1]), _maybe(gpus[2])),
         counted_seconds=_maybe(document["counted_seconds"]),
         joules={_text(uuid): _amount(amount) for uuid, amount in document["joules"].items()},
-        engines=tuple(KeptEngine(_text(a), _text(b), _text(c), _read_totals(totals)) for a, b, c, totals in engines),
+        engines=tuple(EngineCost(_text(a), _text(b), _text(c), _read_totals(totals)) for a, b, c, totals in engines),
         current=_count(document["current"]),
     )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.errors import CostSnapshotError
-from llm_serving_exporter.model.cost import CostSnapshot, EngineTotals, KeptCost, KeptEngine
+from llm_serving_exporter.model.cost import CostSnapshot, EngineCost, EngineTotals, KeptCost
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Identity
@@ -38,7 +38,7 @@ KEPT = KeptCost(
     TargetGpus(2, "H100", 1.0),
     41.5,
     {"GPU-1": 7.0},
-    (KeptEngine("m\u20ac", "0", "unified", TOTALS),),
+    (EngineCost("m\u20ac", "0", "unified", TOTALS),),
     1,
 )
 SNAPSHOT = CostSnapshot("boot-1", 42.0, 1.79e9, (KEPT,))
@@ -131,7 +131,7 @@ def test_another_version_is_named() -> None:
 
 
 def test_a_counter_without_a_value_is_not_written() -> None:
-    broken = replace(KEPT, engines=(KeptEngine("m", "0", "unified", EngineTotals(pending_seconds=float("nan"))),))
+    broken = replace(KEPT, engines=(EngineCost("m", "0", "unified", EngineTotals(pending_seconds=float("nan"))),))
     with pytest.raises(CostSnapshotError, match="cannot be written"):
         encode_snapshot(replace(SNAPSHOT, targets=(broken,)))
 
