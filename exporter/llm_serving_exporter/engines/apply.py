@@ -36,7 +36,11 @@ _MOST_KEYS = 5
 
 
 def list_implausible(fields: Mapping[str, Any]) -> list[str]:
-    """The fields of one engine whose values are outside their declared ranges; texts pass."""
+    """The fields of one engine whose values are outside their declared ranges; texts pass.
+
+    What cannot be true goes no further, into no history, figure, limiter or bill. A labelled counter and a histogram go as a whole: with a
+    part of them missing, their sums and shares would be of something else.
+    """
     bad = []
     for name, value in fields.items():
         bounds = FIELD_BOUNDS.get(name)
@@ -239,8 +243,8 @@ _OF_A_COUNTER = re.compile(r"_(?:total|count|sum|bucket)$")
 def find_created(body: bytes, runtime: Runtime, sources: Mapping[str, int], fields: Iterable[str]) -> dict[str, float]:
     """Field -> when the youngest of its series was made, in Unix seconds by the server's clock; a field without such a series is left out.
 
-    `sources`: the snapshot's, field -> number of its row in the runtime's table. Reads the body a second time: only the
-    rare page that shows a counter for the first time pays for it.
+    The `_created` series of Prometheus' and OpenMetrics' client libraries say it. `sources`: the snapshot's, field -> number of its row in
+    the runtime's table. Reads the body a second time: only the rare page that shows a counter for the first time pays for it.
     """
     created = {}
     for field in sources.keys() & set(fields):

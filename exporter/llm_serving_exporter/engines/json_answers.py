@@ -1,4 +1,7 @@
-"""What a runtime's JSON gives: values that are checked, samples made of them, joined to its page's or added up."""
+"""What a runtime's JSON gives, which may be anything: values that are checked, samples made of them, joined to its page's or added up.
+
+Numbers are compared before anything converts them: JSON has whole numbers that no float holds, and NaN and Infinity as Python reads it.
+"""
 
 from __future__ import annotations
 

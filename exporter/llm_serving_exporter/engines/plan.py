@@ -32,6 +32,8 @@ from llm_serving_exporter.model.snapshot import (
     Snapshot,
 )
 
+# --- a server at rest: samples that come with their first event, and pages that have none of the runtime's own before it ---
+
 # families of any Python process and of any web application: they stand beside an engine's own, and do not wait for its first request
 OF_ANY_SERVER = ("python_", "process_", "http_")
 
@@ -116,6 +118,8 @@ def find_awaited(
             awaited.setdefault(row.field, row)
     return awaited
 
+
+# --- the plan ---
 
 # A page's labels come from outside; this cap keeps the series that we export bounded whatever it holds.
 MAX_ENGINES = 1024  # identities (model_name, engine) of one page; the largest data-parallel layouts known have hundreds

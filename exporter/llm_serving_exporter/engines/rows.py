@@ -18,6 +18,8 @@ from llm_serving_exporter.model.numbers import Histogram, add_up
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.text import clean
 
+# --- readers ---
+
 Values = tuple[float, ...]
 Reader = Callable[[Values], Any]
 # positions that tell one value several times together (ranks of one engine)
@@ -153,6 +155,8 @@ def constant(value: float | str) -> Reader:
     """Always the value: what stands in labels does not change while the layout stays."""
     return lambda _values: value
 
+
+# --- rows ---
 
 # of fields whose keys are a closed set: what is none of it ("None", where nobody was answered) is not counted
 _KEYS = {"http_responses_total": re.compile(r"[1-5]xx")}

@@ -107,7 +107,10 @@ class SpendRate(Struct, frozen=True):
 
 
 class Pool(Struct, frozen=True):
-    """A commitment. A quantity or a window is of GPUs of one kind; a spend is of USD, with a price for each kind."""
+    """A commitment at a cloud, which floats over whatever runs there.
+
+    A quantity or a window is of GPUs of one kind; a spend is of USD, with a price for each kind.
+    """
 
     name: str  # unique in the price file
     kind: PoolKind  # says which of the fields below count

@@ -269,32 +269,25 @@ class Derivation(Protocol):
     @property
     def kept(self) -> tuple[EngineDerived, ...]:
         """The engines, as far as the next tick and the cost meter read them: without figures that only pages have."""
-        ...
 
     @property
     def verdict(self) -> Verdict | None:
         """As of `Derived`."""
-        ...
 
     @property
     def window_seconds(self) -> float:
         """As of `Derived`."""
-        ...
 
     @property
     def kept_left_out(self) -> tuple[LeftOut, ...]:
         """As `Derived.left_out`, of `kept` alone: the same whether anybody asks for the whole or not."""
-        ...
 
     @property
     def asked_left_out(self) -> tuple[LeftOut, ...]:
         """As `Derived.left_out`, as far as anybody has asked for the whole."""
-        ...
 
     def why_absent(self, field_name: str) -> Absence:
         """Why a field of the page is absent, as `Derived.signals` has it; AVAILABLE where it is there."""
-        ...
 
     def whole(self) -> Derived:
         """Everything. Worked out at the first call; threads may share it."""
-        ...

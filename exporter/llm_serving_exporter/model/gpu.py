@@ -45,7 +45,7 @@ class BusyTime(Struct, frozen=True):
     """How long a GPU was busy, as far as it was watched, since the watch began; both only grow while the source stays."""
 
     source: BusySource  # who watched it: GPM or NVML
-    busy_seconds: float  # of them, those with work
+    busy_seconds: float  # with work, of those covered
     covered_seconds: float  # that were watched
 
 

@@ -28,7 +28,7 @@ class DrillVerdict(StrEnum):
 
 
 class DrillResult(Struct, frozen=True):
-    """The last drill of a model's replicas in a role."""
+    """The last drill of a model's replicas in a role: one is taken away under load, on purpose."""
 
     model_name: str
     role: Role

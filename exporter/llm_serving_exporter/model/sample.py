@@ -64,7 +64,7 @@ class FailureReason(StrEnum):
 
 
 class Attempt(Struct, frozen=True):
-    """Outcome of one attempt to read a target, the GPUs, dcgm-exporter or the kubelet."""
+    """Outcome of one attempt to read a target, the GPUs, dcgm-exporter or the kubelet. One that failed publishes no data, only this."""
 
     stage: Stage  # where it ended, well or not
     reason: FailureReason | None  # None: it went well

@@ -201,10 +201,10 @@ CounterKey = tuple[str, str, str, str]
 class LeftOut(NamedTuple):
     """A value that cannot be true, so that it is nowhere else."""
 
-    model_name: str  # the served model
-    engine: str  # the engine's label
+    model_name: str
+    engine: str
     name: str  # the field of the page, or the derived series without prefix
-    what: str  # what is wrong with it, for a person
+    what: str  # is wrong with it, for a person
 
 
 class Snapshot(Struct, frozen=True):

@@ -204,7 +204,7 @@ def shared(owners: Sequence[Target]) -> bool:
 
 
 class ReplicaPart(Struct, frozen=True):
-    """A target whose engines are some of the ranks of a replica."""
+    """A target whose engines are some of the ranks of a replica, which share one set of experts (wide expert parallelism)."""
 
     replica: str  # their group, else their namespace and workload; "": nothing that is known
     ranks: int  # of the replica
@@ -279,7 +279,7 @@ _LOOPBACK_NAMES = frozenset(
 # every look at a fleet asks again of each of its targets
 @lru_cache(maxsize=4096)
 def is_own_host(host: str, own_name: str) -> bool:
-    """Whether `host`, as a URL names it (no brackets), is the host whose name is `own_name`.
+    """Whether `host`, as a URL names it (no brackets), is the host whose name is `own_name`: for the configuration and for whose GPUs are.
 
     True for loopback and unspecified addresses (also IPv4-mapped ones), for loopback names (RFC 6761: all of `.localhost`) and for the own
     name; where that has a domain, also for its first label alone, which resolves within the same domain. Not true for the own name with a

@@ -156,7 +156,7 @@ LLAMACPP = Hooks(
 )
 
 
-# --- Ollama: server/routes.go and api/types.go of v0.33.0-rc2 ---
+# --- Ollama. Facts: server/routes.go and api/types.go of v0.33.0-rc2 ---
 
 MAX_LOADED = 64
 # field of an entry -> sample
