@@ -80,44 +80,40 @@ def _read(columns: Mapping[str, Any], types: Mapping[str, Callable[[Any], Any]])
     return {name: types[name](content) if name in types else content for name, content in columns.items()}
 
 
-def _sets(content: Mapping[str, list[str]]) -> dict[str, frozenset[str]]:
-    return {label: frozenset(values) for label, values in content.items()}
-
-
-def _tuples(content: list[list[Any]]) -> tuple[tuple[Any, ...], ...]:
-    return tuple(map(tuple, content))
-
-
-def _fingerprints(content: list[dict[str, list[dict[str, str]]]]) -> tuple[Fingerprint, ...]:
+def _read_fingerprints(content: list[dict[str, list[dict[str, str]]]]) -> tuple[Fingerprint, ...]:
     return tuple(
         Fingerprint(**{key: tuple(Mark(**mark) for mark in marks) for key, marks in one.items()}) for one in content
     )
 
 
-def _flags(content: dict[str, Any]) -> Flags:
-    return Flags(**_read(content, dict.fromkeys(("batch_limit", "unless", "bounds"), tuple)))
+# by the type of a column, where JSON has another; of those that are not here a tuple and a set are a list there
+_FROM_JSON: dict[str, Callable[[Any], Any]] = {
+    "Reads": Reads,
+    "Aggregate": Aggregate,
+    "Quality": Quality,
+    "PageKind": PageKind,
+    "Role": Role,
+    "FirstToken": FirstToken,
+    "Flags": lambda content: Flags(**_read(content, _FLAGS)),
+    "tuple[Fingerprint, ...]": _read_fingerprints,
+    "tuple[tuple[str, str], ...]": lambda content: tuple(map(tuple, content)),
+    "Mapping[str, frozenset[str]]": lambda content: {name: frozenset(values) for name, values in content.items()},
+    "Mapping[str, tuple[float, ...]]": lambda content: {name: tuple(edges) for name, edges in content.items()},
+    "Mapping[TenantKind, tuple[str, ...]]": lambda content: {
+        TenantKind(kind): tuple(labels) for kind, labels in content.items()
+    },
+}
 
 
-# by column, where JSON has another type
-_ROW: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("samples", "minus", "times", "over", "labels", "times_label", "when", "unless", "proof"), tuple),
-    **dict.fromkeys(("quality", "multiprocess_quality"), Quality),
-    "reads": Reads,
-    "aggregate": Aggregate,
-    "where": _sets,
-}
-_RUNTIME: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(
-        ("prefixes", "model_labels", "engine_labels", "rank_labels", "paths", "ignored", "not_users", "recorded"), tuple
-    ),
-    **dict.fromkeys(("unnamed", "no_tenant"), frozenset),
-    **dict.fromkeys(("only", "never"), _sets),
-    "fingerprints": _fingerprints,
-    "respelt": _tuples,
-    "kind": PageKind,
-    "role": Role,
-    "first_token": FirstToken,
-    "flags": _flags,
-    "tenants": lambda content: {TenantKind(kind): tuple(labels) for kind, labels in content.items()},
-    "default_edges": lambda content: {name: tuple(edges) for name, edges in content.items()},
-}
+def _list_types(record: type[Struct]) -> dict[str, Callable[[Any], Any]]:
+    types = {}
+    for column, annotation in record.__annotations__.items():
+        name = annotation.removesuffix(" | None")
+        plain = {"tuple": tuple, "frozenset": frozenset}.get(name.partition("[")[0])
+        if (convert := _FROM_JSON.get(name, plain)) is not None:
+            types[column] = convert
+    return types
+
+
+_ROW, _RUNTIME = _list_types(Row), _list_types(Runtime)
+_FLAGS: dict[str, Callable[[Any], Any]] = _list_types(Flags)
