@@ -49,7 +49,7 @@ class ReviewRuns(Struct, frozen=True):
 
 
 class OtlpReport(Struct, frozen=True):
-    """What became of it since the exporter's start."""
+    """How sending all series over OTLP has gone since the exporter's start."""
 
     exports_total: Mapping[str, int]  # by outcome: sent, failed
     rejected_points_total: int  # data points that the receiver said it did not take
