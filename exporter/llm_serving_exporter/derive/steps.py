@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.derived import Steps
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.window import EngineWindow
 
@@ -13,6 +13,13 @@ TTFT = "time_to_first_token_seconds"
 
 # what steps are counted by, whatever else the engine has
 _STEPS = (ITL, TTFT, "engine_steps_total")
+
+
+class Steps(Struct, frozen=True):
+    """Engine steps of a window."""
+
+    count: float  # a lower bound where it is not counted
+    counted: bool  # by the engine; else from the mean inter-token latency
 
 
 def list_step_fields(last: EngineSnapshot) -> tuple[str, ...]:

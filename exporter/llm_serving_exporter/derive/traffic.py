@@ -8,6 +8,7 @@ from llm_serving_exporter.derive import roof as roofs
 from llm_serving_exporter.derive.kv_in_use import add_up_over_steps, average_tokens_per_request, drop_half_blocks
 from llm_serving_exporter.derive.roof import Roof
 from llm_serving_exporter.derive.steps import (
+    Steps,
     average_running,
     count_decode_steps,
     count_prompts,
@@ -15,7 +16,7 @@ from llm_serving_exporter.derive.steps import (
     count_steps,
     drafts_per_sequence_step,
 )
-from llm_serving_exporter.model.derived import Range, Steps
+from llm_serving_exporter.model.derived import Range
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.shape import Precision

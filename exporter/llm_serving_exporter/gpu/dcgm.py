@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 from llm_serving_exporter.gpu.page_table import PageField, collect_values, names_of
-from llm_serving_exporter.model.gpu import DcgmRatios, DcgmReading, DcgmReadings, GpuReading
+from llm_serving_exporter.model.gpu import DcgmReading, DcgmReadings, GpuReading
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.sample import Samples, SeriesKey
 from llm_serving_exporter.model.snapshot import Absence
 
@@ -36,6 +37,14 @@ _DOUBLE_BLANKS: Mapping[float, Absence] = {
     _FP64_BLANK + 2: Absence.NOT_EXPORTED,
     _FP64_BLANK + 3: Absence.NO_PERMISSION,
 }
+
+
+class DcgmRatios(Struct, frozen=True):
+    """One ratio of each GPU of a target."""
+
+    by_uuid: Mapping[str, float] | None  # 0-1; None: one of the GPUs lacks it, or none is known
+    absence: Absence = Absence.AVAILABLE  # why `by_uuid` is None
+    why: str = ""  # the same as a sentence for a person; "" where nothing is missing
 
 
 FIELDS: Mapping[str, PageField] = {

@@ -40,13 +40,6 @@ class Range(Struct, frozen=True):
     upper: float
 
 
-class Steps(Struct, frozen=True):
-    """Engine steps of a window."""
-
-    count: float  # a lower bound where it is not counted
-    counted: bool  # by the engine; else from the mean inter-token latency
-
-
 class Roofline(Struct, frozen=True):
     """One engine over the window. Bytes and FLOPs are of all its GPUs together. None or an absent key: an input is not known."""
 

@@ -183,14 +183,6 @@ class DcgmReadings(Struct, frozen=True):
     quality: Quality = Quality.SLOW  # values repeat until dcgm-exporter collects again
 
 
-class DcgmRatios(Struct, frozen=True):
-    """One ratio of each GPU of a target."""
-
-    by_uuid: Mapping[str, float] | None  # 0-1; None: one of the GPUs lacks it, or none is known
-    absence: Absence = Absence.AVAILABLE  # why `by_uuid` is None
-    why: str = ""  # the same as a sentence for a person; "" where nothing is missing
-
-
 class DeviceGrant(Struct, frozen=True):
     """A device that a container has, by the names that the kubelet knows it by."""
 

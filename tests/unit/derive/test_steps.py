@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.derive.steps import (
+    Steps,
     average_running,
     busy_ratio,
     count_prompts,
@@ -13,7 +14,6 @@ from llm_serving_exporter.derive.steps import (
     drafts_per_sequence_step,
     tokens_per_sequence_step,
 )
-from llm_serving_exporter.model.derived import Steps
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow

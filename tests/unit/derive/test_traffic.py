@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.derive import roof as roofs
+from llm_serving_exporter.derive.steps import Steps
 from llm_serving_exporter.derive.traffic import (
     Work,
     add_flops,
@@ -17,7 +18,7 @@ from llm_serving_exporter.derive.traffic import (
     prefill_flops,
 )
 from llm_serving_exporter.facts.architectures import geometry
-from llm_serving_exporter.model.derived import Range, Steps
+from llm_serving_exporter.model.derived import Range
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shape import AttentionLayers, Precision, RecurrentLayers, Span

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.gpu import page_table
-from llm_serving_exporter.gpu.dcgm import FIELDS, is_dcgm_page, read_gpus, select_dcgm_ratios
-from llm_serving_exporter.model.gpu import DcgmRatios, DcgmReading, DcgmReadings, GpuIdentity, GpuReading, MigInstance
+from llm_serving_exporter.gpu.dcgm import FIELDS, DcgmRatios, is_dcgm_page, read_gpus, select_dcgm_ratios
+from llm_serving_exporter.model.gpu import DcgmReading, DcgmReadings, GpuIdentity, GpuReading, MigInstance
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.snapshot import Absence, Quality
