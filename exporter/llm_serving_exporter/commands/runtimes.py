@@ -8,10 +8,10 @@ from itertools import takewhile
 from textwrap import wrap
 
 from llm_serving_exporter import __version__
-from llm_serving_exporter.engines.check import EXPORTED_FIELDS, FIELDS, formula
+from llm_serving_exporter.engines.check import FIELDS, formula
 from llm_serving_exporter.engines.mapping import Fingerprint, Mark, PageKind, Row, Runtime
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.model.snapshot import Quality
+from llm_serving_exporter.model.snapshot import EXPORTED_FIELDS, Quality
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.settings.flags import CommandParser
 from llm_serving_exporter.settings.kinds import format_duration
