@@ -11,33 +11,19 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.derive.born import find_born, leave_out_older, list_counters, mark_unborn
 from llm_serving_exporter.derive.derive import Settings, Tick
-from llm_serving_exporter.derive.falls import (
-    NO_FALLS,
-    Counts,
-    find_falls,
-    forget_fallen,
-    forget_lengths,
-    leave_out_fallen,
-    read_counts,
+from llm_serving_exporter.derive.history import (
+    History,
+    Reading,
+    Restarted,
+    add_to_window,
+    advance,
+    begin_life,
+    follow_page,
 )
-from llm_serving_exporter.derive.held import Held, hold_counters
-from llm_serving_exporter.derive.lengths import Histories, follow_lengths
-from llm_serving_exporter.derive.plateau import Plateaus, add_observed_limits, follow_plateaus
-from llm_serving_exporter.derive.ring import (
-    advance_window,
-    has_gap,
-    has_restarted,
-    keep_unborn,
-    merge_counts,
-    reads_otherwise,
-    shows_nothing_any_more,
-)
-from llm_serving_exporter.derive.span import find_spans
-from llm_serving_exporter.derive.stale import FROZEN_AFTER_SECONDS, drop_frozen, drop_undecoded, has_moved
 from llm_serving_exporter.engines.apply import Normaliser, Overrides, find_created
 from llm_serving_exporter.engines.arguments import find_batch_limit
 from llm_serving_exporter.engines.mapping import Runtime
@@ -47,9 +33,8 @@ from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import RECENT_FAILURES, TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.sample import Attempt, FailureReason, Layout, Page, Samples, Stage
-from llm_serving_exporter.model.snapshot import CounterKey, LeftOut, ServerFacts, Snapshot
+from llm_serving_exporter.model.snapshot import LeftOut, ServerFacts, Snapshot
 from llm_serving_exporter.model.target import PodState, Role, Target
-from llm_serving_exporter.model.window import Window
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.scrape.waits import drive
@@ -71,10 +56,6 @@ from llm_serving_exporter.targets.tenant_names import TenantNames
 from llm_serving_exporter.targets.tenants import Tenants
 
 log = logging.getLogger("llm_serving_exporter.target")
-
-
-# so many pages in a row without any counter of work, of a server that has worked: it restarted. One may be a page with a gap
-PAGES_OF_A_RESTART = 2
 
 
 class TargetPipeline:
@@ -111,31 +92,13 @@ class TargetPipeline:
         self._source = PageSource(target, self._book, monotonic, wall, connect)
         # None before the first page that is recognised
         self._normaliser: Normaliser | None = None
-        # monotonic seconds of the last page that showed the engine at work; None before one
-        self._moved_at: float | None = None
         self._side = SideEndpoints(target, monotonic, wall, connect)
         self._command_line = CommandLine(commands, monotonic)
         self._several_servers = SeveralServers(target.interval_seconds)
         self._tenants = Tenants(tenant_names, target.interval_seconds)
-        # the counters of this engine life, for the detection of the next one
-        self._counts: Counts = {}
-        # fields that pages of this engine life had
-        self._born: frozenset[str] = frozenset()
-        # what the last page was read by, and how it was laid out: a counter that comes with another reading is not new
-        self._read_by: tuple[Normaliser | None, Layout | None] = (None, None)
-        # counters that pages of this engine life had
-        self._shown: frozenset[CounterKey] = frozenset()
-        # pages in a row that lack every counter of work that this engine life had
-        self._bare_pages = 0
+        self._history = History()
         # after the last attempt; whoever adds to it puts it back, so that it need not be added again
         self.reading = TargetReading(target)
-        self._window: Window | None = None
-        # first and highest values of counters that may be missing for a moment, or step back
-        self._held: Held = {}
-        # levels of running requests at which others wait
-        self._plateaus: Plateaus = {}
-        # lengths of requests, over engine lives
-        self._lengths: Histories = {}
         # (model_name, engine, name) of what pages of this engine life had that cannot be true
         self._left_out: frozenset[tuple[str, str, str]] = frozenset()
         self._derivation: Derivation | None = None
@@ -203,13 +166,11 @@ class TargetPipeline:
             await self._side.refresh(runtime, self._source.path or "")
         return self._make_normaliser(runtime)
 
-    def _forget_life(self) -> None:
-        """Forgets what cannot be compared across a restart of the engine. Lengths of requests can be."""
-        self._window, self._derivation, self._held, self._moved_at, self._counts = None, None, {}, None, {}
-        self._bare_pages, self._born, self._left_out = 0, frozenset(), frozenset()
-        self._shown = frozenset()
-        self._plateaus = {}
+    def _begin_life(self, history: History) -> None:
+        """Forgets what is not true of another engine. `history`: what is."""
+        self._history, self._derivation, self._left_out = history, None, frozenset()
         self._command_line.forget()
+        self._side.forget()
 
     # --- what follows from it -----------------------------------------------------------------------------------
 
@@ -219,9 +180,7 @@ class TargetPipeline:
         self._side.base_url = self._source.base_url
         other = self._normaliser is not None and self._normaliser.runtime is not runtime
         if other:  # another kind of server took the address: nothing of the old one is true of it
-            self._forget_life()
-            self._lengths = {}
-            self._side.forget()
+            self._begin_life(History())
             self._tenants.forget_pages()
         if self._normaliser is None or other:
             self._normaliser = await self._make_named_normaliser(runtime, samples.layout)
@@ -230,72 +189,46 @@ class TargetPipeline:
             raise self._source.explain_foreign_page(samples.layout, page)
         self._several_servers.check_start(snapshot, page, runtime.several_workers)
         before, pod = self.reading, self._pod_state()
-        now = read_counts(snapshot)
-        self._bare_pages = self._bare_pages + 1 if shows_nothing_any_more(snapshot, self._counts) else 0
-        fallen = find_falls(self._window.later, snapshot, self._counts, now) if self._window is not None else NO_FALLS
-        again = self._window is not None and (
-            self._bare_pages >= PAGES_OF_A_RESTART
-            or has_restarted(
-                self._window.later, snapshot, self._counts, now, fallen=fallen, answered_before=bool(before.up)
-            )
-        )
+        answered_before = bool(before.up)
+        self._history, how = follow_page(self._history, snapshot, answered_before=answered_before)
+        again = isinstance(how, Restarted)
         if again:
-            self._several_servers.check_fall(snapshot, page, runtime.several_workers, answered_before=bool(before.up))
-            self._forget_life()
-            self._side.forget()
+            self._several_servers.check_fall(snapshot, page, runtime.several_workers, answered_before=answered_before)
+            self._begin_life(begin_life(self._history))
             self._normaliser = await self._make_named_normaliser(runtime, samples.layout)
             samples = await self._source.ask_restarted(samples, started)
             snapshot = self._normaliser.apply(samples, page)
-            now = read_counts(snapshot)
+            self._history, how = follow_page(self._history, snapshot, answered_before=answered_before)
             log.info("target=%s: the engine restarted; its window starts again", self.target.name)
-        elif self._window is not None and reads_otherwise(self._window.later, snapshot):
-            self._window, self._held, self._counts, self._lengths, self._plateaus = None, {}, {}, {}, {}
-        elif fallen and self._window is not None:
-            snapshot = leave_out_fallen(snapshot, fallen, self._counts)
-            self._window = forget_fallen(self._window, fallen)
-            self._lengths = forget_lengths(self._lengths, fallen)
-            self._counts = {key: count for key, count in self._counts.items() if key not in fallen}
-            now = {key: count for key, count in now.items() if key not in fallen}
-        snapshot = keep_unborn(snapshot, self._born)
-        if snapshot.sources is not (self._window.later.sources if self._window else None):
-            self._born |= snapshot.sources.keys()
-            other_reading = self._read_by[0] is not self._normaliser or self._read_by[1] is samples.layout
-            self._note_born(snapshot, page, runtime, certain=not other_reading and not runtime.several_workers)
-        self._read_by = self._normaliser, samples.layout
-        self._counts = merge_counts(self._counts, now)
+        assert not isinstance(how, Restarted)
         if before.up is False or list_identities(before.snapshot) != list_identities(snapshot):
             self._side.ask_again()  # after an outage or a rename too: a restart may have left no other trace
             self._command_line.ask_again()
-        snapshot = self._drop_frozen_gauges(snapshot)
-        snapshot, self._held = hold_counters(self._held, snapshot, self._window.later if self._window else None)
-        self._plateaus = follow_plateaus(self._plateaus, snapshot, self.target.interval_seconds)
-        snapshot = add_observed_limits(snapshot, self._plateaus)
-        self._lengths = follow_lengths(self._lengths, snapshot, new_life=again)
-        engines = add_up([engine.is_engine for engine in snapshot.engines])
-        page_role = find_page_role(snapshot) or runtime.role
-        known = self._settings(self._side.facts, engines)
-        settings = Settings(  # `replace` would look at every field
-            slo_seconds=known.slo_seconds,
-            slo_errors=known.slo_errors,
-            hardware=known.hardware,
-            device=known.device,
-            models=self._models.facts_or_absence,
-            significant_digits=snapshot.significant_digits,
-            errors_counted=snapshot.errors_counted,
-            role=self.target.role or page_role or Role.UNIFIED,
-            first_token_is_clients=runtime.role is not Role.FRONTEND
-            or (runtime.first_token is not None and runtime.first_token.is_clients),
-            lengths=self._lengths,
-            default_edges=runtime.default_edges,
-            stalled_after_seconds=known.stalled_after_seconds,
-            siblings=known.siblings,
+        interval = self.target.interval_seconds
+        advanced = advance(
+            self._history,
+            how,
+            snapshot,
+            Reading(self._normaliser, samples.layout, bool(runtime.several_workers)),
+            interval,
+            restarted=again,
+            find_created=partial(find_created, page.body, runtime, snapshot.sources),
         )
-        spans = find_spans(self._window_seconds, snapshot)
-        goes_on = self._window is not None and not has_gap(self._window.later, snapshot, self.target.interval_seconds)
-        self._window = advance_window(self._window if goes_on else None, snapshot, spans, settings.device)
+        snapshot = advanced.snapshot
+        if advanced.late:
+            log.info(
+                "target=%s: %s: first seen after a gap, with their engine, or older than the page before; "
+                "what they had counted by now is in no increase",
+                self.target.name, ", ".join(sorted(advanced.late)),
+            )  # fmt: skip
+        page_role = find_page_role(snapshot) or runtime.role
+        settings = self._settings_of(runtime, snapshot, page_role, advanced.history)
+        self._history, window = add_to_window(
+            advanced.history, snapshot, self._window_seconds, settings.device, interval
+        )
         if self._derivation is not None:
             self._log_left_out(self._derivation.asked_left_out)
-        self._derivation = Tick(self._window, settings, self._derivation, self._asking)
+        self._derivation = Tick(window, settings, self._derivation, self._asking)
         left_out = (*snapshot.left_out, *self._derivation.kept_left_out)
         self._log_left_out(left_out)
         attempt = Attempt(
@@ -331,45 +264,32 @@ class TargetPipeline:
             problem="",
         )
 
+    def _settings_of(self, runtime: Runtime, snapshot: Snapshot, page_role: Role | None, history: History) -> Settings:
+        """What derive needs beside the window."""
+        known = self._settings(self._side.facts, add_up([engine.is_engine for engine in snapshot.engines]))
+        return Settings(  # `replace` would look at every field
+            slo_seconds=known.slo_seconds,
+            slo_errors=known.slo_errors,
+            hardware=known.hardware,
+            device=known.device,
+            models=self._models.facts_or_absence,
+            significant_digits=snapshot.significant_digits,
+            errors_counted=snapshot.errors_counted,
+            role=self.target.role or page_role or Role.UNIFIED,
+            first_token_is_clients=runtime.role is not Role.FRONTEND
+            or (runtime.first_token is not None and runtime.first_token.is_clients),
+            lengths=history.lengths,
+            default_edges=runtime.default_edges,
+            stalled_after_seconds=known.stalled_after_seconds,
+            siblings=known.siblings,
+        )
+
     def _log_left_out(self, left_out: tuple[LeftOut, ...]) -> None:
         """One line for each series whose value cannot be true, at its first time in an engine's life."""
         for one in left_out:
             if one[:3] not in self._left_out:
                 log.warning("target=%s: %s is left out, it cannot be true: %s", self.target.name, one.name, one.what)
                 self._left_out |= {one[:3]}
-
-    def _note_born(self, snapshot: Snapshot, page: Page, runtime: Runtime, *, certain: bool) -> None:
-        """Has increases count from 0 for counters that this page is the first to show, where the page before proves that they stood there.
-
-        `certain`: whether that page was of the same process and was read the same way.
-        """
-        if self._window is not None and certain:
-            interval = self.target.interval_seconds
-            born = find_born(self._window.later, snapshot, self._shown, interval)
-            created = find_created(page.body, runtime, snapshot.sources, {key[2] for key in born})
-            born = leave_out_older(born, created, self._window.later, interval)
-            self._window = mark_unborn(self._window, born)
-            late = {key[2] for key in list_counters(snapshot) - self._shown - born}
-            if late:
-                log.info(
-                    "target=%s: %s: first seen after a gap, with their engine, or older than the page before; "
-                    "what they had counted by now is in no increase",
-                    self.target.name, ", ".join(sorted(late)),
-                )  # fmt: skip
-        self._shown |= list_counters(snapshot)
-
-    def _drop_frozen_gauges(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot without gauges that the engine has not brought up to date for too long, or for an unknown time."""
-        earlier = self._window.later if self._window is not None else None
-        snapshot = drop_undecoded(earlier, snapshot)
-        if not snapshot.freezes:
-            return snapshot
-        now = snapshot.monotonic_seconds
-        if has_moved(earlier, snapshot):
-            self._moved_at = now
-        if self._moved_at is not None and now - self._moved_at <= FROZEN_AFTER_SECONDS:
-            return snapshot
-        return drop_frozen(snapshot)
 
     def refresh_facts(self) -> None:
         """As `refresh`; the caller's thread waits for the server."""
