@@ -28,10 +28,10 @@ from llm_serving_exporter.derive.derive import Tick
 from llm_serving_exporter.engines.apply import Normaliser
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
+from llm_serving_exporter.fetch.http import HttpClient
+from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.cost import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.parse.page import PageParser
-from llm_serving_exporter.scrape.http import HttpClient
 from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.targets.host import TargetHost
 

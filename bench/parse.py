@@ -19,9 +19,9 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from llm_serving_exporter.fetch.exposition import parse_text
+from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.sample import Page
-from llm_serving_exporter.parse.exposition import parse_text
-from llm_serving_exporter.parse.page import PageParser
 
 ARCHIVE = Path(__file__).parents[1] / "tests/captures/vllm-0.32-mfu.tar.xz"
 NUMBER = rb"(?:-?+[0-9]++(?:\.[0-9]*+)?+(?:e[+-][0-9]++)?+|NaN|[+-]Inf)"

@@ -48,9 +48,9 @@ from bench.parse import plain_pass
 from bench.servers import DRIVER_RESIDENT_BYTES, Nginx, Program, build_nvml, fetch, free_port, need
 from llm_serving_exporter.engines.apply import wanted_by
 from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.sample import Page
 from llm_serving_exporter.model.target import ModelSettings, Target
-from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.sim.carry import Carry
 from llm_serving_exporter.sim.recording import demo_model_config
 from tests.support.builders.recordings import page as recorded_page

@@ -22,7 +22,7 @@ NO_SOURCES = shutil.ignore_patterns(".git", ".venv*", "*_cache", ".hypothesis", 
 # file, what stands there, what takes its place; and the outputs that say so, of parts that take a second or so
 CHANGES = {
     "a message": (
-        "exporter/llm_serving_exporter/scrape/connect.py",
+        "exporter/llm_serving_exporter/fetch/connect.py",
         "nothing listens on {where}",
         "nobody listens on {where}",
         ("daemon/web/target-gone.txt",),

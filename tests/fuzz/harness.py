@@ -23,11 +23,10 @@ from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.errors import ConfigError, ExpositionError
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
+from llm_serving_exporter.fetch.exposition import parse_text
+from llm_serving_exporter.fetch.page import KnownPages, PageParser
 from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.parse.exposition import parse_text
-from llm_serving_exporter.parse.known import KnownPages
-from llm_serving_exporter.parse.page import PageParser
 from llm_serving_exporter.render.isolated import UNSHOWN
 from llm_serving_exporter.render.json_text import write_json
 from llm_serving_exporter.web.connection import answer_request

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.errors import ExpositionError
-from llm_serving_exporter.parse.exposition import parse_text
+from llm_serving_exporter.fetch.exposition import parse_text
 from tests.fuzz.harness import CORPUS, DOORS, be_quiet
 from tests.fuzz.inputs import KINDS, make_ticks
 from tests.support.builders.exposition_oracle import remembered_labels

@@ -26,7 +26,7 @@ from typing import Any
 import orjson
 import requests
 
-from llm_serving_exporter.gpu.nvml import NvmlSource
+from llm_serving_exporter.gpus.nvml import NvmlSource
 from tests.hardware.witness import NoGpmError, NoGpuError, Witness
 
 PAGE_SECONDS, WITNESS_SECONDS = 5.0, 1.0

@@ -8,7 +8,7 @@ So the published ratios themselves are tested, not the arithmetic written a seco
 
 from __future__ import annotations
 
-from llm_serving_exporter.derive import devices
+from llm_serving_exporter.derive.devices import make_sample
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel
 from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.shape import AttentionLayers, Geometry, ModelFacts, Precision, WeightFormat, WeightGroup
@@ -56,7 +56,7 @@ def _outcome(measured: Measured, peaks: GpuPeaks, model: ModelFacts, *, steps: f
     )
     uuid = measured.gpus[0].identity.uuid
     # the first pass averages over the time before it
-    found = (devices.make_sample((uuid,), one) for one in measured.passes[1:])
+    found = (make_sample((uuid,), one) for one in measured.passes[1:])
     return roofline(
         EngineWindow((before, after), measured.seconds),
         tuple(one for one in found if one is not None),

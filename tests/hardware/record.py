@@ -22,7 +22,7 @@ from typing import Any
 
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.peaks import peaks_of_identity
-from llm_serving_exporter.gpu.nvml import NvmlSource
+from llm_serving_exporter.gpus.nvml import NvmlSource
 from llm_serving_exporter.model.gpu import GpuIdentity, GpuReadings
 from llm_serving_exporter.model.record import as_dict
 from tests.hardware.cuda import CudaError

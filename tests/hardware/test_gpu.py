@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from llm_serving_exporter.gpu.nvml import NvmlSource
+from llm_serving_exporter.gpus.nvml import NvmlSource
 from llm_serving_exporter.model.gpu import GpuReading
 
 pytestmark = pytest.mark.hardware

@@ -14,7 +14,7 @@ import pytest
 
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.peaks import peaks_of_identity
-from llm_serving_exporter.gpu.nvml import NvmlSource
+from llm_serving_exporter.gpus.nvml import NvmlSource
 from llm_serving_exporter.model.gpu import GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.shape import Precision

@@ -9,10 +9,10 @@ from prometheus_client.metrics_core import Metric as Family
 
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
+from llm_serving_exporter.fetch.http import JsonAnswer
 from llm_serving_exporter.model.reading import DrillResult, DrillVerdict, ReviewRuns
 from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
 from llm_serving_exporter.model.target import Role, Target
-from llm_serving_exporter.scrape.http import JsonAnswer
 from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.sim.fleet.watch import Sample
 from llm_serving_exporter.sim.timeline import Timeline

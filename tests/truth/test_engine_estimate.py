@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.derive import achieved
-from llm_serving_exporter.derive.context import FINISHED, estimate_context
+from llm_serving_exporter.derive.bandwidth import read_runtime_estimate
 from llm_serving_exporter.derive.roof import Roof
+from llm_serving_exporter.derive.steps import FINISHED, estimate_context
 from llm_serving_exporter.derive.traffic import Work, decode_flops, estimate_traffic, measure_work, prefill_flops
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.architectures import geometry
@@ -215,11 +215,9 @@ def test_the_engines_estimate_is_shown_for_a_dense_bf16_model(phase: str) -> Non
     assert before is not None
     assert after is not None
     seconds = pages[1].monotonic_seconds - pages[0].monotonic_seconds
-    found = achieved.read_runtime_estimate(window(phase), MODEL, (0, 32), gpus=1)
+    found = read_runtime_estimate(window(phase), MODEL, (0, 32), gpus=1)
     assert found == pytest.approx((after - before) / seconds)
-    assert achieved.read_runtime_estimate(window(phase), MODEL, (0, 32), gpus=4) == pytest.approx(
-        4 * (after - before) / seconds
-    )
+    assert read_runtime_estimate(window(phase), MODEL, (0, 32), gpus=4) == pytest.approx(4 * (after - before) / seconds)
 
 
 @pytest.mark.parametrize("run", ["vllm-0.32", "vllm-0.32-spec"])
@@ -227,7 +225,7 @@ def test_a_server_without_the_flag_has_the_families_at_zero(run: str) -> None:
     text = page(run, max(recording(run).pages)).decode()
     assert 'vllm:estimated_read_bytes_per_gpu_total{engine="0",model_name="tiny-llama"} 0.0' in text
     found = window("saturated", run, SPEC if run.endswith("spec") else MAIN)
-    assert achieved.read_runtime_estimate(found, MODEL, (0, 32), gpus=1) is Absence.NOT_CONFIGURED
+    assert read_runtime_estimate(found, MODEL, (0, 32), gpus=1) is Absence.NOT_CONFIGURED
 
 
 def test_under_speculation_the_estimate_is_not_sound() -> None:
@@ -241,16 +239,16 @@ def test_under_speculation_the_estimate_is_not_sound() -> None:
     ]
     (found,) = Window(tuple(shots)).engines()
     assert found.last.speculative_draft_tokens_total
-    assert achieved.read_runtime_estimate(found, MODEL, (0, 32), gpus=1) is Absence.NOT_SOUND
+    assert read_runtime_estimate(found, MODEL, (0, 32), gpus=1) is Absence.NOT_SOUND
 
 
 @check_rows("weights", [formats.named("awq"), formats.INT8, formats.NVFP4, formats.MXFP4], ids=str)
 def test_formats_that_the_estimate_miscounts(weights: WeightFormat) -> None:
-    assert achieved.read_runtime_estimate(window("light"), model(weights), (0, 32), gpus=1) is Absence.NOT_SOUND
+    assert read_runtime_estimate(window("light"), model(weights), (0, 32), gpus=1) is Absence.NOT_SOUND
 
 
 def test_fp8_weights_are_counted_right() -> None:
-    assert not isinstance(achieved.read_runtime_estimate(window("light"), model(formats.FP8), (0, 32), gpus=1), Absence)
+    assert not isinstance(read_runtime_estimate(window("light"), model(formats.FP8), (0, 32), gpus=1), Absence)
 
 
 @pytest.mark.parametrize(("version", "known"), [((0, 29), False), ((0, 30), True), (None, False)])
@@ -258,5 +256,5 @@ def test_sliding_windows_are_known_from_0_30(version: tuple[int, int] | None, kn
     (layers,) = MODEL.geometry.attention
     sliding = replace(layers, span=Span.SLIDING, window_tokens=128)
     windowed = replace(MODEL, geometry=replace(MODEL.geometry, attention=(sliding,)))
-    found = achieved.read_runtime_estimate(window("light"), windowed, version, gpus=1)
+    found = read_runtime_estimate(window("light"), windowed, version, gpus=1)
     assert (found is not Absence.NOT_SOUND) == known

@@ -8,8 +8,18 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.derive import planning
-from llm_serving_exporter.derive.fit import check_fit, least_gpus
+from llm_serving_exporter.derive.planning import (
+    check_fit,
+    concurrency,
+    least_gpus,
+    months_to_break_even,
+    replicas,
+    request_seconds,
+    target_utilisation,
+    usd_of_ownership,
+    usd_per_million_tokens,
+    usd_per_request,
+)
 from llm_serving_exporter.derive.roof import (
     Ceiling,
     Roof,
@@ -173,7 +183,7 @@ def test_O16_S1_616_to_618_h100_against_a100() -> None:
     """1.675 times the tokens at 2.7 times the price: not "nearly identical" (e9, S1:583)."""
     h100, a100 = (ceiling(roof(flat(13e9), peaks), 16).tokens_per_second for peaks in (H100, A100_ROUNDED))
     assert h100 / a100 == pytest.approx(1.675)
-    dear, cheap = planning.usd_per_million_tokens(2.7, h100), planning.usd_per_million_tokens(1.0, a100)
+    dear, cheap = usd_per_million_tokens(2.7, h100), usd_per_million_tokens(1.0, a100)
     assert dear is not None
     assert cheap is not None
     assert dear / cheap == pytest.approx(1.612, abs=5e-4)
@@ -186,7 +196,7 @@ def test_O17_S1_626_nvlink_against_pcie() -> None:
 
 def test_O18_S1_120_to_124_decode_of_500_tokens() -> None:
     step = ceiling(roof(flat(0.5 * 0.010 * 3.35e12), H100)).step_seconds
-    assert planning.request_seconds(0.050, step, 501) - 0.050 == pytest.approx(5.0)
+    assert request_seconds(0.050, step, 501) - 0.050 == pytest.approx(5.0)
 
 
 # --- memory -------------------------------------------------------------------------------------------------------------
@@ -305,11 +315,11 @@ def test_O28_S2_223_to_230_h100_against_a100_in_the_catalogue() -> None:
 @pytest.mark.parametrize(("tokens", "told"), [(286, 15.540), (7200, 0.6173)], ids=["O29-S2:312", "O30-S2:313"])
 def test_O29_O30_S2_312_to_313_dollars_of_a_million_tokens(tokens: float, told: float) -> None:
     """The formula is right, the tokens/s are not possible (e20, next test)."""
-    assert planning.usd_per_million_tokens(16, tokens) == pytest.approx(told, abs=5e-4)
+    assert usd_per_million_tokens(16, tokens) == pytest.approx(told, abs=5e-4)
 
 
 def test_O30_S2_314_ratio_of_batching() -> None:
-    one, many = planning.usd_per_million_tokens(16, 286), planning.usd_per_million_tokens(16, 7200)
+    one, many = usd_per_million_tokens(16, 286), usd_per_million_tokens(16, 7200)
     assert one is not None
     assert many is not None
     assert one / many == pytest.approx(25.17, abs=5e-3)
@@ -318,7 +328,7 @@ def test_O30_S2_314_ratio_of_batching() -> None:
 @pytest.mark.parametrize(("batch", "context", "told"), [(1, 0, 23.1), (32, 4608, 0.97)])
 def test_e20_S2_312_to_313_what_the_ceiling_allows(batch: int, context: float, told: float) -> None:
     best = ceiling(roof(served(LLAMA_70B, FP8, 1.0), H100, 4), batch, context).tokens_per_second
-    assert planning.usd_per_million_tokens(16, best) == pytest.approx(told, rel=3e-3)
+    assert usd_per_million_tokens(16, best) == pytest.approx(told, rel=3e-3)
 
 
 def test_O31_S3_15_bytes_of_a_token_at_batch_32() -> None:
@@ -340,27 +350,27 @@ def test_O33_S4_658_the_same_at_batch_32() -> None:
 
 
 def test_O34_S4_811_to_816_dollars_of_a_million_tokens() -> None:
-    assert planning.usd_per_million_tokens(3, 5000) == pytest.approx(1 / 6)
+    assert usd_per_million_tokens(3, 5000) == pytest.approx(1 / 6)
 
 
 @pytest.mark.parametrize(("price", "told"), [(0.17, 0.000119), (1 / 6, 0.00011667)])
 def test_O35_S4_820_to_825_dollars_of_a_request(price: float, told: float) -> None:
-    assert planning.usd_per_request(price, 500, 200) == pytest.approx(told, abs=5e-9)
+    assert usd_per_request(price, 500, 200) == pytest.approx(told, abs=5e-9)
 
 
 def test_O36_S4_829_to_834_monthly_cost() -> None:
-    assert planning.usd_of_ownership(10, 3, 720) == 21_600
-    assert planning.usd_of_ownership(10, 3, 720, 500, 1000, 500, 5000) == 28_600
+    assert usd_of_ownership(10, 3, 720) == 21_600
+    assert usd_of_ownership(10, 3, 720, 500, 1000, 500, 5000) == 28_600
 
 
 def test_O37_S4_838_to_843_months_to_break_even() -> None:
-    assert planning.months_to_break_even(50_000, 30_000, 20_000) == 5
-    assert planning.months_to_break_even(50_000, 20_000, 20_000) is None
-    assert planning.months_to_break_even(50_000, 20_000, 30_000) is None
+    assert months_to_break_even(50_000, 30_000, 20_000) == 5
+    assert months_to_break_even(50_000, 20_000, 20_000) is None
+    assert months_to_break_even(50_000, 20_000, 30_000) is None
 
 
 def test_O38_S4_1273_replicas() -> None:
-    found = planning.replicas(10, 500, 200, 5000, 0.7, 1.3)
+    found = replicas(10, 500, 200, 5000, 0.7, 1.3)
     assert found is not None
     assert found.needed == pytest.approx(2.6)
     assert found.whole == 3
@@ -368,11 +378,11 @@ def test_O38_S4_1273_replicas() -> None:
 
 @pytest.mark.parametrize(("headroom", "told"), [(0.3, 0.77), (0.5, 0.67)])
 def test_O39_S4_1276_headroom(headroom: float, told: float) -> None:
-    assert planning.target_utilisation(headroom) == pytest.approx(told, abs=0.005)
+    assert target_utilisation(headroom) == pytest.approx(told, abs=0.005)
 
 
 def test_O40_S4_100_littles_law() -> None:
     """At the ceiling, too: as many requests are in the system as the batch that the throughput was worked out for."""
     found = ceiling(roof(served(LLAMA_8B), H100), 32, 2048)
     requests_per_second = found.tokens_per_second / 200
-    assert planning.concurrency(requests_per_second, 200 * found.step_seconds) == pytest.approx(32)
+    assert concurrency(requests_per_second, 200 * found.step_seconds) == pytest.approx(32)

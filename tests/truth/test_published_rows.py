@@ -10,7 +10,7 @@ import math
 
 import pytest
 
-from llm_serving_exporter.derive import limiter
+from llm_serving_exporter.derive.limiter import Judged, decide_limiter, gather_evidence, gather_rest
 from llm_serving_exporter.derive.roof import Bound, kv_read_bytes, weight_read_bytes
 from llm_serving_exporter.model.derived import BandwidthSource, Limiter
 from llm_serving_exporter.model.hardware import Hardware
@@ -134,7 +134,7 @@ def test_limiter(row: Published, expected: Limiter) -> None:
         "busy": 1.0, "requests_waiting": 0.0, "bandwidth": row.bandwidth_share, "compute": row.compute_share,
         "decode_slowdown": row.batch / row.tokens_per_second / row.ceiling.step_seconds,
     }  # fmt: skip
-    assert limiter.decide_limiter(found) is expected
+    assert decide_limiter(found) is expected
 
 
 # --- the same through the counters of a server --------------------------------------------------------------------------
@@ -191,8 +191,8 @@ def test_limiter_of_saturated_replicas_by_their_counters(row: Published) -> None
     """Prefill and slow steps among the evidence, as a live server has them: half of the work is prefill, just below what is called
     interference. Their decode would be compute-bound without it."""
     window, hardware = minute(row), Hardware(row.roof.peaks, row.roof.parallel, row.tensor)
-    judged = [limiter.Judged(window, roofline(window, (), row.facts, hardware).roofline, window)]
-    found = {**limiter.gather_evidence(judged), **limiter.gather_rest(judged)}
+    judged = [Judged(window, roofline(window, (), row.facts, hardware).roofline, window)]
+    found = {**gather_evidence(judged), **gather_rest(judged)}
     assert found["prefill_busy"] == pytest.approx(0.499, abs=5e-4)
     assert found["decode_slowdown"] > 3
-    assert limiter.decide_limiter(found) is Limiter.COMPUTE
+    assert decide_limiter(found) is Limiter.COMPUTE

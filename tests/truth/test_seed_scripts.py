@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from llm_serving_exporter.derive import planning
+from llm_serving_exporter.derive.planning import usd_per_million_tokens
 from llm_serving_exporter.derive.roof import Ceiling, Roof, decode_ceiling
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.record import replace
@@ -70,4 +70,4 @@ def test_S1_423_to_509_script_of_cost(
     found = ceiling(roof(flat(70e9), reached, gpus), 32).tokens_per_second
     assert found == pytest.approx(tokens, abs=0.05)
     assert gpus * price == hourly
-    assert planning.usd_per_million_tokens(gpus * price, found) == pytest.approx(usd, abs=0.005)
+    assert usd_per_million_tokens(gpus * price, found) == pytest.approx(usd, abs=0.005)

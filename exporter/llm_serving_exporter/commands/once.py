@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.commands.once_cost import absent_costs, cost_document, cost_lines
 from llm_serving_exporter.commands.once_reading import read_all
-from llm_serving_exporter.devices.dcgm_source import DcgmSource
-from llm_serving_exporter.devices.kubelet import open_kubelet
-from llm_serving_exporter.devices.node_gpus import open_gpus
 from llm_serving_exporter.errors import FactsError
+from llm_serving_exporter.gpus.dcgm_source import DcgmSource
+from llm_serving_exporter.gpus.kubelet import open_kubelet
+from llm_serving_exporter.gpus.node_gpus import open_gpus
 from llm_serving_exporter.model.derived import Derived, EngineDerived, Limiter
 from llm_serving_exporter.model.numbers import Quantile, add_up
 from llm_serving_exporter.model.reading import TargetReading

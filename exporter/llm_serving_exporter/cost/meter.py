@@ -7,13 +7,21 @@ Down and loading engines still cost. They keep the names that their last good pa
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable, Collection, Mapping
+from enum import Enum
 from functools import lru_cache, partial
 from types import MappingProxyType
 
-from llm_serving_exporter.cost.joules import Joules
-from llm_serving_exporter.cost.occupancy import Occupancy
-from llm_serving_exporter.cost.resume import Between, Resume, describe_server
+from llm_serving_exporter.cost.attribution import (
+    add_energy,
+    add_savings,
+    advance_totals,
+    settle_pending,
+    split_busy_time,
+)
+from llm_serving_exporter.cost.attribution import describe_inputs as cost_describe_inputs
 from llm_serving_exporter.cost.terms import (
     COST,
     ENERGY,
@@ -33,7 +41,6 @@ from llm_serving_exporter.cost.terms import (
     select_engines,
 )
 from llm_serving_exporter.cost.window import CostWindow, WindowFigures
-from llm_serving_exporter.derive import cost
 from llm_serving_exporter.model.cost import (
     EngineCost,
     EngineTotals,
@@ -44,21 +51,187 @@ from llm_serving_exporter.model.cost import (
     TickWork,
     WindowCost,
 )
-from llm_serving_exporter.model.gpu import GpuReadings
+from llm_serving_exporter.model.gpu import BusyTime, GpuReadings
 from llm_serving_exporter.model.hardware import BusySource, TargetGpus
 from llm_serving_exporter.model.later import Later
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Identity, Target
 from llm_serving_exporter.model.window import GAP_INTERVALS
 
+# --- Energy of a target's GPUs between two ticks.
+
+
+class Joules:
+    """Counts from tick to tick. `last`: what the counter of each GPU stood at, by UUID."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, float] = {}
+
+    def count(self, reading: TargetReading, gpus: GpuReadings | None) -> float | None:
+        """Joules of the target's GPUs since the last tick, of each its own share of it; None where one of them does not say.
+
+        Only GPUs that the target has now are remembered. What others use a GPU for while it is theirs is not counted here, also where
+        the target gets it back.
+        """
+        uuids = reading.gpu_uuids
+        self.last = {uuid: known for uuid, known in self.last.items() if uuid in uuids}
+        if gpus is None or not uuids:
+            return None
+        by_uuid = {gpu.identity.uuid: gpu.energy_joules_total for gpu in gpus.gpus}
+        now = {uuid: joules for uuid in uuids if (joules := by_uuid.get(uuid)) is not None}
+        if len(now) < len(uuids):
+            return None
+        before, self.last = self.last, now
+        # one may be its own and another shared: a mean share of their sum would take too much of the one that draws less
+        shares = {uuid: _find_share(reading, uuid) for uuid in uuids}
+        # a driver that was reloaded counts from 0
+        return add_up(shares[uuid] * max(0.0, joules - before.get(uuid, joules)) for uuid, joules in now.items())
+
+
+def _find_share(reading: TargetReading, uuid: str) -> float:
+    part = reading.gpu_parts.get(uuid)
+    known = reading.target.gpu_share or (1.0 if part is None else part.share)
+    return known or reading.gpu_share or 1.0
+
+
+# --- How much of a tick a target's GPUs were busy by what watches them, tick by tick.
+
+
+# passes over the GPUs may be rarer than ticks: what the last one told holds so long
+LONGEST_PASS_SECONDS = 60.0
+
+
+class Occupancy:
+    """The GPUs' busy time since the tick before. `advance` is called once a tick."""
+
+    def __init__(self) -> None:
+        # by UUID, at the last tick at which it had moved
+        self._before: dict[str, BusyTime] = {}
+        # of the GPUs together, at that tick, and who watched it; passes may be rarer than ticks
+        self._share: float | None = None
+        self._source = BusySource.GPM
+        # monotonic seconds: when the share was worked out, and when a page last showed work
+        self._shared_at = self._worked_at = -math.inf
+        # that the last share is of, and the last tick
+        self._covered_seconds = self._tick_seconds = 0.0
+        self._now = 0.0
+
+    @property
+    def _worked_lately(self) -> bool:
+        """Whether a page showed work since shortly before the last pass began: it and a tick are not of the same moment."""
+        return self._now - self._worked_at <= 2 * (self._covered_seconds + self._tick_seconds)
+
+    def advance(
+        self, reading: TargetReading, gpus: GpuReadings | None, *, worked: bool, now: float, elapsed: float
+    ) -> None:
+        """Takes the last pass. `worked`: whether the page shows work of this tick; `now`: monotonic seconds, `elapsed`: the tick's."""
+        self._now, self._tick_seconds = now, elapsed
+        if worked:
+            self._worked_at = now
+        times = _find_times(reading, gpus)
+        if times is None:
+            self._before, self._share = {}, None
+            return
+        busy = covered = 0.0
+        moved = False
+        for uuid, time in times.items():
+            before = self._before.get(uuid)
+            if before is None or time.source is not before.source or time.covered_seconds < before.covered_seconds:
+                self._before[uuid] = time
+            elif time.covered_seconds > before.covered_seconds:
+                moved = True
+                busy += time.busy_seconds - before.busy_seconds
+                covered += time.covered_seconds - before.covered_seconds
+                self._before[uuid] = time
+                self._source = time.source
+        self._before = {uuid: self._before[uuid] for uuid in times}
+        if moved:
+            self._share, self._shared_at = min(1.0, max(0.0, busy / covered)), now
+            self._covered_seconds = covered / len(times)
+        elif now - self._shared_at > LONGEST_PASS_SECONDS:
+            self._share = None
+
+    def choose(self, tick: TickWork) -> tuple[float, BusySource] | None:
+        """The share of the tick that was busy, and who says so: the best source that speaks. None: nothing ran in it."""
+        if tick.device_share is not None:
+            return (tick.device_share, BusySource.PAGE) if tick.busy or tick.device_share > 0 else None
+        if self._share is not None:
+            return (self._share, self._source) if tick.busy or self._worked_lately else None
+        if not tick.busy:
+            return None
+        if tick.estimated_share is not None:
+            return tick.estimated_share, BusySource.ESTIMATE
+        return 1.0, BusySource.REQUESTS
+
+
+def _find_times(reading: TargetReading, gpus: GpuReadings | None) -> dict[str, BusyTime] | None:
+    """Busy times of the target's GPUs by UUID; None where one of them is not watched, or others work on it too."""
+    uuids = reading.gpu_uuids
+    if gpus is None or not gpus.attempt.ok or not uuids or reading.target.gpu_share not in (None, 1.0):
+        return None
+    if reading.target_gpus is None or reading.target_gpus.count != len(uuids):
+        return None
+    if any(part.share != 1.0 for part in reading.gpu_parts.values()):
+        return None
+    found = {gpu.identity.uuid: gpu.busy_time for gpu in gpus.gpus if gpu.identity.uuid in uuids}
+    times = {uuid: time for uuid, time in found.items() if time is not None}
+    return times if len(times) == len(uuids) else None
+
+
+# --- Whether a target's counting goes on from what an earlier process kept of it, and whether the time between is booked.
+
+
+class Between(Enum):
+    """What becomes of the time between the last tick that was kept and the first of this process."""
+
+    BOOKED = "booked"  # it is the target's, though nobody saw what its GPUs did
+    LEFT_OUT = "left out"  # it was too long, or the target is on other GPUs or at another address
+    UNDECIDED = "undecided"  # the target's GPUs have not been seen yet
+
+
+def describe_server(target: Target) -> tuple[str, str]:
+    """Digests of a target's address, and of its address and the GPUs that are stated for it. They hold no secret."""
+    sizes = (target.tensor_parallel_size, target.pipeline_parallel_size, target.data_parallel_size)
+    address = (target.url, target.metrics_path)
+    whole = (*address, target.gpus, target.gpu_count, target.gpu_model, *sizes)
+    return _digest(address), _digest(whole)
+
+
+def _digest(words: tuple[object, ...]) -> str:
+    return hashlib.sha256(repr(words).encode(errors="backslashreplace")).hexdigest()[:32]
+
+
+class Resume(Struct, frozen=True):
+    """What a target was when an earlier process counted it last."""
+
+    kept: KeptCost  # what that process left
+    counted_at: (
+        float | None
+    )  # when it counted the target last, by this process' monotonic clock; None: on another boot of the host
+    limit_seconds: float  # the longest time between that is booked
+
+    def decide(self, reading: TargetReading, now: float) -> Between:
+        """What becomes of the time between, as of a tick at `now`."""
+        kept = self.kept
+        if self.counted_at is None or not 0 <= now - self.counted_at <= self.limit_seconds:
+            return Between.LEFT_OUT
+        if describe_server(reading.target) != kept.server:
+            return Between.LEFT_OUT
+        if set(reading.gpu_uuids) == set(kept.gpu_uuids):
+            return Between.BOOKED
+        # the first pass over the GPUs may come after the first tick
+        return Between.LEFT_OUT if reading.gpu_uuids else Between.UNDECIDED
+
+
 # names that an engine had within one exporter's life; a server that changes its model for each request is not followed further
 MOST_NAMES = 32
 
 
 # a setting's words stay as long as it
-describe_inputs = lru_cache(maxsize=8)(cost.describe_inputs)
+describe_inputs = lru_cache(maxsize=8)(cost_describe_inputs)
 # of an engine without a page
 _NOTHING = Later(WindowCost)
 
@@ -152,22 +325,22 @@ class CostMeter:
             busy_share = 1.0
             if found_busy is not None and state is GpuState.BUSY:
                 busy_share, self._busy_source = found_busy
-            totals = cost.advance_totals(
+            totals = advance_totals(
                 one.totals,
                 seconds=elapsed,
                 gpus=each,
                 state=state,
                 price=found,
                 method=terms.how.method,
-                shares=cost.split_busy_time(terms.how, tick, reading.role),
+                shares=split_busy_time(terms.how, tick, reading.role),
                 busy_share=busy_share,
                 foreign=foreign,
                 new_life=new_life,
             )
-            totals = cost.add_savings(totals, cached_seconds=tick.cached_seconds, gpus=each, price=found)
+            totals = add_savings(totals, cached_seconds=tick.cached_seconds, gpus=each, price=found)
             part = joules / len(engines) if joules is not None and whole else None
             power = terms.book.power if terms.book is not None else None
-            one.totals = cost.add_energy(totals, joules=part, price=found, power=power)
+            one.totals = add_energy(totals, joules=part, price=found, power=power)
         windows = self._measure_windows(reading, engines, terms, monotonic, new_life=new_life)
         explain = partial(
             list_absences,
@@ -257,7 +430,7 @@ class CostMeter:
         """Books the pending cost of engines other than `engines`: they are gone, and no token of theirs will come."""
         for key, one in self._engines.items():
             if key not in engines:
-                one.totals = cost.settle_pending(one.totals, terms.how.method)
+                one.totals = settle_pending(one.totals, terms.how.method)
 
     def _measure_windows(
         self, reading: TargetReading, engines: Collection[Key], terms: Terms, now: float, *, new_life: bool

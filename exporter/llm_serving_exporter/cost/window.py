@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from llm_serving_exporter.derive import cost
+from llm_serving_exporter.cost import attribution as cost
 from llm_serving_exporter.model.cost import EngineTotals, WindowCost
 from llm_serving_exporter.model.later import Later
 from llm_serving_exporter.model.numbers import add_up

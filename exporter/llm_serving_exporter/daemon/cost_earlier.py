@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.cost.resume import Resume
+from llm_serving_exporter.cost.meter import Resume
 from llm_serving_exporter.errors import CostSnapshotError
 from llm_serving_exporter.model.cost import CostSnapshot
 from llm_serving_exporter.model.record import Struct, field

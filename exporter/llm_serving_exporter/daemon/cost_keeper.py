@@ -17,8 +17,7 @@ import threading
 from collections.abc import Callable, Mapping
 from math import inf
 
-from llm_serving_exporter.cost.held import hold_back
-from llm_serving_exporter.cost.meters import Costs
+from llm_serving_exporter.cost.meters import Costs, hold_back
 from llm_serving_exporter.daemon.cost_earlier import BELIEVED_SECONDS, Clocks, list_resumes, read_believed
 from llm_serving_exporter.errors import CostSnapshotError
 from llm_serving_exporter.model.cost import CostSnapshot, KeptCost, Storage, StorageReport

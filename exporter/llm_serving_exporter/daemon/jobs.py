@@ -15,13 +15,13 @@ from llm_serving_exporter.daemon.file_jobs import FileJobs, PriceFile
 from llm_serving_exporter.daemon.garbage import fit_collector
 from llm_serving_exporter.daemon.schedule import Schedule, ThreadSchedule
 from llm_serving_exporter.daemon.store import Store
-from llm_serving_exporter.devices.attribution import gpu_interval
-from llm_serving_exporter.devices.dcgm_source import DcgmSource
-from llm_serving_exporter.devices.kubelet import open_kubelet
 from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.engines.registry import reads_otherwise, together
 from llm_serving_exporter.errors import ConfigError
-from llm_serving_exporter.gpu.source import GpuSource
+from llm_serving_exporter.gpus.attribution import gpu_interval
+from llm_serving_exporter.gpus.dcgm_source import DcgmSource
+from llm_serving_exporter.gpus.kubelet import open_kubelet
+from llm_serving_exporter.gpus.source import GpuSource
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target, is_relabelled
 from llm_serving_exporter.model.text import count_nouns

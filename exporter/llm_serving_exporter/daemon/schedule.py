@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from llm_serving_exporter.clock import LONGEST_WAIT_SECONDS, elapsed_seconds
 from llm_serving_exporter.daemon.timetable import Job, Run, Timetable
 from llm_serving_exporter.daemon.waiting import Waiting
-from llm_serving_exporter.scrape.waits import Wait
+from llm_serving_exporter.fetch.waits import Wait
 
 log = logging.getLogger("llm_serving_exporter.daemon")
 

@@ -17,12 +17,12 @@ from llm_serving_exporter.daemon.cost_earlier import Clocks
 from llm_serving_exporter.daemon.cost_keeper import CostKeeper
 from llm_serving_exporter.daemon.jobs import Daemon
 from llm_serving_exporter.daemon.otlp_job import OtlpJob
-from llm_serving_exporter.devices.attribution import gpu_interval
-from llm_serving_exporter.devices.locality import find_node_name
-from llm_serving_exporter.devices.node_gpus import open_gpus
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import write_page
-from llm_serving_exporter.gpu.source import GpuSource
+from llm_serving_exporter.gpus.attribution import gpu_interval
+from llm_serving_exporter.gpus.node_gpus import open_gpus
+from llm_serving_exporter.gpus.processes import find_node_name
+from llm_serving_exporter.gpus.source import GpuSource
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.settings.config import Config, effective
 from llm_serving_exporter.settings.discovery import choose_mode

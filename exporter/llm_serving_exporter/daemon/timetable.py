@@ -9,8 +9,8 @@ import random
 from collections.abc import Callable, Coroutine
 from inspect import iscoroutinefunction
 
+from llm_serving_exporter.fetch.waits import Wait
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.scrape.waits import Wait
 
 # jobs run up to this share of their interval, and at most so many seconds, earlier or later: it keeps many exporters from asking one
 # server in step, and is small against the interval, so that rates stay smooth and two runs are within a tenth of it
@@ -22,7 +22,7 @@ JITTER_SHARE, LONGEST_JITTER_SECONDS = 0.03, 0.5
 BEAT_SHARE, LONGEST_BEAT_SECONDS = 0.03, 0.5
 
 
-# what a job does: it blocks, or gives a coroutine, which waits as `scrape.waits` says and holds no thread meanwhile
+# what a job does: it blocks, or gives a coroutine, which waits as `fetch.waits` says and holds no thread meanwhile
 Run = Callable[[], Coroutine[Wait, bool, None] | None]
 
 

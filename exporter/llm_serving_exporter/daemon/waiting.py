@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from llm_serving_exporter.scrape.waits import FutureWait, SocketWait, Wait
+from llm_serving_exporter.fetch.waits import FutureWait, SocketWait, Wait
 
 # told whether it came about, or the time was over
 Wake = Callable[[bool], None]

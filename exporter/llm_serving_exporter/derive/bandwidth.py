@@ -1,22 +1,304 @@
-"""The rows of memory bandwidth: its ceiling, what was achieved by source, and what our arithmetic says of a step's bytes."""
+"""The rows of memory bandwidth: what a window's work is held against, what was achieved by source, and the ceiling."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from llm_serving_exporter.catalogue import roofline as names
-from llm_serving_exporter.derive import achieved
-from llm_serving_exporter.derive import roof as roofs
-from llm_serving_exporter.derive.figures import Figure, figure
-from llm_serving_exporter.derive.inputs import DEVICES, EARLIER, HARDWARE, MODEL, TARGET_WINDOW, window_over
-from llm_serving_exporter.derive.load import LOAD, WORK_FIELDS, Load
+from llm_serving_exporter.derive.devices import average_samples
+from llm_serving_exporter.derive.figures import (
+    DEVICES,
+    EARLIER,
+    HARDWARE,
+    MODEL,
+    RANKS,
+    TARGET_WINDOW,
+    WINDOW,
+    Figure,
+    Settings,
+    figure,
+    window_by,
+    window_over,
+)
+from llm_serving_exporter.derive.roof import Roof, experts_touched
 from llm_serving_exporter.derive.signals import NO_SENTENCES, NOT_ON_A_FRONT_END, Row, Series
-from llm_serving_exporter.derive.traffic import Traffic, average_per_step, estimate_traffic, held_tokens_per_sequence
+from llm_serving_exporter.derive.steps import estimate_context, list_step_fields
+from llm_serving_exporter.derive.traffic import (
+    Traffic,
+    Work,
+    average_per_step,
+    estimate_traffic,
+    held_tokens_per_sequence,
+    measure_work,
+)
 from llm_serving_exporter.model.derived import BandwidthSource, Cause, EngineDerived, Range
-from llm_serving_exporter.model.hardware import Hardware
-from llm_serving_exporter.model.shape import ModelFacts
+from llm_serving_exporter.model.hardware import GpuPeaks, Hardware
+from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, replace
+from llm_serving_exporter.model.shape import ModelFacts, Precision, Span
 from llm_serving_exporter.model.snapshot import Absence, Quality
-from llm_serving_exporter.model.window import DeviceSample, EngineWindow, Window
+from llm_serving_exporter.model.target import Siblings
+from llm_serving_exporter.model.window import DeviceSample, EngineWindow, EngineWindows, Window
+
+# --- Achieved memory bandwidth of one engine, by source (design section 6).
+
+
+# Releases from which vLLM's own estimate knows MLA and sliding windows (facts model-math E.5)
+ESTIMATE_KNOWS_MLA, ESTIMATE_KNOWS_WINDOWS = (0, 24), (0, 30)
+# what it knows of attention: nothing that is picked, compressed, shared or of an encoder
+_ESTIMATED = (Span.FULL, Span.SLIDING)
+MEASURED = (BandwidthSource.GPM, BandwidthSource.DCGM)
+# measured and worked out differ so much, for so long: one of them is wrong; next to nothing is left out, of which noise is a quarter
+DIFFERENCE_FROM, DIFFERENCE_SECONDS, _BOTH_IDLE_BELOW = 0.25, 300.0, 0.1
+_RECORDED_GPU, _RECORDED_FORMATS = "H100 SXM 80GB", (Precision.BF16,)
+
+
+def measure_bandwidth(
+    source: BandwidthSource, samples: tuple[DeviceSample, ...], peaks: GpuPeaks | Absence, gpus: float | None
+) -> float | Absence:
+    """Bytes/s of an engine's GPUs: the mean ratio over the target's GPUs x peak x the engine's number of them, idle ones included.
+
+    With several engines on one target each gets its share: which GPU serves which rank is not known.
+    """
+    ratio = average_samples(samples, f"{source.value}_ratio")
+    if isinstance(ratio, Absence):
+        return ratio
+    if isinstance(peaks, Absence):
+        return peaks
+    if peaks.bandwidth_bytes_per_second is None:
+        return Absence.PEAK_UNKNOWN
+    if gpus is None:
+        return Absence.GPUS_UNKNOWN
+    return ratio * peaks.bandwidth_bytes_per_second * gpus
+
+
+def read_runtime_estimate(
+    window: EngineWindow, model: ModelFacts | Absence, version: tuple[int, int] | None, gpus: float | None
+) -> float | Absence:
+    """The engine's own estimate of bytes read per second, of all its GPUs, only where its arithmetic is sound (facts E.5).
+
+    Not with speculation, with formats that it miscounts, or with layers that its release does not know. Bytes written are not in it.
+    """
+    if window.last.estimated_read_bytes_per_gpu is None:
+        return Absence.NOT_EXPORTED
+    grown = window.increase("estimated_read_bytes_per_gpu")
+    if grown is None:
+        return Absence.WARMING_UP
+    if window.last.estimated_read_bytes_per_gpu == 0:
+        return Absence.NOT_CONFIGURED  # the family is there without --enable-mfu-metrics, and stays 0
+    if isinstance(model, Absence):
+        return model
+    if not _sound(model, version) or window.last.speculative_draft_tokens_total:
+        return Absence.NOT_SOUND
+    if gpus is None:
+        return Absence.GPUS_UNKNOWN
+    return grown * gpus / window.elapsed_seconds
+
+
+def _sound(model: ModelFacts, version: tuple[int, int] | None) -> bool:
+    geometry = model.geometry
+    if not model.estimate_sound or geometry.recurrent:
+        return False
+    if any(group.span not in _ESTIMATED or not group.kept or group.compress_ratio > 1 for group in geometry.attention):
+        return False
+    since = (0, 0)
+    if geometry.mla:
+        since = max(since, ESTIMATE_KNOWS_MLA)
+    if any(group.span is Span.SLIDING for group in geometry.attention):
+        since = max(since, ESTIMATE_KNOWS_WINDOWS)
+    return since == (0, 0) or (version is not None and version >= since)
+
+
+def explain_ratio(*, assumed_gpus: bool, assumed_formats: bool) -> Cause:
+    """Why a ratio of the `model` source is wrong that is above 1 at its lower bound too."""
+    if assumed_gpus:
+        return Cause.GPU_COUNT
+    return Cause.WEIGHT_FORMAT if assumed_formats else Cause.INPUTS
+
+
+def is_recorded(roof: Roof, done: Work) -> bool:
+    """Whether the arithmetic of bytes was held against the hardware's own counters for work like this (tests/truth/test_h100.py)."""
+    geometry, parallel = roof.model.geometry, roof.parallel
+    plain = not geometry.mla and not geometry.recurrent and all(group.span is Span.FULL for group in geometry.attention)
+    stored = all(
+        group.format.multiplied in _RECORDED_FORMATS and group.format.bits == 16 for group in roof.model.groups
+    )
+    alone = parallel.tensor == parallel.pipeline == parallel.data == 1
+    return (
+        plain
+        and stored
+        and alone
+        and roof.peaks.name == _RECORDED_GPU
+        and done.kv_token_steps is not None
+        and not done.drafts
+    )
+
+
+def differ(measured: float, by_model: float) -> bool:
+    """Whether two sources of the same ratio differ by more than a quarter, and one of them says that memory works."""
+    return abs(measured - by_model) > DIFFERENCE_FROM * measured and max(measured, by_model) >= _BOTH_IDLE_BELOW
+
+
+def choose_ratio(ratios: Mapping[str, float]) -> float | None:
+    """The ratio to believe: measured before worked out, none above 1, never the engine's own estimate."""
+    for source in (*MEASURED, BandwidthSource.MODEL):
+        value = ratios.get(source.value)
+        if value is not None and value <= 1:
+            return value
+    return None
+
+
+# --- What a window's work is held against: the engine's roof, the work, and the context that its decode read.
+
+
+# what work is counted from: what is wrong with these fields is wrong with every figure of it
+WORK_FIELDS = ("inter_token_latency_seconds", "prefill_tokens_total")
+# so much more or less of the other ranks' work changes no roof: what follows from it would be worked out again at each tick
+_SAME_RANKS = 0.05
+_NO_CONTEXT = Range(0.0, 0.0, 0.0)  # prefill alone needs no context length
+
+
+class Task(Struct, frozen=True):
+    """Work with the roof that it was done under."""
+
+    # the ceilings of the engine's GPUs for its model
+    roof: Roof
+    # what the engine did in the window
+    done: Work
+
+
+class Load(Struct, frozen=True):
+    """A task with the context that its decode read."""
+
+    # the ceilings of the engine's GPUs for its model
+    roof: Roof
+    # what the engine did in the window
+    done: Work
+    # tokens of context a decoding sequence; zeros where nothing was decoded
+    context: Range
+    # where the context comes from, "" where nothing was decoded
+    context_source: str
+
+
+def make_roof(model: ModelFacts | Absence, hardware: Hardware) -> Roof | Absence:
+    """The roof of one engine, or what it lacks."""
+    if isinstance(model, Absence):
+        return model
+    if model.geometry.reads_unknown:
+        return Absence.ARCHITECTURE_UNKNOWN
+    if isinstance(hardware.peaks, Absence):
+        return hardware.peaks
+    if hardware.parallel is None:
+        return Absence.LAYOUT_UNREAD if hardware.layout_unread else Absence.GPUS_UNKNOWN
+    if not hardware.peaks.bandwidth_bytes_per_second:
+        return Absence.PEAK_UNKNOWN
+    return Roof(model, hardware.peaks, hardware.parallel)
+
+
+def _roof(
+    model: ModelFacts | Absence, hardware: Hardware, earlier: EngineDerived | None, busy_ranks: float | None
+) -> Roof | Absence:
+    """That of the tick before where nothing has changed: it has worked out what follows from it alone."""
+    known: Roof | None = earlier.figures.get(ROOF_ROW) if earlier is not None else None
+    if busy_ranks is not None and hardware.parallel is not None:
+        hardware = replace(hardware, parallel=replace(hardware.parallel, busy_ranks=_keep_ranks(busy_ranks, known)))
+    if known is not None and known.model is model and known.parallel == hardware.parallel:
+        peaks = hardware.peaks
+        if known.peaks is peaks or known.peaks == peaks:
+            return known
+    return make_roof(model, hardware)
+
+
+def average_ranks(windows: Sequence[EngineWindows], settings: Settings) -> Siblings | None:
+    """All ranks that share the engines' experts, as far as they are read: how many, and the mean of the requests that run on them.
+
+    None where they share none, and where a page does not say what runs. To be asked once for all engines of a page.
+    """
+    parallel = settings.hardware.parallel
+    # with fewer, nothing says which of the ranks they are
+    if parallel is None or parallel.data == 1 or parallel.sharing_ranks != parallel.data:
+        return None
+    page = [one.configured for one in windows if one.configured.last.is_engine]
+    running = [mean for one in page if (mean := one.mean("requests_running")) is not None]
+    # engines of several models are no ranks of one replica
+    if not page or len(running) < len(page) or len({one.last.model_name for one in page}) > 1:
+        return None
+    others = settings.siblings or Siblings()
+    return Siblings(len(page) + others.ranks, add_up(running) + others.requests)
+
+
+def _busy_ranks(
+    model: ModelFacts | Absence, hardware: Hardware, window: EngineWindow, ranks: Siblings | None
+) -> float | None:
+    """Requests of all ranks over those of this one; None where it shares no experts, or nothing runs on it.
+
+    Those that nobody reads are taken for as busy as those that are read: of one rank alone, that is as many times its own as there are.
+    """
+    if ranks is None or hardware.parallel is None or isinstance(model, Absence) or not model.geometry.experts:
+        return None
+    own = window.mean("requests_running")
+    if not own:
+        return None
+    data = hardware.parallel.data
+    busy = max(1.0, ranks.requests / own * max(1.0, data / ranks.ranks))
+    return None if abs(busy / data - 1) <= _SAME_RANKS else busy
+
+
+def _keep_ranks(busy_ranks: float, known: Roof | None) -> float:
+    """What was taken before, where that is as good as the same: a roof is not worked out again for every request more or less."""
+    before = known.parallel.busy_ranks if known is not None else None
+    return before if before is not None and abs(busy_ranks / before - 1) <= _SAME_RANKS else busy_ranks
+
+
+def _is_encoder(model: ModelFacts | Absence) -> bool:
+    return isinstance(model, ModelFacts) and model.geometry.encoder
+
+
+def _work_window(windows: EngineWindows) -> EngineWindow:
+    return windows.cover(
+        (*list_step_fields(windows.configured.last), "prefill_tokens_total", "cached_prompt_tokens_total")
+    )
+
+
+def _work(window: EngineWindow, encoder: bool) -> Work | Absence:  # a figure's inputs go by place
+    return measure_work(window, encoder=encoder)
+
+
+def _task(roof: Roof | Absence, done: Work | Absence) -> Task | Absence:
+    if isinstance(roof, Absence):
+        return roof
+    return done if isinstance(done, Absence) else Task(roof, done)
+
+
+def _load(window: EngineWindow, task: Task | Absence) -> Load | Absence:
+    if isinstance(task, Absence):
+        return task
+    if not task.done.sequence_steps:
+        return Load(task.roof, task.done, _NO_CONTEXT, "")
+    length = estimate_context(window, task.roof.model.geometry)
+    return length if isinstance(length, Absence) else Load(task.roof, task.done, *length)
+
+
+def _same_roof(roof: Roof | Absence, earlier: EngineDerived | None) -> bool:
+    return earlier is not None and earlier.figures.get(ROOF_ROW) is roof
+
+
+_BUSY_RANKS = figure(_busy_ranks, MODEL, HARDWARE, WINDOW, RANKS)
+ROOF = figure(_roof, MODEL, HARDWARE, EARLIER, _BUSY_RANKS)
+# for the next tick; not published
+ROOF_ROW: Row[Roof] = Row(ROOF, silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
+# whether the roof is that of the tick before: what depends on the roof alone is taken from there
+SAME_ROOF = figure(_same_roof, ROOF, EARLIER)
+ENCODER = figure(_is_encoder, MODEL)
+# what the whole of the work is counted over
+WORK_WINDOW = window_by(_work_window)
+WORK = figure(_work, WORK_WINDOW, ENCODER)
+TASK = figure(_task, ROOF, WORK)
+LOAD = figure(_load, WORK_WINDOW, TASK)
+
+
+# --- The rows of memory bandwidth: its ceiling, what was achieved by source, and what our arithmetic says of a step's bytes.
+
 
 _NO_EXPERTS = Range(0.0, 0.0, 0.0)
 _GPUS_ELSEWHERE = "run an exporter on their node, and set targets[].gpus there if they are not found."
@@ -53,11 +335,11 @@ def _ceiling(hardware: Hardware) -> float | Absence:
 
 
 def _measured_by(source: BandwidthSource) -> Callable[[tuple[DeviceSample, ...], Hardware], float | Absence]:
-    return lambda samples, hardware: achieved.measure_bandwidth(source, samples, hardware.peaks, hardware.engine_gpus)
+    return lambda samples, hardware: measure_bandwidth(source, samples, hardware.peaks, hardware.engine_gpus)
 
 
 def _estimated(window: EngineWindow, model: ModelFacts | Absence, hardware: Hardware) -> float | Absence:
-    return achieved.read_runtime_estimate(window, model, hardware.version, hardware.working_gpus)
+    return read_runtime_estimate(window, model, hardware.version, hardware.working_gpus)
 
 
 def _traffic(load: Load | Absence) -> Traffic | Absence:
@@ -94,14 +376,14 @@ def _differing_since(
     measured: float | Absence, by_model: float | Absence, target: Window, earlier: EngineDerived | None
 ) -> float | None:
     """Monotonic seconds from which on, at every tick, the measured ratio and the worked-out one have differed; None: they do not."""
-    if isinstance(measured, Absence) or isinstance(by_model, Absence) or not achieved.differ(measured, by_model):
+    if isinstance(measured, Absence) or isinstance(by_model, Absence) or not differ(measured, by_model):
         return None
     before: float | None = earlier.figures.get(DIFFERING) if earlier is not None else None
     return target.later.monotonic_seconds if before is None else before
 
 
 def _differs(since: float | None, target: Window) -> bool:
-    return since is not None and target.later.monotonic_seconds - since >= achieved.DIFFERENCE_SECONDS
+    return since is not None and target.later.monotonic_seconds - since >= DIFFERENCE_SECONDS
 
 
 def _cause(ratio: float | Absence) -> Cause | None:
@@ -116,11 +398,11 @@ def _impossible(load: Load | Absence, ratio: Range | None, hardware: Hardware) -
     """Nothing known explains a ratio above 1 whose lower bound is above it too."""
     if isinstance(load, Absence) or ratio is None or not names.BANDWIDTH_RATIO.bounds.suspects(ratio.lower):
         return None
-    return achieved.explain_ratio(assumed_gpus=hardware.assumed_gpus, assumed_formats=load.roof.model.formats_assumed)
+    return explain_ratio(assumed_gpus=hardware.assumed_gpus, assumed_formats=load.roof.model.formats_assumed)
 
 
 def _model_quality(load: Load | Absence) -> Quality | None:
-    known = not isinstance(load, Absence) and achieved.is_recorded(load.roof, load.done)
+    known = not isinstance(load, Absence) and is_recorded(load.roof, load.done)
     return None if known else Quality.APPROXIMATE
 
 
@@ -164,7 +446,7 @@ def _experts(load: Load | Absence) -> Range | None:
     if isinstance(load, Absence) or not load.roof.model.geometry.experts:
         return None
     roof = load.roof
-    return average_per_step(load.done, lambda passed: roofs.experts_touched(roof, passed) or _NO_EXPERTS)
+    return average_per_step(load.done, lambda passed: experts_touched(roof, passed) or _NO_EXPERTS)
 
 
 def _ends(ratio: Range) -> dict[str, float]:
@@ -178,7 +460,7 @@ def _expected(ratio: Range) -> float:
 _CEILING = figure(_ceiling, HARDWARE)
 TRAFFIC = figure(_traffic, LOAD)
 _BYTES_PER_SECOND: dict[BandwidthSource, Figure[float | Absence]] = {
-    **{source: figure(_measured_by(source), DEVICES, HARDWARE) for source in achieved.MEASURED},
+    **{source: figure(_measured_by(source), DEVICES, HARDWARE) for source in MEASURED},
     BandwidthSource.RUNTIME: figure(_estimated, window_over("estimated_read_bytes_per_gpu"), MODEL, HARDWARE),
     BandwidthSource.MODEL: figure(_moved, LOAD, TRAFFIC),
 }
@@ -211,7 +493,7 @@ def _ratio_row(source: BandwidthSource) -> Row[float]:
         quality=_quality_of(source),
         cause=_cause_of(source),
         of_an_engine=True,
-        of_gpus=source in achieved.MEASURED,
+        of_gpus=source in MEASURED,
         series=(Series(names.BANDWIDTH_RATIO, (source.value,)),),
         kept=source is not BandwidthSource.RUNTIME,  # the limiter does not believe it
     )

@@ -11,24 +11,50 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from typing import Any
 
-from llm_serving_exporter.derive import bandwidth, batch, kv, latency, memory, phases, slo, standstill, ticks
-from llm_serving_exporter.derive.contradiction import CONTRADICTED, EVIDENCE, RUNNING
-from llm_serving_exporter.derive.figures import Computed, Figure, order_figures
-from llm_serving_exporter.derive.inputs import (
+from llm_serving_exporter.derive.bandwidth import MODEL_RANGE, WORK_WINDOW, average_ranks
+from llm_serving_exporter.derive.batch import SIZE_MEAN, UTILIZATION
+from llm_serving_exporter.derive.busy import BUSY_SECONDS, REFERENCE, TICK_WORK
+from llm_serving_exporter.derive.figures import (
     EARLIER,
     RANKS,
     SETTINGS,
     TARGET_WINDOW,
     WINDOW,
+    Computed,
+    Figure,
     Settings,
     hand_in_windows,
+    order_figures,
 )
-from llm_serving_exporter.derive.limiter import GAUGES, JUDGED, LACKING, LIMITER, NOW, PREVIOUS, TOLD, VERDICT, Judged
-from llm_serving_exporter.derive.load import WORK_WINDOW, average_ranks
-from llm_serving_exporter.derive.long_context import TAIL, shown_tail
-from llm_serving_exporter.derive.reasons import Reasons, explain_field
-from llm_serving_exporter.derive.roofline import REST, gather_limits, gather_rest, gather_roofline
-from llm_serving_exporter.derive.signals import Row, Shown
+from llm_serving_exporter.derive.kv import (
+    CONTEXT_MEAN,
+    HIT_RATIO,
+    MEMORY,
+    PREEMPTIONS,
+    TAIL,
+    TOKENS_PER_REQUEST,
+    USED_AND_FREE,
+    shown_tail,
+)
+from llm_serving_exporter.derive.limiter import (
+    GAUGES,
+    JUDGED,
+    LACKING,
+    LIMITER,
+    NOW,
+    PREVIOUS,
+    REST,
+    TOLD,
+    VERDICT,
+    Judged,
+    gather_limits,
+    gather_other_figures,
+    gather_roofline,
+)
+from llm_serving_exporter.derive.phases import COUNTERS, RATES, RATES_PER_GPU
+from llm_serving_exporter.derive.signals import Reasons, Row, Shown, explain_field
+from llm_serving_exporter.derive.slo import LATENCY_BY_NAME, SERVER_ERRORS, SLO_BY_NAME
+from llm_serving_exporter.derive.standstill import CONTRADICTED, EVIDENCE, ROW, RUNNING
 from llm_serving_exporter.derive.table import ENGINE_ROWS
 from llm_serving_exporter.model.derived import Cause, Derivation, Derived, EngineDerived, Roofline, Verdict
 from llm_serving_exporter.model.record import Struct
@@ -114,10 +140,10 @@ class Tick:
                         gather_limits(shown),
                         worked,
                         contradicted,
-                        shown.get(standstill.ROW),
+                        shown.get(ROW),
                         tail.prompt_mean if tail is not None else None,
                         role is Role.DECODE,
-                        partial(computed.value, bandwidth.MODEL_RANGE.figure),
+                        partial(computed.value, MODEL_RANGE.figure),
                         rest,
                     )
                 )
@@ -249,7 +275,7 @@ def _list_rest(role: Role) -> tuple[tuple[Row[Any], ...], tuple[Figure[Any], ...
 def _find_rest(computed: Computed, role: Role) -> Roofline:
     """What of an engine the limiter reads only where compute may be what binds."""
     rows, ordered = _list_rest(role)
-    return gather_rest(_show_rows(rows, computed.compute(ordered), computed, []))
+    return gather_other_figures(_show_rows(rows, computed.compute(ordered), computed, []))
 
 
 def _leave_out(computed: Computed, wrong: tuple[str, float]) -> LeftOut:
@@ -262,10 +288,10 @@ def _keep_engine(model_name: str, engine: str, shown: Shown) -> EngineDerived:
     return EngineDerived(
         model_name,
         engine,
-        server_errors=shown.get(slo.SERVER_ERRORS),
-        busy=shown.get(ticks.BUSY_SECONDS),
-        tick=shown.get(ticks.TICK_WORK),
-        phase_reference_seconds_per_token=shown.get(ticks.REFERENCE) or {},
+        server_errors=shown.get(SERVER_ERRORS),
+        busy=shown.get(BUSY_SECONDS),
+        tick=shown.get(TICK_WORK),
+        phase_reference_seconds_per_token=shown.get(REFERENCE) or {},
         figures=shown.figures,
     )
 
@@ -318,28 +344,28 @@ def _derive_engine(
 def _gather_engine(computed: Computed, role: Role, shown: Shown, causes: dict[str, Cause]) -> EngineDerived:
     """What the pages, the limiter and the cost meter read by name."""
     last = computed.value(WINDOW).last
-    used, free = shown.get(kv.USED_AND_FREE) or (None, None)
+    used, free = shown.get(USED_AND_FREE) or (None, None)
     return EngineDerived(
         last.model_name,
         last.engine,
-        phase_tokens_per_second=shown.by_key(phases.RATES),
-        phase_tokens_per_second_per_gpu=shown.get(phases.RATES_PER_GPU) or {},
-        batch_size_mean=shown.get(batch.SIZE_MEAN),
-        batch_utilization_ratio=shown.get(batch.UTILIZATION),
+        phase_tokens_per_second=shown.by_key(RATES),
+        phase_tokens_per_second_per_gpu=shown.get(RATES_PER_GPU) or {},
+        batch_size_mean=shown.get(SIZE_MEAN),
+        batch_utilization_ratio=shown.get(UTILIZATION),
         kv_cache_used_tokens=used,
         kv_cache_free_tokens=free,
-        prefix_cache_hit_ratio=shown.get(kv.HIT_RATIO),
-        context_tokens_mean=shown.get(kv.CONTEXT_MEAN),
-        kv_cache_tokens_per_request=shown.get(kv.TOKENS_PER_REQUEST),
-        preemptions_per_second=shown.get(kv.PREEMPTIONS),
-        latency=shown.by_key(latency.BY_NAME),
-        slo=shown.by_key(slo.BY_NAME),
-        server_errors=shown.get(slo.SERVER_ERRORS),
+        prefix_cache_hit_ratio=shown.get(HIT_RATIO),
+        context_tokens_mean=shown.get(CONTEXT_MEAN),
+        kv_cache_tokens_per_request=shown.get(TOKENS_PER_REQUEST),
+        preemptions_per_second=shown.get(PREEMPTIONS),
+        latency=shown.by_key(LATENCY_BY_NAME),
+        slo=shown.by_key(SLO_BY_NAME),
+        server_errors=shown.get(SERVER_ERRORS),
         roofline=gather_roofline(shown, causes),
-        busy=shown.get(ticks.BUSY_SECONDS),
-        tick=shown.get(ticks.TICK_WORK),
-        phase_reference_seconds_per_token=shown.get(ticks.REFERENCE) or {},
-        gpu_memory_bytes=shown.get(memory.MEMORY) or {},
+        busy=shown.get(BUSY_SECONDS),
+        tick=shown.get(TICK_WORK),
+        phase_reference_seconds_per_token=shown.get(REFERENCE) or {},
+        gpu_memory_bytes=shown.get(MEMORY) or {},
         tail=shown_tail(computed.value(TAIL), role),
         figures=shown.figures,
     )
@@ -349,7 +375,7 @@ def _record_no_engine(reasons: Reasons) -> None:
     """A page of several models, none of which shows an engine: what is an engine's lacks the counters of its work."""
     for row in ENGINE_ROWS:
         if row.name and row.name not in reasons.signals:
-            reasons.record_absent(row.name, Absence.INPUT_MISSING, tuple(phases.COUNTERS.values()), of_gpus=row.of_gpus)
+            reasons.record_absent(row.name, Absence.INPUT_MISSING, tuple(COUNTERS.values()), of_gpus=row.of_gpus)
 
 
 def _record_verdict(reasons: Reasons, limits: Computed | None) -> None:

@@ -1,15 +1,201 @@
-"""A target's GPUs of one pass -> DeviceSample, and means over a window of them."""
+"""A target's GPUs of one pass, means over a window of them, and what they cannot measure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
-from llm_serving_exporter.derive.gpu_lacks import DCGM, find_lacks
-from llm_serving_exporter.model.gpu import GpuAbsence, GpuReading, GpuReadings
+from llm_serving_exporter.catalogue import cost
+from llm_serving_exporter.catalogue.roofline import BANDWIDTH_RATIO
+from llm_serving_exporter.model.derived import BandwidthSource, Cap
+from llm_serving_exporter.model.gpu import DRIVER_SOURCES, GpuAbsence, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import GpuPart
 from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import Clocks, DeviceSample
+
+# --- What a target's GPUs cannot measure, by source, architecture, vGPU and MIG -> a sentence for each signal that is absent for it.
+#
+# Facts: GPM is Hopper's and newer, with driver 525; DCGM takes the same figures from it there, and from perfmon on datacenter cards of
+# Volta to Ada; the energy counter is Volta's and newer (nvml.h; NVIDIA/DCGM issues 56 and 62). A guest of vGPU has neither: its host has
+# them.
+
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+GPM, DCGM = (f"{BANDWIDTH_RATIO.name}_{source.value}" for source in (BandwidthSource.GPM, BandwidthSource.DCGM))
+ENERGY = (cost.ENERGY.name, cost.ENERGY_PER_TOKEN.name)
+
+_VOLTA, _HOPPER = (7, 0), (9, 0)
+# where NVML says the architecture and no compute capability
+_FIRST_CAPABILITIES = {
+    "kepler": (3, 0), "maxwell": (5, 0), "pascal": (6, 0), "volta": (7, 0), "turing": (7, 5), "ampere": (8, 0), "ada": (8, 9),
+    "hopper": (9, 0), "blackwell": (10, 0), "rubin": (10, 7),
+}  # fmt: skip
+# processor and GPU on one chip with one memory: Jetson TX1 to Orin, Thor, GB10 (developer.nvidia.com/cuda-gpus)
+_ONE_CHIP = frozenset({(5, 3), (6, 2), (7, 2), (8, 7), (10, 1), (11, 0), (12, 1)})
+# DCGM profiles no consumer card
+_CONSUMER = re.compile(r"\b(GeForce|TITAN)\b", re.IGNORECASE)
+# the first driver with GPM
+_GPM_DRIVER = 525
+_NO_SETTING = "no setting helps"
+
+
+class _Card(Struct, frozen=True):
+    gpu: GpuReading  # what it shows, and what it does not
+    source: str  # of its readings
+    driver: int | None  # the first number of the driver's version; None: not known
+    capability: tuple[int, int] | None  # None: not known
+
+    @property
+    def why_no_gpm(self) -> str:
+        """A value of GpuAbsence; "" where it has GPM, or nobody says why not."""
+        return self.gpu.absent.get("dram_bandwidth_ratio", "")
+
+    @property
+    def has_no_gpm(self) -> bool:
+        """Whether the driver says that there is none."""
+        return self.why_no_gpm == GpuAbsence.NOT_SUPPORTED
+
+    def is_between(self, least: tuple[int, int], below: tuple[int, int]) -> bool:
+        """Whether its compute capability is known, and within."""
+        return self.capability is not None and least <= self.capability < below
+
+
+class _Cause(Struct, frozen=True):
+    is_it: Callable[[_Card], bool]  # whether it is true of a card
+    sentences: Mapping[str, str]  # by signal; {name} is the card's
+
+
+def _bandwidth(is_it: Callable[[_Card], bool], gpm: str, dcgm: str = "") -> _Cause:
+    """`dcgm`: why DCGM has no figure either; "": it may have."""
+    return _Cause(is_it, {GPM: gpm, DCGM: dcgm} if dcgm else {GPM: gpm})
+
+
+def _energy(is_it: Callable[[_Card], bool], sentence: str) -> _Cause:
+    return _Cause(is_it, dict.fromkeys(ENERGY, sentence))
+
+
+def _is_foreign(card: _Card) -> bool:
+    return card.source not in DRIVER_SOURCES
+
+
+def _is_virtual(card: _Card) -> bool:
+    return card.gpu.identity.is_virtual
+
+
+def _is_instance(card: _Card) -> bool:
+    return card.gpu.identity.mig is not None
+
+
+_FOREIGN = "{name} is read by a device exporter"
+_GUEST = "{name} is a virtual GPU (vGPU)"
+# the first that is true of a card decides
+_OF_BANDWIDTH = (
+    _bandwidth(
+        _is_foreign,
+        f"{_FOREIGN}, not by NVIDIA's driver: GPM is not there; {_NO_SETTING}.",
+        f"{_FOREIGN}: DCGM knows NVIDIA's GPUs alone; {_NO_SETTING}.",
+    ),
+    _bandwidth(
+        _is_virtual,
+        f"{_GUEST}: a guest has no GPM of the card; {_NO_SETTING}.",
+        f"{_GUEST}: DCGM does not profile the card in a guest; {_NO_SETTING}.",
+    ),
+    _bandwidth(
+        lambda card: card.why_no_gpm == GpuAbsence.ON_INSTANCES,
+        "{name} is in MIG mode, where the instances have GPM: set targets[].gpus to the UUID of the target's own.",
+    ),
+    _bandwidth(
+        lambda card: card.why_no_gpm == GpuAbsence.IN_USE,
+        "NVML refuses GPM while something else holds {name}; under MIG with driver 535 set gpu.gpm: false.",
+    ),
+    _bandwidth(
+        lambda card: card.why_no_gpm in (GpuAbsence.ERROR, GpuAbsence.IMPLAUSIBLE),
+        "The driver has GPM of {name}, but gives no value that can be true; the log has the call.",
+    ),
+    _bandwidth(
+        lambda card: card.capability in _ONE_CHIP,
+        f"{{name}} has no GPM, and DCGM does not profile it: nothing measures its bandwidth in use; {_NO_SETTING}.",
+        f"DCGM does not profile {{name}}; {_NO_SETTING}.",
+    ),
+    _bandwidth(
+        lambda card: card.is_between((0, 0), _VOLTA),
+        f"NVML's GPM needs Hopper or newer, DCGM's profiling Volta; {{name}} is older, and {_NO_SETTING}.",
+        f"DCGM's profiling needs Volta or newer; {{name}} is older, and {_NO_SETTING}.",
+    ),
+    _bandwidth(
+        lambda card: card.is_between(_VOLTA, _HOPPER) and _CONSUMER.search(card.gpu.identity.name) is not None,
+        f"NVML's GPM needs Hopper or newer, and DCGM profiles datacenter cards only: nothing measures {{name}}; {_NO_SETTING}.",
+        f"DCGM profiles datacenter cards only, and {{name}} is none; {_NO_SETTING}.",
+    ),
+    _bandwidth(
+        lambda card: card.has_no_gpm and card.driver is not None and card.driver < _GPM_DRIVER and not _is_older(card),
+        f"NVML's GPM needs driver {_GPM_DRIVER} or newer.",
+        f"From Hopper on DCGM takes it from the driver's GPM, which needs driver {_GPM_DRIVER} or newer.",
+    ),
+    _bandwidth(
+        lambda card: card.has_no_gpm and _is_instance(card) and not _is_older(card),
+        f"The driver has no GPM of this MIG instance; {_NO_SETTING}.",
+        f"From Hopper on DCGM takes it from the driver's GPM, which this MIG instance does not have; {_NO_SETTING}.",
+    ),
+    _bandwidth(
+        lambda card: card.has_no_gpm and card.capability is not None and not _is_older(card),
+        f"{{name}} is new enough for GPM, but its driver has none of it; {_NO_SETTING}.",
+        f"From Hopper on DCGM takes it from the driver's GPM, which {{name}} does not have; {_NO_SETTING}.",
+    ),
+)
+_OF_ENERGY = (
+    _energy(_is_foreign, f"{_FOREIGN}, which does not count its energy; {_NO_SETTING}."),
+    _energy(_is_virtual, f"{_GUEST}: a guest has no energy counter, the host has that of the card; {_NO_SETTING}."),
+    _energy(_is_instance, "A MIG instance has no energy counter: gpu_energy_joules_total has that of the whole card."),
+    _energy(
+        lambda card: card.is_between((0, 0), _VOLTA),
+        f"NVML's energy counter needs Volta or newer; {{name}} is older, and {_NO_SETTING}.",
+    ),
+    _energy(
+        lambda card: card.gpu.absent.get("energy_joules_total") == GpuAbsence.NOT_SUPPORTED,
+        f"The driver does not count the energy of {{name}}; {_NO_SETTING}.",
+    ),
+)
+
+
+def _is_older(card: _Card) -> bool:
+    """Than Hopper, as far as that is known."""
+    return card.is_between((0, 0), _HOPPER)
+
+
+def find_lacks(uuids: Sequence[str], readings: GpuReadings | None) -> Mapping[str, str]:
+    """By signal: why the first of the target's GPUs that lacks its reading does not have it, and what helps.
+
+    Only what card, driver or partition cannot do: for any other reason the signal's own sentence stands. `readings`: the last pass.
+    """
+    if not uuids or readings is None:
+        return NOTHING
+    by_uuid = {gpu.identity.uuid: gpu for gpu in readings.gpus}
+    found: dict[str, str] = {}
+    for card in (_describe(by_uuid[uuid], readings) for uuid in uuids if uuid in by_uuid):
+        gpu, causes = card.gpu, []
+        if gpu.dram_bandwidth_ratio is None and not gpu.lost:
+            causes += [cause for cause in _OF_BANDWIDTH if cause.is_it(card)][:1]
+        if gpu.energy_joules_total is None and not gpu.lost:
+            causes += [cause for cause in _OF_ENERGY if cause.is_it(card)][:1]
+        for cause in causes:
+            for signal, sentence in cause.sentences.items():
+                found.setdefault(signal, sentence.format(name=gpu.identity.name or "The card"))
+    return found
+
+
+def _describe(gpu: GpuReading, readings: GpuReadings) -> _Card:
+    identity = gpu.identity
+    capability = identity.compute_capability or _FIRST_CAPABILITIES.get(identity.architecture or "")
+    number = re.match(r"\d+", readings.driver_version or "")
+    return _Card(gpu, readings.source, int(number[0]) if number else None, capability)
+
+
+# --- A target's GPUs of one pass -> DeviceSample, and means over a window of them.
+
 
 _WHY = {
     GpuAbsence.NOT_SUPPORTED.value: Absence.NOT_EXPORTED,
@@ -131,3 +317,52 @@ def average_samples(samples: tuple[DeviceSample, ...], field: str) -> float | Ab
     if values:
         return float(add_up(values) / len(values))
     return samples[-1].absent.get(field, Absence.NOT_EXPORTED) if samples else Absence.GPUS_UNKNOWN
+
+
+# --- Whether a cap on power or heat holds the multiprocessors' clock down, over a window of passes over the GPUs.
+
+
+# a clock below this share of its maximum is held down; single steps of 15 MHz below it are no loss that anybody would see
+HELD_BELOW = 0.95
+
+
+def find_cap(samples: Sequence[DeviceSample]) -> Cap | None:
+    """What has held the clock for the largest share of the window; None where no pass shows clocks and reasons.
+
+    A cap holds in as much of the time as the driver counts for it (where its counter moved, else in as many passes as name it), and in no
+    more of it than the clock is below HELD_BELOW.
+    """
+    shown = [one for one in samples if one.clocks is not None]
+    clocks = [one.clocks for one in shown if one.clocks is not None]
+    if not clocks:
+        return None
+    below = add_up(one.sm_hertz < HELD_BELOW * one.sm_max_hertz for one in clocks) / len(clocks)
+    shares = {}
+    for cause, reasons in REASONS.items():
+        counted = [share for reason in reasons if (share := _count_share(shown, reason))]
+        named = add_up(one.held_now.get(cause, 0.0) for one in clocks) / len(clocks)
+        shares[cause] = min(below, max(counted) if counted else named)
+    cause = max(shares, key=lambda name: shares[name])
+
+    def mean(values: list[float | None]) -> float | None:
+        found = [value for value in values if value is not None]
+        return add_up(found) / len(found) if found else None
+
+    return Cap(
+        cause,
+        min(1.0, shares[cause]),
+        add_up(one.sm_hertz for one in clocks) / len(clocks),
+        add_up(one.sm_max_hertz for one in clocks) / len(clocks),
+        mean([one.power_watts for one in clocks]),
+        mean([one.power_limit_watts for one in clocks]),
+    )
+
+
+def _count_share(shown: Sequence[DeviceSample], reason: str) -> float | None:
+    """Share of the time from the first pass to the last in which the driver counts that a reason held; None where it does not."""
+    first, last = shown[0], shown[-1]
+    seconds = last.monotonic_seconds - first.monotonic_seconds
+    ends = [one.clocks.held_seconds_total.get(reason) for one in (first, last) if one.clocks is not None]
+    if seconds <= 0 or ends[0] is None or ends[1] is None or ends[1] < ends[0]:
+        return None
+    return (ends[1] - ends[0]) / seconds

@@ -1,7 +1,6 @@
-"""Figures, the steps of derive: each names its inputs, and each is computed at most once a tick, when somebody asks for it.
+"""Figures, the steps of derive, and what it is handed at each tick.
 
-The order of computation follows from the inputs. An input is a Figure object, so it has to exist before the figure that reads it does:
-a circle of figures cannot be written down, Python refuses it with a NameError or ImportError.
+Each figure names its inputs, and each is computed at most once a tick, when somebody asks for it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,21 @@ from collections.abc import Callable, Iterable, Mapping
 from graphlib import TopologicalSorter
 from typing import Any, Generic, TypeVar, overload
 
-from llm_serving_exporter.model.record import Struct
+from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS
+from llm_serving_exporter.derive.lengths import Histories
+from llm_serving_exporter.model.derived import EngineDerived
+from llm_serving_exporter.model.hardware import Hardware
+from llm_serving_exporter.model.record import Struct, field
+from llm_serving_exporter.model.shape import ModelFacts
+from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.model.target import Role, Siblings
+from llm_serving_exporter.model.window import DeviceSample, EngineWindow, EngineWindows, Window
+
+# --- Figures, the steps of derive: each names its inputs, and each is computed at most once a tick, when somebody asks for it.
+#
+# The order of computation follows from the inputs. An input is a Figure object, so it has to exist before the figure that reads it does: a
+# circle of figures cannot be written down, Python refuses it with a NameError or ImportError.
+
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -101,3 +114,118 @@ class Computed:
                 self.value(one)
         found = values[wanted] = wanted.compute(*map(self._known, wanted.inputs))
         return found
+
+
+# --- What derive is handed at each tick, and the figures that are read off it.
+
+
+class Settings(Struct, frozen=True):
+    """What derive needs beside the window."""
+
+    # thresholds in seconds by name of the latency SLO: ttft, itl, e2e; one that is not there is not configured
+    slo_seconds: Mapping[str, float] = field(default_factory=dict)
+    # whether requests that ended in an error are counted
+    slo_errors: bool = True
+    # peaks and number of the GPUs of one engine
+    hardware: Hardware = field(default_factory=Hardware)
+    # facts, or why there are none, by the model's name on the page; a name that is not there is unknown
+    models: Mapping[str, ModelFacts | Absence] = field(default_factory=dict)
+    # the newest pass over the target's GPUs, for the window; None without one
+    device: DeviceSample | None = None
+    # digits that the page prints numbers with; None: all of them
+    significant_digits: int | None = None
+    # whether the runtime tells requests that ended in an error from others
+    errors_counted: bool = True
+    # what the target does of a request
+    role: Role = Role.UNIFIED
+    # whether the page's time to first token is the client's, which a front door's need not be
+    first_token_is_clients: bool = True
+    # lengths of the last finished requests by model and engine, this page's included
+    lengths: Histories = field(default_factory=dict)
+    # for how long nothing moves while requests are there, from which on an engine is stalled
+    stalled_after_seconds: float = SPAN_SECONDS
+    # ranks of the same replica on other targets' pages; None: none is known, or the replica is on one page
+    siblings: Siblings | None = None
+    # bucket edges of the runtime's latency histograms by SLO name, unless it is configured otherwise
+    default_edges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+# the engine's readings within its windows, of which each figure takes the one that its fields need
+WINDOWS: Figure[EngineWindows] = given("windows")
+# all engines of the target, and its GPUs
+TARGET_WINDOW: Figure[Window] = given("target_window")
+SETTINGS: Figure[Settings] = given("settings")
+# the ranks that share the engine's experts, as far as they are read; None where they share none
+RANKS: Figure[Siblings | None] = given("ranks")
+# the same engine's at the last tick of this life; None without one
+EARLIER: Figure[EngineDerived | None] = given("earlier")
+
+
+def _model(settings: Settings, window: EngineWindow) -> ModelFacts | Absence:
+    return settings.models.get(window.last.model_name, Absence.MODEL_UNKNOWN)
+
+
+def _hardware(settings: Settings) -> Hardware:
+    return settings.hardware
+
+
+def _configured(windows: EngineWindows) -> EngineWindow:
+    return windows.configured
+
+
+# the figures that are one of the engine's windows
+_CHOSEN: list[Figure[EngineWindow]] = []
+
+
+def window_by(choose: Callable[[EngineWindows], EngineWindow]) -> Figure[EngineWindow]:
+    """One of the engine's windows. `choose` is not asked where there is only one: most engines have no other, at every tick."""
+    found = figure(choose, WINDOWS)
+    _CHOSEN.append(found)
+    return found
+
+
+def window_over(*fields: str) -> Figure[EngineWindow]:
+    """The engine's readings within the window that the increase of these fields needs."""
+
+    def cover(windows: EngineWindows) -> EngineWindow:
+        return windows.cover(fields)
+
+    return window_by(cover)
+
+
+def hand_in_windows(windows: EngineWindows) -> dict[Figure[Any], Any]:
+    """The windows, and where there is only one, each figure that would choose one."""
+    found: dict[Figure[Any], Any] = {} if windows.spans.longer else dict.fromkeys(_CHOSEN, windows.configured)
+    found[WINDOWS] = windows
+    return found
+
+
+def _devices(window: Window) -> tuple[DeviceSample, ...]:
+    spans = window.spans
+    return window.devices if spans is None or not spans.longer else window.cut(spans.configured_seconds).devices
+
+
+def _tick(window: EngineWindow, target: Window) -> EngineWindow | None:
+    """The engine between the last two pages; None where it was not on both."""
+    if len(window.readings) < 2:
+        return None
+    before = target.snapshots[-2]
+    span = target.snapshots[-1].monotonic_seconds - before.monotonic_seconds
+    return EngineWindow(window.readings[-2:], span, before.unborn)
+
+
+def _awaited(window: Window) -> frozenset[str]:
+    # with several engines, a counter that has not appeared yet cannot be assigned to one of them
+    return window.later.awaited if len(window.later.engines) == 1 else frozenset()
+
+
+# the engine's readings within the configured window: for what is live, and for gauges
+WINDOW = window_by(_configured)
+# the engine between the last two pages; None where it was not on both
+TICK = figure(_tick, WINDOW, TARGET_WINDOW)
+MODEL = figure(_model, SETTINGS, WINDOW)
+HARDWARE = figure(_hardware, SETTINGS)
+# the passes over the target's GPUs within the window
+DEVICES = figure(_devices, TARGET_WINDOW)
+# fields that the engine certainly has and will show with their first event
+AWAITED = figure(_awaited, TARGET_WINDOW)

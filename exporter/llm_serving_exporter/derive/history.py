@@ -6,36 +6,180 @@ be the newest. A life of an engine ends where the engine restarts: only how long
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
+from typing import Any
 
-from llm_serving_exporter.derive.born import find_born, leave_out_older, list_counters, mark_unborn
-from llm_serving_exporter.derive.falls import (
+from llm_serving_exporter.derive.batch import Plateaus, add_observed_limits, follow_plateaus
+from llm_serving_exporter.derive.lengths import Histories, follow_lengths
+from llm_serving_exporter.derive.window import (
     NO_FALLS,
     Counts,
     Key,
+    advance_window,
     find_falls,
+    find_spans,
     forget_fallen,
     forget_lengths,
-    leave_out_fallen,
-    read_counts,
-)
-from llm_serving_exporter.derive.held import Held, hold_counters
-from llm_serving_exporter.derive.lengths import Histories, follow_lengths
-from llm_serving_exporter.derive.plateau import Plateaus, add_observed_limits, follow_plateaus
-from llm_serving_exporter.derive.ring import (
-    advance_window,
     has_gap,
     has_restarted,
     keep_unborn,
+    leave_out_fallen,
     merge_counts,
+    read_counts,
     reads_otherwise,
     shows_nothing_any_more,
 )
-from llm_serving_exporter.derive.span import find_spans
-from llm_serving_exporter.derive.stale import FROZEN_AFTER_SECONDS, drop_frozen, drop_undecoded, has_moved
 from llm_serving_exporter.model.record import Struct, field, replace
-from llm_serving_exporter.model.snapshot import CounterKey, Snapshot
+from llm_serving_exporter.model.snapshot import (
+    COUNTER_FIELDS,
+    HISTOGRAM_FIELDS,
+    LABELLED_COUNTER_FIELDS,
+    Absence,
+    CounterKey,
+    EngineSnapshot,
+    Snapshot,
+)
 from llm_serving_exporter.model.window import DeviceSample, Window
+
+# --- Counters that an engine shows for the first time, above 0: what they count began at 0, where the page before proves it.
+
+
+# a page before that is older proves nothing of what went on since
+MOST_INTERVALS = 2.1
+
+
+def list_counters(snapshot: Snapshot) -> frozenset[CounterKey]:
+    """Every counter that stands on a page."""
+    return frozenset(key for engine in snapshot.engines for key in _list_of_engine(engine))
+
+
+def _list_of_engine(engine: EngineSnapshot) -> Iterator[CounterKey]:
+    for name in COUNTER_FIELDS:
+        if getattr(engine, name) is not None:
+            yield engine.model_name, engine.engine, name, ""
+    for name in LABELLED_COUNTER_FIELDS:
+        for key in getattr(engine, name) or ():
+            yield engine.model_name, engine.engine, name, key
+
+
+def find_born(
+    earlier: Snapshot, later: Snapshot, shown: frozenset[CounterKey], interval_seconds: float
+) -> frozenset[CounterKey]:
+    """Counters of the later page that began at 0 since the earlier one, of the same engine life and read the same way.
+
+    Only where the earlier page is at most two intervals old and had the engine, and no page of this life showed the counter (`shown`). What
+    appears otherwise is a baseline: nothing says how much of it is new.
+    """
+    if later.monotonic_seconds - earlier.monotonic_seconds > MOST_INTERVALS * interval_seconds:
+        return frozenset()
+    known = {(engine.model_name, engine.engine) for engine in earlier.engines}
+    return frozenset(key for key in list_counters(later) - shown if key[:2] in known or earlier.at_rest)
+
+
+def leave_out_older(
+    born: frozenset[CounterKey], created: Mapping[str, float], earlier: Snapshot, interval_seconds: float
+) -> frozenset[CounterKey]:
+    """Those without what the server says is older than the earlier page: that page was cut, or another worker's, and proves nothing.
+
+    `created`: name -> when its youngest series was made, in Unix seconds by the server's clock, which may differ from ours by an
+    interval; a name without one stays.
+    """
+    cut = earlier.unix_seconds - interval_seconds
+    return frozenset(key for key in born if created.get(key[2], cut) >= cut)
+
+
+def mark_unborn(window: Window, born: frozenset[CounterKey]) -> Window:
+    """The window whose pages say of these counters that they stood at 0, so that increases count from there."""
+    fields = {name for _, _, name, label in born if not label}
+    if not fields:
+        return window
+    return replace(window, snapshots=tuple(replace(one, unborn=one.unborn | fields) for one in window.snapshots))
+
+
+# --- Counters that are a difference of two, made fit to be exported: they never fall, and an exporter's restart starts them at 0.
+#
+# Such a difference dips when one of its two counters is booked before the other. Exported as it is, a dip, or a restart of the exporter
+# during one, would read as a counter reset and add the whole lifetime to every increase().
+
+
+# (model_name, engine, name) -> the value when it was first seen, the highest since
+Held = Mapping[tuple[str, str, str], tuple[float, float]]
+
+
+def hold_counters(held: Held, snapshot: Snapshot, earlier: Snapshot | None = None) -> tuple[Snapshot, Held]:
+    """The snapshot with such counters as highest so far less first seen, and what to remember. `held` is {} for a new engine life.
+
+    A counter that is missing for a moment goes on from where it was. `earlier`: the snapshot before in the same life; what is
+    unborn there has counted from 0.
+    """
+    there = {(engine.model_name, engine.engine) for engine in snapshot.engines}
+    kept = {key: found for key, found in held.items() if key[:2] in there}
+    if not snapshot.may_fall:
+        return snapshot, kept
+    unborn = earlier.unborn if earlier is not None else frozenset()
+    engines = []
+    for engine in snapshot.engines:
+        values = {}
+        for name in snapshot.may_fall:
+            value = getattr(engine, name)
+            key = (engine.model_name, engine.engine, name)
+            first, highest = held.get(key, (0.0 if name in unborn else value, value))
+            if value is not None and first is not None and highest is not None:
+                kept[key] = first, max(highest, value)
+                values[name] = kept[key][1] - first
+        engines.append(replace(engine, **values) if values else engine)
+    return replace(snapshot, engines=tuple(engines)), kept
+
+
+# --- Gauges that an engine brings up to date only while requests end, or only as it decodes: otherwise their value is not known.
+
+
+# how long after the last sign of life such a gauge is still shown
+FROZEN_AFTER_SECONDS = 30.0
+
+
+def has_moved(earlier: Snapshot | None, later: Snapshot) -> bool:
+    """Whether any counter differs between two snapshots; a first one has not moved."""
+    if earlier is None:
+        return False
+    return [_counts(engine) for engine in earlier.engines] != [_counts(engine) for engine in later.engines]
+
+
+def _counts(engine: EngineSnapshot) -> tuple[object, ...]:
+    return tuple(getattr(engine, name) for name in (*COUNTER_FIELDS, *LABELLED_COUNTER_FIELDS, *HISTOGRAM_FIELDS))
+
+
+def drop_frozen(snapshot: Snapshot) -> Snapshot:
+    """The snapshot without its frozen gauges; they are absent as stale."""
+    return _drop(snapshot, snapshot.freezes, snapshot.engines)
+
+
+def drop_undecoded(earlier: Snapshot | None, later: Snapshot) -> Snapshot:
+    """The later snapshot without the gauges that only decoding brings up to date, of engines most of whose passes since the earlier one
+    computed prompts; they are absent as stale. An engine that did nothing keeps them."""
+    if earlier is None or not later.decode_only:
+        return later
+    before = {(engine.model_name, engine.engine): engine for engine in earlier.engines}
+    prefilled = tuple(
+        engine for engine in later.engines if _mostly_prefilled(before.get((engine.model_name, engine.engine)), engine)
+    )
+    return _drop(later, later.decode_only, prefilled) if prefilled else later
+
+
+def _mostly_prefilled(earlier: EngineSnapshot | None, later: EngineSnapshot) -> bool:
+    if earlier is None or earlier.engine_steps_total is None or later.engine_steps_total is None:
+        return False
+    passes = later.engine_steps_total - earlier.engine_steps_total
+    decoding = (later.decode_steps_total or 0.0) - (earlier.decode_steps_total or 0.0)
+    return passes > 0 and decoding < passes / 2
+
+
+def _drop(snapshot: Snapshot, fields: frozenset[str], dropped: tuple[EngineSnapshot, ...]) -> Snapshot:
+    nothing: dict[str, Any] = dict.fromkeys(fields)
+    engines = tuple(replace(engine, **nothing) if engine in dropped else engine for engine in snapshot.engines)
+    absent = {name: Absence.STALE for name in fields if all(getattr(engine, name) is None for engine in engines)}
+    return replace(snapshot, engines=engines, absent={**snapshot.absent, **absent})
+
 
 # so many pages in a row without any counter of work, of a server that has worked: it restarted. One may be a page with a gap
 PAGES_OF_A_RESTART = 2

@@ -18,7 +18,7 @@ The first row that holds; docs/internals-limiter.md has the table with its reaso
 | bandwidth | memory moves at 0.4 of its peak or more while the engine works |
 | overhead | both ratios are known and low |
 | unknown | they are not |
-"""  # noqa: E501  # a table's row is one line
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -26,18 +26,107 @@ from collections.abc import Callable, Mapping, Sequence
 
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS as STALLED_AFTER_SECONDS
-from llm_serving_exporter.derive import achieved, bandwidth, compute
-from llm_serving_exporter.derive.clocks import find_cap
-from llm_serving_exporter.derive.figures import Figure, figure, given
-from llm_serving_exporter.derive.inputs import DEVICES, SETTINGS, Settings
-from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
+from llm_serving_exporter.derive.bandwidth import (
+    ACHIEVED,
+    ACTIVATIONS,
+    ATTENDED,
+    CEILING,
+    EXPERTS,
+    MEASURED,
+    MODEL_RANGE,
+    RATIOS,
+    STEP_BYTES,
+    choose_ratio,
+)
+from llm_serving_exporter.derive.busy import BUSY_RATIO
+from llm_serving_exporter.derive.compute import (
+    BATCH,
+    CAPACITY,
+    COMPUTE_RATIO,
+    CONTEXT,
+    DECODE_RATIO,
+    FLOPS_PER_SECOND,
+    INTENSITY,
+    PREFILL_CAPACITY,
+    RIDGE,
+    STEPS,
+    TOKENS_PER_STEP,
+    WEIGHTS_RIDGE,
+)
+from llm_serving_exporter.derive.compute import CEILING as DECODE_CEILING
+from llm_serving_exporter.derive.devices import find_cap
+from llm_serving_exporter.derive.figures import DEVICES, SETTINGS, Figure, Settings, figure, given
+from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Shown
 from llm_serving_exporter.derive.standstill import Standstill, measure_standstill
 from llm_serving_exporter.derive.steps import ITL, busy_ratio
-from llm_serving_exporter.model.derived import BandwidthSource, Cap, Limiter, Range, Roofline, Verdict
+from llm_serving_exporter.model.derived import BandwidthSource, Cap, Cause, Limiter, Range, Roofline, Verdict
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
+
+# --- The roofline of one engine, as the limiter and the pages read it: out of the rows that its role shows.
+
+
+def gather_limits(shown: Shown) -> Roofline:
+    """As `gather_roofline`, as far as the limiter always reads it: of rows that are worked out at every tick."""
+    return Roofline(
+        ratio=shown.by_key(RATIOS),
+        compute_ratio=shown.get(COMPUTE_RATIO),
+        attended_kv_ratio=shown.get(ATTENDED),
+    )
+
+
+# what the limiter reads beside them where compute may be what binds
+REST = (ACTIVATIONS, DECODE_CEILING, DECODE_RATIO, RIDGE, BATCH, BUSY_RATIO)
+
+
+def gather_other_figures(shown: Shown) -> Roofline:
+    """As `gather_roofline`, of the rows of `REST` alone."""
+    ceiling = shown.get(DECODE_CEILING)
+    return Roofline(
+        decode_ratio=shown.get(DECODE_RATIO),
+        activation_ratio=shown.get(ACTIVATIONS),
+        batch_ridge=shown.get(RIDGE),
+        batch=shown.get(BATCH),
+        step_floor_seconds=ceiling.step_seconds if ceiling else None,
+        phase_busy_ratio=shown.get(BUSY_RATIO) or {},
+    )
+
+
+def gather_roofline(shown: Shown, causes: Mapping[str, Cause]) -> Roofline:
+    """The roofline of the values that are shown; what is not among them is None. `causes`: of the engine's suspect signals."""
+    ceiling, done, context = shown.get(DECODE_CEILING), shown.get(STEPS), shown.get(CONTEXT)
+    return Roofline(
+        achieved=shown.by_key(ACHIEVED),
+        ratio=shown.by_key(RATIOS),
+        bandwidth_ceiling=shown.get(CEILING),
+        model_ratio_range=shown.get(MODEL_RANGE),
+        activation_ratio=shown.get(ACTIVATIONS),
+        decode_ceiling=ceiling.tokens_per_second if ceiling else None,
+        decode_ceiling_upper=ceiling.read_once_tokens_per_second if ceiling else None,
+        decode_ratio=shown.get(DECODE_RATIO),
+        attended_kv_ratio=shown.get(ATTENDED),
+        compute_ratio=shown.get(COMPUTE_RATIO),
+        flops_per_second=shown.get(FLOPS_PER_SECOND),
+        intensity_flops_per_byte=shown.get(INTENSITY),
+        ridge_flops_per_byte=ceiling.ridge_flops_per_byte if ceiling else None,
+        batch_ridge=shown.get(RIDGE),
+        weights_ridge=shown.get(WEIGHTS_RIDGE),
+        steps_per_second=done.steps.count / done.elapsed_seconds if done else None,
+        steps_counted=done.steps.counted if done else True,
+        batch=shown.get(BATCH),
+        context=context[0] if context else None,
+        context_source=context[1] if context else "",
+        step_bytes=shown.get(STEP_BYTES) or {},
+        experts=shown.get(EXPERTS),
+        tokens_per_sequence_step=shown.get(TOKENS_PER_STEP),
+        step_floor_seconds=ceiling.step_seconds if ceiling else None,
+        phase_ceiling=shown.by_key({"prefill": PREFILL_CAPACITY, "decode": CAPACITY}),
+        phase_busy_ratio=shown.get(BUSY_RATIO) or {},
+        causes=causes,
+    )
+
 
 # what good kernels reach of the peak (facts model-math D.8): triad 0.87-0.95 of HBM, GEMM 0.71-0.87 of the dense rate
 REACHABLE_BANDWIDTH, REACHABLE_COMPUTE = 0.9, 0.75
@@ -76,8 +165,8 @@ GAUGES = ("requests_running", "requests_waiting", "kv_cache_usage_ratio")
 # without these there may be no verdict; of the sources of bandwidth each target may have the model
 _GIVEN_BY = {
     "busy": "requests_running",
-    "bandwidth": bandwidth.RATIOS[BandwidthSource.MODEL].name,
-    "compute": compute.RATIO.name,
+    "bandwidth": RATIOS[BandwidthSource.MODEL].name,
+    "compute": COMPUTE_RATIO.name,
 }
 
 
@@ -125,7 +214,7 @@ def gather_evidence(
     if found.get("requests_waiting", 0.0) >= WAITING_FROM:
         _add_of_waiting(found, queued)
     _add(found, "preemptions_per_second", [_rate(one, "preemptions_total") for one, _ in both], sum)
-    _add_per_working_time(found, "bandwidth", [achieved.choose_ratio(roof.ratio) for _, roof in both], busy)
+    _add_per_working_time(found, "bandwidth", [choose_ratio(roof.ratio) for _, roof in both], busy)
     _add(found, "attended_kv", [roof.attended_kv_ratio for _, roof in both], max)
     _add_per_working_time(found, "compute", [_possible(roof.compute_ratio) for _, roof in both], busy)
     if cap is not None and cap.share > HELD_ABOVE * (1 - MARGIN):
@@ -136,7 +225,7 @@ def gather_evidence(
 
 def _find_dram(one: Judged) -> float | None:
     """Share of the peak bandwidth, measured, else the most that it may be; None where neither is known."""
-    measured = [value for source in achieved.MEASURED if (value := one.roofline.ratio.get(source.value)) is not None]
+    measured = [value for source in MEASURED if (value := one.roofline.ratio.get(source.value)) is not None]
     if measured:
         return measured[0]
     estimated = one.find_range() if one.find_range is not None else None

@@ -5,14 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from llm_serving_exporter.catalogue import derived as names
-from llm_serving_exporter.derive.figures import figure
-from llm_serving_exporter.derive.inputs import HARDWARE, SETTINGS, WINDOW, WINDOWS, Settings
-from llm_serving_exporter.derive.resolution import is_coarse
+from llm_serving_exporter.derive.figures import HARDWARE, SETTINGS, WINDOW, WINDOWS, Settings, figure
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
 from llm_serving_exporter.derive.steps import find_token_field
 from llm_serving_exporter.model.hardware import Hardware
+from llm_serving_exporter.model.numbers import resolution
 from llm_serving_exporter.model.snapshot import Absence, Quality
 from llm_serving_exporter.model.window import EngineWindow, EngineWindows
+
+# --- The smallest change that a page can show, where it prints numbers with a few digits only.
+
+
+# a rate whose increase is known no better than this is approximate
+COARSE_SHARE = 0.05
+
+
+def is_coarse(window: EngineWindow, field: str, digits: int | None) -> bool:
+    """Whether a counter's increase over the window is known to no better than COARSE_SHARE of it."""
+    grown = window.increase(field)
+    if digits is None or not grown:
+        return False
+    step = resolution(getattr(window.last, field), digits)
+    # whole numbers below that many digits are printed exactly
+    return step > 1 and step > COARSE_SHARE * grown
+
 
 COUNTERS = {"prefill": "prefill_tokens_total", "decode": "decode_tokens_total"}
 

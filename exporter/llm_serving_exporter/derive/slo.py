@@ -1,18 +1,104 @@
-"""Good and bad events since the engine started, from its own histograms and counters, so that a restart of ours loses nothing."""
+"""Latency quantiles of the window, and good and bad events since the engine started, from its own histograms and counters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from llm_serving_exporter.catalogue import derived as names
-from llm_serving_exporter.derive.figures import figure
-from llm_serving_exporter.derive.inputs import AWAITED, EARLIER, SETTINGS, TARGET_WINDOW, WINDOW, Settings
+from llm_serving_exporter.derive.figures import (
+    AWAITED,
+    EARLIER,
+    SETTINGS,
+    TARGET_WINDOW,
+    WINDOW,
+    Settings,
+    figure,
+    window_over,
+)
 from llm_serving_exporter.derive.signals import Row, Series
-from llm_serving_exporter.model.derived import EngineDerived, ServerErrors, SloCount
-from llm_serving_exporter.model.numbers import Histogram, add_up
-from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
+from llm_serving_exporter.model.derived import EngineDerived, Latency, ServerErrors, SloCount
+from llm_serving_exporter.model.numbers import Histogram, add_up, has_enough_events
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import EngineWindow, Window
+
+# --- Latency quantiles and means of the window, from the engine's own buckets.
+
+
+QUANTILES = (0.5, 0.9, 0.95, 0.99)
+
+# label value -> snapshot field
+LATENCIES = {
+    "ttft": "time_to_first_token_seconds",
+    "itl": "inter_token_latency_seconds",
+    "tpot": "time_per_output_token_seconds",
+    "e2e": "e2e_request_latency_seconds",
+    "queue": "request_queue_time_seconds",
+    "prefill": "request_prefill_time_seconds",
+    "decode": "request_decode_time_seconds",
+}
+
+
+def measure_latency(window: EngineWindow, field: str) -> Latency | Absence:
+    """Events between the window's ends: count, mean, quantiles."""
+    later: Histogram | None = getattr(window.last, field)
+    if later is None:
+        return Absence.INPUT_MISSING
+    if window.elapsed_seconds <= 0:
+        return Absence.WARMING_UP
+    inside = window.gained(field)
+    if inside is None:
+        return Absence.WARMING_UP
+    if inside.count <= 0:
+        return Absence.IDLE
+    quantiles = {q: value for q in QUANTILES if (value := inside.quantile(q)) is not None}
+    told = [q for q in quantiles if has_enough_events(inside.count, q)]
+    buckets = {inside.bucket(q) for q in told}
+    return Latency(inside.count, inside.mean(), quantiles, buckets.pop() if len(buckets) == 1 else None)
+
+
+def judge_quality(found: Latency) -> Quality | None:
+    """Clipped where the median lies below the first edge or the highest quantile above the top finite one."""
+    lowest, highest = found.quantiles.get(QUANTILES[0]), found.quantiles.get(QUANTILES[-1])
+    if (lowest and lowest.clipped == "bottom") or (highest and highest.clipped == "top"):
+        return Quality.CLIPPED
+    return None
+
+
+# not `quantile`: that label belongs to summaries, and promtool refuses it on a gauge
+_RANKS = {q: f"p{100 * q:g}" for q in QUANTILES}
+
+
+def _latency_of(field: str) -> Callable[[EngineWindow], Latency | Absence]:
+    return lambda window: measure_latency(window, field)
+
+
+def _quality(found: Latency | Absence) -> Quality | None:
+    return None if isinstance(found, Absence) else judge_quality(found)
+
+
+def _by_rank(found: Latency) -> dict[str, float]:
+    return {_RANKS[q]: quantile.value for q, quantile in found.quantiles.items()}
+
+
+def _row(name: str, field: str) -> Row[Latency]:
+    found = figure(_latency_of(field), window_over(field))
+    return Row(
+        found,
+        f"latency_{name}",
+        fields=(field,),
+        explained_by=field,
+        quality=figure(_quality, found),
+        series=(Series(names.WINDOW_LATENCY_SECONDS, (name,), _by_rank),),
+    )
+
+
+LATENCY_BY_NAME = {name: _row(name, field) for name, field in LATENCIES.items()}
+LATENCY_ROWS = tuple(LATENCY_BY_NAME.values())
+
+
+# --- Good and bad events since the engine started, from its own histograms and counters, so that a restart of ours loses nothing.
+
 
 # "success": finished as it should, of an engine that does not say which of the two it was
 GOOD_REASONS = ("stop", "length", "success")
@@ -156,7 +242,7 @@ _SILENT = {
     "itl": frozenset({Role.PREFILL}),
     "e2e": frozenset({Role.PREFILL, Role.DECODE}),
 }
-BY_NAME: dict[str, Row[SloCount]] = {
+SLO_BY_NAME: dict[str, Row[SloCount]] = {
     name: Row(
         figure(_latency_count(name, field), WINDOW, SETTINGS, AWAITED),
         f"slo_{name}",
@@ -174,7 +260,7 @@ BY_NAME: dict[str, Row[SloCount]] = {
     )
     for name, field in LATENCY_FIELDS.items()
 }
-BY_NAME[ERRORS] = Row(
+SLO_BY_NAME[ERRORS] = Row(
     figure(_error_count, WINDOW, SETTINGS, AWAITED),
     f"slo_{ERRORS}",
     fields=(FINISHED,),
@@ -187,4 +273,4 @@ SERVER_ERRORS: Row[ServerErrors] = Row(
     series=(Series(names.SLO_EVENTS, (ERRORS, "bad", "http", ""), _total),),
     kept=True,
 )
-ROWS = (*BY_NAME.values(), SERVER_ERRORS)
+SLO_ROWS = (*SLO_BY_NAME.values(), SERVER_ERRORS)

@@ -1,10 +1,8 @@
-"""Whether an engine stands still, page by page: the condition of LLMServingStalled, by what `catalogue.standstill` declares for both.
-
-A silence alone is none: a prefill of 128 Ki tokens takes tens of seconds in which no counter moves.
-"""
+"""Pages that cannot be: an engine that stands still, a gauge of running requests that says 0 while requests run."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from llm_serving_exporter.catalogue.standstill import (
@@ -15,13 +13,107 @@ from llm_serving_exporter.catalogue.standstill import (
     SAYS_WHAT_IS_DONE,
     SAYS_WHAT_RUNS,
 )
-from llm_serving_exporter.derive.figures import figure
-from llm_serving_exporter.derive.inputs import EARLIER, TARGET_WINDOW, TICK, WINDOW
+from llm_serving_exporter.derive.figures import EARLIER, TARGET_WINDOW, TICK, WINDOW, figure
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
+from llm_serving_exporter.derive.steps import ITL
 from llm_serving_exporter.model.derived import EngineDerived
+from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Quality
 from llm_serving_exporter.model.window import EngineWindow, Window
+
+# --- A gauge of running requests that says 0 while the counters say that requests run: how sure that is.
+#
+# A gauge is a sample: between two requests it is 0 and right. Load may even come in step with our readings, so that each of them meets a
+# pause. But where it is right at both ends of a tick, whatever was decoded in the tick was begun and finished in it, and the counters
+# agree. A tick where they do not is judged by chance. At a random moment the gauge is 0 with the share of time in which nothing decodes;
+# at reading after reading, through ticks that the engine decoded nearly all through, that soon becomes impossible.
+
+
+RUNNING, STEPS = "requests_running", "engine_steps_total"
+DECODED, BOOKED = "decode_tokens_total", "request_generation_tokens"
+# of the requests that had their first token, and of those that have ended
+BEGUN, ENDED = "time_to_first_token_seconds", "e2e_request_latency_seconds"
+# a tick counts as evidence where at least so many sequences decoded in its mean, for so much of its time
+SEQUENCES_FROM, BUSY_FROM = 0.9, 0.7
+# steps with more sequences take longer, and weigh more in the mean latency: half of the time that it makes of them is certain
+CERTAIN_SHARE = 0.5
+# the chance that an honest gauge shows as many zeros, from which on it is not one
+CHANCE = 1e-6
+SURE = -math.log(CHANCE)
+
+
+def weigh_zero(tick: EngineWindow, live: frozenset[str]) -> float:
+    """How much a 0 at both ends of a tick speaks against the gauge, as the negative logarithm of its chance; 0.0: not at all.
+
+    Decoding sequences in the mean are the seconds between tokens, of all requests together, over the tick's (Little's law). The time in
+    which any decoded is the engine's steps x the mean of those seconds; where steps are not counted, what that many sequences take if the
+    largest batch runs. `live`: the fields that are true at the moment of the page; others tell nothing of one tick.
+    """
+    gained = tick.grown(ITL) if ITL in live else None
+    mean = gained.mean() if gained is not None else None
+    if gained is None or not mean or tick.increase("preemptions_total"):
+        return 0.0  # what a preempted request waited is no decode
+    if _may_have_begun_and_ended(tick, gained.events):
+        return 0.0
+    sequences = gained.events * mean / tick.elapsed_seconds
+    steps = tick.increase(STEPS) if STEPS in live else None
+    limit = tick.last.batch_limit_requests
+    busy = steps * mean / tick.elapsed_seconds if steps is not None else sequences / limit if limit else 0.0
+    if sequences < SEQUENCES_FROM or busy < BUSY_FROM:
+        return 0.0
+    return -math.log(1 - CERTAIN_SHARE * min(1.0, busy))
+
+
+def _may_have_begun_and_ended(tick: EngineWindow, events: float) -> bool:
+    """Whether all that was decoded in a tick may be of requests that were begun and finished in it. `events`: inter-token ones.
+
+    By their tokens, where the engine books these at a request's end, else by the number of requests. True where it counts neither.
+    """
+    booked, decoded = tick.grown(BOOKED), tick.increase(DECODED)
+    ended, all_ended = tick.events(ENDED), _count_finished(tick)
+    if booked is not None and booked.total is not None:
+        # of a request that was cancelled no tokens are booked
+        cancelled = all_ended is not None and all_ended > booked.events
+        return cancelled or (booked.events > 0 and booked.total in (decoded, events + booked.events))
+    begun = tick.events(BEGUN)
+    return begun is None or (ended is None and all_ended is None) or (begun > 0 and begun in (ended, all_ended))
+
+
+def _count_finished(tick: EngineWindow) -> float | None:
+    """How many requests ended in a tick, for any reason."""
+    before, after = tick.first.requests_finished_total, tick.last.requests_finished_total
+    return None if before is None or after is None else add_up(after.values()) - add_up(before.values())
+
+
+def _weigh(tick: EngineWindow | None, target: Window, earlier: EngineDerived | None) -> float:
+    """The evidence of all readings since the gauge last showed a request, this life's."""
+    known: float = earlier.figures.get(EVIDENCE, 0.0) if earlier is not None else 0.0
+    quality = target.later.quality
+    if tick is None or quality.get(RUNNING, Quality.LIVE) is not Quality.LIVE or tick.last.requests_running is None:
+        return known
+    if tick.last.requests_running > 0:
+        return 0.0
+    if tick.first.requests_running != 0 or tick.elapsed_seconds <= 0:
+        return known
+    return known + weigh_zero(tick, frozenset({ITL, STEPS} - quality.keys()))
+
+
+def _is_contradicted(evidence: float) -> bool:
+    return evidence >= SURE
+
+
+_EVIDENCE = figure(_weigh, TICK, TARGET_WINDOW, EARLIER)
+CONTRADICTED = figure(_is_contradicted, _EVIDENCE)
+# for the next tick; not published
+EVIDENCE: Row[float] = Row(_EVIDENCE, silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
+CONTRADICTION_ROWS = (EVIDENCE,)
+
+
+# --- Whether an engine stands still, page by page: the condition of LLMServingStalled, by what `catalogue.standstill` declares for both.
+#
+# A silence alone is none: a prefill of 128 Ki tokens takes tens of seconds in which no counter moves.
+
 
 FINISHED, GIVEN_UP = "requests_finished_total", "abort"
 
@@ -115,4 +207,4 @@ def _advance(
 ROW: Row[Standstill] = Row(
     figure(_advance, WINDOW, TICK, TARGET_WINDOW, EARLIER), silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True
 )
-ROWS = (ROW,)
+STANDSTILL_ROWS = (ROW,)

@@ -1,11 +1,18 @@
-"""Engine steps and decode's share in them (facts model-math E.3)."""
+"""Engine steps, decode's share in them (facts model-math E.3), and the context that a step attends to (facts model-math E.4)."""
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.numbers import add_up
+from itertools import pairwise
+
+from llm_serving_exporter.model.derived import Range
+from llm_serving_exporter.model.numbers import Histogram, add_up
 from llm_serving_exporter.model.record import Struct
+from llm_serving_exporter.model.shape import Geometry
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.window import EngineWindow
+
+# --- Engine steps and decode's share in them (facts model-math E.3).
+
 
 ITL = "inter_token_latency_seconds"
 TTFT = "time_to_first_token_seconds"
@@ -189,3 +196,193 @@ def drafts_per_sequence_step(window: EngineWindow) -> float:
         return 0.0
     made = count_sequence_steps(window)
     return drafts / made if not isinstance(made, Absence) and made > 0 else 0.0
+
+
+# --- KV cache that live requests hold: as the page counts it, over the requests that hold it, and over the steps that read it.
+
+
+# what a figure of the KV in use reads
+FIELDS = ("kv_used_tokens", "kv_cache_usage_ratio", "kv_cache_capacity_tokens")
+
+
+def read_used_tokens(reading: EngineSnapshot) -> float | None:
+    """Tokens that live requests hold, in whole blocks as the engine allots them: as the page counts them, else usage x capacity.
+
+    None where the page says neither.
+    """
+    if reading.kv_used_tokens is not None:
+        return reading.kv_used_tokens
+    usage, capacity = reading.kv_cache_usage_ratio, reading.kv_cache_capacity_tokens
+    return None if usage is None or capacity is None else usage * capacity
+
+
+def average_tokens_per_request(window: EngineWindow) -> float | Absence:
+    """KV tokens held per running request: sum over the readings with running requests of tokens / of requests.
+
+    Counts a shared prefix once and rounds each request up to whole blocks.
+    """
+    tokens = requests = 0.0
+    known = False
+    for reading in window.readings:
+        used = read_used_tokens(reading)
+        if used is None or reading.requests_running is None:
+            continue
+        known = True
+        if reading.requests_running > 0:
+            tokens += used
+            requests += reading.requests_running
+    if not known:
+        return Absence.INPUT_MISSING
+    return tokens / requests if requests else Absence.IDLE
+
+
+def drop_half_blocks(tokens: float, requests: float, block_tokens: float | None) -> float:
+    """Tokens of so many requests without the empty half of each one's last block (facts model-math E.3.6a); at least one a request."""
+    return max(requests, tokens - requests * (block_tokens - 1) / 2) if block_tokens else tokens
+
+
+def add_up_over_steps(window: EngineWindow, steps: float) -> Range | None:
+    """Tokens held at each of the window's decode steps, added up over the `steps` of them; None where no two readings say them.
+
+    Between two readings as many as their mean, at least the lesser and at most the greater of them. A stretch in which the engine made
+    more steps weighs more.
+    """
+    counter = "engine_steps_total" if window.last.decode_steps_total is None else "decode_steps_total"
+    known = [
+        (
+            drop_half_blocks(used, reading.requests_running or 0.0, window.last.kv_block_tokens),
+            getattr(reading, counter),
+        )
+        for reading in window.readings
+        if (used := read_used_tokens(reading)) is not None
+    ]
+    stretches = [
+        (earlier, later, 0.0 if before is None or after is None else max(0.0, after - before))
+        for (earlier, before), (later, after) in pairwise(known)
+    ]
+    if not stretches:
+        return None
+    counted = add_up(weight for _, _, weight in stretches)
+    if not counted:
+        stretches, counted = [(earlier, later, 1.0) for earlier, later, _ in stretches], float(len(stretches))
+    each = steps / counted
+    return Range(
+        each * add_up(weight * min(ends) for *ends, weight in stretches),
+        each * add_up(weight * add_up(ends) / 2 for *ends, weight in stretches),
+        each * add_up(weight * max(ends) for *ends, weight in stretches),
+    )
+
+
+# --- Mean length of context that a decode step attends to per sequence, with what it may lie between (facts model-math E.3.6).
+
+
+FINISHED, HELD, FINISHED_BEFORE = "finished_requests", "kv_in_use", "finished_requests_of_all_time"
+DECODING, BEGUN = "decoding_sequences", "begun_requests"
+# fewer finished requests than this say too little about the lengths of those that run
+ENOUGH_FINISHED = 8
+
+
+def estimate_context(window: EngineWindow, geometry: Geometry) -> tuple[Range, str] | Absence:
+    """Tokens per decoding sequence and where they come from.
+
+    Before all others what the engine says of the sequences that decode. Then the lengths of the requests that finished in the window where
+    there are enough, the KV in use, and all requests since the engine started. Where the first two of them are known, they are the ends.
+    Attention looks at a shared prefix for each sequence, and the KV in use counts it once: where prompts hit the prefix cache, it is no
+    length of contexts, and the prompts that were begun stand in for it. Absent: idle, or none is known.
+    """
+    said = _decoding(window)
+    if said is not None:
+        return Range(said, said, said), DECODING
+    held = _held(window) if holds_every_token(geometry) else Absence.WARMING_UP
+    shared = hits_prefixes(window)
+    finished = _from_finished(window.gained("request_prompt_tokens"), window.gained("request_generation_tokens"))
+    if finished is not None:
+        if isinstance(held, Absence) or (shared and held < finished):
+            return Range(finished, finished, finished), FINISHED
+        lower, upper = sorted((held, finished))
+        return Range(lower, finished, upper), FINISHED
+    begun = _from_begun(window) if shared else None
+    if begun is not None and (isinstance(held, Absence) or held < begun):
+        return Range(begun, begun, begun), BEGUN
+    if not isinstance(held, Absence):
+        return Range(held, held, held), HELD
+    before = _from_finished(window.last.request_prompt_tokens, window.last.request_generation_tokens)
+    return held if before is None else (Range(before, before, before), FINISHED_BEFORE)
+
+
+def average_context(window: EngineWindow) -> float | Absence:
+    """Tokens that attention looks at per running request, of a model of which nothing is known: the KV in use over running requests, unless
+    the engine says it of its sequences, or prompts hit the prefix cache. Absent: idle, or the page does not say what is in use.
+    """
+    held = average_tokens_per_request(window)
+    said = _decoding(window)
+    if said is not None:
+        return said
+    if isinstance(held, Absence) or not hits_prefixes(window):
+        return held
+    finished = _from_finished(window.gained("request_prompt_tokens"), window.gained("request_generation_tokens"))
+    return max(held, finished or _from_begun(window) or held)
+
+
+def hits_prefixes(window: EngineWindow) -> bool:
+    """Whether prompts of the window found some of their KV in the prefix cache, so that sequences may share it."""
+    fields = ("prefix_cache_hits", "prefix_cache_hit_tokens_total", "cached_prompt_tokens_total")
+    return any((window.increase(name) or 0.0) > 0 for name in fields)
+
+
+def holds_every_token(geometry: Geometry) -> bool:
+    """Whether each token of context stays in the KV cache of every layer: only then is the engine's capacity a count of tokens."""
+    return not geometry.recurrent and all(group.window_tokens is None for group in geometry.attention)
+
+
+def _decoding(window: EngineWindow) -> float | None:
+    """Mean context of a decoding sequence over the readings with some; None where the engine does not say it."""
+    if not window.values("decode_context_tokens"):
+        return None
+    tokens = requests = 0.0
+    for reading in window.readings:
+        if reading.decode_context_tokens and reading.requests_running:
+            tokens += reading.decode_context_tokens
+            requests += reading.requests_running
+    return tokens / requests if requests else None
+
+
+def _held(window: EngineWindow) -> float | Absence:
+    held = average_tokens_per_request(window)
+    return held if isinstance(held, Absence) else drop_half_blocks(held, 1.0, window.last.kv_block_tokens)
+
+
+def _from_begun(window: EngineWindow) -> float | None:
+    """Mean prompt, as sent, of the requests whose prefill ended in the window: the least that they look at. None where none did."""
+    sent, prompts = window.increase("prompt_tokens_total"), count_prompts(window)
+    return sent / prompts if sent and prompts else None
+
+
+def _from_finished(prompts: Histogram | None, outputs: Histogram | None) -> float | None:
+    """Mean prompt + E[o^2] / (2 E[o]) over requests that finished, prompt and output taken as independent (E.3.6b)."""
+    if prompts is None or outputs is None or min(prompts.count, outputs.count) < ENOUGH_FINISHED:
+        return None
+    prompt, output = prompts.mean(), outputs.mean()
+    if prompt is None or not output:
+        return None
+    return prompt + second_moment(outputs) / (2 * output)
+
+
+def second_moment(histogram: Histogram) -> float:
+    """E[x^2] from buckets: uniform inside each, then scaled so that the first moment is the histogram's own.
+
+    Events beyond the top edge count at that edge before the scaling. `histogram` has events.
+    """
+    first = second = below = lower = 0.0
+    for edge, cumulative in zip(histogram.edges, histogram.cumulative, strict=True):
+        events = cumulative - below
+        first += events * (lower + edge) / 2
+        second += events * (lower * lower + lower * edge + edge * edge) / 3
+        below, lower = cumulative, edge
+    beyond = histogram.count - below
+    first += beyond * lower
+    second += beyond * lower * lower
+    if first <= 0 or second <= 0:
+        return 0.0
+    scale = 1.0 if histogram.sum is None else histogram.sum / first
+    return second * scale * scale / histogram.count

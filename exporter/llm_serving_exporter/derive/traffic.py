@@ -1,27 +1,42 @@
-"""Bytes and FLOPs of a window by our arithmetic over the engine's counters (facts model-math D.2, E.3)."""
+"""Bytes and FLOPs of a window by our arithmetic over the engine's counters, and what the engine is expected to do at its ceilings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from llm_serving_exporter.derive import roof as roofs
-from llm_serving_exporter.derive.kv_in_use import add_up_over_steps, average_tokens_per_request, drop_half_blocks
-from llm_serving_exporter.derive.roof import Roof
+from llm_serving_exporter.derive.roof import (
+    Ceiling,
+    Roof,
+    balance_ranks,
+    kv_read_bytes,
+    kv_token_bytes,
+    token_flops,
+    weight_read_bytes,
+)
+from llm_serving_exporter.derive.roof import decode_ceiling as roof_decode_ceiling
+from llm_serving_exporter.derive.roof import prefill_flops as roof_prefill_flops
 from llm_serving_exporter.derive.steps import (
     Steps,
+    add_up_over_steps,
     average_running,
+    average_tokens_per_request,
     count_decode_steps,
     count_prompts,
     count_sequence_steps,
     count_steps,
     drafts_per_sequence_step,
+    drop_half_blocks,
+    holds_every_token,
 )
 from llm_serving_exporter.model.derived import Range
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.shape import Precision
+from llm_serving_exporter.model.shape import Geometry, Precision
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.window import EngineWindow
+
+# --- Bytes and FLOPs of a window by our arithmetic over the engine's counters (facts model-math D.2, E.3).
+
 
 # the H100's second-level cache (its data sheet)
 CHIP_CACHE_BYTES = 50e6
@@ -147,10 +162,10 @@ def estimate_traffic(roof: Roof, done: Work, context: Range) -> Traffic:
     """
     count = done.steps.count
     if roof.model.geometry.experts:
-        weights = average_per_step(done, lambda tokens: roofs.weight_read_bytes(roof, tokens))
+        weights = average_per_step(done, lambda tokens: weight_read_bytes(roof, tokens))
     else:  # a dense model's do not depend on the step's tokens
-        weights = roofs.weight_read_bytes(roof, 1.0)
-    attended = [done.sequence_steps * roofs.kv_read_bytes(roof, tokens)
+        weights = weight_read_bytes(roof, 1.0)
+    attended = [done.sequence_steps * kv_read_bytes(roof, tokens)
                 for tokens in (context.lower, context.expected, context.upper)]  # fmt: skip
     held = held_read_bytes(roof, done)
     if held is None:
@@ -160,7 +175,7 @@ def estimate_traffic(roof: Roof, done: Work, context: Range) -> Traffic:
         expected = held.expected + _reread_prefix_bytes(roof, done, context.expected)
         read = Range(held.lower, expected, max(expected, held.upper, attended[2]))
     # what was fitted is all that a token moves beside weights and KV read: its own KV is in it
-    written, moved = done.tokens * roofs.kv_token_bytes(roof), roof.activation_bytes
+    written, moved = done.tokens * kv_token_bytes(roof), roof.activation_bytes
     return Traffic(
         Range(weights.lower * count, weights.expected * count, weights.upper * count),
         read,
@@ -208,7 +223,7 @@ def prefix_read_bytes(roof: Roof, done: Work) -> float:
     """What the window's prompts read of the KV that they took from the prefix cache, each of them once."""
     if not done.prompts or not done.cached_tokens:
         return 0.0
-    prefix = roofs.kv_read_bytes(roof, done.cached_tokens / done.prompts) - roofs.kv_read_bytes(roof, 0.0)
+    prefix = kv_read_bytes(roof, done.cached_tokens / done.prompts) - kv_read_bytes(roof, 0.0)
     return done.prompts * prefix
 
 
@@ -237,13 +252,13 @@ def prefill_flops(roof: Roof, done: Work) -> dict[Precision, float]:
     """FLOPs of the window's prefill: as many prompts as ended it, of mean length. Longer prompts cost more than the mean says."""
     if not done.prompts:
         return {}
-    one = roofs.prefill_flops(roof, done.prefill_tokens / done.prompts, done.cached_tokens / done.prompts, 1.0)
+    one = roof_prefill_flops(roof, done.prefill_tokens / done.prompts, done.cached_tokens / done.prompts, 1.0)
     return {precision: flops * done.prompts for precision, flops in one.items()}
 
 
 def decode_flops(roof: Roof, done: Work, context: Range) -> dict[Precision, float]:
     """FLOPs of the window's decode; drafted tokens are computed like any other."""
-    one = roofs.token_flops(roof, context.expected)
+    one = token_flops(roof, context.expected)
     return {precision: flops * done.sequence_steps * (1 + done.drafts) for precision, flops in one.items()}
 
 
@@ -254,3 +269,80 @@ def add_flops(*parts: dict[Precision, float]) -> dict[Precision, float]:
         for precision, flops in part.items():
             total[precision] = total.get(precision, 0.0) + flops
     return total
+
+
+# --- What one engine is expected to do at its ceilings: at the batch of now, and of each phase alone at its largest (capacity, for N-1).
+
+
+def decode_ceiling(roof: Roof, done: Work, context_tokens: float) -> Ceiling | None:
+    """Decode's ceiling at the window's own batch and its own KV in use; None as for `roof.decode_ceiling`."""
+    held = held_tokens_per_sequence(roof, done)
+    return roof_decode_ceiling(
+        roof, _batch(roof, done), context_tokens, tokens_per_step=1 + done.drafts, held_tokens=held
+    )
+
+
+def prefill_tokens_per_second(roof: Roof, done: Work, compute_seconds: float | None) -> float | Absence:
+    """Prompt tokens/s that are computed at most, of prompts like the window's: as long, as much of each in the prefix cache.
+
+    `compute_seconds`: what the window's prefill takes at the dense peak of all GPUs of the engine: stages work on prompts of their own, so
+    that they all count, unlike for one prompt's first token. A step takes as many prompts as make the weights' bytes not
+    count; what each reads of its prefix and writes of its own KV does. Absent: no prompt, or a peak is not known.
+    """
+    if not done.prompts:
+        return Absence.IDLE
+    bandwidth = (roof.peaks.bandwidth_bytes_per_second or 0.0) * roof.parallel.rank_gpus
+    if not compute_seconds or not bandwidth:
+        return Absence.PEAK_UNKNOWN
+    moved = prefix_read_bytes(roof, done) + done.prefill_tokens * kv_token_bytes(roof)
+    return done.prefill_tokens / max(compute_seconds, moved / bandwidth)
+
+
+def decode_steps_per_second(roof: Roof, window: EngineWindow, done: Work, context_tokens: float) -> float | Absence:
+    """Sequence-steps/s at the ceiling of the largest batch of that context. Absent: how many fit, or a peak, is not known.
+
+    Never fewer than the batch of now: sequences that share a prefix are more than their lengths let fit. A large batch is what compute
+    binds, so that its bandwidth alone would promise too much.
+    """
+    held = held_tokens_per_sequence(roof, done)
+    most = largest_batch(window, roof.model.geometry, context_tokens if held is None else min(held, context_tokens))
+    if most is None:
+        return Absence.INPUT_MISSING
+    most = max(most, _batch(roof, done))
+    found = roof_decode_ceiling(
+        balance_ranks(roof), most, context_tokens, tokens_per_step=1 + done.drafts, held_tokens=held
+    )
+    if found is None or found.compute_tokens_per_second is None:
+        return Absence.PEAK_UNKNOWN
+    return found.tokens_per_second
+
+
+def largest_batch(window: EngineWindow, geometry: Geometry, context_tokens: float) -> float | None:
+    """Sequences of that context that can decode at once: as many as the KV cache holds, at most the engine's limit where that is known.
+
+    Where the cache's capacity is not said, or is no count of tokens (sliding windows, recurrent state), as many as fill it if each takes
+    what a running request takes now. None where that is not known either: the limit alone says nothing about memory.
+    """
+    last = window.last
+    if last.kv_cache_capacity_tokens and holds_every_token(geometry):
+        fitting: float | None = last.kv_cache_capacity_tokens / max(1.0, context_tokens)
+    else:
+        fitting = _fitting_as_now(window)
+    if fitting is None or not last.batch_limit_requests:
+        return fitting
+    return min(fitting, last.batch_limit_requests)
+
+
+def _fitting_as_now(window: EngineWindow) -> float | None:
+    """Requests over the share of the cache that they take, over the readings with both."""
+    requests = shares = 0.0
+    for reading in window.readings:
+        if reading.requests_running and reading.kv_cache_usage_ratio:
+            requests += reading.requests_running
+            shares += reading.kv_cache_usage_ratio
+    return requests / shares if shares else None
+
+
+def _batch(roof: Roof, done: Work) -> float:
+    """Sequences that decode at a time, at least one."""
+    return max(1.0, done.decoding(roof.parallel.pipeline) or 1.0)

@@ -14,12 +14,12 @@ from llm_serving_exporter.clock import LONGEST_WAIT_SECONDS, elapsed_seconds
 from llm_serving_exporter.discovery.listed import Listed, read_list
 from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.errors import ConfigError, Problem
+from llm_serving_exporter.fetch.http import HttpClient
+from llm_serving_exporter.fetch.waits import drive
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.sample import Refusal
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.model.text import count_nouns
-from llm_serving_exporter.scrape.http import HttpClient
-from llm_serving_exporter.scrape.waits import drive
 from llm_serving_exporter.settings.discovery import AllowedHosts, HttpDiscovery
 from llm_serving_exporter.settings.document import MOST_NODES, parse_json
 from llm_serving_exporter.settings.http import sends_secret

@@ -6,7 +6,15 @@ import re
 from html import escape
 
 from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS as STALLED_AFTER_SECONDS
-from llm_serving_exporter.derive import limiter
+from llm_serving_exporter.derive.limiter import (
+    BANDWIDTH_FROM,
+    BANDWIDTH_OF_ATTENTION_BELOW,
+    COMPUTE_FROM,
+    DECODE_SLOWDOWN_FROM,
+    DRAM_BELOW,
+    STARVED_BELOW,
+    __doc__,
+)
 from llm_serving_exporter.model.derived import Limiter
 
 _ROW, _TOP, _WIDTH = 34, 34, 760
@@ -36,19 +44,19 @@ _COLOURS = {
 
 def list_questions() -> dict[Limiter, str]:
     """What is asked for each state, in no order; the last, `unknown`, is where nothing else holds."""
-    slower = f"{limiter.DECODE_SLOWDOWN_FROM:g} times slower than alone"
+    slower = f"{DECODE_SLOWDOWN_FROM:g} times slower than alone"
     return {
         Limiter.STALLED: f"Requests are there and nothing moves for {STALLED_AFTER_SECONDS:g} s?",
-        Limiter.STARVED: f"Busy below {_percent(limiter.STARVED_BELOW)} of the time, and nobody waits?",
+        Limiter.STARVED: f"Busy below {_percent(STARVED_BELOW)} of the time, and nobody waits?",
         Limiter.PREFILL_INTERFERENCE: f"Much compute, mostly of prompts, and decode {slower}?",
-        Limiter.POWER: f"A cap holds the clock down, and memory is below {_percent(limiter.DRAM_BELOW)} of its peak?",
-        Limiter.COMPUTE: f"Compute at {_percent(limiter.COMPUTE_FROM)} of its peak or more, and scarcer than memory?",
+        Limiter.POWER: f"A cap holds the clock down, and memory is below {_percent(DRAM_BELOW)} of its peak?",
+        Limiter.COMPUTE: f"Compute at {_percent(COMPUTE_FROM)} of its peak or more, and scarcer than memory?",
         Limiter.KV_CAPACITY: "Requests wait, and the KV cache has no room for them?",
         Limiter.BATCH_LIMIT: "Requests wait, and the batch is full?",
         Limiter.TRANSFER: "Requests are held back until their KV has come?",
         Limiter.BLOCKED: "Requests are held back for another reason?",
-        Limiter.ATTENTION: f"Sequences share a prefix, and memory is below {_percent(limiter.BANDWIDTH_OF_ATTENTION_BELOW)} of its peak?",
-        Limiter.BANDWIDTH: f"Memory at {_percent(limiter.BANDWIDTH_FROM)} of its peak or more?",
+        Limiter.ATTENTION: f"Sequences share a prefix, and memory is below {_percent(BANDWIDTH_OF_ATTENTION_BELOW)} of its peak?",
+        Limiter.BANDWIDTH: f"Memory at {_percent(BANDWIDTH_FROM)} of its peak or more?",
         Limiter.OVERHEAD: "Are both shares of the peaks known?",
         Limiter.UNKNOWN: "Otherwise it is not known",
     }
@@ -56,7 +64,7 @@ def list_questions() -> dict[Limiter, str]:
 
 def list_states() -> list[Limiter]:
     """States in the order of the limiter's own table; `unknown`, its first and its last row, at the end."""
-    rows = [Limiter(name) for name in re.findall(r"^\| (\w+) \| (?!holds)", limiter.__doc__ or "", re.MULTILINE)]
+    rows = [Limiter(name) for name in re.findall(r"^\| (\w+) \| (?!holds)", __doc__ or "", re.MULTILINE)]
     return [*(state for state in rows if state is not Limiter.UNKNOWN), Limiter.UNKNOWN]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from llm_serving_exporter.catalogue.serving import SERVING
-from llm_serving_exporter.derive.plateau import DECODING_FROM, FEWEST_READINGS, KV_BELOW, SPAN_SECONDS
-from llm_serving_exporter.derive.span import (
+from llm_serving_exporter.derive.batch import DECODING_FROM, FEWEST_READINGS, KV_BELOW, SPAN_SECONDS
+from llm_serving_exporter.derive.window import (
     LAGGING_SECONDS,
     LONGEST_SECONDS,
     REFRESHES_IN_A_WINDOW,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from llm_serving_exporter.catalogue import gpu as names
 from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.catalogue.roofline import GPU_PEAK_FLOPS
-from llm_serving_exporter.derive.gpus import Origin
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.identity import label_place
 from llm_serving_exporter.expose.labels import NO_LABELS, SharedLabels
+from llm_serving_exporter.gpus.ownership import Origin
 from llm_serving_exporter.model.gpu import DRIVER_SOURCES, GpuReading, GpuReadings, Worker
 from llm_serving_exporter.model.hardware import GpuPart, GpuPeaks, ShareSource
 from llm_serving_exporter.model.reading import View

@@ -192,7 +192,7 @@ class EngineDerived(Struct, frozen=True):
     context_tokens_mean: float | None = None  # that attention looks at for each running request
     kv_cache_tokens_per_request: float | None = None  # held for each, a shared prefix once
     preemptions_per_second: float | None = None
-    latency: Mapping[str, Latency] = field(default_factory=dict)  # by name, as in derive/latency.py
+    latency: Mapping[str, Latency] = field(default_factory=dict)  # by name, as in derive/slo.py
     slo: Mapping[str, SloCount] = field(default_factory=dict)  # since the engine's start, by name, as in derive/slo.py
     server_errors: ServerErrors | None = None  # for the next tick and the errors SLO
     roofline: Roofline = field(default_factory=Roofline)

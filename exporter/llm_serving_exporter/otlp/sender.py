@@ -12,6 +12,8 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from prometheus_client.metrics_core import Metric as Family
 
+from llm_serving_exporter.fetch.http import HttpClient
+from llm_serving_exporter.fetch.waits import drive
 from llm_serving_exporter.model.reading import OtlpReport, TargetReading
 from llm_serving_exporter.model.sample import Page, Refusal
 from llm_serving_exporter.model.text import on_one_line
@@ -20,8 +22,6 @@ from llm_serving_exporter.otlp.kept import Kept, count_events, hash_layout, keep
 from llm_serving_exporter.otlp.messages import Point, Request, write_requests
 from llm_serving_exporter.otlp.reading import Form, Labels, Reading, Value, read_family
 from llm_serving_exporter.otlp.starts import Starts
-from llm_serving_exporter.scrape.http import HttpClient
-from llm_serving_exporter.scrape.waits import drive
 from llm_serving_exporter.settings.config import OtlpConfig
 
 log = logging.getLogger("llm_serving_exporter.otlp")

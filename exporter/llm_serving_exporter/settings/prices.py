@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from llm_serving_exporter.derive.price import purchase_usd_per_gpu_hour
+from llm_serving_exporter.derive.planning import purchase_usd_per_gpu_hour
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.facts.gpus import split_words
 from llm_serving_exporter.model.cost import (

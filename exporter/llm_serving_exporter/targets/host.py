@@ -15,15 +15,17 @@ from typing import Any
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.derive.derive import Settings
-from llm_serving_exporter.derive.gpu_lacks import find_lacks
-from llm_serving_exporter.derive.gpus import Assignment
-from llm_serving_exporter.devices.attribution import GpuCounter, SettingsBuilder
-from llm_serving_exporter.devices.kubelet import KubeletReader
-from llm_serving_exporter.devices.node_gpus import DcgmReader, NodeGpus
+from llm_serving_exporter.derive.devices import find_lacks
 from llm_serving_exporter.engines.mapping import Runtime
 from llm_serving_exporter.engines.registry import together
 from llm_serving_exporter.errors import FactsError
-from llm_serving_exporter.gpu.source import GpuSource
+from llm_serving_exporter.fetch.http import Connect, HttpClient
+from llm_serving_exporter.fetch.waits import drive
+from llm_serving_exporter.gpus.attribution import GpuCounter, SettingsBuilder
+from llm_serving_exporter.gpus.kubelet import KubeletReader
+from llm_serving_exporter.gpus.node_gpus import DcgmReader, NodeGpus
+from llm_serving_exporter.gpus.ownership import Assignment
+from llm_serving_exporter.gpus.source import GpuSource
 from llm_serving_exporter.model.gpu import GpuReadings
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
@@ -31,8 +33,6 @@ from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import ServerFacts
 from llm_serving_exporter.model.target import ModelSettings, PodState, ServedModel, Target
 from llm_serving_exporter.render.remedies import place_remedy
-from llm_serving_exporter.scrape.http import Connect, HttpClient
-from llm_serving_exporter.scrape.waits import drive
 from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.targets.page_book import PageBook
 from llm_serving_exporter.targets.pipeline import TargetPipeline

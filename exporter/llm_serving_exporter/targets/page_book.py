@@ -9,9 +9,8 @@ from llm_serving_exporter.engines.apply import Plans, wanted_by
 from llm_serving_exporter.engines.detect import labels_needed
 from llm_serving_exporter.engines.mapping import Runtime
 from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.fetch.page import KnownPages, PageParser, outline_page
 from llm_serving_exporter.model.sample import Page
-from llm_serving_exporter.parse.known import KnownPages, outline_page
-from llm_serving_exporter.parse.page import PageParser
 
 # outlines of pages whose runtime is remembered: a number each
 MOST_RECOGNISED = 4096

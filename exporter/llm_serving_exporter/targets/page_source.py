@@ -11,11 +11,11 @@ from llm_serving_exporter.engines.mapping import USUAL_HEALTH, PageKind, Runtime
 from llm_serving_exporter.engines.plan import is_silent, may_be_silent
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import ExpositionError
+from llm_serving_exporter.fetch.http import Connect, HttpClient
 from llm_serving_exporter.model.later import Retry
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.sample import FailureReason, Layout, Page, Refusal, Samples, Stage
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.scrape.http import Connect, HttpClient
 from llm_serving_exporter.targets.page_book import PageBook
 from llm_serving_exporter.targets.polls import Polls
 from llm_serving_exporter.targets.recognition import Recognition

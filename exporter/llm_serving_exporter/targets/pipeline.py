@@ -28,6 +28,8 @@ from llm_serving_exporter.engines.apply import Normaliser, Overrides, find_creat
 from llm_serving_exporter.engines.arguments import find_batch_limit
 from llm_serving_exporter.engines.mapping import Runtime
 from llm_serving_exporter.engines.plan import is_silent
+from llm_serving_exporter.fetch.http import Connect, HttpClient
+from llm_serving_exporter.fetch.waits import drive
 from llm_serving_exporter.model.derived import Derivation
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import RECENT_FAILURES, TargetReading
@@ -36,8 +38,6 @@ from llm_serving_exporter.model.sample import Attempt, FailureReason, Layout, Pa
 from llm_serving_exporter.model.snapshot import LeftOut, ServerFacts, Snapshot
 from llm_serving_exporter.model.target import PodState, Role, Target
 from llm_serving_exporter.render.remedies import place_remedy
-from llm_serving_exporter.scrape.http import Connect, HttpClient
-from llm_serving_exporter.scrape.waits import drive
 from llm_serving_exporter.targets.command_line import CommandLine
 from llm_serving_exporter.targets.page_book import PageBook
 from llm_serving_exporter.targets.page_source import FailedTickError, PageSource

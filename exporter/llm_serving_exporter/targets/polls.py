@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from llm_serving_exporter.engines.index import spellings
 from llm_serving_exporter.engines.mapping import Readings, Runtime
+from llm_serving_exporter.fetch.http import Client
 from llm_serving_exporter.model.later import Retry
 from llm_serving_exporter.model.sample import Refusal, Samples
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.scrape.http import Client
 from llm_serving_exporter.targets.side_endpoints import SHORTEST_TIMEOUT_SECONDS, is_for_good, place_beside
 
 log = logging.getLogger("llm_serving_exporter.target")

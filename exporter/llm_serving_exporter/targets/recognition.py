@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from llm_serving_exporter.engines.mapping import Runtime
+from llm_serving_exporter.fetch.http import Client
 from llm_serving_exporter.model.later import Retry
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.sample import FailureReason, Layout, Refusal
-from llm_serving_exporter.scrape.http import Client
 from llm_serving_exporter.targets.side_endpoints import SHORTEST_TIMEOUT_SECONDS, place_beside
 
 # asked again after this long, twice as long each time, while the families of the page stay the same

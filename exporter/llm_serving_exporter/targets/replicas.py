@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from llm_serving_exporter.derive.parallel import shares_experts
+from llm_serving_exporter.derive.roof import shares_experts
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace

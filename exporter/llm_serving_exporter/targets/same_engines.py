@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from llm_serving_exporter.derive.falls import read_counts
+from llm_serving_exporter.derive.window import read_counts
 from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import Struct

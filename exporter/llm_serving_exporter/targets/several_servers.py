@@ -3,7 +3,7 @@ workers of one server do that share no counters."""
 
 from __future__ import annotations
 
-from llm_serving_exporter.derive.ring import START_TOLERANCE_SECONDS
+from llm_serving_exporter.derive.window import START_TOLERANCE_SECONDS
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.sample import FailureReason, Page, Stage
 from llm_serving_exporter.model.snapshot import COUNTER_FIELDS, Snapshot

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable
 
 from llm_serving_exporter.engines.mapping import Runtime
+from llm_serving_exporter.fetch.http import Connect, HttpClient
 from llm_serving_exporter.model.later import Retry
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.sample import FailureReason, Refusal
 from llm_serving_exporter.model.snapshot import ServerFacts
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.scrape.http import Connect, HttpClient
 
 log = logging.getLogger("llm_serving_exporter.target")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.gpu.dcgm import is_wanted_name
+from llm_serving_exporter.fetch.page import PageParser
+from llm_serving_exporter.gpus.dcgm import is_wanted_dcgm_name
 from llm_serving_exporter.model.sample import Page, Samples
-from llm_serving_exporter.parse.page import PageParser
 
 T4 = "GPU-6d5c0ac5-74d7-3130-46f1-e93ed57f469a"
 A100 = "GPU-34319582-d595-d1c7-d1d2-179bcfa61660"
@@ -85,4 +85,4 @@ dcgm_fi_prof_dram_active{{gpu="0", uuid="{T4}"}} 0.125
 def samples_of(text: str) -> Samples:
     """The page through the real parser, with the names that the daemon keeps."""
     page = Page(text.encode(), "text/plain; charset=utf-8", 0.0, 0.0, 0.0, len(text))
-    return PageParser(is_wanted_name).parse(page)
+    return PageParser(is_wanted_dcgm_name).parse(page)

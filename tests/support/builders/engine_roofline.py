@@ -5,12 +5,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llm_serving_exporter.derive import bandwidth, compute, decode
-from llm_serving_exporter.derive.figures import Computed
-from llm_serving_exporter.derive.inputs import DEVICES, EARLIER, HARDWARE, MODEL, RANKS, TARGET_WINDOW, WINDOWS
-from llm_serving_exporter.derive.roofline import gather_roofline
+from llm_serving_exporter.derive.bandwidth import ROWS as BANDWIDTH_ROWS
+from llm_serving_exporter.derive.busy import BUSY_RATIO
+from llm_serving_exporter.derive.compute import (
+    CAPACITY,
+    CEILING,
+    COMPUTE_RATIO,
+    COMPUTE_ROWS,
+    DECODE_RATIO,
+    PREFILL_CAPACITY,
+    RIDGE,
+)
+from llm_serving_exporter.derive.compute import DECODE_ROWS as DECODE_OTHER_ROWS
+from llm_serving_exporter.derive.figures import (
+    DEVICES,
+    EARLIER,
+    HARDWARE,
+    MODEL,
+    RANKS,
+    TARGET_WINDOW,
+    WINDOWS,
+    Computed,
+)
+from llm_serving_exporter.derive.limiter import gather_roofline
 from llm_serving_exporter.derive.signals import Shown
-from llm_serving_exporter.derive.ticks import BUSY_RATIO
 from llm_serving_exporter.model.derived import EngineDerived, Roofline
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.shape import ModelFacts
@@ -19,8 +37,8 @@ from llm_serving_exporter.model.window import DeviceSample, EngineWindow, Window
 from tests.support.builders.windows import all_live
 
 ROWS = (
-    *bandwidth.ROWS, decode.CEILING, decode.RATIO, decode.CAPACITY, decode.RIDGE, *decode.OTHER_ROWS,
-    compute.PREFILL_CAPACITY, compute.RATIO, *compute.OTHER_ROWS, BUSY_RATIO,
+    *BANDWIDTH_ROWS, CEILING, DECODE_RATIO, CAPACITY, RIDGE, *DECODE_OTHER_ROWS,
+    PREFILL_CAPACITY, COMPUTE_RATIO, *COMPUTE_ROWS, BUSY_RATIO,
 )  # fmt: skip
 
 

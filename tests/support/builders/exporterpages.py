@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llm_serving_exporter.gpu.device_page import is_wanted_name
+from llm_serving_exporter.fetch.page import PageParser
+from llm_serving_exporter.gpus.device_page import is_wanted_name
 from llm_serving_exporter.model.sample import Page, Samples
-from llm_serving_exporter.parse.page import PageParser
 
 AMD_CARD = "692247001282"
 # of one card, whole; the second is the other die of an MI250X, or another card

@@ -18,7 +18,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_text
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from llm_serving_exporter.parse.exposition import ParsedSample
+from llm_serving_exporter.fetch.exposition import ParsedSample
 
 
 @dataclass(frozen=True, slots=True)

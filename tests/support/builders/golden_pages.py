@@ -12,11 +12,10 @@ from prometheus_client import CollectorRegistry
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.derive.derive import Settings
-from llm_serving_exporter.devices.attribution import GpuCounter, Gpus
-from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.facts import loader
+from llm_serving_exporter.gpus.attribution import GpuCounter, GpuFacts, Gpus
 from llm_serving_exporter.model.cost import (
     Power,
     PriceBook,

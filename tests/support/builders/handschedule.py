@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from llm_serving_exporter.daemon.timetable import Run
-from llm_serving_exporter.scrape.waits import drive
+from llm_serving_exporter.fetch.waits import drive
 from tests.support.servers.driven_exporter import HandClock
 
 

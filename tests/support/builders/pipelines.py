@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 
 from llm_serving_exporter.derive.derive import Settings
-from llm_serving_exporter.devices.attribution import Gpus, SettingsBuilder
-from llm_serving_exporter.devices.peaks import GpuFacts
+from llm_serving_exporter.gpus.attribution import GpuFacts, Gpus, SettingsBuilder
 from llm_serving_exporter.model.snapshot import ServerFacts
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.settings.config import Config

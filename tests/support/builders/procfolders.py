@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from llm_serving_exporter.gpu.visibility import INITIAL_PID_NAMESPACE
+from llm_serving_exporter.gpus.processes import INITIAL_PID_NAMESPACE
 
 OWN_PID_NAMESPACE = "pid:[4026533001]"
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 from llm_serving_exporter.derive.derive import Settings, Tick
 from llm_serving_exporter.derive.lengths import Histories, follow_lengths
-from llm_serving_exporter.derive.ring import advance_window
 from llm_serving_exporter.derive.roof import Roof
-from llm_serving_exporter.derive.span import find_spans
+from llm_serving_exporter.derive.window import advance_window, find_spans
 from llm_serving_exporter.engines.apply import Overrides
 from llm_serving_exporter.model.derived import Verdict
 from llm_serving_exporter.model.hardware import Hardware

@@ -6,9 +6,9 @@ from llm_serving_exporter.engines.apply import Normaliser, Overrides, wanted_by
 from llm_serving_exporter.engines.json_answers import Joiner
 from llm_serving_exporter.engines.mapping import Readings, Runtime
 from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.sample import Page
 from llm_serving_exporter.model.snapshot import EngineSnapshot, ServerFacts, Snapshot
-from llm_serving_exporter.parse.page import PageParser
 
 VLLM = RUNTIMES["vllm"]
 

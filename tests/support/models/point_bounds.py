@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from llm_serving_exporter.derive.bounds import bound_decode
+from llm_serving_exporter.derive.planning import bound_decode
 from llm_serving_exporter.derive.roof import (
     compute_seconds,
     kv_read_bytes,

@@ -11,8 +11,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from llm_serving_exporter.derive import roof as roofs
-from llm_serving_exporter.derive.roof import Ceiling, Roof
+from llm_serving_exporter.derive.roof import (
+    Ceiling,
+    Roof,
+    compute_seconds,
+    decode_ceiling,
+    kv_read_bytes,
+    prefill_flops,
+    token_flops,
+    weight_read_bytes,
+)
 from llm_serving_exporter.derive.traffic import add_flops
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.architectures import geometry
@@ -92,7 +100,7 @@ class Published:
 
     @property
     def ceiling(self) -> Ceiling:
-        found = roofs.decode_ceiling(self.roof, self.batch, self.context)
+        found = decode_ceiling(self.roof, self.batch, self.context)
         assert found is not None
         return found
 
@@ -100,8 +108,8 @@ class Published:
     def step_bytes(self) -> float:
         """All GPUs together."""
         roof = self.roof
-        kv = self.batch * roofs.kv_read_bytes(roof, self.context)
-        return roofs.weight_read_bytes(roof, self.batch).expected + kv
+        kv = self.batch * kv_read_bytes(roof, self.context)
+        return weight_read_bytes(roof, self.batch).expected + kv
 
     @property
     def state_bytes(self) -> float:
@@ -115,13 +123,13 @@ class Published:
     def flops_per_second(self, *, sample_prompts: bool = False) -> dict[Precision, float]:
         """Decode, and the prefill that goes with it; `sample_prompts`: logits for each prompt token, not only for a prompt's last."""
         roof = self.roof
-        decode = roofs.token_flops(roof, self.context)
+        decode = token_flops(roof, self.context)
         rates = {precision: flops * self.tokens_per_second for precision, flops in decode.items()}
         if not self.prompt:
             return rates
         sampled = self.prompt if sample_prompts else 1.0
         prompts = self.tokens_per_second / self.output
-        one = roofs.prefill_flops(roof, self.prompt, 0.0, sampled)
+        one = prefill_flops(roof, self.prompt, 0.0, sampled)
         return add_flops(rates, {precision: flops * prompts for precision, flops in one.items()})
 
     def compute_share_of_stated_rate(self, *, sample_prompts: bool = False) -> float:
@@ -132,7 +140,7 @@ class Published:
     @property
     def compute_share(self) -> float:
         """As the product has it: attention at BF16's rate, matrices at their format's."""
-        seconds = roofs.compute_seconds(self.roof, self.flops_per_second())
+        seconds = compute_seconds(self.roof, self.flops_per_second())
         assert seconds is not None
         return seconds
 

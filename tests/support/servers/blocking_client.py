@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from llm_serving_exporter.fetch.http import HttpClient, JsonAnswer
+from llm_serving_exporter.fetch.waits import drive
 from llm_serving_exporter.model.sample import Page, Refusal
-from llm_serving_exporter.scrape.http import HttpClient, JsonAnswer
-from llm_serving_exporter.scrape.waits import drive
 
 
 class BlockingClient(HttpClient):

@@ -11,13 +11,13 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from llm_serving_exporter.daemon.store import Store
-from llm_serving_exporter.devices.kubelet import KubeletSource
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
-from llm_serving_exporter.gpu.nvml import NvmlSource
+from llm_serving_exporter.fetch.http import HttpClient
+from llm_serving_exporter.gpus.kubelet import KubeletSource
+from llm_serving_exporter.gpus.nvml import NvmlSource
 from llm_serving_exporter.model.cost import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.target import Identity, Target
-from llm_serving_exporter.scrape.http import HttpClient
 from llm_serving_exporter.settings.config import Config
 from tests.nvml_stub.stub import StubState
 from tests.support.builders.procfolders import OWN_PID_NAMESPACE, write_proc_folder

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from llm_serving_exporter.devices.pod_resources import ALLOCATABLE, LIST, SERVICE, build_messages
+from llm_serving_exporter.gpus.pod_resources import ALLOCATABLE, LIST, SERVICE, build_messages
 
 MESSAGES = build_messages()
 GPU = "nvidia.com/gpu"

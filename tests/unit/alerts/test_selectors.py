@@ -24,7 +24,7 @@ from tests.support.selectors import Selector, find_unmatched, read_selectors
 
 _NO_FAULT = "every golden target takes connections; tests/unit/expose/test_faults.py reads it"
 _NO_PART = "every golden target is a replica by itself; tests/unit/targets/test_replicas.py reads parts"
-_NO_INSTANCE = "the goldens' GPU is a whole card; tests/unit/gpu reads instances"
+_NO_INSTANCE = "the goldens' GPU is a whole card; tests/unit/gpus reads instances"
 _NOT_RENAMED = "what a scrape has made of the labels, which the exporter's own page cannot show"
 _GPM_IS_SUSPECT = "of the sources only GPM says more than the peak on a golden page: vllm-0.32-spec"
 _NO_TENANTS = "no golden page is a gateway's that counts by tenant; tests/unit/targets/test_tenants.py reads some"

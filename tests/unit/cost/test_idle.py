@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from llm_serving_exporter.cost.meter import CostMeter
-from llm_serving_exporter.derive.busy import was_busy
-from llm_serving_exporter.derive.busy_share import estimate_busy_share, measure_device_share
+from llm_serving_exporter.derive.busy import estimate_busy_share, measure_device_share, was_busy
 from llm_serving_exporter.model.cost import TargetCost, TickWork
 from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.gpu import BusyTime, GpuIdentity, GpuReading, GpuReadings

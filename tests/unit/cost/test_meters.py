@@ -10,7 +10,7 @@ import pytest
 
 from llm_serving_exporter.cost.meters import Costs, find_claimed_twice, list_claims
 from llm_serving_exporter.cost.terms import COST
-from llm_serving_exporter.derive.gpus import YIELDED, Assignment
+from llm_serving_exporter.gpus.ownership import YIELDED, Assignment
 from llm_serving_exporter.model.gpu import GpuReading, GpuReadings, MigInstance
 from llm_serving_exporter.model.hardware import GpuPart, ShareSource, TargetGpus
 from llm_serving_exporter.model.reading import TargetReading

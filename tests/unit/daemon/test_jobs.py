@@ -18,13 +18,14 @@ from llm_serving_exporter.daemon.file_jobs import PRICES_EVERY_SECONDS
 from llm_serving_exporter.daemon.jobs import DISCOVERY_EVERY_SECONDS, FIRST_WITHIN_SECONDS, Daemon
 from llm_serving_exporter.daemon.schedule import MAX_THREADS
 from llm_serving_exporter.daemon.timetable import Run, Timetable
-from llm_serving_exporter.devices.node_gpus import open_gpus
 from llm_serving_exporter.engines.mapping import Fingerprint, Mark, Row, Runtime
 from llm_serving_exporter.engines.registry import RUNTIMES, reads_otherwise
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
-from llm_serving_exporter.gpu.source import GpuSource
+from llm_serving_exporter.fetch import connect as lookup
+from llm_serving_exporter.gpus.node_gpus import open_gpus
+from llm_serving_exporter.gpus.source import GpuSource
 from llm_serving_exporter.model.gpu import GpuIdentity, GpuProcess, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.reading import State, TargetReading
@@ -32,7 +33,6 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.sample import Attempt, Stage
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import HttpSettings, Identity, Target
-from llm_serving_exporter.scrape import lookup
 from llm_serving_exporter.settings.config import Config, DcgmConfig, GpuConfig, SloConfig
 from llm_serving_exporter.settings.discovery import FileDiscovery
 from llm_serving_exporter.sim.replay import SteppedServer

@@ -13,7 +13,7 @@ import pytest
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.daemon.schedule import BLOCKING_THREADS, MAX_THREADS, STEP_THREADS, ThreadSchedule
-from llm_serving_exporter.scrape.waits import SocketWait
+from llm_serving_exporter.fetch.waits import SocketWait
 from tests.support.waiting import wait_until
 
 

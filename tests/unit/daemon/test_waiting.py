@@ -13,7 +13,7 @@ import pytest
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.daemon.waiting import Waiting
-from llm_serving_exporter.scrape.waits import FutureWait, SocketWait
+from llm_serving_exporter.fetch.waits import FutureWait, SocketWait
 from tests.support.waiting import PATIENCE_SECONDS
 
 LONG = 3600.0

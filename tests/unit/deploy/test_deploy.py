@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.daemon.schedule import MAX_THREADS
-from llm_serving_exporter.scrape.lookup import MOST_THREADS
+from llm_serving_exporter.fetch.connect import MOST_THREADS
 from llm_serving_exporter.sim.fleet.exporter_config import exporter_config
 from llm_serving_exporter.sim.fleet.scenario_file import load
 from llm_serving_exporter.web.limits import Limits, fit_connections

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.derive.achieved import (
+from llm_serving_exporter.derive.bandwidth import (
     choose_ratio,
     differ,
     explain_ratio,

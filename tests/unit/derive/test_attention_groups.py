@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.derive.fit import check_fit
-from llm_serving_exporter.derive.load import make_roof
+from llm_serving_exporter.derive.bandwidth import make_roof
+from llm_serving_exporter.derive.planning import check_fit
 from llm_serving_exporter.derive.roof import (
     Roof,
     decode_ceiling,

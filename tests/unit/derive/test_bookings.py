@@ -9,12 +9,10 @@ from functools import cache
 
 import pytest
 
-from llm_serving_exporter.derive.busy import LONGEST_PENDING_SECONDS
+from llm_serving_exporter.derive.busy import BOOKINGS_ROW, LONGEST_PENDING_SECONDS
 from llm_serving_exporter.derive.derive import Settings, Tick
-from llm_serving_exporter.derive.ring import advance_window
 from llm_serving_exporter.derive.roof import compute_seconds, decode_ceiling, prefill_flops
-from llm_serving_exporter.derive.span import find_spans
-from llm_serving_exporter.derive.ticks import BOOKINGS_ROW
+from llm_serving_exporter.derive.window import advance_window, find_spans
 from llm_serving_exporter.model.derived import BusySeconds
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Quality, Snapshot

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.derive.bounds import Speculation, bound_decode, fastest_rate, replica_ceiling
-from llm_serving_exporter.derive.experts import estimate_touched_experts
+from llm_serving_exporter.derive.planning import Speculation, bound_decode, fastest_rate, replica_ceiling
+from llm_serving_exporter.derive.work import estimate_touched_experts
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shape import AttentionLayers, Precision, Span, WeightFormat
 from tests.support.models.roofs import (

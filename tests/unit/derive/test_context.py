@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.derive.context import (
+from llm_serving_exporter.derive.steps import (
     DECODING,
     FINISHED,
     FINISHED_BEFORE,

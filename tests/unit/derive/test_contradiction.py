@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from llm_serving_exporter.derive.contradiction import CERTAIN_SHARE, SURE, weigh_zero
+from llm_serving_exporter.derive.standstill import CERTAIN_SHARE, SURE, weigh_zero
 from llm_serving_exporter.model.derived import Cause
 from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.reading import TargetReading

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.derive.busy import LONGEST_PENDING_SECONDS
-from llm_serving_exporter.derive.cost import (
+from llm_serving_exporter.cost.attribution import (
     add_energy,
     add_savings,
     advance_totals,
@@ -18,6 +17,7 @@ from llm_serving_exporter.derive.cost import (
     usd_per_million_tokens,
     window_cost,
 )
+from llm_serving_exporter.derive.busy import LONGEST_PENDING_SECONDS
 from llm_serving_exporter.model.cost import (
     Attribution,
     EngineTotals,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.derive.derive import Settings, derive
-from llm_serving_exporter.derive.ring import advance_window, has_restarted
+from llm_serving_exporter.derive.window import advance_window, has_restarted
 from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.numbers import Histogram

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.derive.device_ids import count_parts, find_device
+from llm_serving_exporter.gpus.ownership import count_parts, find_device
 from llm_serving_exporter.model.gpu import DeviceGrant, GpuIdentity, MigInstance
 from tests.support.rows import check_rows
 

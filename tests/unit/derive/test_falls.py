@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.derive.falls import (
+from llm_serving_exporter.derive.window import (
     are_of_a_restart,
     find_falls,
     forget_fallen,

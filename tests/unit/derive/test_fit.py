@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.derive.fit import check_fit, least_gpus
+from llm_serving_exporter.derive.planning import check_fit, least_gpus
 from llm_serving_exporter.model.shape import AttentionLayers, RecurrentLayers, Span
 from tests.support.models.roofs import BF16, FP8, LLAMA_8B, LLAMA_70B, flat, roof, served, shape
 from tests.support.rows import check_rows

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.commands.once import as_table
-from llm_serving_exporter.derive.gpu_lacks import DCGM, ENERGY, GPM, find_lacks
-from llm_serving_exporter.gpu.nvml import NvmlSource
-from llm_serving_exporter.gpu.source import GpuSource
+from llm_serving_exporter.derive.devices import DCGM, ENERGY, GPM, find_lacks
+from llm_serving_exporter.gpus.nvml import NvmlSource
+from llm_serving_exporter.gpus.source import GpuSource
 from llm_serving_exporter.model.gpu import GpuReadings
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence

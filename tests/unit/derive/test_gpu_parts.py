@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.derive.gpu_parts import divide_gpus
-from llm_serving_exporter.derive.gpus import Assignment, share_cards
+from llm_serving_exporter.gpus.ownership import Assignment, divide_gpus, share_cards
 from llm_serving_exporter.model.gpu import GpuIdentity, GpuProcess, GpuReading, MigInstance
 from llm_serving_exporter.model.hardware import GpuPart, ShareSource
 from llm_serving_exporter.model.record import replace

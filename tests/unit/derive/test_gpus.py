@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llm_serving_exporter.derive.gpus import YIELDED, Assignment, Evidence, share_cards
-from llm_serving_exporter.derive.gpus import assign_gpus as assign_after
+from llm_serving_exporter.gpus.ownership import YIELDED, Assignment, Evidence, share_cards
+from llm_serving_exporter.gpus.ownership import assign_gpus as assign_after
 from llm_serving_exporter.model.gpu import GpuIdentity, GpuProcess, GpuReading, MigInstance
 from llm_serving_exporter.model.hardware import GpuPart, ShareSource
 from llm_serving_exporter.model.record import replace

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.derive.held import Held, hold_counters
+from llm_serving_exporter.derive.history import Held, hold_counters
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 
 MAY_FALL = frozenset({"prefill_tokens_total"})

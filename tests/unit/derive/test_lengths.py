@@ -6,8 +6,14 @@ from collections.abc import Iterable
 
 import pytest
 
-from llm_serving_exporter.derive import lengths
-from llm_serving_exporter.derive.lengths import Histories, follow_lengths
+from llm_serving_exporter.derive.lengths import (
+    APART_REQUESTS,
+    APART_SECONDS,
+    MOST_ENGINES,
+    SPAN_REQUESTS,
+    Histories,
+    follow_lengths,
+)
 from llm_serving_exporter.model.derived import Tail
 from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.record import replace
@@ -79,7 +85,7 @@ def test_of_a_busy_engine_it_is_the_last_hour() -> None:
             assert tail_of(histories).observed == pytest.approx(3600, abs=60)
     found = tail_of(histories)
     # no shorter than the hour, and longer by no more than the points are apart
-    assert 3600 <= found.observed <= 3600 + lengths.APART_SECONDS + 60
+    assert 3600 <= found.observed <= 3600 + APART_SECONDS + 60
     assert histories[KEY].points[0].lengths.prompts.cumulative[0] > 0  # begins after the last long one
 
 
@@ -93,7 +99,7 @@ def test_of_a_quiet_engine_it_is_the_last_thousand() -> None:
         if ten_minutes == 999:
             assert tail_of(histories).observed == 1000.0
         if ten_minutes == 1999:
-            assert 1000 <= tail_of(histories).observed <= 1000 + 2 * lengths.APART_REQUESTS
+            assert 1000 <= tail_of(histories).observed <= 1000 + 2 * APART_REQUESTS
     assert histories[KEY].points[0].lengths.prompts.cumulative[0] > 0
 
 
@@ -105,7 +111,7 @@ def test_an_idle_hour_makes_the_window_longer_again() -> None:
     assert tail_of(histories).observed >= 6000
     for minute in range(90, 180):
         histories = follow_lengths(histories, engine.page(60.0 * minute))
-    assert 1000 <= tail_of(histories).observed <= 1000 + 100 * (lengths.APART_SECONDS / 60 + 1)
+    assert 1000 <= tail_of(histories).observed <= 1000 + 100 * (APART_SECONDS / 60 + 1)
 
 
 @pytest.mark.e2e
@@ -122,7 +128,7 @@ def test_a_simulated_year_stays_bounded() -> None:
         histories = follow_lengths(histories, engine.page(now))
         most = max(most, len(histories[KEY].points))
         assert tail_of(histories).observed >= min(1000.0, engine.short)
-    assert most <= HOUR / lengths.APART_SECONDS + lengths.SPAN_REQUESTS / lengths.APART_REQUESTS + 4
+    assert most <= HOUR / APART_SECONDS + SPAN_REQUESTS / APART_REQUESTS + 4
 
 
 def test_engines_that_come_and_go_are_forgotten_when_they_are_too_many() -> None:
@@ -130,7 +136,7 @@ def test_engines_that_come_and_go_are_forgotten_when_they_are_too_many() -> None
     for replica in range(500):
         page = Engine(short=10.0).page(float(replica))
         histories = follow_lengths(histories, replace(page, engines=(replace(page.engines[0], engine=f"r{replica}"),)))
-        assert len(histories) <= lengths.MOST_ENGINES
+        assert len(histories) <= MOST_ENGINES
     assert ("m", "r499") in histories
 
 

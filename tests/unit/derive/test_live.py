@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.derive.derive import Settings, derive
-from llm_serving_exporter.derive.ring import advance_window, has_restarted
+from llm_serving_exporter.derive.window import advance_window, has_restarted
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.derived import BusySeconds, Cause, Derived, Limiter
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.derive.memory import split_memory
+from llm_serving_exporter.derive.kv import split_memory
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.record import replace

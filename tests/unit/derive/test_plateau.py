@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from llm_serving_exporter.derive.plateau import Plateaus, add_observed_limits, follow_plateaus
+from llm_serving_exporter.derive.batch import Plateaus, add_observed_limits, follow_plateaus
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, LimitSource, Quality, Snapshot
 from tests.support.builders.windows import engine

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.derive.price import find_price, purchase_usd_per_gpu_hour
+from llm_serving_exporter.cost.terms import find_price
+from llm_serving_exporter.derive.planning import purchase_usd_per_gpu_hour
 from llm_serving_exporter.model.cost import Price, PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.rows import check_rows

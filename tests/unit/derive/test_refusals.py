@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.derive.refusals import list_refusals
+from llm_serving_exporter.derive.planning import list_refusals
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.record import replace

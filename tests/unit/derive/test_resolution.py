@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.derive.resolution import is_coarse
+from llm_serving_exporter.derive.phases import is_coarse
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.windows import engine
 from tests.support.rows import check_rows

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.derive.falls import Counts, read_counts
-from llm_serving_exporter.derive.ring import (
+from llm_serving_exporter.derive.window import (
     MOST_COUNTS,
+    Counts,
     advance_window,
     has_restarted,
     merge_counts,
+    read_counts,
     reads_otherwise,
 )
 from llm_serving_exporter.model.numbers import Histogram

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.derive.bounds import Speculation, bound_decode
+from llm_serving_exporter.derive.planning import Speculation, bound_decode
 from llm_serving_exporter.derive.roof import (
     Bound,
     Roof,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.derive.load import make_roof
+from llm_serving_exporter.derive.bandwidth import make_roof
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.derived import Cause, EngineDerived, Range
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.derive.ring import MOST_SNAPSHOTS, advance_window
-from llm_serving_exporter.derive.span import LAGGING_SECONDS, LONGEST_SECONDS, find_spans
+from llm_serving_exporter.derive.window import (
+    LAGGING_SECONDS,
+    LONGEST_SECONDS,
+    MOST_SNAPSHOTS,
+    advance_window,
+    find_spans,
+)
 from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Quality, Snapshot

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.derive.stale import drop_frozen, has_moved
+from llm_serving_exporter.derive.history import drop_frozen, has_moved
 from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Snapshot
 

@@ -7,7 +7,7 @@ import pytest
 from llm_serving_exporter.catalogue import standstill as declared
 from llm_serving_exporter.catalogue.health import ASKED_WHETHER_LIVE
 from llm_serving_exporter.derive.derive import derive
-from llm_serving_exporter.derive.inputs import Settings
+from llm_serving_exporter.derive.figures import Settings
 from llm_serving_exporter.derive.standstill import Standstill, advance_standstill, measure_standstill, says_it_at_once
 from llm_serving_exporter.model.derived import Limiter
 from llm_serving_exporter.model.record import replace

@@ -14,10 +14,11 @@ from llm_serving_exporter.catalogue import derived as names
 from llm_serving_exporter.catalogue.health import TARGET_UP
 from llm_serving_exporter.catalogue.roofline import ROOFLINE
 from llm_serving_exporter.catalogue.spec import SERVING_LABELS
-from llm_serving_exporter.derive import batch, kv
 from llm_serving_exporter.derive import derive as deriving
+from llm_serving_exporter.derive.batch import SIZE_MEAN
 from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.figures import Computed, Figure, figure, given, order_figures
+from llm_serving_exporter.derive.kv import HIT_RATIO
 from llm_serving_exporter.derive.signals import Row, Series, gauge
 from llm_serving_exporter.derive.table import ENGINE_ROWS, ROWS, list_faults
 from llm_serving_exporter.model.derived import Derived, Range
@@ -88,17 +89,17 @@ def test_every_metric_of_an_engine_is_published_by_some_row() -> None:
 @check_rows(
     ("row", "fault"),
     [
-        (kv.HIT_RATIO, "prefix_cache_hit_ratio stands in two rows"),
-        (gauge(names.CONTEXT_TOKENS_MEAN, kv.HIT_RATIO.figure, fields=("requests_runing",)), "'requests_runing', which is no field"),
-        (replace(kv.HIT_RATIO, name="requests_running"), "requests_running is a field of the page"),
-        (replace(kv.HIT_RATIO, name="new", explained_by="requests_waiting"), "new is explained by 'requests_waiting'"),
-        (replace(kv.HIT_RATIO, name="new", series=(Series(TARGET_UP),)), "labels that target_up does not declare"),
-        (replace(kv.HIT_RATIO, name="new", series=(Series(names.BATCH_SIZE_MEAN, ("prefill",)),)), "labels that batch_size_mean"),
+        (HIT_RATIO, "prefix_cache_hit_ratio stands in two rows"),
+        (gauge(names.CONTEXT_TOKENS_MEAN, HIT_RATIO.figure, fields=("requests_runing",)), "'requests_runing', which is no field"),
+        (replace(HIT_RATIO, name="requests_running"), "requests_running is a field of the page"),
+        (replace(HIT_RATIO, name="new", explained_by="requests_waiting"), "new is explained by 'requests_waiting'"),
+        (replace(HIT_RATIO, name="new", series=(Series(TARGET_UP),)), "labels that target_up does not declare"),
+        (replace(HIT_RATIO, name="new", series=(Series(names.BATCH_SIZE_MEAN, ("prefill",)),)), "labels that batch_size_mean"),
         (
-            replace(kv.HIT_RATIO, name="new", series=(Series(replace(names.BATCH_SIZE_MEAN, name="batch_size_median")),)),
+            replace(HIT_RATIO, name="new", series=(Series(replace(names.BATCH_SIZE_MEAN, name="batch_size_median")),)),
             "batch_size_median, which the catalogue does not list",
         ),
-        (replace(kv.HIT_RATIO, name=""), "has no name, so its reasons are never shown"),
+        (replace(HIT_RATIO, name=""), "has no name, so its reasons are never shown"),
     ],
 )  # fmt: skip
 def test_a_fault_of_a_row_is_named(row: Row[Any], fault: str) -> None:
@@ -116,9 +117,9 @@ def test_what_a_role_silences_is_not_computed_unless_another_figure_needs_it(
     computed_figures: Counter[Figure[Any]],
 ) -> None:
     derive(WINDOW, replace(SETTINGS, role=Role.FRONTEND), None)
-    assert batch.SIZE_MEAN.figure not in computed_figures
+    assert SIZE_MEAN.figure not in computed_figures
     derive(WINDOW, SETTINGS, None)
-    assert computed_figures[batch.SIZE_MEAN.figure] == 1
+    assert computed_figures[SIZE_MEAN.figure] == 1
 
 
 def test_the_order_of_the_rows_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

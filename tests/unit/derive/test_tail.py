@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.derive.tail import bound_longest, measure_tail
+from llm_serving_exporter.derive.lengths import bound_longest, measure_tail
 from llm_serving_exporter.model.derived import Range, Tail
 from llm_serving_exporter.model.numbers import Histogram, Quantile
 from llm_serving_exporter.model.record import replace

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.derive import roof as roofs
+from llm_serving_exporter.derive.roof import experts_touched, weight_read_bytes
 from llm_serving_exporter.derive.steps import Steps
 from llm_serving_exporter.derive.traffic import (
     Work,
@@ -171,13 +171,13 @@ def test_verified_drafts_are_computed_and_written_but_context_is_read_once() -> 
 def test_prefill_comes_in_few_steps_and_touches_experts_in_those() -> None:
     """990 steps of 8 tokens and 10 of 2,008 touch 52.4 of 128 experts in the mean; the mean step of 28 tokens would 106."""
     made = done(decoded=8000, steps=1000, prompts=10, prefill=20_000)
-    touched = average_per_step(made, lambda tokens: roofs.experts_touched(QWEN, tokens) or Range(0, 0, 0))
+    touched = average_per_step(made, lambda tokens: experts_touched(QWEN, tokens) or Range(0, 0, 0))
     assert touched.expected == pytest.approx(0.99 * 128 * (1 - (1 - 8 / 128) ** 8) + 0.01 * 128, rel=1e-6)
     assert touched.upper == min(28 * 8, 128)
     assert touched.lower == 8
     moved = estimate_traffic(QWEN, made, THOUSAND)
     assert moved.weights.expected == pytest.approx(
-        990 * roofs.weight_read_bytes(QWEN, 8).expected + 10 * roofs.weight_read_bytes(QWEN, 2008).expected
+        990 * weight_read_bytes(QWEN, 8).expected + 10 * weight_read_bytes(QWEN, 2008).expected
     )
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from llm_serving_exporter.engines.detect import Detection, detect, labels_needed
 from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.sample import FailureReason
-from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.recordings import names, recording
 from tests.support.builders.snapshots import page_of
 from tests.support.paths import TESTS

@@ -8,9 +8,9 @@ import re
 from llm_serving_exporter.engines.detect import detect, labels_needed
 from llm_serving_exporter.engines.mapping import NOT_ADDITIVE, Aggregate, Reads, Runtime
 from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.golden_cases import CASES
 from tests.support.builders.snapshots import page_of, snapshot_of
 from tests.support.paths import TESTS

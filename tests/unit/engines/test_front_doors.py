@@ -9,12 +9,12 @@ from llm_serving_exporter.engines.index import Index
 from llm_serving_exporter.engines.mapping import FirstToken, selector
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.engines.rows import read_row
+from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import page_of, snapshot_of
 from tests.support.paths import TESTS

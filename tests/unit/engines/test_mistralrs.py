@@ -9,8 +9,8 @@ import pytest
 from llm_serving_exporter.engines.detect import detect
 from llm_serving_exporter.engines.hooks.others import read_mistralrs_models
 from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.snapshot import Absence, ServerFacts
-from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS
 from tests.support.rows import check_rows

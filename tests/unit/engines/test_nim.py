@@ -5,8 +5,8 @@ from __future__ import annotations
 from llm_serving_exporter.engines.detect import detect
 from llm_serving_exporter.engines.mapping import ERRORS
 from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.snapshot import Quality
-from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS
 from tests.support.servers.replica import Replica, readings

@@ -6,8 +6,8 @@ import pytest
 
 from llm_serving_exporter.engines.detect import detect, labels_needed
 from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.snapshot import EXPORTED_FIELDS, Absence, Quality
-from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.golden_cases import MADE
 from tests.support.builders.snapshots import page_of, snapshot_of
 from tests.support.servers.replica import readings

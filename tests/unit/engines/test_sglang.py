@@ -8,8 +8,8 @@ from llm_serving_exporter.engines.detect import detect
 from llm_serving_exporter.engines.hooks.sglang import read_loads, read_models, read_server_info
 from llm_serving_exporter.engines.mapping import satisfies
 from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.snapshot import EXPORTED_FIELDS, Absence, EngineSnapshot, Quality, ServerFacts
-from llm_serving_exporter.parse.page import PageParser
 from tests.made.sglang_ranks import page as ranks
 from tests.support.builders.recordings import names, page, recording
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of

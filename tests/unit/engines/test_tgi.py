@@ -9,10 +9,10 @@ import pytest
 from llm_serving_exporter.engines.detect import detect
 from llm_serving_exporter.engines.hooks.huggingface import read_tgi_info
 from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.snapshot import Absence, Quality, ServerFacts
-from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS
 from tests.support.rows import check_rows

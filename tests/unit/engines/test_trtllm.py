@@ -5,8 +5,8 @@ from __future__ import annotations
 from llm_serving_exporter.engines.detect import detect
 from llm_serving_exporter.engines.json_answers import MAX_MODELS, read_model_names, read_version
 from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.snapshot import Quality, ServerFacts
-from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.recordings import page
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.paths import TESTS

@@ -9,8 +9,8 @@ from llm_serving_exporter.engines.apply import Overrides
 from llm_serving_exporter.engines.detect import detect, labels_needed
 from llm_serving_exporter.engines.mapping import satisfies
 from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.snapshot import EXPORTED_FIELDS, Absence, Quality, ServerFacts
-from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.recordings import names, page, recording
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.rows import check_rows

@@ -7,8 +7,8 @@ import pytest
 from llm_serving_exporter.engines.apply import Overrides
 from llm_serving_exporter.engines.detect import detect, labels_needed
 from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.parse.page import PageParser
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.servers.replica import readings

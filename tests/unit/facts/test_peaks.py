@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.derive.reads import choose_rate
+from llm_serving_exporter.derive.work import choose_rate
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.peaks import (
     native,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from llm_serving_exporter.derive.latency import measure_latency
+from llm_serving_exporter.derive.slo import measure_latency
 from llm_serving_exporter.model.derived import Latency
 from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.snapshot import EngineSnapshot

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.derive import long_context
 from llm_serving_exporter.derive.derive import Settings, derive
-from llm_serving_exporter.derive.page_fields import PASSED_THROUGH
+from llm_serving_exporter.derive.kv import LONG_CONTEXT_ROWS
+from llm_serving_exporter.derive.signals import PASSED_THROUGH
 from llm_serving_exporter.model.gpu import GpuAbsence
 from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.sample import FailureReason
@@ -85,7 +85,7 @@ def test_the_batch_limit_says_how_vllm_tells_it():
 
 
 def test_the_long_context_tail_says_what_it_waits_for():
-    for signal in (row.name for row in long_context.ROWS):
+    for signal in (row.name for row in LONG_CONTEXT_ROWS):
         assert "100 requests" in why_absent(signal, Absence.IDLE)
         assert "contradicts its buckets" in why_absent(signal, Absence.INPUT_MISSING)
 
@@ -116,7 +116,7 @@ def test_what_a_runtime_never_says_is_told_in_its_own_words() -> None:
     for signal in ("time_to_first_token_seconds", "latency_ttft", "slo_ttft"):
         assert why_absent(signal, Absence.NOT_EXPORTED, missing) == sentence
     no_lengths = {"request_prompt_tokens": "prompt lengths are not observed"}
-    for signal in (row.name for row in long_context.ROWS):
+    for signal in (row.name for row in LONG_CONTEXT_ROWS):
         told = why_absent(signal, Absence.NOT_EXPORTED, no_lengths)
         assert told == "This runtime does not say it: prompt lengths are not observed."
     # a reason that says more than the table stands

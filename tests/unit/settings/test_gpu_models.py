@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.devices.peaks import GpuFacts
 from llm_serving_exporter.discovery.sections import Discovery
 from llm_serving_exporter.facts.peaks import peaks_of_identity, peaks_of_spec
+from llm_serving_exporter.gpus.attribution import GpuFacts
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shape import Precision

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.cli import main
-from llm_serving_exporter.derive.price import find_price
+from llm_serving_exporter.cost.terms import find_price
 from llm_serving_exporter.model.cost import Price, PriceBook
 from tests.support.builders.configuration import load_flags, problems_of_flags
 from tests.support.builders.recordings import page

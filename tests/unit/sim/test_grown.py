@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
+from llm_serving_exporter.fetch.exposition import TEXT, read_body
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.parse.grammar import TEXT, read_body
 from llm_serving_exporter.sim.fleet.scenario import Event, Scenario
 from llm_serving_exporter.sim.fleet.scenario_file import load
 from tests.simweek.fleets import named

@@ -11,9 +11,9 @@ import pytest
 
 from llm_serving_exporter.cost.terms import COST
 from llm_serving_exporter.derive.derive import Settings
-from llm_serving_exporter.devices.attribution import SettingsBuilder
-from llm_serving_exporter.devices.dcgm_source import DcgmSource
-from llm_serving_exporter.gpu.nvml import NvmlSource
+from llm_serving_exporter.gpus.attribution import SettingsBuilder
+from llm_serving_exporter.gpus.dcgm_source import DcgmSource
+from llm_serving_exporter.gpus.nvml import NvmlSource
 from llm_serving_exporter.model.cost import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel, TargetGpus

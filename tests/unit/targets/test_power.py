@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.gpu.nvml import NvmlSource
+from llm_serving_exporter.gpus.nvml import NvmlSource
 from llm_serving_exporter.model.derived import Limiter
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import ModelSettings, Target

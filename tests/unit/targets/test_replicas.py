@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.derive import roof as roofs
-from llm_serving_exporter.derive.experts import estimate_touched_experts
-from llm_serving_exporter.derive.load import ROOF_ROW
-from llm_serving_exporter.derive.parallel import spread_engines
-from llm_serving_exporter.derive.roof import Roof
+from llm_serving_exporter.derive.bandwidth import ROOF_ROW
+from llm_serving_exporter.derive.roof import Roof, experts_touched, spread_engines
+from llm_serving_exporter.derive.work import estimate_touched_experts
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.serving import add_target_health
 from llm_serving_exporter.model.hardware import Parallel
@@ -139,7 +137,7 @@ def test_tokens_are_the_sum_of_what_is_read(stack: ExitStack, tmp_path: Path) ->
     assert busy.parallel.token_ranks == pytest.approx(19 / 16, rel=0.05)
     assert idle.parallel.token_ranks == pytest.approx(19, rel=0.05)
     # each reads its quarter of the experts that all 19 touch
-    touched = roofs.experts_touched(busy, 16)
+    touched = experts_touched(busy, 16)
     assert touched is not None
     assert touched.expected == pytest.approx(estimate_touched_experts(64, 2, 19).expected, rel=0.05)
     assert busy.routed_bytes == pytest.approx(roof_of(found["b"]).routed_bytes)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.cost.resume import Resume
-from llm_serving_exporter.gpu.nvml import NvmlSource
+from llm_serving_exporter.cost.meter import Resume
+from llm_serving_exporter.gpus.nvml import NvmlSource
 from llm_serving_exporter.model.cost import Method
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import ModelSettings, Role, Target

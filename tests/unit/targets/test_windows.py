@@ -6,8 +6,7 @@ import random
 
 import pytest
 
-from llm_serving_exporter.derive.ring import MOST_OLDER
-from llm_serving_exporter.derive.span import LAGGING_SECONDS, LONGEST_SECONDS, REFRESHES_IN_A_WINDOW
+from llm_serving_exporter.derive.window import LAGGING_SECONDS, LONGEST_SECONDS, MOST_OLDER, REFRESHES_IN_A_WINDOW
 from llm_serving_exporter.engines.mapping import Fingerprint, Mark, Row, Runtime
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Quality

@@ -5,14 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llm_serving_exporter.commands.ceiling.limits import Limits, list_limit_refusals, note_defaults
-from llm_serving_exporter.derive import planning
-from llm_serving_exporter.derive import roof as roofs
-from llm_serving_exporter.derive.bounds import Speculation, bound_decode, replica_ceiling
-from llm_serving_exporter.derive.fit import Fit, check_fit, count_sequences, least_gpus
-from llm_serving_exporter.derive.memory import CHECKPOINT_BELIEVED_WITHIN_RATIO
-from llm_serving_exporter.derive.reads import choose_rate
-from llm_serving_exporter.derive.refusals import list_refusals
-from llm_serving_exporter.derive.roof import Ceiling, Roof
+from llm_serving_exporter.derive.kv import CHECKPOINT_BELIEVED_WITHIN_RATIO
+from llm_serving_exporter.derive.planning import (
+    Fit,
+    Replicas,
+    Speculation,
+    bound_decode,
+    check_fit,
+    count_sequences,
+    least_gpus,
+    list_refusals,
+    replica_ceiling,
+)
+from llm_serving_exporter.derive.planning import replicas as planning_replicas
+from llm_serving_exporter.derive.planning import usd_per_million_tokens as planning_usd_per_million_tokens
+from llm_serving_exporter.derive.roof import (
+    Ceiling,
+    Roof,
+    compute_seconds,
+    encoder_ceiling_tokens_per_second,
+    kv_stored_bytes,
+    lacks,
+    prefill_floor_seconds,
+    prefill_flops,
+)
+from llm_serving_exporter.derive.roof import ridge_batch as roof_ridge_batch
+from llm_serving_exporter.derive.work import choose_rate
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.shape import ModelFacts, Precision
@@ -132,7 +150,7 @@ class Answer(Struct, frozen=True):
     # on the load's mix; None without a load
     tokens_per_second_per_replica: float | None
     # how many the load needs; None without a load
-    replicas: planning.Replicas | None
+    replicas: Replicas | None
     # sentences for the reader
     notes: tuple[str, ...]
 
@@ -159,7 +177,7 @@ def answer(question: Question) -> Answer:
     usable = question.memory_bytes * question.memory_utilisation - overhead
     # of one rank: more of them do not make one smaller
     least = least_gpus(room.weight_bytes / question.parallel.data + room.kv_bytes_per_sequence, usable)
-    floor = roofs.prefill_floor_seconds(roof, question.prompt_tokens)
+    floor = prefill_floor_seconds(roof, question.prompt_tokens)
     batch = _load_batch(roof, question, room)
     rate = _replica_rate(roof, question.load, room, batch) if question.load is not None else None
     asked = max(question.context_tokens, question.prompt_tokens)
@@ -195,7 +213,7 @@ def answer(question: Question) -> Answer:
 
 def _ridge(roof: Roof, context_tokens: float) -> float | None:
     """Of the whole replica."""
-    found = roofs.ridge_batch(roof, context_tokens)
+    found = roof_ridge_batch(roof, context_tokens)
     return None if found is None else found * roof.parallel.data
 
 
@@ -231,14 +249,14 @@ def _embedding(roof: Roof, question: Question, floor: float | None) -> Embedding
 
 def _encode(roof: Roof, mean_tokens: float) -> float | None:
     """Tokens/s of all ranks of an encoder."""
-    rate = roofs.encoder_ceiling_tokens_per_second(roof, mean_tokens)
+    rate = encoder_ceiling_tokens_per_second(roof, mean_tokens)
     return None if rate is None else rate * roof.parallel.data
 
 
 def _usd(question: Question, tokens_per_second: float) -> float | None:
     if question.usd_per_hour is None:
         return None
-    return planning.usd_per_million_tokens(question.usd_per_hour, tokens_per_second)
+    return planning_usd_per_million_tokens(question.usd_per_hour, tokens_per_second)
 
 
 def _load_batch(roof: Roof, question: Question, room: Fit) -> int:
@@ -246,7 +264,7 @@ def _load_batch(roof: Roof, question: Question, room: Fit) -> int:
     load, limits = question.load, question.limits
     if load is None or roof.model.geometry.encoder:
         return 0
-    per_sequence = roofs.kv_stored_bytes(roof, load.input_tokens + load.output_tokens)
+    per_sequence = kv_stored_bytes(roof, load.input_tokens + load.output_tokens)
     batch = (
         count_sequences(roof, room.free_kv_bytes, per_sequence, limits.reserved)
         if per_sequence > 0
@@ -260,7 +278,7 @@ def _replica_rate(roof: Roof, load: Load, room: Fit, batch: int) -> float | None
     if roof.model.geometry.encoder:
         return _encode(roof, load.input_tokens) if room.fits else None
     ranks = roof.parallel.data
-    computed = roofs.compute_seconds(roof, roofs.prefill_flops(roof, load.input_tokens))
+    computed = compute_seconds(roof, prefill_flops(roof, load.input_tokens))
     mean_context = load.input_tokens + load.output_tokens / 2
     decode = replica_ceiling(roof, batch, mean_context) if batch >= 1 else None
     if computed is None or decode is None:
@@ -270,10 +288,10 @@ def _replica_rate(roof: Roof, load: Load, room: Fit, batch: int) -> float | None
     return (load.input_tokens + load.output_tokens) / busy if busy > 0 else None
 
 
-def _replicas(load: Load | None, rate: float | None) -> planning.Replicas | None:
+def _replicas(load: Load | None, rate: float | None) -> Replicas | None:
     if load is None or rate is None:
         return None
-    return planning.replicas(
+    return planning_replicas(
         load.requests_per_second, load.input_tokens, load.output_tokens, rate * load.efficiency,
         load.target_utilisation, load.redundancy,
     )  # fmt: skip
@@ -281,7 +299,7 @@ def _replicas(load: Load | None, rate: float | None) -> planning.Replicas | None
 
 def _notes(roof: Roof, question: Question, room: Fit, least: int | None) -> Iterator[str]:
     model, gpus = question.model, question.parallel.gpus
-    yield from (lack.sentence for lack in roofs.lacks(roof))
+    yield from (lack.sentence for lack in lacks(roof))
     if not room.fits:
         enough = f"; they need at least {least} such GPUs" if least is not None and least > gpus else ""
         what = "the weights" if model.geometry.encoder else "the weights and one sequence"

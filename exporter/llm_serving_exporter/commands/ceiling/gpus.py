@@ -133,7 +133,7 @@ def _describe(
 
 def _find_this_gpu(flags: FlagReader, own: Sequence[GpuSpec]) -> GpuPeaks | None:
     """What NVML says of the GPUs of this machine, MIG instances instead of the GPUs they are of."""
-    from llm_serving_exporter.gpu.nvml import NvmlSource
+    from llm_serving_exporter.gpus.nvml import NvmlSource
 
     # what it would log is said here as a refusal
     source = NvmlSource(gpm=False, xid_events=False, log=logging.Logger("ceiling", logging.CRITICAL + 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.commands.ceiling import arguments as kinds
 from llm_serving_exporter.commands.ceiling.launch import Launch, read_launch
-from llm_serving_exporter.derive.bounds import Speculation
+from llm_serving_exporter.derive.planning import Speculation
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shape import ModelFacts

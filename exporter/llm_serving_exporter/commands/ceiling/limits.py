@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator
 from enum import StrEnum
 
-from llm_serving_exporter.derive.fit import Fit
-from llm_serving_exporter.derive.reads import Roof, kv_stored_bytes
+from llm_serving_exporter.derive.planning import Fit
+from llm_serving_exporter.derive.work import Roof, kv_stored_bytes
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.render.numbers import size

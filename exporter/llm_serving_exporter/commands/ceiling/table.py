@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from llm_serving_exporter.commands.ceiling.answer import Answer, Line, Question
-from llm_serving_exporter.derive.fit import Fit
+from llm_serving_exporter.derive.planning import Fit
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.render.numbers import NOTHING, number, seconds, size, usd_four_digits, usd_to_the_cent

@@ -1,7 +1,7 @@
 """What a step of an engine costs: the exporter's own roofline, at the share of the peaks that real kernels reach.
 
 A step takes max(bytes / (bandwidth x efficiency), FLOPs / (peak x efficiency)) plus a fixed overhead. Bytes and FLOPs are those of
-`derive.reads` and `derive.flops`; as their sums are linear in tokens and contexts for full attention, the coefficients are read off
+`derive.work`; as their sums are linear in tokens and contexts for full attention, the coefficients are read off
 once. Under pipeline parallelism B sequences go round in min(B, p) micro-batches, as in `derive.roof`: weights are read once for each,
 KV and FLOPs are spread; a prompt's chunk passes the stages one after the other.
 """
@@ -11,9 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
-from llm_serving_exporter.derive.flops import compute_seconds, prefill_flops, token_flops
-from llm_serving_exporter.derive.reads import Roof, kv_read_bytes, kv_token_bytes, weight_read_bytes
 from llm_serving_exporter.derive.roof import lacks
+from llm_serving_exporter.derive.work import (
+    Roof,
+    compute_seconds,
+    kv_read_bytes,
+    kv_token_bytes,
+    prefill_flops,
+    token_flops,
+    weight_read_bytes,
+)
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.shape import Precision

@@ -74,7 +74,7 @@ def gpus_of(fleet: Fleet, replica: str) -> tuple[str, ...]:
 
 
 class FleetGpuSource:
-    """A `gpu.source.GpuSource`: the GPUs of one node, `node` None = of all of them. `faults` by UUID may be changed at any time.
+    """A `gpus.source.GpuSource`: the GPUs of one node, `node` None = of all of them. `faults` by UUID may be changed at any time.
 
     `moved_on` is called before each reading, so that a fleet that is served has come to now; the fleet is not to be used by another
     thread meanwhile (see `FleetServer.lock`). A node that is lost cannot be read: a failed attempt.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from llm_serving_exporter.fetch.http import Connect, JsonAnswer
 from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
 from llm_serving_exporter.model.target import HttpSettings
-from llm_serving_exporter.scrape.http import Connect, JsonAnswer
 from llm_serving_exporter.sim.fleet.endpoints import side_answers
 from llm_serving_exporter.sim.fleet.fleet import Fleet
 from llm_serving_exporter.sim.fleet.replica import ReplicaState
@@ -15,7 +15,7 @@ from llm_serving_exporter.sim.web import METRICS_CONTENT_TYPE
 
 
 class _Client:
-    """A `scrape.http.Client` of one replica."""
+    """A `fetch.http.Client` of one replica."""
 
     def __init__(self, fleet: Fleet, name: str, monotonic: Callable[[], float], wall: Callable[[], float]) -> None:
         self._fleet, self._replica = fleet, fleet.replica(name)

@@ -52,7 +52,7 @@ def paced_config(
 
 
 class ServedGpuSource:
-    """A `gpu.source.GpuSource`: the GPUs of a fleet that is served, read while nobody else uses it."""
+    """A `gpus.source.GpuSource`: the GPUs of a fleet that is served, read while nobody else uses it."""
 
     def __init__(self, server: FleetServer) -> None:
         self._server = server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from llm_serving_exporter.derive.reads import Roof, kv_token_bytes, weight_held_bytes
+from llm_serving_exporter.derive.work import Roof, kv_token_bytes, weight_held_bytes
 from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.loader import gpu_catalogue, model_facts
 from llm_serving_exporter.facts.peaks import peaks_of_spec

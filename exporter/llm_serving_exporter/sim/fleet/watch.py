@@ -180,7 +180,7 @@ class Watch:
 
 
 class _NodeSources:
-    """A `gpu.source.GpuSource` of all nodes: a replica may span several, and its target is given the GPUs of all of them.
+    """A `gpus.source.GpuSource` of all nodes: a replica may span several, and its target is given the GPUs of all of them.
 
     `latest` has the last readings by node, as the exporter on each would show them. A lost node takes its own GPUs away, no others.
     """

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
-from llm_serving_exporter.derive.long_context import FIT, SHARE
+from llm_serving_exporter.derive.kv import FIT, SHARE
 from llm_serving_exporter.model.derived import Derived, EngineDerived, Latency, SloCount
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading

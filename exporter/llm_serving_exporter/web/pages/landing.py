@@ -10,7 +10,7 @@ from itertools import groupby
 from markupsafe import Markup
 
 from llm_serving_exporter.catalogue.roofline import DECODE_CEILING
-from llm_serving_exporter.derive.gpus import Origin
+from llm_serving_exporter.gpus.ownership import Origin
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.gpu import DRIVER_SOURCES
 from llm_serving_exporter.model.numbers import add_up

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from llm_serving_exporter.derive.achieved import choose_ratio
+from llm_serving_exporter.derive.bandwidth import choose_ratio
 from llm_serving_exporter.model.derived import Derived, EngineDerived, Limiter
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from llm_serving_exporter.derive import bounds
+from llm_serving_exporter.derive import planning as bounds
 from tests.support.builders.ceilings import answered, asked, line, refused, table
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
@@ -158,5 +158,5 @@ def test_nothing_but_the_command_knows_the_upper_bound() -> None:
     # where peaks come from may say the highest, too
     knowing = {path for path in knowing if not path.startswith(("facts/", "devices/"))}
     assert knowing == {
-        "derive/bounds.py", "model/hardware.py", "commands/ceiling/answer.py", "commands/ceiling/table.py",
+        "derive/planning.py", "model/hardware.py", "commands/ceiling/answer.py", "commands/ceiling/table.py",
     }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Target -> Page -> Samples: one bounded GET, and a strict parser."""

@@ -1,1 +1,0 @@
-"""Target -> Page: one bounded GET."""

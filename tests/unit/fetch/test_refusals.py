@@ -1,0 +1,276 @@
+"""Every way in which there is no page, through a real socket, with a sentence that says what to do."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+from collections.abc import Callable
+
+from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
+from tests.support.rows import check_rows
+from tests.support.servers.faultbehaviours import (
+    TEXT,
+    chunk,
+    garbage,
+    hang_up,
+    head,
+    header_flood,
+    loading,
+    page,
+    raw,
+    redirect,
+    silent,
+    status,
+    truncated,
+)
+from tests.support.servers.faultserver import Behaviour, FaultServer
+from tests.unit.fetch.conftest import MakeClient
+
+BODY = b"up 1\n" * 1000
+GZIP = ("Content-Encoding: gzip",)
+
+ANSWERS: list[tuple[str, Behaviour, FailureReason, int | None, str]] = [
+    ("silent", silent(), FailureReason.TIMEOUT, None, "sent no answer within"),
+    ("hang-up", hang_up(), FailureReason.CLOSED, None, "hung up before the first byte"),
+    ("reset", hang_up(reset=True), FailureReason.CLOSED, None, "hung up"),
+    ("short-body", truncated(BODY, 100), FailureReason.CLOSED, None, "of a complete answer"),
+    (
+        "short-gzip",
+        raw(head(200, TEXT, "Content-Length: 999", *GZIP) + gzip.compress(BODY)),
+        FailureReason.CLOSED,
+        None,
+        "of a complete answer",
+    ),
+    ("short-chunk", truncated(BODY, 100, framing="chunked"), FailureReason.CLOSED, None, "of a complete answer"),
+    ("no-status-line-end", raw(b"HTTP/1.1 20"), FailureReason.PROTOCOL, None, "does not answer in HTTP/1"),
+    ("cut-headers", raw(head(200, TEXT)[:-4]), FailureReason.CLOSED, None, "of a complete answer"),
+    ("garbage", garbage(), FailureReason.PROTOCOL, None, "does not answer in HTTP/1; is the port right?"),
+    ("tls-port", raw(b"\x15\x03\x01\x00\x02\x02\x46"), FailureReason.SPEAKS_TLS, None, "begin with https://"),
+    ("http-2", raw(b"HTTP/2 200\r\n\r\n"), FailureReason.PROTOCOL, None, "breaks HTTP"),
+    ("header-flood", header_flood(), FailureReason.PROTOCOL, None, "breaks HTTP or its limits"),
+    ("long-header", raw(head(200, "x" * 70_000)), FailureReason.PROTOCOL, None, "breaks HTTP or its limits"),
+    (
+        "large-headers",
+        raw(head(200, TEXT, *(f"X-{n}: {'y' * 8000}" for n in range(60)))),
+        FailureReason.PROTOCOL,
+        None,
+        "breaks HTTP or its limits",
+    ),
+    (
+        "bad-length",
+        raw(head(200, TEXT, "Content-Length: many") + BODY, keep=True),
+        FailureReason.PROTOCOL,
+        200,
+        "Content-Length is not a length",
+    ),
+    (
+        "negative-length",
+        raw(head(200, TEXT, "Content-Length: -1") + BODY, keep=True),
+        FailureReason.PROTOCOL,
+        200,
+        "Content-Length is not a length",
+    ),
+    (
+        "bad-chunk",
+        raw(head(200, TEXT, "Transfer-Encoding: chunked") + b"zz\r\n", keep=True),
+        FailureReason.PROTOCOL,
+        None,
+        "breaks HTTP",
+    ),
+    (
+        "401",
+        status(401, b"who?"),
+        FailureReason.UNAUTHORIZED,
+        401,
+        "set auth.bearer_token_file, auth.bearer_token_env or auth.basic",
+    ),
+    (
+        "403",
+        status(403, b"no"),
+        FailureReason.UNAUTHORIZED,
+        403,
+        "set auth.bearer_token_file, auth.bearer_token_env or auth.basic",
+    ),
+    ("loading", loading(), FailureReason.LOADING, 503, "Loading model"),
+    ("503-text", status(503, b"busy"), FailureReason.STATUS, 503, "answered /metrics with 503: busy"),
+    ("500-json", status(500, b"{}", "application/json"), FailureReason.STATUS, 500, "with 500: {}"),
+    ("404", status(404, b"no\n"), FailureReason.STATUS, 404, "is the path right, and are metrics switched on?"),
+    ("204", status(204), FailureReason.STATUS, 204, "with 204"),
+    ("304", status(304), FailureReason.STATUS, 304, "with 304"),
+    ("206", status(206, BODY), FailureReason.STATUS, 206, "with 206"),
+    (
+        "redirect",
+        redirect("http://other.invalid/m"),
+        FailureReason.REDIRECT,
+        302,
+        "http://other.invalid/m, which is not",
+    ),
+    ("loop", redirect("/metrics"), FailureReason.REDIRECT, 302, "more than 3 times"),
+    ("html", page(b"<html>", "text/html; charset=utf-8"), FailureReason.CONTENT_TYPE, 200, "text/html"),
+    ("json", page(b"{}", "application/json"), FailureReason.CONTENT_TYPE, 200, "application/json"),
+    (
+        "protobuf",
+        page(b"\x00", "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily"),
+        FailureReason.CONTENT_TYPE,
+        200,
+        "application/vnd.google.protobuf",
+    ),
+    ("br", page(BODY, headers=("Content-Encoding: br",)), FailureReason.ENCODING, 200, "not asked for"),
+    ("not-gzip", page(BODY, headers=GZIP), FailureReason.ENCODING, 200, "does not unpack"),
+    ("cut-gzip", page(gzip.compress(BODY)[:-9], headers=GZIP), FailureReason.ENCODING, 200, "ends in the middle"),
+    ("gzip-and-more", page(gzip.compress(BODY) + b"more", headers=GZIP), FailureReason.ENCODING, 200, "unpack"),
+    ("gzip-members", page(gzip.compress(b"") * 2000, headers=GZIP), FailureReason.ENCODING, 200, "unpack"),
+    (
+        "transfer-gzip",
+        raw(head(200, TEXT, "Transfer-Encoding: gzip, chunked") + chunk(BODY), keep=True),
+        FailureReason.ENCODING,
+        200,
+        "not chunked alone",
+    ),
+    ("large", page(b"x" * 70_000), FailureReason.TOO_LARGE, 200, "exceeds 65536 bytes"),
+    ("empty", page(b""), FailureReason.EMPTY, 200, "is empty"),
+    ("blank", page(b" \r\n\n"), FailureReason.EMPTY, 200, "is empty"),
+    ("empty-gzip", page(gzip.compress(b""), headers=GZIP), FailureReason.EMPTY, 200, "is empty"),
+]
+
+
+@check_rows(
+    ("behaviour", "reason", "code", "says"),
+    [row[1:] for row in ANSWERS],
+    ids=[r[0] for r in ANSWERS],
+    shared=["make_client"],
+)
+def test_answer_is_refused(make_client, behaviour, reason, code, says):
+    with FaultServer(behaviour) as server:
+        timeout = 1.0 if reason is FailureReason.TIMEOUT else 20.0
+        refused = make_client(server.url, timeout_seconds=timeout, max_body_bytes=65536).get_metrics("/metrics")
+    assert isinstance(refused, Refusal)
+    assert (refused.reason, refused.status) == (reason, code)
+    assert says in refused.detail
+    assert refused.duration_seconds >= 0
+
+
+def no_name(make_client: MakeClient) -> Refusal | Page:
+    return make_client(f"http://{'x' * 64}.invalid:8000").get_metrics("/metrics")
+
+
+def refused_port(make_client: MakeClient) -> Refusal | Page:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    return make_client(f"http://127.0.0.1:{port}").get_metrics("/metrics")
+
+
+def no_route(make_client: MakeClient) -> Refusal | Page:
+    # The kernel has no route for TCP to the limited broadcast address (RFC 919); no packet leaves the machine.
+    return make_client("http://255.255.255.255:8000", timeout_seconds=1.0).get_metrics("/metrics")
+
+
+def plain_port_asked_for_tls(make_client: MakeClient) -> Refusal | Page:
+    with FaultServer(page(BODY)) as server:
+        return make_client(f"https://{server.authority}").get_metrics("/metrics")
+
+
+def no_token_file(make_client: MakeClient) -> Refusal | Page:
+    from llm_serving_exporter.model.target import Secret
+
+    with FaultServer(page(BODY)) as server:
+        refused = make_client(server.url, bearer_token=Secret(file="/nonexistent/token")).get_metrics("/metrics")
+        assert server.connections == 0
+        return refused
+
+
+def broken_clock(make_client: MakeClient) -> Refusal | Page:
+    """The one fault of ours that can be brought in from outside: an injected clock that fails once."""
+    calls: list[None] = []
+
+    def wall() -> float:
+        calls.append(None)
+        if len(calls) == 1:
+            raise LookupError("a secret that must not be shown")
+        return 1.0
+
+    with FaultServer(page(BODY)) as server:
+        return make_client(server.url, {"wall": wall}).get_metrics("/metrics")
+
+
+WITHOUT_ANSWER: list[tuple[Callable[[MakeClient], Refusal | Page], FailureReason, str]] = [
+    (no_name, FailureReason.DNS, "does not resolve"),
+    (refused_port, FailureReason.REFUSED, "nothing listens on 127.0.0.1:"),
+    (no_route, FailureReason.UNREACHABLE, "255.255.255.255:8000 cannot be reached"),
+    (plain_port_asked_for_tls, FailureReason.TLS, "begin with http://"),
+    (no_token_file, FailureReason.CREDENTIALS, "bearer_token file /nonexistent/token cannot be read"),
+    (broken_clock, FailureReason.INTERNAL, "LookupError"),
+]
+
+
+@check_rows(("provoke", "reason", "says"), WITHOUT_ANSWER, shared=["make_client"])
+def test_no_answer_at_all(make_client, provoke, reason, says):
+    refused = provoke(make_client)
+    assert isinstance(refused, Refusal)
+    assert (refused.reason, refused.status) == (reason, None)
+    assert says in refused.detail
+    assert "a secret" not in refused.detail
+
+
+def test_every_reason_of_this_stage_is_reached_above():
+    members = list(FailureReason)
+    scrape = set(members[: members.index(FailureReason.MALFORMED)]) | {FailureReason.INTERNAL}
+    assert {row[2] for row in ANSWERS} | {row[1] for row in WITHOUT_ANSWER} == scrape
+
+
+def test_every_detail_is_one_printable_line(make_client):
+    page_of_noise = b"\r\n \x00\x1b[31mred\x07\xff and   more" + b"y" * 5000 + b"\nsecond line"
+    with FaultServer(status(500, page_of_noise)) as server:
+        refused = make_client(server.url).get_metrics("/metrics")
+    assert isinstance(refused, Refusal)
+    assert refused.detail.isprintable()
+    assert "[31mred � and more" in refused.detail
+    assert "second line" not in refused.detail
+    assert len(refused.detail) < 300
+
+
+def test_error_page_in_gzip_is_shown_unpacked(make_client):
+    with FaultServer(page(b"engine is dead", code=500, compress=True)) as server:
+        refused = make_client(server.url).get_metrics("/metrics")
+    assert isinstance(refused, Refusal)
+    assert "engine is dead" in refused.detail
+
+
+@check_rows(
+    "content_type",
+    [
+        None,
+        "",
+        "text/plain",
+        "text/plain; version=1.0.0; charset=utf-8",
+        "Text/Plain;charset=utf-8",
+        "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores",
+    ],
+    shared=["make_client"],
+)
+def test_content_types_of_metrics_pages_are_accepted(make_client, content_type):
+    with FaultServer(page(BODY, content_type)) as server:
+        got = make_client(server.url).get_metrics("/metrics")
+    assert isinstance(got, Page)
+    assert got.content_type == (content_type or "")
+
+
+def test_gzip_of_several_members_is_one_page(make_client):
+    with FaultServer(page(gzip.compress(b"a 1\n") + gzip.compress(b"b 2\n"), headers=GZIP)) as server:
+        got = make_client(server.url).get_metrics("/metrics")
+    assert isinstance(got, Page)
+    assert got.body == b"a 1\nb 2\n"
+
+
+@check_rows(
+    "behaviour",
+    [page(b""), status(500), status(401), page(b"", "text/html"), redirect("/metrics?b")],
+    shared=["make_client"],
+)
+def test_query_of_the_path_is_not_shown(make_client, behaviour):
+    with FaultServer(behaviour) as server:
+        refused = make_client(server.url).get_metrics("/metrics\n?key=hunter22")
+        assert isinstance(refused, Refusal)
+        assert server.requests[0].target == "/metrics%0A?key=hunter22"
+    assert "/metrics%0A" in refused.detail
+    assert "hunter22" not in refused.detail

@@ -1,0 +1,317 @@
+"""Faults of driver and cards: each with one defined answer, one log line at its begin, one at its end, and a way back."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from llm_serving_exporter.gpus.events import FaultLog
+from llm_serving_exporter.gpus.nvml import KNOWN_MAX
+from llm_serving_exporter.gpus.source import GpuSource
+from llm_serving_exporter.model.sample import FailureReason, Stage
+from tests.nvml_stub.stub import SONAME, stub_environment
+from tests.support.paths import ROOT
+from tests.support.waiting import PATIENCE_SECONDS
+
+UNINITIALIZED, NO_PERMISSION, DRIVER_NOT_LOADED, LIB_RM_MISMATCH, UNKNOWN = 1, 4, 9, 18, 999
+REPOSITORY = ROOT
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "advice"),
+    [
+        (DRIVER_NOT_LOADED, FailureReason.NO_DRIVER, "kernel driver is not loaded"),
+        (LIB_RM_MISMATCH, FailureReason.DRIVER_MISMATCH, "restart the exporter"),
+        (NO_PERMISSION, FailureReason.NO_PERMISSION, "/dev/nvidiactl"),
+        (UNKNOWN, FailureReason.NVML, "NVML 999"),
+    ],
+)
+def test_nvml_that_cannot_be_initialised_is_a_failed_attempt_until_it_can(rig, gpu_log, code, reason, advice):
+    rig.state.fail("sys", "nvmlInitWithFlags", code)
+    for _ in range(3):
+        readings = rig.read_all()
+        assert (readings.attempt.stage, readings.attempt.reason, readings.gpus) == (Stage.GPU, reason, ())
+        assert advice in readings.attempt.detail
+    assert len(gpu_log.records) == 1
+    rig.state.heal("sys")
+    (gpu,) = rig.read(after=60.0)
+    assert gpu.identity.uuid == rig.state.uuid(0)
+    rig.read()
+    assert [record.levelno for record in gpu_log.records] == [logging.WARNING, logging.INFO]
+
+
+def test_attempts_to_initialise_grow_apart(rig):
+    rig.state.fail("sys", "nvmlInitWithFlags", DRIVER_NOT_LOADED)
+    tries = []
+    for _ in range(60):
+        rig.read_all(after=5.0)
+        tries.append(rig.stub.calls("nvmlInitWithFlags"))
+    # pauses of 1, 2, 4 s are over by the next pass at 5 s; 8, 16, 32 s skip passes; then one a minute
+    assert tries[:6] == [1, 2, 3, 4, 4, 5]
+    assert tries[-1] == 10
+
+
+@pytest.mark.parametrize("code", [UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_MISMATCH, UNKNOWN])
+def test_a_driver_that_goes_and_comes_back_is_picked_up(rig, gpu_log, code):
+    rig.read()
+    rig.state.fail("sys", "*", code)
+    readings = rig.read_all()
+    assert readings.gpus == ()
+    assert not readings.attempt.ok
+    rig.state.heal("sys")
+    (gpu,) = rig.read()
+    assert gpu.power_watts == pytest.approx(612.345)
+    assert rig.stub.init_balance == 1 or code != UNKNOWN
+    assert len(gpu_log.records) == 2
+
+
+def test_a_driver_reload_costs_one_pass(rig):
+    rig.read()
+    rig.state.reload_driver()
+    assert rig.read_all().attempt.reason is FailureReason.NVML
+    (gpu,) = rig.read()
+    assert not gpu.lost
+
+
+def test_unknown_errors_on_every_reading_of_every_gpu_renew_the_session(rig):
+    rig.state.count(2)
+    rig.read()
+    inits = rig.stub.calls("nvmlInitWithFlags")
+    for scope in ("gpu0", "gpu1"):
+        rig.state.fail(scope, "*", UNKNOWN)
+    assert rig.read_all().attempt.reason is FailureReason.NVML
+    for scope in ("gpu0", "gpu1"):
+        rig.state.heal(scope)
+    assert [gpu.lost for gpu in rig.read()] == [False, False]
+    assert rig.stub.calls("nvmlInitWithFlags") == inits + 1
+
+
+@pytest.mark.parametrize("code", [15, 16, 28])  # lost, reset required, not found
+def test_a_gpu_off_the_bus_is_lost_while_the_others_read_on(rig, gpu_log, code):
+    rig.state.count(2)
+    rig.read()
+    rig.state.fail("gpu0", "*", code)
+    for _ in range(3):
+        readings = rig.read_all()
+        assert readings.attempt.ok
+        assert "1 of 2" in readings.attempt.detail
+        alive, lost = readings.gpus
+        assert (alive.identity.uuid, alive.lost) == (rig.state.uuid(1), False)
+        assert alive.power_watts == pytest.approx(612.345)
+        assert (lost.identity.uuid, lost.identity.name, lost.lost) == (rig.state.uuid(0), "NVIDIA H100 80GB HBM3", True)
+        assert (lost.power_watts, lost.memory_used_bytes, lost.temperature_celsius) == (None, None, {})
+    assert gpu_log.text.count("does not answer any more") == 1
+    rig.state.heal("gpu0")
+    assert [gpu.lost for gpu in rig.read()] == [False, False]
+    assert gpu_log.text.count("answers again") == 1
+
+
+def test_a_gpu_that_only_answers_unknown_errors_is_lost(rig):
+    rig.state.count(2)
+    rig.read()
+    rig.state.fail("gpu1", "*", UNKNOWN)
+    assert {gpu.identity.uuid: gpu.lost for gpu in rig.read()} == {rig.state.uuid(0): False, rig.state.uuid(1): True}
+
+
+def test_a_gpu_that_is_no_longer_enumerated_stays_reported_as_lost(rig):
+    rig.state.count(2)
+    rig.read()
+    rig.state.count(1)
+    assert {gpu.identity.uuid: gpu.lost for gpu in rig.read()} == {rig.state.uuid(0): False, rig.state.uuid(1): True}
+    rig.state.reload_driver()
+    assert not rig.read_all().attempt.ok
+    assert {gpu.identity.uuid: gpu.lost for gpu in rig.read()} == {rig.state.uuid(0): False, rig.state.uuid(1): True}
+    rig.state.count(2)
+    assert [gpu.lost for gpu in rig.read()] == [False, False]
+
+
+def test_a_gpu_is_missed_however_many_were_exchanged_before_it(rig):
+    rig.state.count(2)
+    totals = []
+    for number in range(2 * KNOWN_MAX):
+        rig.state.set("gpu1", uuid=f"GPU-11111111-0000-0000-0000-{number:012d}")
+        found = rig.read()
+        totals.append(found[0].pcie_bytes_total["tx"])
+    assert len(found) <= KNOWN_MAX + 1
+    assert totals == sorted(totals)  # of the GPU that stayed
+    rig.state.count(1)
+    (last,) = [gpu for gpu in rig.read() if gpu.identity.uuid.endswith(f"{number:012d}")]
+    assert last.lost
+
+
+def test_every_gpu_lost_is_still_a_pass_that_tells_so(rig):
+    rig.read()
+    rig.state.fail("gpu0", "*", 15)
+    (gpu,) = rig.read()
+    assert (gpu.identity.uuid, gpu.lost) == (rig.state.uuid(0), True)
+
+
+def test_a_gpu_lost_before_the_first_pass_is_reported_without_a_name(rig):
+    rig.state.count(2)
+    rig.state.fail("gpu1", "*", 15)
+    alive, stranger = rig.read()
+    assert (alive.identity.uuid, alive.lost) == (rig.state.uuid(0), False)
+    assert (stranger.identity.uuid, stranger.identity.name, stranger.lost) == ("unidentified-1", "", True)
+    rig.state.heal("gpu1")
+    assert [gpu.identity.uuid for gpu in rig.read()] == [rig.state.uuid(0), rig.state.uuid(1)]
+
+
+def test_while_a_gpu_is_lost_nvml_is_initialised_anew_now_and_then(rig):
+    rig.state.count(2)
+    rig.read()
+    rig.state.fail("gpu1", "*", 15)
+    inits = rig.stub.calls("nvmlInitWithFlags")
+    for _ in range(11):
+        rig.read(after=5.0)
+    assert rig.stub.calls("nvmlInitWithFlags") == inits
+    rig.read(after=10.0)
+    assert rig.stub.calls("nvmlInitWithFlags") == inits + 1
+    rig.read(after=30.0)
+    assert rig.stub.calls("nvmlInitWithFlags") == inits + 1  # the next is due after two minutes
+    assert rig.stub.init_balance == 1
+
+
+def test_a_new_gpu_is_seen_at_the_next_pass(rig):
+    rig.read()
+    rig.state.count(3)
+    assert [gpu.identity.index for gpu in rig.read()] == [0, 1, 2]
+
+
+def test_a_gpu_that_this_process_may_not_use_is_left_out_and_logged_once(rig, gpu_log):
+    rig.state.count(2)
+    rig.state.fail("gpu1", "nvmlDeviceGetHandleByIndex_v2", NO_PERMISSION)
+    readings = rig.read_all()
+    assert [gpu.identity.uuid for gpu in readings.gpus] == [rig.state.uuid(0)]
+    assert "1 refused" in readings.attempt.detail
+    rig.read()
+    assert len(gpu_log.records) == 1
+
+
+def test_no_gpu_that_this_process_may_use_is_a_failed_attempt(rig):
+    rig.state.fail("gpu0", "nvmlDeviceGetHandleByIndex_v2", NO_PERMISSION)
+    assert rig.read_all().attempt.reason is FailureReason.NO_PERMISSION
+
+
+def test_nvml_without_any_gpu_is_healthy_and_says_so(rig):
+    rig.state.count(0)
+    readings = rig.read_all()
+    assert (readings.attempt.ok, readings.gpus) == (True, ())
+    assert "NVIDIA_VISIBLE_DEVICES" in readings.attempt.detail
+
+
+def test_an_answer_that_is_not_text_spoils_one_reading_only(rig):
+    broken = rig.state.path.read_bytes().replace(b"name NVIDIA H100 80GB HBM3", b"name \xff\xfe")
+    rig.state.path.unlink()
+    rig.state.path.write_bytes(broken)
+    (gpu,) = rig.read()
+    assert gpu.identity.name == ""
+    assert gpu.power_watts == pytest.approx(612.345)
+
+
+def test_a_fault_of_our_own_is_an_attempt_too_and_logged_once_with_its_trace(rig, gpu_log):
+    def broken_clock():
+        raise ZeroDivisionError("no such luck")
+
+    rig.open()
+    rig.source._wall = lambda: 0.0
+    rig.read()
+    rig.source._session._monotonic = broken_clock
+    for _ in range(2):
+        readings = rig.read_all()
+        assert readings.attempt.reason is FailureReason.INTERNAL
+        assert "ZeroDivisionError" in readings.attempt.detail
+    assert sum(record.exc_info is not None for record in gpu_log.records) == 1
+    rig.source._session._monotonic = rig.clock
+    assert rig.read()[0].power_watts == pytest.approx(612.345)
+
+
+def test_after_close_a_read_fails_and_opens_nothing(rig):
+    rig.read()
+    rig.source.close()
+    rig.source.close()
+    assert not rig.read_all().attempt.ok
+    assert rig.stub.init_balance == 0
+
+
+def test_the_source_is_a_gpu_source(rig):
+    source: GpuSource = rig.open()
+    assert source.read().attempt.ok
+
+
+def test_nothing_leaks_over_many_sessions(rig):
+    for _ in range(40):
+        rig.read(after=60.0)
+        rig.read(after=5.0)
+        rig.state.reload_driver()
+        assert not rig.read_all().attempt.ok
+    assert rig.stub.live_samples == 0
+    # each session that ended was shut down, and its samples freed before: the fixture checks the rest
+    assert rig.stub.init_balance == 0
+    assert [thread.name for thread in threading.enumerate() if thread.name == "nvml-xid-events"] == []
+
+
+READ_ONCE = """
+import sys
+from pathlib import Path
+from llm_serving_exporter.gpus.nvml import NvmlSource
+assert "pynvml" not in sys.modules, "pynvml is paid for only where a source is made"
+source = NvmlSource(sys_root=Path(sys.argv[1]))
+readings = source.read()
+source.close()
+print(readings.attempt.reason, len(readings.gpus), readings.attempt.detail)
+"""
+
+
+def read_in_subprocess(environment: dict[str, str], sys_root: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", READ_ONCE, str(sys_root)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "exporter"), **environment},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.process
+def test_a_subprocess_gets_the_stub_through_its_environment(rig, nvml_library, tmp_path):
+    printed = read_in_subprocess(stub_environment(nvml_library, rig.state.path), tmp_path)
+    assert printed.startswith("None 1")
+
+
+@pytest.mark.process
+def test_without_the_library_a_person_is_told_what_to_do(tmp_path):
+    # a file that is no library stands in for its absence, so that a machine which has one gives the same answer
+    (tmp_path / SONAME).write_text("not a library")
+    printed = read_in_subprocess({"LD_LIBRARY_PATH": str(tmp_path)}, tmp_path)
+    assert printed.startswith("nvml_library_missing 0")
+    assert "NVIDIA runtime" in printed
+    assert "gpu.enabled: false" in printed
+
+
+@pytest.mark.process
+def test_without_the_library_gpus_of_another_vendor_are_named(tmp_path):
+    (tmp_path / SONAME).write_text("not a library")
+    device = tmp_path / "bus/pci/devices/0000:05:00.0"
+    device.mkdir(parents=True)
+    for name, value in (("vendor", "0x1002"), ("class", "0x120000"), ("device", "0x74a1")):
+        (device / name).write_text(value + "\n")
+    printed = read_in_subprocess({"LD_LIBRARY_PATH": str(tmp_path)}, tmp_path)
+    assert printed.startswith("nvml_library_missing 0")
+    assert "AMD 0x74a1 at 0000:05:00.0" in printed
+    assert "for AMD's and Intel's Gaudi set device_exporter.url" in printed
+
+
+def test_the_fault_log_is_bounded(gpu_log):
+    faults = FaultLog(logging.getLogger("llm_serving_exporter.gpu"), limit=3)
+    for number in range(10):
+        faults.begin_fault(f"fault {number}", f"message {number}")
+    assert len(gpu_log.records) == 3
