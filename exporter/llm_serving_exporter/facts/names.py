@@ -13,7 +13,7 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Generic, Protocol, TypeVar
 
 from llm_serving_exporter.facts import formats
@@ -119,6 +119,11 @@ def key(text: str) -> str | None:
     return re.sub(r"(?<!\d)-|-(?!\d)", "", dashed) or None
 
 
+# the rows' names are read again for each question; bounded, since names from outside are read too
+_remember = lru_cache(maxsize=8192)
+
+
+@_remember
 def claimed(name: str) -> str | None:
     """What a row's name is found by: `key`, with the organisation's before it where the name has one. None: it is no name."""
     organisation, slash, model = name.rpartition("/")
@@ -151,6 +156,7 @@ def find(text: str, catalogue: Sequence[Row]) -> Match[Row]:
     raise model_unknown(f"model {text[-128:]!r} is not in the built-in catalogue{known_as}")
 
 
+@_remember
 def _initial(name: str) -> str:
     """The first letter or digit of a name without its organisation, in lower case; "" where it has none."""
     first = _ALPHANUMERIC.search(name, name.rfind("/") + 1)
