@@ -12,9 +12,7 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
-
-import grpc
+from typing import TYPE_CHECKING, Any, Protocol
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.gpus.ownership import NodeGrants, keep_parts
@@ -24,6 +22,9 @@ from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.settings.config import GpuConfig
 from llm_serving_exporter.settings.kinds import AUTO_WORD, OFF_WORD
+
+if TYPE_CHECKING:
+    import grpc
 
 log = logging.getLogger("llm_serving_exporter.kubelet")
 
