@@ -64,8 +64,10 @@ def test_every_query_returns_data_with_the_labels_that_are_shown(week: Week, mad
         if query.draw is Draw.BEHIND:
             (one,) = week.now(REPLICA_WITH_PEERS)
             asked = asked.replace("$target", one["metric"]["target"])
-        found = (week.now if query.instant else week.range)(filled(asked))
-        if (made.board.uid, panel.title) in EMPTY:
+        empty = (made.board.uid, panel.title) in EMPTY
+        written = answered(asked, made.queries.hidden) if empty else filled(asked)
+        found = (week.now if query.instant else week.range)(written)
+        if empty:
             # a list of what is not there goes out of date
             assert (found, bool(panel.may_be_empty)) == ([], True)
             continue
