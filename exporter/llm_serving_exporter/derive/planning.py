@@ -377,8 +377,3 @@ def least_gpus(weight_bytes: float, memory_bytes_per_gpu: float) -> int | None:
     if memory_bytes_per_gpu <= 0:
         return None
     return max(1, math.ceil(weight_bytes / memory_bytes_per_gpu))
-
-
-def purchase_usd_per_gpu_hour(usd: float, gpus: int, years: float, overhead_ratio: float) -> float:
-    """A purchase as a rate: price x (1 + overhead) / (years x 8760 h), of one of its GPUs (design section 8)."""
-    return usd * (1 + overhead_ratio) / (years * 8760.0) / gpus

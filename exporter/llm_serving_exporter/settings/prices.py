@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from llm_serving_exporter.derive.planning import purchase_usd_per_gpu_hour
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.facts.gpus import split_words
 from llm_serving_exporter.model.cost import (
@@ -461,3 +460,8 @@ def _statements(
     used.setdefault(rate.name, rate)
     for priced in given[scopes[0]]:
         yield PriceStatement(_SCOPES[scopes[0]], priced, given[amounts[0]], rate.name, given.get("since"))
+
+
+def purchase_usd_per_gpu_hour(usd: float, gpus: int, years: float, overhead_ratio: float) -> float:
+    """A purchase as a rate: price x (1 + overhead) / (years x 8760 h), of one of its GPUs (design section 8)."""
+    return usd * (1 + overhead_ratio) / (years * 8760.0) / gpus

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.cost.terms import find_price
-from llm_serving_exporter.derive.planning import purchase_usd_per_gpu_hour
 from llm_serving_exporter.model.cost import Price, PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.snapshot import Absence
+from llm_serving_exporter.settings.prices import purchase_usd_per_gpu_hour
 from tests.support.rows import check_rows
 
 RESERVED, SPOT = Rate("reserved", RateKind.RESERVED), Rate("spot", RateKind.SPOT)
