@@ -47,7 +47,7 @@ class TakingSender(Sender):
     def _post(self, request: Request) -> Page:
         self.sent_bytes += len(compress_request(request))
         self.requests += 1
-        return Page(b"", "", 0.0, 0.0, 0.0, 0)
+        return Page(b"", "", 0.0, 0.0)
 
 
 def measure_sendings(count: int, rounds: int) -> Costs:

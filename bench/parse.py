@@ -101,7 +101,7 @@ def main() -> None:
     text = second_body.decode()
 
     def page(body: bytes) -> Page:
-        return Page(body, "text/plain; version=0.0.4", 0.0, 0.0, 0.0, len(body))
+        return Page(body, "text/plain; version=0.0.4", 0.0, 0.0)
 
     first, second = page(first_body), page(second_body)
     some = some_names(text)

@@ -206,7 +206,7 @@ def main() -> None:
     if not arguments.no_peers and find_program(OTELCOL) is None:
         say(f"{OTELCOL} is left out: `scripts/setup.sh tools {OTELCOL}` builds it")
     page_parser = PageParser(wanted_by(VLLM))
-    pages = itertools.cycle(Page(recorded_page("vllm-0.32-mfu", n), "text/plain", 0.0, 0.0, 0.0, 0) for n in (60, 61))
+    pages = itertools.cycle(Page(recorded_page("vllm-0.32-mfu", n), "text/plain", 0.0, 0.0) for n in (60, 61))
     page_parser.parse(next(pages))
     plain, parse = best_ms(lambda: plain_pass(body), 400), best_ms(lambda: page_parser.parse(next(pages)), 400)
     with tempfile.TemporaryDirectory() as name:

@@ -126,7 +126,7 @@ class _Server:
         pass
 
     def _nothing(self) -> Refusal:
-        return Refusal(FailureReason.STATUS, "the server answered with 404", 404, UNIX_START + self.now[0], 0.001)
+        return Refusal(FailureReason.STATUS, "the server answered with 404", 404, UNIX_START + self.now[0])
 
 
 def check_ticks(bodies: Sequence[bytes]) -> None:
@@ -247,7 +247,7 @@ def _answer(request: Request) -> Response:
 
 
 def _page(body: bytes, content_type: str, at: float = 0.0) -> Page:
-    return Page(body, content_type, UNIX_START + at, at, 0.001, len(body))
+    return Page(body, content_type, UNIX_START + at, at)
 
 
 # door -> what must hold for any bytes that come in there

@@ -66,7 +66,7 @@ class Recorded:
         if path != "/metrics":
             return self._not_found(path)
         body = self._timeline.body().replace(b'="tiny-llama"', f'="{self._target.name}"'.encode())
-        return Page(body, METRICS_CONTENT_TYPE, self._wall(), self._now(), 0.0, len(body))
+        return Page(body, METRICS_CONTENT_TYPE, self._wall(), self._now())
 
     async def get_json(
         self, path: str, max_bytes: int = 1 << 20, timeout_seconds: float | None = None
@@ -75,7 +75,7 @@ class Recorded:
         return self._not_found(path) if member is None else JsonAnswer(json.loads(member), 200)
 
     def _not_found(self, path: str) -> Refusal:
-        return Refusal(FailureReason.STATUS, f"the server answered {path} with 404", 404, self._wall(), 0.0)
+        return Refusal(FailureReason.STATUS, f"the server answered {path} with 404", 404, self._wall())
 
     async def get_any(self, path: str) -> Page | Refusal:
         return await self.get_metrics(path)

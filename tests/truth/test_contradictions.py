@@ -7,7 +7,8 @@ import math
 import pytest
 
 from llm_serving_exporter.derive.planning import check_fit
-from llm_serving_exporter.derive.roof import decode_ceiling, kv_read_bytes, kv_token_bytes, ridge_batch, token_flops
+from llm_serving_exporter.derive.roof import decode_ceiling, ridge_batch
+from llm_serving_exporter.derive.work import kv_read_bytes, kv_token_bytes, token_flops
 from llm_serving_exporter.model.shape import Geometry, Precision
 from tests.support.models.roofs import A100, BF16, FP8, H100, LLAMA_8B, LLAMA_70B, LLAMA_405B, flat, llama, roof, served
 

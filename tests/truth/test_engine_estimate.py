@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.derive.bandwidth import read_runtime_estimate
-from llm_serving_exporter.derive.roof import Roof
 from llm_serving_exporter.derive.steps import FINISHED, estimate_context
 from llm_serving_exporter.derive.traffic import Work, decode_flops, estimate_traffic, measure_work, prefill_flops
+from llm_serving_exporter.derive.work import Roof
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.quantisation import assign, estimate_sound, weigh

@@ -12,13 +12,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from llm_serving_exporter.derive.roof import (
-    Bound,
-    compute_seconds,
-    decode_ceiling,
-    prefill_floor_seconds,
-    prefill_flops,
-)
+from llm_serving_exporter.derive.roof import Bound, decode_ceiling, prefill_floor_seconds
+from llm_serving_exporter.derive.work import compute_seconds, prefill_flops
 from llm_serving_exporter.model.derived import Cause
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel
 from llm_serving_exporter.model.shape import Geometry, Precision, WeightFormat

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.derive.roof import Roof
+from llm_serving_exporter.derive.work import Roof
 from llm_serving_exporter.model.derived import Limiter
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.record import replace

@@ -20,16 +20,8 @@ from llm_serving_exporter.derive.planning import (
     usd_per_million_tokens,
     usd_per_request,
 )
-from llm_serving_exporter.derive.roof import (
-    Ceiling,
-    Roof,
-    decode_ceiling,
-    kv_stored_bytes,
-    ridge_batch,
-    token_flops,
-    weight_held_bytes,
-    weight_read_bytes,
-)
+from llm_serving_exporter.derive.roof import Ceiling, decode_ceiling, ridge_batch
+from llm_serving_exporter.derive.work import Roof, kv_stored_bytes, token_flops, weight_held_bytes, weight_read_bytes
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shape import AttentionLayers, Geometry, Precision

@@ -11,7 +11,8 @@ import math
 import pytest
 
 from llm_serving_exporter.derive.limiter import Judged, decide_limiter, gather_evidence, gather_rest
-from llm_serving_exporter.derive.roof import Bound, kv_read_bytes, weight_read_bytes
+from llm_serving_exporter.derive.roof import Bound
+from llm_serving_exporter.derive.work import kv_read_bytes, weight_read_bytes
 from llm_serving_exporter.model.derived import BandwidthSource, Limiter
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.numbers import Histogram

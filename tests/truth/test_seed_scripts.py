@@ -7,7 +7,8 @@ import math
 import pytest
 
 from llm_serving_exporter.derive.planning import usd_per_million_tokens
-from llm_serving_exporter.derive.roof import Ceiling, Roof, decode_ceiling
+from llm_serving_exporter.derive.roof import Ceiling, decode_ceiling
+from llm_serving_exporter.derive.work import Roof
 from llm_serving_exporter.model.hardware import GpuPeaks
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shape import ModelFacts

@@ -226,6 +226,9 @@ class Resume(Struct, frozen=True):
         return Between.LEFT_OUT if reading.gpu_uuids else Between.UNDECIDED
 
 
+# --- The meter.
+
+
 # names that an engine had within one exporter's life; a server that changes its model for each request is not followed further
 MOST_NAMES = 32
 

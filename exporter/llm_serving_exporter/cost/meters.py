@@ -75,6 +75,9 @@ def _hold(live: float | None, kept: float | None) -> float | None:
     return None if live is None else min(live, kept or 0.0)
 
 
+# --- All meters.
+
+
 log = logging.getLogger("llm_serving_exporter.cost")
 
 

@@ -74,7 +74,7 @@ def _price(book: PriceBook, statement: PriceStatement) -> Price:
     return Price(statement.usd_per_gpu_hour, rate)
 
 
-# --- What of a reading counts for the cost of a tick, at which price, and why not.
+# --- What counts.
 
 
 _STATES = {

@@ -20,7 +20,6 @@ from llm_serving_exporter.derive.figures import (
     window_by,
     window_over,
 )
-from llm_serving_exporter.derive.roof import Roof, experts_touched
 from llm_serving_exporter.derive.signals import NO_SENTENCES, NOT_ON_A_FRONT_END, Row, Series
 from llm_serving_exporter.derive.steps import estimate_context, list_step_fields
 from llm_serving_exporter.derive.traffic import (
@@ -31,6 +30,7 @@ from llm_serving_exporter.derive.traffic import (
     held_tokens_per_sequence,
     measure_work,
 )
+from llm_serving_exporter.derive.work import Roof, experts_touched
 from llm_serving_exporter.model.derived import BandwidthSource, Cause, EngineDerived, Range
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware
 from llm_serving_exporter.model.numbers import add_up

@@ -8,21 +8,19 @@ from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.derive.bandwidth import LOAD, ROOF, ROOF_ROW, SAME_ROOF, WORK_FIELDS, Load
 from llm_serving_exporter.derive.compute import DECODE_CEILING, KNOWN_CONTEXT, PREFILL_SECONDS
 from llm_serving_exporter.derive.figures import EARLIER, HARDWARE, TARGET_WINDOW, TICK, WINDOW, figure
-from llm_serving_exporter.derive.roof import Ceiling, Roof, balance_ranks, compute_seconds, matrix_flops
+from llm_serving_exporter.derive.roof import Ceiling, balance_ranks
 from llm_serving_exporter.derive.roof import decode_ceiling as roof_decode_ceiling
-from llm_serving_exporter.derive.roof import prefill_flops as roof_prefill_flops
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
 from llm_serving_exporter.derive.steps import ITL, average_running, find_decode_field
 from llm_serving_exporter.derive.traffic import Work, decode_ceiling, measure_work, prefill_flops
+from llm_serving_exporter.derive.work import Roof, compute_seconds, matrix_flops
+from llm_serving_exporter.derive.work import prefill_flops as roof_prefill_flops
 from llm_serving_exporter.model.cost import TickWork
 from llm_serving_exporter.model.derived import BusySeconds, EngineDerived, Range
 from llm_serving_exporter.model.hardware import Efficiency, Hardware
 from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.model.snapshot import HISTOGRAM_FIELDS, Absence, EngineSnapshot, Quality
 from llm_serving_exporter.model.window import EngineWindow, Window
-
-# --- Busy time by phase: each tick's busy seconds are split by what each phase's work needs at least (design section 8).
-
 
 # engines book a prompt when its first token comes out: busy time waits this long for the tokens that it was spent on
 LONGEST_PENDING_SECONDS = 300.0

@@ -18,7 +18,7 @@ from llm_serving_exporter.derive.bandwidth import (
     Task,
 )
 from llm_serving_exporter.derive.figures import HARDWARE, figure, window_by
-from llm_serving_exporter.derive.roof import Ceiling, compute_seconds, ridge_batch, weights_ridge_batch
+from llm_serving_exporter.derive.roof import Ceiling, ridge_batch, weights_ridge_batch
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
 from llm_serving_exporter.derive.steps import list_step_fields, speculates, tokens_per_sequence_step
 from llm_serving_exporter.derive.traffic import (
@@ -31,6 +31,7 @@ from llm_serving_exporter.derive.traffic import (
     prefill_flops,
     prefill_tokens_per_second,
 )
+from llm_serving_exporter.derive.work import compute_seconds
 from llm_serving_exporter.model.derived import Cause, Range
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.numbers import add_up

@@ -19,7 +19,7 @@ from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role, Siblings
 from llm_serving_exporter.model.window import DeviceSample, EngineWindow, EngineWindows, Window
 
-# --- Figures, the steps of derive: each names its inputs, and each is computed at most once a tick, when somebody asks for it.
+# --- Figures.
 #
 # The order of computation follows from the inputs. An input is a Figure object, so it has to exist before the figure that reads it does: a
 # circle of figures cannot be written down, Python refuses it with a NameError or ImportError.

@@ -181,6 +181,9 @@ def _drop(snapshot: Snapshot, fields: frozenset[str], dropped: tuple[EngineSnaps
     return replace(snapshot, engines=engines, absent={**snapshot.absent, **absent})
 
 
+# --- What is remembered, and how a page changes it.
+
+
 # so many pages in a row without any counter of work, of a server that has worked: it restarted. One may be a page with a gap
 PAGES_OF_A_RESTART = 2
 

@@ -197,6 +197,9 @@ def _believed(histogram: Histogram, limit: float | None) -> tuple[Histogram, flo
     return histogram, limit
 
 
+# --- The lengths themselves, from page to page.
+
+
 SPAN_SECONDS, SPAN_REQUESTS = 3600.0, 1000.0
 # how far apart the earlier counts are: within the hour in time, before it in requests; the window is too long by no more than that
 APART_SECONDS, APART_REQUESTS = 300.0, SPAN_REQUESTS / 16

@@ -128,6 +128,9 @@ def gather_roofline(shown: Shown, causes: Mapping[str, Cause]) -> Roofline:
     )
 
 
+# --- The verdict.
+
+
 # what good kernels reach of the peak (facts model-math D.8): triad 0.87-0.95 of HBM, GEMM 0.71-0.87 of the dense rate
 REACHABLE_BANDWIDTH, REACHABLE_COMPUTE = 0.9, 0.75
 # facts model-math F: MLPerf's saturated replicas (rows 26-28) lie at 0.28-0.51 of compute and 0.12-0.17 of bandwidth;

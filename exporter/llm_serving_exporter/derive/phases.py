@@ -30,6 +30,9 @@ def is_coarse(window: EngineWindow, field: str, digits: int | None) -> bool:
     return step > 1 and step > COARSE_SHARE * grown
 
 
+# --- The rows.
+
+
 COUNTERS = {"prefill": "prefill_tokens_total", "decode": "decode_tokens_total"}
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from llm_serving_exporter.derive.roof import Ceiling, Roof, decode_ceiling, decode_ceiling_at
+from llm_serving_exporter.derive.roof import Ceiling, decode_ceiling, decode_ceiling_at
 from llm_serving_exporter.derive.work import (
+    Roof,
     attention_flops,
     experts_touched,
     group_token_bytes,

@@ -17,15 +17,11 @@ from llm_serving_exporter.derive.work import (
     choose_rate,
     compute_seconds,
     estimate_touched_experts,
-    experts_touched,
     kv_read_bytes,
-    kv_stored_bytes,
     kv_token_bytes,
-    matrix_flops,
     prefill_flops,
     routed_flops,
     token_flops,
-    weight_held_bytes,
     weight_read_bytes,
 )
 from llm_serving_exporter.model.hardware import Parallel
@@ -92,30 +88,8 @@ def shares_experts(target: Target, facts: ServerFacts) -> bool:
     return facts.experts_spread is not False if target.experts_shared is None else target.experts_shared
 
 
-__all__ = [
-    "Bound",
-    "Ceiling",
-    "Lack",
-    "Roof",
-    "balance_ranks",
-    "compute_seconds",
-    "decode_ceiling",
-    "decode_ceiling_at",
-    "encoder_ceiling_tokens_per_second",
-    "experts_touched",
-    "kv_read_bytes",
-    "kv_stored_bytes",
-    "kv_token_bytes",
-    "lacks",
-    "matrix_flops",
-    "prefill_floor_seconds",
-    "prefill_flops",
-    "ridge_batch",
-    "token_flops",
-    "weight_held_bytes",
-    "weight_read_bytes",
-    "weights_ridge_batch",
-]
+# --- The roof.
+
 
 # what attention reads of a shared prefix a second time comes from the chip's cache: fitted to prefixes of 1k, 4k and 48k tokens on an H100
 ON_CHIP_BYTES_PER_SECOND = 5.5e12

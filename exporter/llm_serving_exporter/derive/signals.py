@@ -29,8 +29,7 @@ from llm_serving_exporter.model.snapshot import (
 )
 from llm_serving_exporter.model.target import Role
 
-# --- A row of the signal table: what a figure is called, when it is absent and why, how far it can be trusted, and which series it
-# becomes.
+# --- A row, and the series that it becomes.
 
 
 T_co = TypeVar("T_co", covariant=True)

@@ -78,7 +78,7 @@ _SENTENCES = {
 TENANT_SENTENCES: Mapping[str, Mapping[Absence, str]] = dict.fromkeys(TENANT_FIELDS, _SENTENCES)
 
 
-# --- The signal table: every figure of an engine and of a target, with its reasons, roles, sentences and series, in the order of the page.
+# --- The table.
 
 
 # computed for each engine

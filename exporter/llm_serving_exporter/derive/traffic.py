@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from llm_serving_exporter.derive.roof import (
-    Ceiling,
-    Roof,
-    balance_ranks,
-    kv_read_bytes,
-    kv_token_bytes,
-    token_flops,
-    weight_read_bytes,
-)
+from llm_serving_exporter.derive.roof import Ceiling, balance_ranks
 from llm_serving_exporter.derive.roof import decode_ceiling as roof_decode_ceiling
-from llm_serving_exporter.derive.roof import prefill_flops as roof_prefill_flops
 from llm_serving_exporter.derive.steps import (
     Steps,
     add_up_over_steps,
@@ -28,6 +19,8 @@ from llm_serving_exporter.derive.steps import (
     drop_half_blocks,
     holds_every_token,
 )
+from llm_serving_exporter.derive.work import Roof, kv_read_bytes, kv_token_bytes, token_flops, weight_read_bytes
+from llm_serving_exporter.derive.work import prefill_flops as roof_prefill_flops
 from llm_serving_exporter.model.derived import Range
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct

@@ -6,6 +6,7 @@ Numbers are compared before anything converts them: JSON has whole numbers that 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from llm_serving_exporter.engines.mapping import Readings, Runtime
 from llm_serving_exporter.model.record import replace
@@ -61,9 +62,9 @@ def list_models(answer: object, most: int = MAX_MODELS) -> list[Mapping[str, obj
     return list_objects(mapping(answer).get("data"), most)
 
 
-def add_facts(facts: ServerFacts, **values: object) -> ServerFacts:
+def add_facts(facts: ServerFacts, **values: Any) -> ServerFacts:
     """The facts with what an answer says of some; None and what is empty say nothing, but for a text: "" is one."""
-    return replace(facts, **{name: value for name, value in values.items() if value not in (None, (), {})})  # type: ignore[arg-type]
+    return replace(facts, **{name: value for name, value in values.items() if value not in (None, (), {})})
 
 
 def read_version(answer: object, facts: ServerFacts) -> ServerFacts:

@@ -322,8 +322,8 @@ class Body:
         return False
 
 
-async def read_body(response: Head, connection: Connection, max_bytes: int) -> tuple[bytes, int]:
-    """The body after decompression, and its size in bytes before.
+async def read_body(response: Head, connection: Connection, max_bytes: int) -> bytes:
+    """The body after decompression.
 
     Raises ScrapeError: TOO_LARGE as soon as more than `max_bytes` would come out; ENCODING for an encoding that was not
     requested, and for a body that does not unpack; PROTOCOL for a length that is not a number. Raises
@@ -364,7 +364,7 @@ def _refuse_unknown_framing(response: Head) -> None:
         raise ScrapeError(FailureReason.ENCODING, "the answer's Transfer-Encoding is not chunked alone", 200)
 
 
-async def _collect(body: Body, max_bytes: int) -> tuple[bytes, int]:
+async def _collect(body: Body, max_bytes: int) -> bytes:
     parts: list[bytes] = []
     total = 0
     while block := await body.read_block():
@@ -372,18 +372,17 @@ async def _collect(body: Body, max_bytes: int) -> tuple[bytes, int]:
         if total > max_bytes:
             raise _too_large_error(max_bytes)
         parts.append(block)
-    return b"".join(parts), total
+    return b"".join(parts)
 
 
-async def _unpack(body: Body, max_bytes: int) -> tuple[bytes, int]:
+async def _unpack(body: Body, max_bytes: int) -> bytes:
     """Gunzip block by block, each step's output bounded, so that a bomb costs `max_bytes` and one block at most."""
     parts: list[bytes] = []
-    total = wire_bytes = 0
+    total, begun = 0, False
     unpacker, members = zlib.decompressobj(_GZIP), 1
     try:
         while block := await body.read_block():
-            wire_bytes += len(block)
-            packed = block
+            begun, packed = True, block
             while packed:
                 if unpacker.eof:  # RFC 1952, 2.2: a file may have several members
                     unpacker, members = zlib.decompressobj(_GZIP), members + 1
@@ -399,9 +398,9 @@ async def _unpack(body: Body, max_bytes: int) -> tuple[bytes, int]:
         raise ScrapeError(
             FailureReason.ENCODING, "the body says gzip but does not unpack; does a proxy rewrite it?", 200
         ) from error
-    if wire_bytes and not unpacker.eof:
+    if begun and not unpacker.eof:
         raise ScrapeError(FailureReason.ENCODING, "the gzip body ends in the middle; was it cut off?", 200)
-    return b"".join(parts), wire_bytes
+    return b"".join(parts)
 
 
 def _too_large_error(max_bytes: int) -> ScrapeError:

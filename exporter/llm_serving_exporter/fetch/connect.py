@@ -153,6 +153,9 @@ class Resolver:
 RESOLVER = Resolver()
 
 
+# --- A connected socket.
+
+
 async def connect(host: str, port: int, deadline: float, monotonic: Callable[[], float]) -> socket.socket:
     """A TCP connection to the first address of `host` that accepts one.
 

@@ -18,7 +18,7 @@ from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.target import HttpSettings, Secret
 from llm_serving_exporter.model.text import Masker
 
-# --- Settings -> request header block. Each secret is checked before each use, and read again only when it changed.
+# --- The request header block.
 
 
 # Servers refuse request headers beyond 8 to 64 KiB (nginx 8, uvicorn 64), so a longer secret is a wrong file.

@@ -268,6 +268,9 @@ def _read_token(line: str, at: int) -> tuple[str, int]:
     return token[0], token.end()
 
 
+# --- The parser.
+
+
 _METADATA_KEYWORD = re.compile(r"[ \t]*+#[ \t]++(?:HELP|TYPE)[ \t]")
 _SAMPLE_START = re.compile(r"^[ \t]*+[^ \t\n#]", re.MULTILINE)
 _NO_LABELS = LabelBody((), None)

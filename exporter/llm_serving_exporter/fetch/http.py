@@ -68,6 +68,9 @@ def translate_error(
     )
 
 
+# --- The client.
+
+
 MAX_REDIRECTS = 3
 
 # Only the text format: prometheus_client >= 0.23 answers a request for OpenMetrics with ":" in names turned into "_".
@@ -180,16 +183,15 @@ class HttpClient:
             content_type = response.headers.get("content-type", "")
             if _parse_media_type(content_type) not in _METRICS_TYPES:
                 raise self._wrong_type_error(content_type, "a metrics page (text/plain)", path)
-            body, wire_bytes = await self._read_body(response, self._settings.max_body_bytes)
+            body = await self._read_body(response, self._settings.max_body_bytes)
             if not body or body.isspace():
                 raise ScrapeError(
                     FailureReason.EMPTY, f"the page {_show_path(path)} is empty; is this the metrics path?", 200
                 )
-            received = self._monotonic()
             self._speaks_tls = None
-            return Page(body, content_type, self._wall(), received, received - started, wire_bytes)
+            return Page(body, content_type, self._wall(), self._monotonic())
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
-            return await self._look_for_tls(self._make_refusal(error, started), started)
+            return await self._look_for_tls(self._make_refusal(error), started)
 
     async def get_json(
         self, path: str, max_bytes: int = 1024 * 1024, timeout_seconds: float | None = None
@@ -203,7 +205,7 @@ class HttpClient:
         try:
             longest = self._settings.timeout_seconds
             seconds = longest if timeout_seconds is None else min(timeout_seconds, longest)
-            body, _ = await self._get_json_body(path, max_bytes, started + seconds)
+            body = await self._get_json_body(path, max_bytes, started + seconds)
             try:
                 return JsonAnswer(json.loads(body), 200)
             except (ValueError, RecursionError) as error:
@@ -211,18 +213,17 @@ class HttpClient:
                     FailureReason.MALFORMED, f"the answer of {_show_path(path)} is not valid JSON", 200
                 ) from error
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
-            return self._make_refusal(error, started)
+            return self._make_refusal(error)
 
     async def get_json_text(self, path: str) -> Page | Refusal:
         """The JSON text at `path` as it came, or why there is none, for a caller that has bounds of its own for what is in it."""
         started = self._monotonic()
         try:
             deadline = started + self._settings.timeout_seconds
-            body, wire_bytes = await self._get_json_body(path, self._settings.max_body_bytes, deadline)
-            received = self._monotonic()
-            return Page(body, _ACCEPT_JSON, self._wall(), received, received - started, wire_bytes)
+            body = await self._get_json_body(path, self._settings.max_body_bytes, deadline)
+            return Page(body, _ACCEPT_JSON, self._wall(), self._monotonic())
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
-            return self._make_refusal(error, started)
+            return self._make_refusal(error)
 
     async def get_any(self, path: str) -> Page | Refusal:
         """A 200 answer with any content, without its body, or why there is none: for a server that is only known to answer."""
@@ -231,10 +232,9 @@ class HttpClient:
             response = await self._get_answer(path, "*/*", started + self._settings.timeout_seconds)
             content_type = response.headers.get("content-type", "")
             self.close()  # nobody needs the rest of the body
-            received = self._monotonic()
-            return Page(b"", content_type, self._wall(), received, received - started, 0)
+            return Page(b"", content_type, self._wall(), self._monotonic())
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
-            return self._make_refusal(error, started)
+            return self._make_refusal(error)
 
     async def post(self, path: str, body: bytes, *header_lines: str) -> Page | Refusal:
         """The answer to a body that is sent to `path`, or why it was not taken. `header_lines`: what is said of the body, such as its type.
@@ -249,13 +249,13 @@ class HttpClient:
             response = await self._exchange("\r\n".join(lines).encode("ascii") + headers + body, deadline)
             if not 200 <= response.status < 300:
                 raise await self._bad_status_error(response, path)
-            content, wire_bytes = b"", 0
+            content = b""
             if response.status != 204:  # which never has a body, and no length either
-                content, wire_bytes = await self._read_body(response, self._settings.max_body_bytes)
-            received, content_type = self._monotonic(), response.headers.get("content-type", "")
-            return Page(content, content_type, self._wall(), received, received - started, wire_bytes, response.status)
+                content = await self._read_body(response, self._settings.max_body_bytes)
+            content_type = response.headers.get("content-type", "")
+            return Page(content, content_type, self._wall(), self._monotonic(), response.status)
         except Exception as error:  # noqa: BLE001  # nothing that the outside does may stop the daemon
-            return self._make_refusal(error, started)
+            return self._make_refusal(error)
 
     def close(self) -> None:
         """Close the kept connection, if any. May be called twice; a later call opens a new one."""
@@ -302,17 +302,17 @@ class HttpClient:
                 self._context = context
         return headers
 
-    async def _get_json_body(self, path: str, max_bytes: int, deadline: float) -> tuple[bytes, int]:
-        """A body that is announced as JSON, not empty, and its bytes on the wire."""
+    async def _get_json_body(self, path: str, max_bytes: int, deadline: float) -> bytes:
+        """A body that is announced as JSON, and not empty."""
         response = await self._get_answer(path, _ACCEPT_JSON, deadline)
         content_type = response.headers.get("content-type", "")
         media_type = _parse_media_type(content_type)
         if media_type not in ("", _ACCEPT_JSON) and not media_type.endswith("+json"):
             raise self._wrong_type_error(content_type, "JSON", path)
-        body, wire_bytes = await self._read_body(response, max_bytes)
+        body = await self._read_body(response, max_bytes)
         if not body or body.isspace():
             raise ScrapeError(FailureReason.EMPTY, f"the answer of {_show_path(path)} is empty", 200)
-        return body, wire_bytes
+        return body
 
     async def _exchange(self, request: bytes, deadline: float) -> Head:
         connection = self._connection
@@ -339,13 +339,13 @@ class HttpClient:
     def _server_name(self) -> str:
         return self._settings.server_name or self._address.host.partition("%")[0]
 
-    async def _read_body(self, response: Head, max_bytes: int) -> tuple[bytes, int]:
+    async def _read_body(self, response: Head, max_bytes: int) -> bytes:
         assert self._connection is not None
         self._connection.limit_rest(2 * max_bytes + _FRAMING_ALLOWANCE_BYTES)
-        content, wire_bytes = await read_body(response, self._connection, max_bytes)
+        content = await read_body(response, self._connection, max_bytes)
         if response.will_close:
             self.close()
-        return self._headers.redact_body(content), wire_bytes
+        return self._headers.redact_body(content)
 
     def _wrong_type_error(self, content_type: str, wanted: str, path: str) -> ScrapeError:
         came = self._quote_excerpt(content_type)
@@ -405,7 +405,7 @@ class HttpClient:
         failure = explain_tls_server(self._where)
         return replace(refusal, reason=failure.reason, detail=failure.detail)
 
-    def _make_refusal(self, error: Exception, started: float) -> Refusal:
+    def _make_refusal(self, error: Exception) -> Refusal:
         if isinstance(error, ScrapeError):
             failure = error
         else:
@@ -414,10 +414,7 @@ class HttpClient:
             failure = translate_error(error, self._where, self._server_name, timeout, received, at_end)
             self._received = received
         self.close()
-        ended = self._monotonic()
-        return Refusal(
-            failure.reason, self._headers.redact(failure.detail), failure.status, self._wall(), ended - started
-        )
+        return Refusal(failure.reason, self._headers.redact(failure.detail), failure.status, self._wall())
 
 
 def _parse_media_type(content_type: str) -> str:

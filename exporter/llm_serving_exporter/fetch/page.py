@@ -116,6 +116,9 @@ class KnownPages:
             self._pages[page.openmetrics, outline_page(body)] = page
 
 
+# --- The parser of a target.
+
+
 class PageParser:
     """Parses one target's pages.
 

@@ -42,6 +42,9 @@ def quote_first_line(text: str) -> str:
     return next((shown for line in text.splitlines() if (shown := on_one_line(line, EXCERPT_CHARACTERS))), "")
 
 
+# --- The waits.
+
+
 T = TypeVar("T")
 
 _POLLED = {EVENT_READ: select.POLLIN, EVENT_WRITE: select.POLLOUT}

@@ -124,6 +124,9 @@ def _find_named(target: Target, name: str, rows: Sequence[GpuSpec]) -> GpuPeaks 
         return None
 
 
+# --- What derive needs to know of one target.
+
+
 # a dcgm-exporter that missed this many of its readings says nothing about now
 DCGM_STALE_INTERVALS = 3
 

@@ -61,6 +61,9 @@ class Totals:
         return self._totals.setdefault(name, Total()).update(raw)
 
 
+# --- The calls.
+
+
 NOT_SUPPORTED = GpuAbsence.NOT_SUPPORTED
 NO_PERMISSION = GpuAbsence.NO_PERMISSION
 DISABLED = GpuAbsence.DISABLED

@@ -301,6 +301,9 @@ GAUDI = DeviceTable(
 )
 
 
+# --- A page by its table.
+
+
 TABLES: tuple[DeviceTable, ...] = (AMD, GAUDI)
 _WANTED = frozenset(name for table in TABLES for name in (*table.fingerprints, *names_of(table.fields)))
 # by the reason of a page's field; whatever else is wrong with a value is the exporter's error

@@ -47,6 +47,9 @@ class FaultLog:
         return key in self._open
 
 
+# --- XID events.
+
+
 # hardware faults that alerts watch, 0 from the start: utkuozdemir/nvidia_gpu_exporter's list; 13, 31, 43 are usually
 # the application's, 63 and 92 informational, and count only once seen
 WATCHED_XIDS = (48, 62, 64, 74, 79, 95, 119, 120)

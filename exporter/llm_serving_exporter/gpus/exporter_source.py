@@ -92,6 +92,9 @@ class DevicePage:
         self._client.close()
 
 
+# --- The source of readings.
+
+
 log = logging.getLogger("llm_serving_exporter.gpu")
 
 # the source of readings of which no page was recognised yet

@@ -104,6 +104,9 @@ def _read_line(file: Path) -> str:
         return ""
 
 
+# --- The source.
+
+
 _LOG = logging.getLogger("llm_serving_exporter.gpu")
 SOURCE = "nvml"
 # NVML keeps the state that a GPU had when it was initialised: a card that was reset comes back only in a new session

@@ -293,6 +293,9 @@ class GpmSampler:
         self._busy = BusyTime(BusySource.GPM, busy + share * window_seconds, covered + window_seconds)
 
 
+# --- The reading of a whole GPU.
+
+
 WATTS_PER_MILLIWATT = 1e-3
 JOULES_PER_MILLIJOULE = 1e-3
 _PERCENT = 100.0

@@ -93,6 +93,9 @@ class UtilizationSamples:
         return self._total
 
 
+# --- The session.
+
+
 # more than any node has; a count beyond is a broken answer
 GPUS_MAX = 64
 

@@ -87,8 +87,6 @@ class Page(Struct, frozen=True):
     content_type: str  # header as the server sent it; "": it sent none
     received_unix_seconds: float  # when the last byte came, on the wall clock
     received_monotonic_seconds: float  # the same instant on a clock that never steps
-    duration_seconds: float  # from before connecting to the last byte
-    wire_bytes: int  # size of the body before decompression
     status: int = 200
 
 
@@ -99,7 +97,6 @@ class Refusal(Struct, frozen=True):
     detail: str  # a sentence for a person, without secrets
     status: int | None  # the HTTP status; None: no answer came
     at_unix_seconds: float
-    duration_seconds: float  # from before connecting until then
 
 
 class SeriesKey(Struct, frozen=True):

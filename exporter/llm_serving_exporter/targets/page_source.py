@@ -232,8 +232,7 @@ class PageSource:
         return page, await self._join_polled(self._page, deadline)
 
     def _make_empty_page(self, refusal: Refusal) -> Page:
-        received = self._monotonic()
-        return Page(b"", "text/plain", refusal.at_unix_seconds, received, refusal.duration_seconds, 0)
+        return Page(b"", "text/plain", refusal.at_unix_seconds, self._monotonic())
 
     async def _check_setting(self, layout: Layout, path: str, page: Page, deadline: float) -> None:
         """Raises FailedTickError where the page does not say whose it is, and an endpoint shows another runtime than is set."""
@@ -279,13 +278,11 @@ class PageSource:
             if isinstance(page, Refusal):
                 raise FailedTickError(Stage.SCRAPE, page.reason, page.detail, page.status)
             return page, Samples(EMPTY, ())
-        started = self._monotonic()
         answer = await self._client.get_json(path, self._target.http.max_body_bytes)
         if isinstance(answer, Refusal):
             self._totals.let_go()
             raise FailedTickError(Stage.SCRAPE, answer.reason, answer.detail, answer.status)
-        received = self._monotonic()
-        page = Page(b"", "application/json", self._wall(), received, received - started, 0)
+        page = Page(b"", "application/json", self._wall(), self._monotonic())
         found = runtime.read_page(answer.value)
         if found is None:
             self._totals.let_go()

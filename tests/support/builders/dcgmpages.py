@@ -84,5 +84,5 @@ dcgm_fi_prof_dram_active{{gpu="0", uuid="{T4}"}} 0.125
 
 def samples_of(text: str) -> Samples:
     """The page through the real parser, with the names that the daemon keeps."""
-    page = Page(text.encode(), "text/plain; charset=utf-8", 0.0, 0.0, 0.0, len(text))
+    page = Page(text.encode(), "text/plain; charset=utf-8", 0.0, 0.0)
     return PageParser(is_wanted_dcgm_name).parse(page)

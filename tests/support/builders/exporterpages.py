@@ -78,5 +78,5 @@ def gaudi_page(gpu: int = 0, memory: int = 128 << 30, **values: float) -> str:
 
 def samples_of_exporter(text: str) -> Samples:
     """The page through the real parser, with the names that the daemon keeps."""
-    page = Page(text.encode(), "text/plain; charset=utf-8", 0.0, 0.0, 0.0, len(text))
+    page = Page(text.encode(), "text/plain; charset=utf-8", 0.0, 0.0)
     return PageParser(is_wanted_name).parse(page)

@@ -73,8 +73,8 @@ class _Client:
     async def get_metrics(self, path: str) -> Page | Refusal:
         body = self._find(path)
         if not isinstance(body, bytes):
-            return Refusal(FailureReason.STATUS, "404", 404, self._wall(), 0.0)
-        return Page(body, "text/plain; version=0.0.4", self._wall(), self._monotonic(), 0.0, len(body))
+            return Refusal(FailureReason.STATUS, "404", 404, self._wall())
+        return Page(body, "text/plain; version=0.0.4", self._wall(), self._monotonic())
 
     async def get_any(self, path: str) -> Page | Refusal:
         return await self.get_metrics(path)
@@ -84,11 +84,11 @@ class _Client:
     ) -> JsonAnswer | Refusal:
         body = self._find(path)
         if not isinstance(body, bytes | str):
-            return Refusal(FailureReason.STATUS, "404", 404, self._wall(), 0.0)
+            return Refusal(FailureReason.STATUS, "404", 404, self._wall())
         try:
             return JsonAnswer(json.loads(body), 200)
         except ValueError:
-            return Refusal(FailureReason.PROTOCOL, "not JSON", 200, self._wall(), 0.0)
+            return Refusal(FailureReason.PROTOCOL, "not JSON", 200, self._wall())
 
     def close(self) -> None:
         """There is nothing to close."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from llm_serving_exporter.derive.derive import Settings, Tick
 from llm_serving_exporter.derive.lengths import Histories, follow_lengths
-from llm_serving_exporter.derive.roof import Roof
 from llm_serving_exporter.derive.window import advance_window, find_spans
+from llm_serving_exporter.derive.work import Roof
 from llm_serving_exporter.engines.apply import Overrides
 from llm_serving_exporter.model.derived import Verdict
 from llm_serving_exporter.model.hardware import Hardware

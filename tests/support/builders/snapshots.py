@@ -15,7 +15,7 @@ VLLM = RUNTIMES["vllm"]
 
 def page_of(text: str, at: float = 0.0, content_type: str = "text/plain") -> Page:
     body = text.encode()
-    return Page(body, content_type, 1_795_000_000.0 + at, at, 0.001, len(body))
+    return Page(body, content_type, 1_795_000_000.0 + at, at)
 
 
 def snapshot_of(

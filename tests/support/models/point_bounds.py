@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from llm_serving_exporter.derive.planning import bound_decode
-from llm_serving_exporter.derive.roof import (
+from llm_serving_exporter.derive.work import (
     compute_seconds,
     kv_read_bytes,
     kv_token_bytes,

@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import cache, cached_property
 from typing import Any
 
-from llm_serving_exporter.derive.roof import Roof
+from llm_serving_exporter.derive.work import Roof
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.gpus import find

@@ -11,17 +11,16 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from llm_serving_exporter.derive.roof import (
-    Ceiling,
+from llm_serving_exporter.derive.roof import Ceiling, decode_ceiling
+from llm_serving_exporter.derive.traffic import add_flops
+from llm_serving_exporter.derive.work import (
     Roof,
     compute_seconds,
-    decode_ceiling,
     kv_read_bytes,
     prefill_flops,
     token_flops,
     weight_read_bytes,
 )
-from llm_serving_exporter.derive.traffic import add_flops
 from llm_serving_exporter.facts import formats
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.facts.gpus import find

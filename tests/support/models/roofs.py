@@ -9,7 +9,7 @@ import tomllib
 from importlib.resources import files
 from typing import Any
 
-from llm_serving_exporter.derive.roof import Roof
+from llm_serving_exporter.derive.work import Roof
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.record import replace

@@ -6,16 +6,13 @@ import pytest
 
 from llm_serving_exporter.derive.bandwidth import make_roof
 from llm_serving_exporter.derive.planning import check_fit
-from llm_serving_exporter.derive.roof import (
+from llm_serving_exporter.derive.roof import decode_ceiling, lacks, prefill_floor_seconds, ridge_batch
+from llm_serving_exporter.derive.work import (
     Roof,
-    decode_ceiling,
     kv_read_bytes,
     kv_stored_bytes,
     kv_token_bytes,
-    lacks,
-    prefill_floor_seconds,
     prefill_flops,
-    ridge_batch,
     token_flops,
 )
 from llm_serving_exporter.facts.architectures import geometry

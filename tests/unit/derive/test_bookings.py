@@ -11,8 +11,9 @@ import pytest
 
 from llm_serving_exporter.derive.busy import BOOKINGS_ROW, LONGEST_PENDING_SECONDS
 from llm_serving_exporter.derive.derive import Settings, Tick
-from llm_serving_exporter.derive.roof import compute_seconds, decode_ceiling, prefill_flops
+from llm_serving_exporter.derive.roof import decode_ceiling
 from llm_serving_exporter.derive.window import advance_window, find_spans
+from llm_serving_exporter.derive.work import compute_seconds, prefill_flops
 from llm_serving_exporter.model.derived import BusySeconds
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Quality, Snapshot

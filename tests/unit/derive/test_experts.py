@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.derive.roof import experts_touched, weight_read_bytes
-from llm_serving_exporter.derive.work import estimate_touched_experts
+from llm_serving_exporter.derive.work import estimate_touched_experts, experts_touched, weight_read_bytes
 from llm_serving_exporter.model.shape import ModelFacts, WeightGroup
 from tests.support.models.roofs import BF16, FP8, MXFP4, flat, roof, shape
 from tests.support.rows import check_rows

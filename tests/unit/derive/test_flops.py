@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.derive.roof import (
-    compute_seconds,
-    kv_read_bytes,
-    prefill_flops,
-    token_flops,
-)
+from llm_serving_exporter.derive.work import compute_seconds, kv_read_bytes, prefill_flops, token_flops
 from llm_serving_exporter.model.shape import AttentionLayers, Part, Precision, Span
 from tests.support.models.roofs import (
     A100,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.derive.roof import (
+from llm_serving_exporter.derive.work import (
     kv_read_bytes,
     kv_stored_bytes,
     kv_token_bytes,

@@ -8,15 +8,13 @@ import pytest
 
 from llm_serving_exporter.derive.roof import (
     Bound,
-    compute_seconds,
     decode_ceiling,
     encoder_ceiling_tokens_per_second,
     lacks,
     prefill_floor_seconds,
-    prefill_flops,
     ridge_batch,
-    token_flops,
 )
+from llm_serving_exporter.derive.work import compute_seconds, prefill_flops, token_flops
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shape import AttentionLayers, Part, Precision, WeightFormat
 from llm_serving_exporter.model.snapshot import Absence

@@ -9,16 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_serving_exporter.derive.planning import Speculation, bound_decode
-from llm_serving_exporter.derive.roof import (
-    Bound,
-    Roof,
-    decode_ceiling,
-    kv_read_bytes,
-    prefill_floor_seconds,
-    prefill_flops,
-    ridge_batch,
-    weight_read_bytes,
-)
+from llm_serving_exporter.derive.roof import Bound, decode_ceiling, prefill_floor_seconds, ridge_batch
+from llm_serving_exporter.derive.work import Roof, kv_read_bytes, prefill_flops, weight_read_bytes
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shape import AttentionLayers, RecurrentLayers, Span
 from tests.support.models.roofs import (

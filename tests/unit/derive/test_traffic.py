@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.derive.roof import experts_touched, weight_read_bytes
 from llm_serving_exporter.derive.steps import Steps
 from llm_serving_exporter.derive.traffic import (
     Work,
@@ -17,6 +16,7 @@ from llm_serving_exporter.derive.traffic import (
     measure_work,
     prefill_flops,
 )
+from llm_serving_exporter.derive.work import experts_touched, weight_read_bytes
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.derived import Range
 from llm_serving_exporter.model.hardware import Parallel

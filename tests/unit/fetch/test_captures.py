@@ -28,7 +28,7 @@ ORACLE_PAGES_PER_ARCHIVE = 40  # at 5-10 ms a page
 
 
 def page(body: bytes) -> Page:
-    return Page(body, "text/plain; version=0.0.4", 0.0, 0.0, 0.0, len(body))
+    return Page(body, "text/plain; version=0.0.4", 0.0, 0.0)
 
 
 def wanted(name: str) -> bool:

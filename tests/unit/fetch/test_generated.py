@@ -108,7 +108,7 @@ def test_generated_openmetrics_pages_read_as_the_oracle_reads_them(text: str) ->
 
 def attempt(body: bytes, content_type: str) -> tuple[Samples, None] | tuple[None, ExpositionError]:
     try:
-        return PageParser().parse(Page(body, content_type, 0.0, 0.0, 0.0, len(body))), None
+        return PageParser().parse(Page(body, content_type, 0.0, 0.0)), None
     except ExpositionError as error:
         return None, error
 

@@ -29,7 +29,7 @@ a{b="e"} NaN
 
 
 def page(body: bytes, content_type: str = TEXT) -> Page:
-    return Page(body, content_type, 0.0, 0.0, 0.0, len(body))
+    return Page(body, content_type, 0.0, 0.0)
 
 
 def outcome(parser: PageParser, body: bytes, content_type: str = TEXT) -> object:

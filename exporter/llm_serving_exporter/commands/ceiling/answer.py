@@ -19,18 +19,9 @@ from llm_serving_exporter.derive.planning import (
 )
 from llm_serving_exporter.derive.planning import replicas as planning_replicas
 from llm_serving_exporter.derive.planning import usd_per_million_tokens as planning_usd_per_million_tokens
-from llm_serving_exporter.derive.roof import (
-    Ceiling,
-    Roof,
-    compute_seconds,
-    encoder_ceiling_tokens_per_second,
-    kv_stored_bytes,
-    lacks,
-    prefill_floor_seconds,
-    prefill_flops,
-)
+from llm_serving_exporter.derive.roof import Ceiling, encoder_ceiling_tokens_per_second, lacks, prefill_floor_seconds
 from llm_serving_exporter.derive.roof import ridge_batch as roof_ridge_batch
-from llm_serving_exporter.derive.work import choose_rate
+from llm_serving_exporter.derive.work import Roof, choose_rate, compute_seconds, kv_stored_bytes, prefill_flops
 from llm_serving_exporter.model.hardware import GpuPeaks, Parallel
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.shape import ModelFacts, Precision

@@ -30,7 +30,7 @@ class _Client:
             return self._away()
         if path != "/metrics":
             return self._refused(FailureReason.STATUS, f"the server answered {path} with 404", 404)
-        return Page(page, METRICS_CONTENT_TYPE, self._wall(), self._monotonic(), 0.0, len(page))
+        return Page(page, METRICS_CONTENT_TYPE, self._wall(), self._monotonic())
 
     async def get_json(
         self, path: str, max_bytes: int = 1024 * 1024, timeout_seconds: float | None = None
@@ -61,7 +61,7 @@ class _Client:
         return self._refused(FailureReason.REFUSED, "connection refused", None)
 
     def _refused(self, reason: FailureReason, detail: str, status: int | None) -> Refusal:
-        return Refusal(reason, detail, status, self._wall(), 0.0)
+        return Refusal(reason, detail, status, self._wall())
 
 
 def connect_to(fleet: Fleet, name: str) -> Connect:

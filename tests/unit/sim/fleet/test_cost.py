@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.derive.roof import decode_ceiling, prefill_floor_seconds, prefill_flops
+from llm_serving_exporter.derive.roof import decode_ceiling, prefill_floor_seconds
+from llm_serving_exporter.derive.work import prefill_flops
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.sim.fleet.cost import Chunk, StepCost
 from llm_serving_exporter.sim.fleet.run import DecodeRun
