@@ -22,6 +22,8 @@ NEW        ?=
 SEED       ?= 1
 COUNT      ?= 30
 WORKERS    := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+# of tests that wait for programs most of the time
+WAITING    := $(shell expr 2 \* $(WORKERS))
 
 # compiled modules are kept, beside the environment: tests start the exporter hundreds of times
 export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(PYTHON_ENV)/pycache
@@ -49,14 +51,13 @@ test-steady: $(DEVELOPS) ## the quick tests RUNS times (10) on two cores beside 
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics cc chromium
 	@scripts/test_steady.sh $(RUNS) $(ARGS)
 
-# most of these wait for a program most of the time
 test-process: $(DEVELOPS) ## what starts programs, beyond the some forty of such tests that are quick: two minutes
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc chromium
-	$(BIN)/python -m pytest -m "process and not seam and not e2e and not soak" --numprocesses 3 --dist loadscope $(ARGS)
+	$(BIN)/python -m pytest -m "process and not seam and not e2e and not soak" --numprocesses $(WAITING) --dist loadscope $(ARGS)
 
 test-e2e: $(DEVELOPS) ## whole stacks and hours of simulated fleets: rules, N-1, dashboards, Prometheus, VictoriaMetrics: eight minutes
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc
-	$(BIN)/python -m pytest -m e2e --numprocesses 3 --dist loadscope $(ARGS)
+	$(BIN)/python -m pytest -m e2e --numprocesses $(WAITING) --dist loadscope $(ARGS)
 
 test-prometheus3: $(DEVELOPS) ## the rules before Prometheus 3 and its promtool, which it builds where Go is; minutes the first time
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc promtool3 prometheus3
