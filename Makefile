@@ -30,7 +30,7 @@ export PYTHONPYCACHEPREFIX     := $(CURDIR)/$(PYTHON_ENV)/pycache
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo drill test test-steady test-process test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-deb test-hardware set-up check same docs generate sample kustomize golden bench format fuzz mutate lock audit dist deb sbom clean
+.PHONY: help demo drill test test-steady test-process test-e2e test-prometheus3 test-soak test-grafana test-kubernetes test-packages test-deb test-hardware set-up check same docs generate sample kustomize golden bench format fuzz mutate lock audit dist deb sbom release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,9 +82,9 @@ test-packages: $(DEVELOPS) ## the Helm chart and the kustomizations, with helm a
 	@$(TOOLS) promtool helm kubeconform actionlint
 	$(BIN)/python -m pytest -m packages --numprocesses $(WORKERS) $(ARGS)
 
-test-deb: $(DEVELOPS) ## the Debian package, with nfpm, which it builds where Go is there; makes it twice and installs it over an overlay: minutes
-	@$(TOOLS) nfpm
-	$(BIN)/python -m pytest tests/unit/deploy/test_deb.py -m deb $(ARGS)
+test-deb: $(DEVELOPS) $(RELEASES) ## the Debian package, with nfpm, which it builds where Go is there; makes it twice, installs it over an overlay, and all of a release: minutes
+	@$(TOOLS) nfpm helm
+	$(BIN)/python -m pytest tests/unit/deploy/test_deb.py tests/unit/scripts/test_release.py -m deb $(ARGS)
 
 test-hardware: $(DEVELOPS) ## against a real NVIDIA GPU
 	$(BIN)/python -m pytest -m hardware $(ARGS)
@@ -170,6 +170,10 @@ dist: $(RELEASES) ## dist/: wheel and source distribution, the same bytes wherev
 deb: $(RUNNABLE) ## dist/*.deb: the exporter with its packages as locked, unit and man page; ARGS="--python 3.13 --arch arm64" for another system
 	@$(TOOLS) nfpm
 	$(BIN)/python scripts/make_deb.py $(ARGS)
+
+release: $(RUNNABLE) $(RELEASES) ## VERSION=0.1.0: notes, wheel, source distribution, deb, chart, SBOM and their sums in dist/, a commit and a tag; ARGS=--dry-run leaves the last two out
+	@$(TOOLS) nfpm helm
+	$(BIN)/python scripts/release.py "$(VERSION)" $(ARGS)
 
 clean: ## remove the environments, caches and builds
 	rm -rf .venv .venv-[0-9]* .venv-release build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
