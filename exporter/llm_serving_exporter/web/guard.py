@@ -129,18 +129,18 @@ def read_expiry(pem: str) -> float | None:
     if begin < 0 or end < begin:
         return None
     try:
-        body = _read(ssl.PEM_cert_to_DER_cert(pem[begin : end + len(ssl.PEM_FOOTER)])).content
-        fields = _read(body).content  # TBSCertificate: RFC 5280, section 4.1
+        body = _read_field(ssl.PEM_cert_to_DER_cert(pem[begin : end + len(ssl.PEM_FOOTER)])).content
+        fields = _read_field(body).content  # TBSCertificate: RFC 5280, section 4.1
         if fields[:1] == bytes([_VERSION]):
-            fields = _read(fields).rest
+            fields = _read_field(fields).rest
         for _ in ("serial number", "signature algorithm", "issuer"):
-            fields = _read(fields).rest
-        return _read_time(_read(_read(_read(fields).content).rest))
+            fields = _read_field(fields).rest
+        return _read_time(_read_field(_read_field(_read_field(fields).content).rest))
     except (ValueError, IndexError):
         return None
 
 
-def _read(data: bytes) -> _Field:
+def _read_field(data: bytes) -> _Field:
     """The first field of DER data. Raises IndexError and ValueError for what is none."""
     tag, length, at = data[0], data[1], 2
     if length & 0x80:
@@ -196,10 +196,10 @@ class Guard:
 
     def context(self) -> ssl.SSLContext:
         """For the next handshake. Only where `tls`."""
-        found = self._current()
-        assert found.context is not None
-        self._warn_of_expiry(found.expiry)
-        return found.context
+        loaded = self._current()
+        assert loaded.context is not None
+        self._warn_of_expiry(loaded.expiry)
+        return loaded.context
 
     @property
     def expiry(self) -> float | None:
@@ -267,7 +267,7 @@ class Guard:
         for file in (tls.cert_file, tls.key_file, tls.client_ca_file):
             if file is not None:
                 self._file.watch(file)
-        context = _context(self._path, tls)
+        context = _make_context(self._path, tls)
         with open(tls.cert_file, encoding="ascii", errors="replace") as pem:
             expiry = read_expiry(pem.read(_MOST_PEM_CHARACTERS))
         self._warned_at = None
@@ -300,7 +300,7 @@ def _canonical(name: str) -> str:
         return name
 
 
-def _context(file: str, tls: TlsSettings) -> ssl.SSLContext:
+def _make_context(file: str, tls: TlsSettings) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version, context.maximum_version = _VERSIONS[tls.min_version], _VERSIONS[tls.max_version]
     context.set_alpn_protocols(["http/1.1"])
