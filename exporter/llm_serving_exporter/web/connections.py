@@ -30,7 +30,7 @@ from llm_serving_exporter.web.crowd import (
     choose_leaving,
     name_peer,
 )
-from llm_serving_exporter.web.exchange import Answer, Asked, Framing, Response, plain, refuse_connection
+from llm_serving_exporter.web.exchange import Answer, Framing, Incoming, Response, plain, refuse_connection
 from llm_serving_exporter.web.guard import Guard
 
 _OVERLOAD = plain(503, "Too many connections at once: try again in a few seconds.")
@@ -224,10 +224,10 @@ class Client:
         self._look_for_request()
 
     def _look_for_request(self) -> None:
-        limits, asked = self._connections.limits, self.framing.take_request()
-        if asked is not None:
+        limits, incoming = self._connections.limits, self.framing.take_request()
+        if incoming is not None:
             self.put_to(Doing.WORKING, _NEVER)
-            if not self._connections.submit(self, asked):
+            if not self._connections.submit(self, incoming):
                 self._connections.refusals.add(Reason.CROWDED, self.peer)
                 self.refuse(_OVERLOAD)
         elif self._has_ended:
@@ -298,7 +298,7 @@ class Client:
 
 
 class Connections:
-    """`run` serves until `stop`. `submit(client, asked)`: has a request answered and `complete` called; False where there is no room.
+    """`run` serves until `stop`. `submit(client, incoming)`: has a request answered and `complete` called; False without room for it.
 
     Only `complete`, `stop` and `cut` may be called by other threads.
     """
@@ -308,7 +308,7 @@ class Connections:
         listeners: Sequence[socket.socket],
         limits: Limits,
         guard: Guard | None,
-        submit: Callable[[Client, Asked], bool],
+        submit: Callable[[Client, Incoming], bool],
         refusals: Refusals,
         log: logging.Logger,
     ) -> None:
@@ -493,8 +493,8 @@ class Connections:
     def choose_leaving(self) -> list[Client]:
         """Who makes room for others; one whose request waits for a thread where nobody else can."""
         most = self.limits.connections
-        asked = [client for client in self._clients if client.is_served and client.may_make_room]
-        leaving = choose_leaving(asked, self._by_peer, max(1, most // ROOM_SHARE), most // RESERVE_SHARE)
+        candidates = [client for client in self._clients if client.is_served and client.may_make_room]
+        leaving = choose_leaving(candidates, self._by_peer, max(1, most // ROOM_SHARE), most // RESERVE_SHARE)
         if leaving:
             return leaving
         return choose_leaving([client for client in self._clients if client.waits_for_thread], self._by_peer, 1)

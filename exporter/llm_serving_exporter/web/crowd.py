@@ -93,14 +93,14 @@ def name_peer(address: object) -> str:
 @lru_cache(maxsize=1024)
 def _name_host(host: str) -> str:
     try:
-        found = ipaddress.ip_address(host.partition("%")[0])
+        address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return ""
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        return str(ipaddress.IPv6Network((found, _IPV6_NETWORK_BITS), strict=False))
-    return str(found)
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.IPv6Network((address, _IPV6_NETWORK_BITS), strict=False))
+    return str(address)
 
 
 def choose_leaving(guests: Collection[G], counts: Mapping[str, int], wanted: int, reserve: int = 0) -> list[G]:
@@ -121,10 +121,10 @@ def _choose(guests: Iterable[G], left: Counter[str], wanted: int) -> list[G]:
     by_peer: dict[str, list[G]] = {}
     for guest in guests:
         by_peer.setdefault(guest.peer, []).append(guest)
-    for found in by_peer.values():
-        found.sort(key=_since, reverse=True)
+    for connections in by_peer.values():
+        connections.sort(key=_since, reverse=True)
     # of two peers with as many, whose next one is slower
-    order = [(-left[peer], found[-1].since, peer) for peer, found in by_peer.items()]
+    order = [(-left[peer], connections[-1].since, peer) for peer, connections in by_peer.items()]
     heapify(order)
     leaving: list[G] = []
     while order and len(leaving) < wanted:

@@ -81,7 +81,7 @@ _MOST_HEADERS = 100
 _NO_REQUEST = Request("", "", "", {})
 
 
-class Asked(NamedTuple):
+class Incoming(NamedTuple):
     """One request as it was sent, whole, or as much of it as shows that it is none."""
 
     # empty where not even its line could be read
@@ -109,7 +109,7 @@ class Framing:
         # how far the end of the head has been looked for
         self._searched = 0
         # the request whose body is still to come
-        self._begun: Asked | None = None
+        self._begun: Incoming | None = None
         self._has_continued = False
 
     @property
@@ -121,17 +121,17 @@ class Framing:
         """Adds what came."""
         self._bytes += data
 
-    def take_request(self) -> Asked | None:
+    def take_request(self) -> Incoming | None:
         """The first request of what came; None where its end is still to come. After one that is refused nothing is to be read."""
-        asked, self._begun = self._begun or self._take_head(), None
-        if asked is None:
+        incoming, self._begun = self._begun or self._take_head(), None
+        if incoming is None:
             return None
-        if len(self._bytes) < asked.body_bytes:
-            self._begun = asked
+        if len(self._bytes) < incoming.body_bytes:
+            self._begun = incoming
             return None
-        del self._bytes[: asked.body_bytes if asked.refusal is None else None]
+        del self._bytes[: incoming.body_bytes if incoming.refusal is None else None]
         self._has_continued = False
-        return asked
+        return incoming
 
     def take_continue(self) -> bool:
         """Whether the client is to be told, for the first time in this request, that it may send the body."""
@@ -140,7 +140,7 @@ class Framing:
         self._has_continued = self._begun.request.headers.get("expect", "").lower() == "100-continue"
         return self._has_continued
 
-    def _take_head(self) -> Asked | None:
+    def _take_head(self) -> Incoming | None:
         if blank := _BLANK_LINES.match(self._bytes):  # to be skipped: RFC 9112, section 2.2
             del self._bytes[: blank.end()]
             self._searched = 0
@@ -160,7 +160,7 @@ class Framing:
         return read_head(head, self._limits.body_bytes)
 
 
-def read_head(head: bytes, most_body_bytes: int) -> Asked:
+def read_head(head: bytes, most_body_bytes: int) -> Incoming:
     """The request of a line and headers, without the empty line after them. One that asks for a longer body is refused."""
     line, *lines = head.split(b"\n")
     parts = _REQUEST_LINE.fullmatch(line.removesuffix(b"\r"))
@@ -192,11 +192,11 @@ def read_head(head: bytes, most_body_bytes: int) -> Asked:
         return _refuse(400, "Content-Length is not one whole number.", request)
     if int(length) > most_body_bytes:
         return _refuse(413, f"The request's body is larger than {most_body_bytes} bytes; no page takes one.", request)
-    return Asked(request, min(int(parts[4]), 1), int(length))
+    return Incoming(request, min(int(parts[4]), 1), int(length))
 
 
-def _refuse(status: int, line: str, request: Request = _NO_REQUEST) -> Asked:
-    return Asked(request, refusal=plain(status, line))
+def _refuse(status: int, line: str, request: Request = _NO_REQUEST) -> Incoming:
+    return Incoming(request, refusal=plain(status, line))
 
 
 def _read_absolute(target: str) -> str:
@@ -248,13 +248,13 @@ class Answer(NamedTuple):
 
 
 def make_answer(
-    asked: Asked, response: Response, headers: tuple[tuple[str, str], ...] = (), *, closes: bool = False
+    incoming: Incoming, response: Response, headers: tuple[tuple[str, str], ...] = (), *, closes: bool = False
 ) -> Answer:
     """What goes out for a response. `headers`: replace ours, an empty value removes one. `closes`: whether the connection is to end."""
     fixed = {name: content for name, content in {**dict(BASE_HEADERS), **dict(headers)}.items() if content}
     sent = {"Date": formatdate(usegmt=True), "Content-Type": response.content_type, **fixed}
     body, size = response.body, len(response.body)
-    compresses = size > GZIP_FROM_BYTES and _accepts_gzip(asked.request.headers)
+    compresses = size > GZIP_FROM_BYTES and _accepts_gzip(incoming.request.headers)
     if size > GZIP_FROM_BYTES:
         sent["Vary"] = "Accept-Encoding"
     if compresses:
@@ -263,13 +263,13 @@ def make_answer(
             body = gzip.compress(body, GZIP_LEVEL, mtime=0)
         size = len(body) if isinstance(body, bytes) else body.gzip_bytes
     sent |= {**dict(response.headers), "Content-Length": str(size)}
-    closes = closes or asked.closes
+    closes = closes or incoming.closes
     if closes:
         sent["Connection"] = "close"
-    elif asked.version == 0:
+    elif incoming.version == 0:
         sent["Connection"] = "keep-alive"
-    head, drains = _write_head(response.status, sent), asked.refusal is not None
-    if asked.request.method == "HEAD":
+    head, drains = _write_head(response.status, sent), incoming.refusal is not None
+    if incoming.request.method == "HEAD":
         return Answer(head, response.status, closes, drains)
     if isinstance(body, bytes):
         return Answer(head + body, response.status, closes, drains)

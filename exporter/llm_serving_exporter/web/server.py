@@ -17,7 +17,7 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.settings.config import WebConfig
 from llm_serving_exporter.web.connections import Client, Connections
 from llm_serving_exporter.web.crowd import Limits, Reason, Refusals, fit_connections
-from llm_serving_exporter.web.exchange import Asked, Handler, Request, Response, make_answer, plain
+from llm_serving_exporter.web.exchange import Handler, Incoming, Request, Response, make_answer, plain
 from llm_serving_exporter.web.guard import DENIED, Guard
 from llm_serving_exporter.web.listen import describe_listener, listen_on_all, url_of
 from llm_serving_exporter.web.workers import PasswordLane, Waiting, Workers
@@ -103,46 +103,45 @@ class WebServer:
 
     # --- requests: by the loop, then by a worker ---------------------------------------------------------------------
 
-    def _submit(self, client: Client, asked: Asked) -> bool:
+    def _submit(self, client: Client, incoming: Incoming) -> bool:
         # who has yet to show that it waits for its answers waits for those who have
-        first = not client.hurries and (client.has_earned or self._is_let_in_before(asked.request))
+        was_let_in = self._guard is not None and self._guard.remembers(incoming.request)
+        first = not client.hurries and (client.has_earned or was_let_in)
         client.waits_for_thread = not first
-        return self._workers.submit(partial(self._serve, client, asked, None), first=first)
+        return self._workers.submit(partial(self._serve, client, incoming, None), first=first)
 
-    def _is_let_in_before(self, request: Request) -> bool:
-        return self._guard is not None and self._guard.remembers(request)
-
-    def _serve(self, client: Client, asked: Asked, allowed: bool | None) -> None:
+    def _serve(self, client: Client, incoming: Incoming, allowed: bool | None) -> None:
         """Answers a request. `allowed`: what came of the check of its password; None before it."""
         if client.is_closed:  # it made room
             return
         client.waits_for_thread = False
-        response = asked.refusal or self._respond(asked.request, client.peer, allowed)
+        response = incoming.refusal or self._respond(incoming.request, client.peer, allowed)
         if response is not None:
-            self._complete(client, asked, response)
+            self._complete(client, incoming, response)
             return
         client.waits_for_check = True
         self._passwords.submit(
-            client.peer, Waiting(partial(self._check_password, client, asked), partial(self._refuse, client, asked))
+            client.peer,
+            Waiting(partial(self._check_password, client, incoming), partial(self._refuse, client, incoming)),
         )
 
-    def _complete(self, client: Client, asked: Asked, response: Response, *, closes: bool = False) -> None:
+    def _complete(self, client: Client, incoming: Incoming, response: Response, *, closes: bool = False) -> None:
         headers = self._guard.headers() if self._guard is not None else ()
-        answer = make_answer(asked, response, headers, closes=closes or self._connections.stopping.is_set())
+        answer = make_answer(incoming, response, headers, closes=closes or self._connections.stopping.is_set())
         self._connections.complete(client, answer, earned=answer.status == _OK)
 
-    def _check_password(self, client: Client, asked: Asked) -> None:
+    def _check_password(self, client: Client, incoming: Incoming) -> None:
         assert self._guard is not None
         if client.is_closed:  # it made room
             return
-        allowed = self._guard.check_password(asked.request)
+        allowed = self._guard.check_password(incoming.request)
         client.waits_for_check, client.waits_for_thread = False, not allowed
-        if not self._workers.submit(partial(self._serve, client, asked, allowed), first=allowed):
-            self._refuse(client, asked)
+        if not self._workers.submit(partial(self._serve, client, incoming, allowed), first=allowed):
+            self._refuse(client, incoming)
 
-    def _refuse(self, client: Client, asked: Asked) -> None:
+    def _refuse(self, client: Client, incoming: Incoming) -> None:
         self.refusals.add(Reason.PASSWORD, client.peer)
-        self._complete(client, asked, _LATER, closes=True)
+        self._complete(client, incoming, _LATER, closes=True)
 
     def _respond(self, request: Request, peer: str, allowed: bool | None) -> Response | None:
         """The page's answer, or why there is none; None where a password has to be checked first. Never raises."""

@@ -7,14 +7,14 @@ import time
 import pytest
 
 from llm_serving_exporter.web.crowd import Limits
-from llm_serving_exporter.web.exchange import Asked, Framing
+from llm_serving_exporter.web.exchange import Framing, Incoming
 from tests.support.rows import check_rows
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST /-/reload HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n"
 
 
-def taken(*pieces: bytes, limits: Limits | None = None) -> list[Asked]:
+def taken(*pieces: bytes, limits: Limits | None = None) -> list[Incoming]:
     framing, found = Framing(limits or Limits()), []
     for piece in pieces:
         framing.feed(piece)

@@ -14,7 +14,7 @@ import pytest
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.web.connections import Client, Connections, Doing
 from llm_serving_exporter.web.crowd import Limits, Refusals
-from llm_serving_exporter.web.exchange import Answer, Asked
+from llm_serving_exporter.web.exchange import Answer, Incoming
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 LIMITS = Limits()
@@ -36,7 +36,7 @@ class Talk:
         log = logging.getLogger("test")
         self.connections = Connections([self.listener], self.limits, None, self.submit, Refusals(log), log)
 
-    def submit(self, client: Client, _asked: Asked) -> bool:
+    def submit(self, client: Client, _asked: Incoming) -> bool:
         self.clients.append(client)
         return True
 
