@@ -105,8 +105,8 @@ class WebServer:
 
     def _submit(self, client: Client, incoming: Incoming) -> bool:
         # who has yet to show that it waits for its answers waits for those who have
-        was_let_in = self._guard is not None and self._guard.remembers(incoming.request)
-        first = not client.hurries and (client.has_earned or was_let_in)
+        guard, request = self._guard, incoming.request
+        first = not client.hurries and (client.has_earned or (guard is not None and guard.remembers(request)))
         client.waits_for_thread = not first
         return self._workers.submit(partial(self._serve, client, incoming, None), first=first)
 
