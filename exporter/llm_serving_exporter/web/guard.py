@@ -6,20 +6,25 @@ reads them, and reloaded when one of them changed. What cannot be used changes n
 
 from __future__ import annotations
 
+import base64
+import binascii
+import calendar
+import hashlib
+import hmac
 import ipaddress
 import logging
+import secrets
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.files.watched import Watched
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.web.auth import PasswordCheck, credentials
 from llm_serving_exporter.web.exchange import Request, plain
-from llm_serving_exporter.web.expiry import read_expiry
 from llm_serving_exporter.web.webconfig import (
     VERIFY_OPTIONAL,
     VERIFY_REQUIRED,
@@ -27,6 +32,133 @@ from llm_serving_exporter.web.webconfig import (
     WebSettings,
     load_web_config,
 )
+
+# --- Names and passwords. Slow once for each pair of them, and the same for names unknown.
+
+# results kept of each kind; bcrypt takes 50 ms and more
+MOST_RESULTS = 64
+# bcrypt reads no more of a password; the library refuses a longer one, where the toolkit's hashes were cut
+BCRYPT_BYTES = 72
+
+
+def credentials(header: str) -> tuple[str, bytes] | None:
+    """Name and password of an Authorization header; None where there are none that can be read."""
+    scheme, _, encoded = header.strip().partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        # the header was read as Latin-1, which no base64 text leaves
+        name, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
+        return (name.decode(), password) if colon else None
+    except (binascii.Error, ValueError):
+        return None
+
+
+class PasswordCheck:
+    """Compares passwords with hashes. Results are kept under a keyed digest, so that no password stays in memory."""
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+        self._results: dict[bool, dict[bytes, None]] = {True: {}, False: {}}
+        self._lock = threading.Lock()
+
+    def allows(self, users: Mapping[str, str], name: str, password: bytes) -> bool:
+        """Whether the name is known and the password is its own. `users`: name -> bcrypt hash, not empty."""
+        expected = _choose_hash(users, name)
+        digest = self._digest(name, expected, password)
+        known = self._known(digest)
+        if known is None:
+            known = _matches(password, expected) and name in users
+            self._keep(digest, allowed=known)
+        return known
+
+    def recall(self, users: Mapping[str, str], name: str, password: bytes) -> bool | None:
+        """The same where it is known already; None where it has to be computed."""
+        return self._known(self._digest(name, _choose_hash(users, name), password))
+
+    def _digest(self, *parts: str | bytes) -> bytes:
+        whole = hmac.new(self._key, digestmod=hashlib.sha256)
+        for part in parts:
+            content = part.encode() if isinstance(part, str) else part
+            whole.update(len(content).to_bytes(8, "big") + content)
+        return whole.digest()
+
+    def _known(self, digest: bytes) -> bool | None:
+        with self._lock:
+            return next((allowed for allowed, digests in self._results.items() if digest in digests), None)
+
+    def _keep(self, digest: bytes, *, allowed: bool) -> None:
+        # apart, so that wrong passwords push no right one out
+        with self._lock:
+            digests = self._results[allowed]
+            if len(digests) >= MOST_RESULTS:
+                del digests[next(iter(digests))]
+            digests[digest] = None
+
+
+def _choose_hash(users: Mapping[str, str], name: str) -> str:
+    # an unknown name costs what the slowest known one does, so that time does not tell names apart
+    return users.get(name) or max(users.values(), key=lambda text: text[4:6])
+
+
+def _matches(password: bytes, expected: str) -> bool:
+    import bcrypt  # only where basic auth is on
+
+    try:
+        return bcrypt.checkpw(password[:BCRYPT_BYTES], expected.encode())
+    except ValueError:  # a NUL byte in the password (bcrypt before 4.2), or a hash that only looks like one
+        return False
+
+
+# --- Until when a certificate is valid: the standard library reads that of a peer's certificate only, and not of one's own.
+
+_VERSION, _UTC_TIME = 0xA0, 0x17
+# two digits of the year: below 50 they are of this century (RFC 5280, section 4.1.2.5.1)
+_CENTURY_FROM = 50
+
+
+class _Field(NamedTuple):
+    tag: int  # what it is
+    content: bytes  # may be made of fields itself
+    rest: bytes  # what follows it
+
+
+def read_expiry(pem: str) -> float | None:
+    """When the first certificate of a PEM text expires, in Unix seconds; None where there is none that can be read."""
+    begin, end = pem.find(ssl.PEM_HEADER), pem.find(ssl.PEM_FOOTER)
+    if begin < 0 or end < begin:
+        return None
+    try:
+        body = _read_field(ssl.PEM_cert_to_DER_cert(pem[begin : end + len(ssl.PEM_FOOTER)])).content
+        fields = _read_field(body).content  # TBSCertificate: RFC 5280, section 4.1
+        if fields[:1] == bytes([_VERSION]):
+            fields = _read_field(fields).rest
+        for _ in ("serial number", "signature algorithm", "issuer"):
+            fields = _read_field(fields).rest
+        return _read_time(_read_field(_read_field(_read_field(fields).content).rest))
+    except (ValueError, IndexError):
+        return None
+
+
+def _read_field(data: bytes) -> _Field:
+    """The first field of DER data. Raises IndexError and ValueError for what is none."""
+    tag, length, at = data[0], data[1], 2
+    if length & 0x80:
+        at += length & 0x7F
+        length = int.from_bytes(data[2:at], "big")
+    if at + length > len(data):
+        raise ValueError("a field is longer than what holds it")
+    return _Field(tag, data[at : at + length], data[at + length :])
+
+
+def _read_time(field: _Field) -> float:
+    text = field.content.decode("ascii")
+    if field.tag == _UTC_TIME:
+        text = ("20" if int(text[:2]) < _CENTURY_FROM else "19") + text
+    return float(calendar.timegm(time.strptime(text, "%Y%m%d%H%M%SZ")))
+
+
+# --- The web config file in use.
 
 _VERIFY = {VERIFY_OPTIONAL: ssl.CERT_OPTIONAL, VERIFY_REQUIRED: ssl.CERT_REQUIRED}
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
@@ -64,10 +196,10 @@ class Guard:
 
     def context(self) -> ssl.SSLContext:
         """For the next handshake. Only where `tls`."""
-        found = self._current()
-        assert found.context is not None
-        self._warn_of_expiry(found.expiry)
-        return found.context
+        loaded = self._current()
+        assert loaded.context is not None
+        self._warn_of_expiry(loaded.expiry)
+        return loaded.context
 
     @property
     def expiry(self) -> float | None:
@@ -103,6 +235,12 @@ class Guard:
         sent = credentials(request.headers.get("authorization", ""))
         return not users or (sent is not None and self._check.allows(users, *sent))
 
+    def remembers(self, request: Request) -> bool:
+        """Whether a name and password were right before, by the file as it was then. They are judged again all the same."""
+        users = self._file.value.settings.users if self._file.value is not None else {}
+        sent = credentials(request.headers.get("authorization", ""))
+        return bool(users) and sent is not None and self._check.recall(users, *sent) is True
+
     def _current(self) -> _Loaded:
         with self._lock:
             if self._file.refresh():
@@ -129,7 +267,7 @@ class Guard:
         for file in (tls.cert_file, tls.key_file, tls.client_ca_file):
             if file is not None:
                 self._file.watch(file)
-        context = _context(self._path, tls)
+        context = _make_context(self._path, tls)
         with open(tls.cert_file, encoding="ascii", errors="replace") as pem:
             expiry = read_expiry(pem.read(_MOST_PEM_CHARACTERS))
         self._warned_at = None
@@ -162,7 +300,7 @@ def _canonical(name: str) -> str:
         return name
 
 
-def _context(file: str, tls: TlsSettings) -> ssl.SSLContext:
+def _make_context(file: str, tls: TlsSettings) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version, context.maximum_version = _VERSIONS[tls.min_version], _VERSIONS[tls.max_version]
     context.set_alpn_protocols(["http/1.1"])

@@ -1,7 +1,7 @@
 """The web server: pages by path over HTTP/1.1, with TLS and basic auth where a web config file says so.
 
-One thread waits for all clients (`loop`); a whole request is answered in one of a few threads (`workers`); passwords are checked one at a
-time beside them (`passwords`). All of it is bounded (`limits`).
+One thread waits for all clients (`connections`); a whole request is answered in one of a few threads, and passwords are checked one at a
+time beside them (`workers`). All of it is bounded (`crowd.Limits`).
 """
 
 from __future__ import annotations
@@ -15,25 +15,19 @@ from functools import partial
 from llm_serving_exporter.files.descriptors import read_descriptor_limit
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.settings.config import WebConfig
-from llm_serving_exporter.web.browsers import refuse_script
-from llm_serving_exporter.web.clients import Client
-from llm_serving_exporter.web.connection import answer_request
-from llm_serving_exporter.web.credentials import EarnedCredentials
-from llm_serving_exporter.web.exchange import Handler, Request, Response, plain
-from llm_serving_exporter.web.framing import Raw
+from llm_serving_exporter.web.connections import Client, Connections
+from llm_serving_exporter.web.crowd import Limits, Reason, Refusals, fit_connections
+from llm_serving_exporter.web.exchange import Handler, Incoming, Request, Response, make_answer, plain
 from llm_serving_exporter.web.guard import DENIED, Guard
-from llm_serving_exporter.web.limits import Limits, fit_connections
 from llm_serving_exporter.web.listen import describe_listener, listen_on_all, url_of
-from llm_serving_exporter.web.loop import Loop
-from llm_serving_exporter.web.passwords import PasswordLane, Waiting
-from llm_serving_exporter.web.refusals import Reason, Refusals
-from llm_serving_exporter.web.workers import Workers
+from llm_serving_exporter.web.workers import PasswordLane, Waiting, Workers
 
 __all__ = ["Handler", "Limits", "Request", "Response", "WebServer"]
 
 STOP_SECONDS = 2.0
 _OK = 200
 _LATER = plain(429, "Too many passwords are being checked: try again in a few seconds.", ("Retry-After", "5"))
+_SAFE_METHODS = ("GET", "HEAD")
 
 
 class WebServer:
@@ -53,21 +47,20 @@ class WebServer:
     ) -> None:
         self._routes = routes
         given = limits or Limits()
-        self._limits = replace(given, connections=fit_connections(given, read_descriptor_limit()))
+        limits = replace(given, connections=fit_connections(given, read_descriptor_limit()))
         self._log = log or logging.getLogger("llm_serving_exporter.web")
         self._guard = Guard(web.config_file, self._log) if web.config_file is not None else None
         self.refusals = Refusals(self._log)
-        self._earned = EarnedCredentials()
-        self._workers = Workers(self._limits.workers, self._limits.queued, "web-connection", self._log)
+        self._workers = Workers(limits.workers, limits.queued, "web-connection", self._log)
         # so that a flood of wrong passwords costs one core at most
-        self._checkers = Workers(1, self._limits.password_checks, "web-passwords", self._log)
-        self._passwords = PasswordLane(self._checkers, self._limits.password_checks)
+        self._checkers = Workers(1, limits.password_checks, "web-passwords", self._log)
+        self._passwords = PasswordLane(self._checkers, limits.password_checks)
         self._listeners = listen_on_all(web.listen_addresses)
         scheme = "https" if self._guard and self._guard.tls else "http"
         self._urls = tuple(url_of(listener, scheme) for listener in self._listeners)
         self._places = tuple(describe_listener(listener, scheme) for listener in self._listeners)
-        self._loop = Loop(self._listeners, self._limits, self._guard, self._submit, self.refusals, self._log)
-        self._thread = threading.Thread(target=self._loop.run, name="web-loop", daemon=True)
+        self._connections = Connections(self._listeners, limits, self._guard, self._submit, self.refusals, self._log)
+        self._thread = threading.Thread(target=self._connections.run, name="web-loop", daemon=True)
 
     @property
     def url(self) -> str:
@@ -96,13 +89,13 @@ class WebServer:
     def stop(self) -> None:
         """Accepts no more, lets answers under way end for a moment, then ends every connection. Safe to call twice."""
         deadline = time.monotonic() + STOP_SECONDS
-        self._loop.stop()
+        self._connections.stop()
         if self._thread.ident is not None:
             self._thread.join(STOP_SECONDS / 2)
-            self._loop.cut()
+            self._connections.cut()
             self._thread.join(max(0.0, deadline - time.monotonic()))
         else:
-            self._loop.close()
+            self._connections.close()
         for listener in self._listeners:
             listener.close()
         for thread in (*self._workers.stop(), *self._checkers.stop()):
@@ -110,50 +103,45 @@ class WebServer:
 
     # --- requests: by the loop, then by a worker ---------------------------------------------------------------------
 
-    def _submit(self, client: Client, raw: Raw) -> bool:
-        first = not client.hurries and (client.has_earned or self._earned.has(raw.head))
+    def _submit(self, client: Client, incoming: Incoming) -> bool:
+        # who has yet to show that it waits for its answers waits for those who have
+        guard, request = self._guard, incoming.request
+        first = not client.hurries and (client.has_earned or (guard is not None and guard.remembers(request)))
         client.waits_for_thread = not first
-        return self._workers.submit(partial(self._serve, client, raw, None), first=first)
+        return self._workers.submit(partial(self._serve, client, incoming, None), first=first)
 
-    def _serve(self, client: Client, raw: Raw, allowed: bool | None) -> None:
+    def _serve(self, client: Client, incoming: Incoming, allowed: bool | None) -> None:
         """Answers a request. `allowed`: what came of the check of its password; None before it."""
         if client.is_closed:  # it made room
             return
         client.waits_for_thread = False
-        waits: list[Request] = []
-
-        def respond(request: Request) -> Response:
-            found = self._respond(request, client.peer, allowed)
-            if found is None:
-                waits.append(request)
-            return found or DENIED
-
-        headers = self._guard.headers() if self._guard is not None else ()
-        answer = answer_request(raw, respond, self._limits, headers, closes=self._loop.stopping.is_set)
-        if waits:
-            check = partial(self._check_password, client, raw, waits[0])
-            refuse = partial(self._refuse, client, raw, headers)
-            client.waits_for_check = True
-            self._passwords.submit(client.peer, Waiting(check, refuse))
+        response = incoming.refusal or self._respond(incoming.request, client.peer, allowed)
+        if response is not None:
+            self._complete(client, incoming, response)
             return
-        earned = answer.status == _OK
-        if earned and self._guard is not None:
-            self._earned.add(raw.head)
-        self._loop.complete(client, answer, earned=earned)
+        client.waits_for_check = True
+        self._passwords.submit(
+            client.peer,
+            Waiting(partial(self._check_password, client, incoming), partial(self._refuse, client, incoming)),
+        )
 
-    def _check_password(self, client: Client, raw: Raw, request: Request) -> None:
+    def _complete(self, client: Client, incoming: Incoming, response: Response, *, closes: bool = False) -> None:
+        headers = self._guard.headers() if self._guard is not None else ()
+        answer = make_answer(incoming, response, headers, closes=closes or self._connections.stopping.is_set())
+        self._connections.complete(client, answer, earned=answer.status == _OK)
+
+    def _check_password(self, client: Client, incoming: Incoming) -> None:
         assert self._guard is not None
         if client.is_closed:  # it made room
             return
-        allowed = self._guard.check_password(request)
+        allowed = self._guard.check_password(incoming.request)
         client.waits_for_check, client.waits_for_thread = False, not allowed
-        if not self._workers.submit(partial(self._serve, client, raw, allowed), first=allowed):
-            self._refuse(client, raw, ())
+        if not self._workers.submit(partial(self._serve, client, incoming, allowed), first=allowed):
+            self._refuse(client, incoming)
 
-    def _refuse(self, client: Client, raw: Raw, headers: tuple[tuple[str, str], ...]) -> None:
+    def _refuse(self, client: Client, incoming: Incoming) -> None:
         self.refusals.add(Reason.PASSWORD, client.peer)
-        answer = answer_request(raw, lambda _request: _LATER, self._limits, headers, closes=lambda: True)
-        self._loop.complete(client, answer, earned=False)
+        self._complete(client, incoming, _LATER, closes=True)
 
     def _respond(self, request: Request, peer: str, allowed: bool | None) -> Response | None:
         """The page's answer, or why there is none; None where a password has to be checked first. Never raises."""
@@ -182,3 +170,23 @@ class WebServer:
                 "the page %s could not be made; this is a bug, please report it", ascii(request.path[:200])
             )
             return plain(500, "This page could not be made; the exporter's log has the cause.")
+
+
+def refuse_script(request: Request) -> Response | None:
+    """The answer to what a script or a form of some page asks for; None for everything else.
+
+    Browsers say themselves what a request is for (Fetch Metadata, https://www.w3.org/TR/fetch-metadata/) and which page sends it (Origin).
+    Programs that scrape say neither, and are asked for nothing. Pages of the exporter have no scripts and no forms. Where the name of
+    another site has been pointed here (DNS rebinding), the scripts of that site look as if they were ours, so that it does not matter whose
+    they say they are, nor which name is in Host: an exporter is reached by many.
+    """
+    is_script = request.headers.get("sec-fetch-dest", "").lower() == "empty" or "origin" in request.headers
+    is_browser = is_script or "sec-fetch-site" in request.headers
+    if is_browser and request.method not in _SAFE_METHODS:
+        return plain(403, "A browser asks for this: no page of the exporter does. Use a program, such as curl.")
+    if is_script:
+        return plain(
+            403,
+            "A script in a browser asks for this: pages of the exporter have none. Open it as a page, or use a program.",
+        )
+    return None

@@ -6,7 +6,7 @@ Format: https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-conf
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.document import read_document
 from llm_serving_exporter.settings.keys import (
+    free_mapping,
     is_empty,
     key,
     keys_of,
@@ -22,7 +23,6 @@ from llm_serving_exporter.settings.keys import (
     mapping,
     names_of,
     read_keys,
-    type_name,
     value,
 )
 from llm_serving_exporter.settings.kinds import Kind
@@ -173,9 +173,13 @@ def _refuse_together(settings: TlsSettings, place: Place) -> None:
 
 def _read_users(node: Node | None, place: Place) -> dict[str, str]:
     users: dict[str, str] = {}
-    if node == {} or (node is not None and is_empty(node)):
+    if node is None:
+        return users
+    if node == {} or is_empty(node):
         place.refuse("no user is listed, which would let everyone in", "List one, as NAME: HASH, or remove the key.")
-    for name, content in _free_mapping(node, place):
+        return users
+    hashes = free_mapping(node, place, "Write one user a line, indented.", form="(name: hash)")
+    for name, content in hashes.items():
         # the place names the user, never the value after the colon
         at = place.key(name)
         found = content.text if isinstance(content, Scalar) and content.kind == "text" else ""
@@ -214,11 +218,3 @@ def _header_value(text: str) -> str:
     if not re.fullmatch(r"[\x20-\x7e]*", text):
         raise InvalidValueError("a header's value may hold printable ASCII characters only", "Write it in one line.")
     return text
-
-
-def _free_mapping(node: Node | None, place: Place) -> Iterator[tuple[str, Node]]:
-    """A mapping whose keys are the user's; nothing for an empty node or one of another type, which is then reported."""
-    if isinstance(node, dict):
-        yield from node.items()
-    elif node is not None and not is_empty(node):
-        place.refuse(f"must be a mapping (name: hash), not {type_name(node)}", "Write one user a line, indented.")

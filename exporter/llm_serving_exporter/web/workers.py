@@ -1,11 +1,14 @@
-"""Threads that make answers: made when there is something to do, gone a moment after."""
+"""Threads that make answers, made when there is something to do and gone a moment after; and the row of those whose password is to be
+compared with its hash, which takes 50 ms and more."""
 
 from __future__ import annotations
 
 import logging
+import random
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 # a thread that has found nothing to do for so long ends
 IDLE_SECONDS = 0.5
@@ -64,8 +67,8 @@ class Workers:
 
     def _run(self) -> None:
         try:
-            while (found := self._take_task()) is not None:
-                task, first = found
+            while (taken := self._take_task()) is not None:
+                task, first = taken
                 try:
                     task()
                 finally:
@@ -90,3 +93,61 @@ class Workers:
     def _count_ready(self) -> int:
         """Tasks that a free thread may take."""
         return len(self._first) + min(len(self._rest), self._most_rest - self._busy[False])
+
+
+# --- Passwords.
+
+
+class Waiting(NamedTuple):
+    """A request whose password has not been seen before."""
+
+    # compares, and goes on with the request
+    check: Task
+    # what is done with the request instead, where too many wait
+    refuse: Task
+
+
+class PasswordLane:
+    """Who waits until a password has been compared with its hash. Peers take turns, and of one peer's requests any may be next: guessers of
+    one address do not hold up others, and one among guessers of its own address has the same chance as each of them."""
+
+    def __init__(self, workers: Workers, most: int) -> None:
+        self._workers, self._most = workers, most
+        self._lock = threading.Lock()
+        # by peer; whose turn is next stands first
+        self._waiting: dict[str, list[Waiting]] = {}
+
+    def submit(self, peer: str, request: Waiting) -> None:
+        """Has a password checked, or the request of somebody refused."""
+        refused: Waiting | None = None
+        with self._lock:
+            if sum(map(len, self._waiting.values())) >= self._most:
+                refused = self._pick(max(self._waiting, key=lambda name: len(self._waiting[name])))
+            self._waiting.setdefault(peer, []).append(request)
+        if refused is None and not self._workers.submit(self._check_next, first=True):
+            refused = self._take_next()
+        if refused is not None:
+            refused.refuse()
+
+    def _check_next(self) -> None:
+        following = self._take_next()
+        if following is not None:
+            following.check()
+
+    def _take_next(self) -> Waiting | None:
+        with self._lock:
+            if not self._waiting:
+                return None
+            peer = next(iter(self._waiting))
+            following = self._pick(peer)
+            if peer in self._waiting:  # to the end of the row
+                self._waiting[peer] = self._waiting.pop(peer)
+            return following
+
+    def _pick(self, peer: str) -> Waiting:
+        """Any request of a peer, as the lock's holder."""
+        requests = self._waiting[peer]
+        picked = requests.pop(random.randrange(len(requests)))
+        if not requests:
+            del self._waiting[peer]
+        return picked

@@ -17,7 +17,7 @@ PROGRAM = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
 from llm_serving_exporter.files.descriptors import raise_descriptor_limit
-from llm_serving_exporter.web.limits import Limits, fit_connections
+from llm_serving_exporter.web.crowd import Limits, fit_connections
 most = raise_descriptor_limit()
 print(most, resource.getrlimit(resource.RLIMIT_NOFILE)[0], fit_connections(Limits(), most))
 """

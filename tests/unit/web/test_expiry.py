@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import trustme
 
-from llm_serving_exporter.web.expiry import read_expiry
-from llm_serving_exporter.web.guard import Guard
+from llm_serving_exporter.web.guard import Guard, read_expiry
 from tests.support.rows import check_rows
 from tests.support.servers.webaccess import write
 

@@ -38,7 +38,7 @@ def small(_request: Request) -> Response:
 
 
 def unread(server: WebServer) -> int:
-    return server._loop._guests.unread_bytes
+    return server._connections.unread_bytes
 
 
 def test_it_is_sent_as_it_is(server: WebServer) -> None:

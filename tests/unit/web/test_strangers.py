@@ -15,11 +15,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.web.crowd import TOLD_EVERY_SECONDS, Reason, Refusals
 from llm_serving_exporter.web.exchange import Response
-from llm_serving_exporter.web.passwords import PasswordLane, Waiting
-from llm_serving_exporter.web.refusals import TOLD_EVERY_SECONDS, Reason, Refusals
 from llm_serving_exporter.web.server import Limits, WebServer
-from llm_serving_exporter.web.workers import Workers
+from llm_serving_exporter.web.workers import PasswordLane, Waiting, Workers
 from tests.support.rows import check_rows
 from tests.support.servers.webaccess import HASH, write
 from tests.support.servers.webclient import ask, client, connect
@@ -117,7 +116,7 @@ def test_who_knows_the_password_does_not_wait_for_those_who_guess(
             release.wait(PATIENCE_SECONDS)
         return password == PASSWORD.encode()
 
-    monkeypatch.setattr("llm_serving_exporter.web.auth._matches", slow)
+    monkeypatch.setattr("llm_serving_exporter.web.guard._matches", slow)
     server = make_server(config_file=write(tmp_path, f"basic_auth_users: {{alice: {HASH}}}"), limits=LIMITS)
 
     def basic(word: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from llm_serving_exporter.errors import ConfigError
 from llm_serving_exporter.settings.config import WebConfig
-from llm_serving_exporter.web.auth import MOST_RESULTS, PasswordCheck, credentials
+from llm_serving_exporter.web.guard import MOST_RESULTS, PasswordCheck, credentials
 from llm_serving_exporter.web.server import WebServer
 from llm_serving_exporter.web.webconfig import TlsSettings, WebSettings, load_web_config
 from tests.support.rows import check_rows
