@@ -53,11 +53,11 @@ test-steady: $(DEVELOPS) ## the quick tests RUNS times (10) on two cores beside 
 
 test-process: $(DEVELOPS) ## what starts programs, beyond the some forty of such tests that are quick: two minutes
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc chromium
-	$(BIN)/python -m pytest -m "process and not seam and not e2e and not soak" --numprocesses $(WAITING) --dist loadscope $(ARGS)
+	$(BIN)/python -m pytest -m "process and not seam and not e2e and not soak" --numprocesses $(WAITING) --maxprocesses 8 --dist loadscope $(ARGS)
 
 test-e2e: $(DEVELOPS) ## whole stacks and hours of simulated fleets: rules, N-1, dashboards, Prometheus, VictoriaMetrics: eight minutes
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc
-	$(BIN)/python -m pytest -m e2e --numprocesses $(WAITING) --dist loadscope $(ARGS)
+	$(BIN)/python -m pytest -m e2e --numprocesses $(WAITING) --maxprocesses 8 --dist loadscope $(ARGS)
 
 test-prometheus3: $(DEVELOPS) ## the rules before Prometheus 3 and its promtool, which it builds where Go is; minutes the first time
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc promtool3 prometheus3

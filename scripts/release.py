@@ -3,7 +3,8 @@
 Made in a copy, into --out (default dist): NOTES.md (the changelog's section), wheel, source distribution, Debian package, Helm chart,
 SBOM, and SHA256SUMS of them. The version goes wherever it stands (VERSION_PLACES), and the date into CHANGELOG.md.
 
-Without --dry-run the files that this changed are then committed here, with the tag vVERSION. Nothing is pushed and nothing uploaded.
+Without --dry-run the files that this changed are then committed here, with the tag vVERSION. Nothing is pushed and nothing uploaded:
+.ci/release makes of the tag what is published.
 """
 
 from __future__ import annotations
@@ -42,7 +43,12 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("version", help="such as 0.1.0 or 0.2.0rc1")
     parser.add_argument("--dry-run", action="store_true", help="make everything; change, commit and tag nothing here")
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of what is made; emptied first")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "dist",
+        help="folder of what is made: dist, which is emptied, or an empty one",
+    )
     parser.add_argument("--without", action="append", default=[], choices=tuple(PARTS), help="leave a part out")
     arguments = parser.parse_args(argv)
     version, out = arguments.version, arguments.out.resolve()
@@ -50,6 +56,7 @@ def main(argv: list[str]) -> int:
     os.environ["SOURCE_REVISION"] = run("git", "rev-parse", "--short=12", "HEAD").stdout.strip()
     parts = {name: make for name, make in PARTS.items() if name not in arguments.without}
     check_version(version)
+    check_out(out)
     for name in parts:
         find_program(name)
     if not arguments.dry_run:
@@ -76,14 +83,20 @@ def main(argv: list[str]) -> int:
             shutil.copyfile(copy / name, ROOT / name)
     run("git", "commit", "--message", f"Release {version}", "--", *changed)
     run("git", "tag", "--annotate", f"v{version}", "--cleanup=verbatim", "--file", str(out / "NOTES.md"))
-    say(f"committed and tagged v{version}; now push both, and upload what {out} has")
+    say(f"committed and tagged v{version}; push both, then .ci/release makes of the tag what is published")
     return 0
 
 
 def check_version(version: str) -> None:
     """Ends the script where it is no version that everything that is made can bear."""
     if not _VERSION.fullmatch(version):
-        fail(f"{version} is no version of a release; write one as in 0.1.0 or 0.2.0rc1")
+        fail(f'"{version}" is no version of a release; write one as in 0.1.0 or 0.2.0rc1')
+
+
+def check_out(out: Path) -> None:
+    """Ends the script where the folder has what may not be ours to remove."""
+    if out != ROOT / "dist" and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        fail(f"{out} is not an empty folder; name another with --out")
 
 
 def check_checkout(version: str) -> None:
@@ -161,10 +174,11 @@ def make_chart(copy: Path, out: Path) -> None:
 
 
 def make_sbom(copy: Path, out: Path) -> None:
-    """What is in the container, as CycloneDX."""
-    options = ("--pyproject", "pyproject.toml", "--output-reproducible", "--of", "JSON")
-    target = str(out / f"{NAME}.cdx.json")
-    run(find_program("sbom"), "requirements", "locks/image.txt", *options, "-o", target, of=copy)
+    """What is in the container, by the Makefile's own recipe."""
+    environment = Path(find_program("sbom")).parents[1]
+    (copy / ".venv-release").symlink_to(environment)
+    run("make", "--old-file=.venv-release/.stamp", "sbom", of=copy)
+    shutil.move(copy / f"dist/{NAME}.cdx.json", out)
 
 
 # what is made, in this order

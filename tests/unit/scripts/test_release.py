@@ -68,7 +68,7 @@ def checkout(tmp_path: Path) -> Path:
 def test_a_release_is_a_commit_and_a_tag_with_its_notes(checkout: Path) -> None:
     done = cut(checkout, NEXT, *LEAVE_ALL)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith(f"committed and tagged v{NEXT}; now push both")
+    assert done.stdout.splitlines()[-1].startswith(f"committed and tagged v{NEXT}; push both")
     assert git(checkout, "status", "--porcelain") == ""
     changed = git(checkout, "show", "--name-only", "--format=%s").split("\n")
     assert changed[0] == f"Release {NEXT}"
@@ -111,9 +111,22 @@ def test_a_file_that_is_not_committed_is_in_the_way(checkout: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("version", ["1.0", "v1.0.0", "1.0.0.dev1", "1.0.0-rc.1", "1.0.0+local"])
+@pytest.mark.process
+def test_a_folder_with_what_somebody_else_put_there_is_left_alone(checkout: Path, tmp_path: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    kept = tmp_path / "letters/one.txt"
+    kept.write_text("Dear Jane")
+    done = cut(checkout, NEXT, "--dry-run", "--out", str(kept.parent), *LEAVE_ALL)
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"error: {kept.parent} is not an empty folder; name another with --out\n",
+    )
+    assert kept.read_text() == "Dear Jane"
+
+
+@pytest.mark.parametrize("version", ["", "1.0", "v1.0.0", "1.0.0.dev1", "1.0.0-rc.1", "1.0.0+local"])
 def test_a_version_that_not_all_parts_can_bear_is_refused(version: str) -> None:
-    with pytest.raises(SystemExit, match=f"error: {re.escape(version)} is no version of a release"):
+    with pytest.raises(SystemExit, match=f'error: "{re.escape(version)}" is no version of a release'):
         release.check_version(version)
 
 
