@@ -142,4 +142,4 @@ def test_no_line_takes_longer_than_its_length(head: bytes) -> None:
     """A pattern that tries again from each of its spaces takes seconds for them, in the thread that all clients wait for."""
     began = time.thread_time()
     assert statuses(GET.replace(b"\r\n\r\n", b"\r\n" + head % (b" " * 30_000) + b"\r\n\r\n")) == [400]
-    assert time.thread_time() - began < 0.1
+    assert time.thread_time() - began < 1.0
