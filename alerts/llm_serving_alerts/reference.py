@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from importlib import resources
@@ -11,12 +12,9 @@ from typing import Any
 import yaml
 
 from llm_serving_alerts.alerting import ALERTS
-from llm_serving_alerts.alerting.rules_of import alert_rules
 from llm_serving_alerts.declare import Alert
-from llm_serving_alerts.promql import Dialect
 from llm_serving_alerts.render import RECORDS, rule_groups
 from llm_serving_alerts.rules import ALERT_PREFIX, Group, Record
-from llm_serving_alerts.runbook_expressions import write_expressions
 from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import defaults_text
 from llm_serving_exporter.docgen.runtimes import cell
@@ -31,18 +29,16 @@ What the rules record, with the default settings, by group in the order in which
 the same by kind of GPU or by node, or the whole fleet. Every series also has the `identity_labels` of the settings. Where what a record
 rests on is absent, the record is absent too, never 0. Ranges stand in the names. How to install the rules: [rules.md](rules.md); what
 fires on them: [alerts.md](alerts.md).
+
+| level | labels, unless a row says otherwise |
+|---|---|
 """
 _ALERTS_INTRO = """# Alerts
 
 Every alert with the defaults of its settings. Names as they fire begin with `LLMServing`; each links to its runbook. Besides the settings
 that are listed, each takes `for`, `labels` and, where it has one severity, `severity`, or is switched `off`:
 [rules.md](rules.md#settings) has examples, [settings.yml](../alerts/llm_serving_alerts/settings.yml) says why each number is what it is.
-Every alert has the labels `severity` and `check`.
-"""
-_EXPRESSIONS = """## Expressions
-
-What each alert asks for with the default settings. A comment above a clause says why it is there; rule files have them too, and Prometheus'
-own page shows the expression without them.
+Every alert has the labels `severity` and `check`. The end of each runbook has what it asks for, word by word.
 """
 _BY = re.compile(r"\bby \(([^)]*)\)")
 _CHOICE = re.compile(r"\btopk by \([^)]*\) \(1, ")
@@ -54,13 +50,15 @@ def records_md(settings: Settings) -> str:
     """docs/records.md."""
     groups = rule_groups(settings)[RECORDS]
     labels = record_labels(groups)
-    lines = [HEADER, "", _RECORDS_INTRO]
+    usual = _usual_labels(labels)
+    levels = (f"| `{level}` | {', '.join(f'`{label}`' for label in of)} |" for level, of in usual.items())
+    lines = [HEADER, "", _RECORDS_INTRO + "\n".join(levels), ""]
     for group in groups:
         lines += [f"## {group.name}", ""]
         if group.interval_seconds is not None:
             lines += [f"Evaluated every {format_duration(group.interval_seconds)}.", ""]
-        lines += ["| record | labels | what |", "|---|---|---|"]
-        lines += [_record_row(name, rules, labels[name]) for name, rules in _by_name(group).items()]
+        lines += ["| record | what |", "|---|---|"]
+        lines += [_record_row(name, rules, labels[name], usual) for name, rules in _by_name(group).items()]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
@@ -88,10 +86,6 @@ def alerts_md(settings: Settings) -> str:
         "|---|---|---|---|---|---|",
     ]
     lines += [_alert_row(alert, settings, meanings[alert.name], defaults[alert.name]) for alert in ALERTS]
-    lines += ["", _EXPRESSIONS]
-    dialect = Dialect(settings.external_labels, settings.own_labels)
-    for alert in ALERTS:
-        lines += [f"### {alert.name}", "", write_expressions(alert_rules(alert, dialect, settings))]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -103,15 +97,27 @@ def _by_name(group: Group) -> dict[str, list[Record]]:
     return found
 
 
-def _record_row(name: str, rules: list[Record], labels: Iterable[str]) -> str:
+def _usual_labels(labels: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Level of records -> the labels that most of them have, for the levels that several records are of."""
+    levels: dict[str, Counter[tuple[str, ...]]] = {}
+    for name, of in labels.items():
+        levels.setdefault(name.partition(":")[0], Counter())[of] += 1
+    return {level: counts.most_common(1)[0][0] for level, counts in levels.items() if counts.total() > 1}
+
+
+def _record_row(name: str, rules: list[Record], labels: tuple[str, ...], usual: Mapping[str, tuple[str, ...]]) -> str:
     about = "; ".join(dict.fromkeys(rule.about for rule in rules))
+    level = usual.get(name.partition(":")[0], ())
+    beside = bool(level) and set(level) <= set(labels)
     shown = []
     for label in labels:
         values = dict.fromkeys(rule.labels[label] for rule in rules if label in rule.labels)
         # where a rule passes on what it finds, the others' values are not all
         everywhere = all(label in rule.labels for rule in rules)
-        shown.append(f"`{label}` ({', '.join(values)})" if everywhere else f"`{label}`")
-    return f"| `{name}` | {', '.join(shown) or '–'} | {cell(about)} |"
+        if everywhere or not (beside and label in level):
+            shown.append(f"`{label}` ({', '.join(values)})" if everywhere else f"`{label}`")
+    own = f" ({'with' if beside else 'labels'} {', '.join(shown) or 'none'})" if shown or not beside else ""
+    return f"| `{name}` | {cell(about)}{own} |"
 
 
 def _labels_of(expr: str, known: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:

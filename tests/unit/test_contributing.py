@@ -99,7 +99,7 @@ def test_it_stands_in_the_support_matrix(copy: Path) -> None:
     assert done.returncode == 0, done.stderr
     written = (copy / "docs" / "runtimes.md").read_text()
     assert "[ACME Serve](#acme-serve)" in written
-    assert "| `inter_token_latency_seconds` | its page has a mean only |" in written
+    assert "- `inter_token_latency_seconds`: its page has a mean only\n" in written
 
 
 def test_the_checks_say_what_is_still_amiss(copy: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from llm_serving_exporter.catalogue.serving import SERVING
 from llm_serving_exporter.derive.batch import DECODING_FROM, FEWEST_READINGS, KV_BELOW, SPAN_SECONDS
@@ -40,9 +44,12 @@ not. It is made from the tables in `exporter/llm_serving_exporter/engines/tables
 | slow | exact, but brought up to date every few seconds, or only while requests end |
 | approx. | worked out from something near it; the runtime's own chapter says how |
 | * | at best: less, or not at all, in older versions, without some flag or where an endpoint does not say it: its chapter says which |
-| – | the runtime does not say it; its chapter says why |
+| (empty) | the runtime does not say it; its chapter says why |
 
-In the chapters' tables the first row that the page allows is used for each series. Sample names are read with `:` and with `_`.
+A chapter has for each series the samples that feed it (the link leads to where the runtime makes them), and what to know: versions and
+quality where they are not "all" and "live", and caveats; a letter leads below the table. *As* another runtime: the same samples, versions
+and caveats, but for what stands beside it. Of the rows of a series the first that the page allows is used. Sample names are read with `:`
+and with `_`.
 
 Traps and settings in words: [vLLM, Ray, NIM 2](vllm.md), [SGLang](sglang.md), [TensorRT-LLM and Triton](tensorrt-llm.md),
 [llama.cpp](llamacpp.md), [Dynamo](dynamo.md), [servers without metrics](without-metrics.md); how a page is recognised:
@@ -98,17 +105,20 @@ _WORDS = {
     Quality.LAGGING: "lagging",
     Quality.APPROXIMATE: "approx.",
 }
-NOT_SAID = "–"
+NOT_SAID = ""
 COLUMNS = 7  # runtimes in one matrix: wider tables do not fit a page
+_SENTENCE_ENDS = re.compile(r"(?<=\.) (?=[A-Z])")
+# a caveat that so many rows of a chapter have is a note of it
+_OFTEN, _LETTERS = 3, "abcdefghijklmnopqrstuvwxyz"
 
 
 def runtimes_md(runtimes: Sequence[Runtime], header: str) -> str:
-    """The whole document."""
+    """The whole document. What an earlier chapter says of the same samples is not said again."""
     lines = [header, "", _INTRO, "## Support matrix", ""]
     for start in range(0, len(runtimes), COLUMNS):
         lines += [*_matrix(runtimes[start : start + COLUMNS]), ""]
-    for runtime in runtimes:
-        lines += _chapter(runtime)
+    for number, runtime in enumerate(runtimes):
+        lines += _chapter(runtime, runtimes[:number])
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -138,7 +148,9 @@ def _matrix(runtimes: Sequence[Runtime]) -> Iterator[str]:
     yield f"| *versions the recordings show* | {' | '.join(shown)} |"
     yield f"| *table made for* | {' | '.join(runtime.versions or 'all' for runtime in runtimes)} |"
     for metric in SERVING:
-        yield f"| `{metric.name}` | {' | '.join(support(runtime, metric.name) for runtime in runtimes)} |"
+        cells = [support(runtime, metric.name) for runtime in runtimes]
+        if any(cells):
+            yield f"| `{metric.name}` | {' | '.join(cells)} |"
 
 
 def _anchor(runtime: Runtime) -> str:
@@ -146,22 +158,31 @@ def _anchor(runtime: Runtime) -> str:
     return kept.replace(" ", "-")
 
 
-def _chapter(runtime: Runtime) -> Iterator[str]:
+def _chapter(runtime: Runtime, earlier: Sequence[Runtime]) -> Iterator[str]:
     yield f"## {runtime.title}"
     yield ""
     yield from _facts(runtime)
     yield ""
     names = {metric.name for metric in SERVING}
-    rows = [row for row in runtime.rows if row.field in names]
-    if rows:
-        yield "| series | from | versions | quality | caveat | source |"
-        yield "|---|---|---|---|---|---|"
-    for row in rows:
-        link = f"[source]({row.source})" if row.source else "–"
-        cells = (f"`{row.field}`", formula(row, _code), row.versions or "all", _quality(row), row.caveat or "–", link)
-        yield f"| {' | '.join(map(cell, cells))} |"
-    if rows:
+    told = [row for row in map(partial(_tell, earlier=earlier), runtime.rows) if row.field in names]
+    counts = Counter(sentence for row in told for sentence in row.caveats)
+    often = (sentence for sentence, count in counts.items() if count >= _OFTEN)
+    notes = dict(zip(often, _LETTERS, strict=False))
+    if told:
+        yield "| series | from | what to know |"
+        yield "|---|---|---|"
+    alike: dict[tuple[str, str], list[str]] = {}
+    for row in told:
+        # "as" another one: all series of which the same is to be known in one row
+        series = alike.setdefault((row.samples, row.say(notes)), [])
+        if f"`{row.field}`" not in series:
+            series.append(f"`{row.field}`")
+    for (samples, say), series in alike.items():
+        yield f"| {' | '.join(map(cell, (', '.join(series), samples, say)))} |"
+    if told:
         yield ""
+    for sentence, letter in notes.items():
+        yield f"- ({letter}) {sentence}"
     for endpoint in runtime.endpoints:
         yield f"- `GET {endpoint.path}`, at start and when the server restarts: {endpoint.summary}"
     for poll in runtime.polls:
@@ -170,17 +191,17 @@ def _chapter(runtime: Runtime) -> Iterator[str]:
         flags = ", ".join(f"`{flag}`" for flag in runtime.flags.batch_limit)
         where = "of its pod's arguments or its command line"
         yield f"- `batch_limit_requests`, where nothing else says it: {flags} {where}{_but(runtime.flags)}"
-    if runtime.endpoints or runtime.polls or runtime.flags:
+    if notes or runtime.endpoints or runtime.polls or runtime.flags:
         yield ""
     absent = [metric.name for metric in SERVING if support(runtime, metric.name) == NOT_SAID]
     if absent:
-        yield "| not said | why |"
-        yield "|---|---|"
+        yield "Not said:"
+        yield ""
         by_reason: dict[str, list[str]] = {}
         for name in absent:
             by_reason.setdefault(_why(runtime, name), []).append(f"`{name}`")
         for why, fields in by_reason.items():
-            yield f"| {', '.join(fields)} | {cell(why)} |"
+            yield f"- {', '.join(fields)}: {why}"
         yield ""
 
 
@@ -233,15 +254,51 @@ _KINDS = {
 }
 
 
-def _quality(row: Row) -> str:
-    text = row.quality.value
+@dataclass(frozen=True)
+class _Told:
+    """A row of a chapter: its series, the samples as a link, versions and quality, caveats by sentences."""
+
+    field: str
+    samples: str
+    how: str
+    caveats: tuple[str, ...]
+
+    def say(self, notes: Mapping[str, str]) -> str:
+        """What to know of it; a caveat of the chapter's notes by its letter."""
+        alone = (sentence for sentence in self.caveats if sentence not in notes)
+        letters = ", ".join(notes[sentence] for sentence in self.caveats if sentence in notes)
+        return " ".join(filter(None, (self.how and f"*{self.how}*", *alone, letters and f"({letters})")))
+
+
+def _tell(row: Row, earlier: Sequence[Runtime]) -> _Told:
+    """What a chapter says of a row. Where an earlier runtime reads the same of its page, what it says of that is not said again."""
+    samples, caveats = formula(row, _code), _sentences(row)
+    for runtime in earlier:
+        for other in runtime.rows:
+            alike = (other.field, other.versions, formula(other, _code)) == (row.field, row.versions, samples)
+            if alike and set(_sentences(other)) <= set(caveats):
+                link = f"as [{runtime.title}](#{_anchor(runtime)})"
+                how = "" if _say_quality(row) == _say_quality(other) else _say_quality(row)
+                more = tuple(sentence for sentence in caveats if sentence not in _sentences(other))
+                return _Told(row.field, link, how, more)
+    how = "; ".join(filter(None, (row.versions, _say_quality(row))))
+    return _Told(row.field, f"[{samples}]({row.source})" if row.source else samples, how, caveats)
+
+
+def _sentences(row: Row) -> tuple[str, ...]:
+    return tuple(_SENTENCE_ENDS.split(row.caveat)) if row.caveat else ()
+
+
+def _say_quality(row: Row) -> str:
+    """Nothing where it is live."""
+    parts = [] if row.quality is Quality.LIVE else [row.quality.value]
     if row.refresh_seconds:
-        text += f", every {row.refresh_seconds:g} s"
+        parts.append(f"every {row.refresh_seconds:g} s")
     if row.freezes:
-        text += ", while requests end"
+        parts.append("while requests end")
     if row.decode_only:
-        text += ", as it decodes"
-    return text
+        parts.append("as it decodes")
+    return ", ".join(parts)
 
 
 def cell(text: str) -> str:

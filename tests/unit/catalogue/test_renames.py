@@ -119,7 +119,7 @@ def test_once_has_both(renamed: None) -> None:
 
 
 def test_the_reference_says_until_when(renamed: None) -> None:
-    assert "Renamed: until the end of 0.2 it is `llm_serving_prefix_hit_ratio`, too. |" in generate.metrics_md()
+    assert "Renamed: until the end of 0.2 it is `llm_serving_prefix_hit_ratio`, too." in generate.metrics_md()
 
 
 def test_a_renamed_record_is_recorded_under_both_names_the_old_one_after_it() -> None:

@@ -119,8 +119,8 @@ def test_it_is_documented(copy: Path) -> None:
     run(copy, "-m", "llm_serving_exporter.docgen.generate", "--write")
     written = (copy / "METRICS.md").read_text()
     assert (
-        f"| `llm_serving_{NAME}` | gauge | ratio | 0 to 1e+06 | Waiting requests per running request over the window. = "
-        "mean of requests_waiting / mean of requests_running. |"
+        f"| `llm_serving_{NAME}` | gauge, ratio | Waiting requests per running request over the window. = "
+        "mean of requests_waiting / mean of requests_running. Range 0 to 1e+06. |"
     ) in written
 
 
