@@ -106,7 +106,7 @@ def play_phase(
         unix[0], now[0] = times[number], times[number] - begin
         reading = pipeline.tick()
         pipeline.refresh_facts()
-    derived = reading.derived
+    derived = reading.page.derived
     assert derived is not None
     assert derived.verdict is not None
     return Shown(derived.verdict, derived.engines[0].roofline, unix[0] - derived.window_seconds, unix[0])

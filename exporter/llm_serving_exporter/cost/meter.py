@@ -76,7 +76,7 @@ class Joules:
         Only GPUs that the target has now are remembered. What others use a GPU for while it is theirs is not counted here, also where
         the target gets it back.
         """
-        uuids = reading.gpu_uuids
+        uuids = reading.gpus.uuids
         self.last = {uuid: known for uuid, known in self.last.items() if uuid in uuids}
         if gpus is None or not uuids:
             return None
@@ -92,7 +92,7 @@ class Joules:
 
 
 def _find_share(reading: TargetReading, uuid: str) -> float:
-    part = reading.gpu_parts.get(uuid)
+    part = reading.gpus.parts.get(uuid)
     known = reading.target.gpu_share or (1.0 if part is None else part.share)
     return known or reading.gpu_share or 1.0
 
@@ -169,12 +169,12 @@ class Occupancy:
 
 def _find_times(reading: TargetReading, gpus: GpuReadings | None) -> dict[str, BusyTime] | None:
     """Busy times of the target's GPUs by UUID; None where one of them is not watched, or others work on it too."""
-    uuids = reading.gpu_uuids
+    uuids = reading.gpus.uuids
     if gpus is None or not gpus.attempt.ok or not uuids or reading.target.gpu_share not in (None, 1.0):
         return None
-    if reading.target_gpus is None or reading.target_gpus.count != len(uuids):
+    if reading.gpus.total is None or reading.gpus.total.count != len(uuids):
         return None
-    if any(part.share != 1.0 for part in reading.gpu_parts.values()):
+    if any(part.share != 1.0 for part in reading.gpus.parts.values()):
         return None
     found = {gpu.identity.uuid: gpu.busy_time for gpu in gpus.gpus if gpu.identity.uuid in uuids}
     times = {uuid: time for uuid, time in found.items() if time is not None}
@@ -220,10 +220,10 @@ class Resume(Struct, frozen=True):
             return Between.LEFT_OUT
         if describe_server(reading.target) != kept.server:
             return Between.LEFT_OUT
-        if set(reading.gpu_uuids) == set(kept.gpu_uuids):
+        if set(reading.gpus.uuids) == set(kept.gpu_uuids):
             return Between.BOOKED
         # the first pass over the GPUs may come after the first tick
-        return Between.LEFT_OUT if reading.gpu_uuids else Between.UNDECIDED
+        return Between.LEFT_OUT if reading.gpus.uuids else Between.UNDECIDED
 
 
 # --- The meter.
@@ -288,19 +288,19 @@ class CostMeter:
             self._resume = None
         elapsed = 0.0 if self._ticked_at is None else max(0.0, monotonic - self._ticked_at)
         self._ticked_at = monotonic if self._ticked_at is None else max(self._ticked_at, monotonic)
-        new_life = reading.restarts_total != self._restarts
-        self._restarts = reading.restarts_total
+        new_life = reading.server.restarts_total != self._restarts
+        self._restarts = reading.server.restarts_total
         # nobody saw what went on while no exporter ran
         late = resumed or elapsed > GAP_INTERVALS * reading.target.interval_seconds
         joules = self._joules.count(reading, gpus)
-        target_gpus = self._keep_known_gpus(reading)
-        if target_gpus is not reading.target_gpus:
-            reading = replace(reading, target_gpus=target_gpus)
+        total = self._keep_known_gpus(reading)
+        if total is not reading.gpus.total:
+            reading = replace(reading, gpus=replace(reading.gpus, total=total))
         lack = explain_uncounted(reading, terms)
         price = lack or find_price_of(reading, terms, unix)
         signals: dict[str, Absence] = {SECONDS: lack or Absence.AVAILABLE}
         signals[COST] = price if isinstance(price, Absence) else Absence.AVAILABLE
-        if lack is not None or reading.target_gpus is None:
+        if lack is not None or reading.gpus.total is None:
             signals.update(dict.fromkeys((PER_MILLION, PER_REQUEST, SAVINGS, ENERGY, PER_TOKEN), signals[SECONDS]))
             for one in self._engines.values():
                 one.window.clear()
@@ -313,11 +313,11 @@ class CostMeter:
             for one in self._engines.values():
                 one.window.note_unpriced_tick(monotonic)
         ticks = collect_work(reading)
-        share, foreign = reading.gpu_share or 1.0, reading.gpu_foreign_share
-        each = reading.target_gpus.count * share / len(engines)
+        share, foreign = reading.gpu_share or 1.0, reading.gpus.foreign_share
+        each = reading.gpus.total.count * share / len(engines)
         worked = any(tick.busy for tick in ticks.values())
         self._occupancy.advance(reading, gpus, worked=worked, now=monotonic, elapsed=elapsed)
-        whole = len(reading.gpu_uuids) == reading.target_gpus.count
+        whole = len(reading.gpus.uuids) == reading.gpus.total.count
         for key in engines:
             one = self._engines[key]
             tick = ticks.get(key[:2])
@@ -398,25 +398,27 @@ class CostMeter:
                 if of[0] != self._server[0]:
                     self._names = []
             self._target, self._server = target, of
-        self._uuids = reading.gpu_uuids
-        found, known = reading.target_gpus, self._gpus
+        self._uuids = reading.gpus.uuids
+        found, known = reading.gpus.total, self._gpus
         if found is None:
             return None if target.gpus == () else known
         if not found.name and known is not None:
             found = replace(found, name=known.name)
         # the other targets of these GPUs have what is not this one's only as long as all are looked at together
-        self._gpus = None if reading.shares_by_memory else found
+        self._gpus = None if reading.gpus.shares_by_memory else found
         return found
 
     def _find_engines(self, reading: TargetReading) -> list[Key]:
         """The engines that the target's GPUs belong to now; while the target does not answer, those of its last good page."""
         role = reading.role.value
-        shown = select_engines(reading) if reading.snapshot is not None else []
+        shown = select_engines(reading) if reading.page.snapshot is not None else []
         names = [(one.model_name, one.engine) for one in shown]
-        keys = [(*name, role) for name in names or [(reading.model_name or reading.target.model_name or "", "0")]]
+        keys = [
+            (*name, role) for name in names or [(reading.server.model_name or reading.target.model_name or "", "0")]
+        ]
         if names:
             self._names = keys
-        elif self._names and reading.snapshot is None:
+        elif self._names and reading.page.snapshot is None:
             stated = reading.target.role
             keys = [(model, engine, stated or known) for model, engine, known in self._names]
         for key in keys:
@@ -439,19 +441,19 @@ class CostMeter:
         self, reading: TargetReading, engines: Collection[Key], terms: Terms, now: float, *, new_life: bool
     ) -> dict[Key, Later[WindowFigures]]:
         """Figures over the window, for the engines that are on this tick's page."""
-        if not reading.up or reading.snapshot is None or reading.derivation is None:
+        if not reading.page.up or reading.page.snapshot is None or reading.page.derivation is None:
             return {}
-        span = max(terms.window_seconds, reading.derivation.window_seconds)
+        span = max(terms.window_seconds, reading.page.derivation.window_seconds)
         found = {}
         shown = {(one.model_name, one.engine): one for one in select_engines(reading)}
         again = (
-            reading.derivation.window_seconds == 0
+            reading.page.derivation.window_seconds == 0
         )  # a gap: tokens of it may have no cost of theirs, or be without a phase
-        fallen = {(model, engine) for model, engine, _ in reading.snapshot.fallen}
+        fallen = {(model, engine) for model, engine, _ in reading.page.snapshot.fallen}
         for key in engines:
             one, snapshot = self._engines[key], shown.get(key[:2])
             if new_life or again or key[:2] in fallen:
                 one.window.clear()
             if snapshot is not None:
-                found[key] = one.window.add_tick(now, one.totals, snapshot, reading.derivation.why_absent, span)
+                found[key] = one.window.add_tick(now, one.totals, snapshot, reading.page.derivation.why_absent, span)
         return found

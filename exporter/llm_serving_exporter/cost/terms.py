@@ -110,7 +110,7 @@ def explain_uncounted(reading: TargetReading, terms: Terms) -> Absence | None:
         return Absence.OTHER_ROLE
     if reading.target.gpus == ():
         return Absence.NOT_CONFIGURED
-    if reading.target_gpus is None:
+    if reading.gpus.total is None:
         return Absence.GPUS_UNKNOWN
     # prices are stated for whole cards
     if terms.claimed_twice or reading.gpu_share is None:
@@ -122,30 +122,33 @@ def find_price_of(reading: TargetReading, terms: Terms, unix: float) -> Price | 
     """The price of the target's GPUs at this time, or why there is none."""
     if terms.book is None:
         return terms.no_book
-    assert reading.target_gpus is not None
+    assert reading.gpus.total is not None
     target = reading.target
-    return find_price(terms.book, target.name, target.nodes, reading.target_gpus.name, unix)
+    return find_price(terms.book, target.name, target.nodes, reading.gpus.total.name, unix)
 
 
 def select_engines(reading: TargetReading) -> list[EngineSnapshot]:
     """Engines of the last good page that run on GPUs; where the page does not show which of its parts do, its first part."""
-    assert reading.snapshot is not None
-    every = list(reading.snapshot.engines)
+    assert reading.page.snapshot is not None
+    every = list(reading.page.snapshot.engines)
     return [one for one in every if one.is_engine] or every[:1]
 
 
 def collect_work(reading: TargetReading) -> dict[tuple[str, str], TickWork]:
     """What each engine of this tick's page did; {} where there is no such page."""
-    if not reading.up or reading.derivation is None:
+    if not reading.page.up or reading.page.derivation is None:
         return {}
-    return {(one.model_name, one.engine): one.tick for one in reading.derivation.kept if one.tick is not None}
+    return {(one.model_name, one.engine): one.tick for one in reading.page.derivation.kept if one.tick is not None}
 
 
 def judge_state(reading: TargetReading, tick: TickWork | None, *, busy: bool) -> GpuState:
     """What the GPUs are counted as: `tick` is what the engine did, None where no page says; `busy`: whether it worked."""
-    if reading.state is not State.READY:
-        return _STATES[reading.state]
-    if reading.derivation is not None and reading.derivation.why_absent("decode_tokens_total") is Absence.NO_METRICS:
+    if reading.server.state is not State.READY:
+        return _STATES[reading.server.state]
+    if (
+        reading.page.derivation is not None
+        and reading.page.derivation.why_absent("decode_tokens_total") is Absence.NO_METRICS
+    ):
         return GpuState.UNKNOWN  # the page does not say whether the engine works
     if tick is None:
         return GpuState.UNKNOWN

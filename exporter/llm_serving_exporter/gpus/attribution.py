@@ -273,14 +273,14 @@ class GpuCounter:
         if now.role is Role.FRONTEND:
             return None
         engines = 0
-        if now.snapshot is not None:
-            engines = add_up([engine.is_engine for engine in now.snapshot.engines]) or 1
-        found = self._count(now.target, assignment, gpus, known, now.facts, engines)
-        if before.target_gpus is None or found is None:
-            return before.target_gpus or found
-        if now.restarts_total != before.restarts_total:
-            return replace(before.target_gpus, share=found.share)
-        return found if found.name else replace(found, name=before.target_gpus.name)
+        if now.page.snapshot is not None:
+            engines = add_up([engine.is_engine for engine in now.page.snapshot.engines]) or 1
+        found = self._count(now.target, assignment, gpus, known, now.server.facts, engines)
+        if before.gpus.total is None or found is None:
+            return before.gpus.total or found
+        if now.server.restarts_total != before.server.restarts_total:
+            return replace(before.gpus.total, share=found.share)
+        return found if found.name else replace(found, name=before.gpus.total.name)
 
 
 def _count_assigned(

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.cost.meters import Costs
@@ -27,7 +26,8 @@ from llm_serving_exporter.gpus.node_gpus import DcgmReader, NodeGpus
 from llm_serving_exporter.gpus.ownership import Assignment
 from llm_serving_exporter.gpus.source import GpuSource
 from llm_serving_exporter.model.gpu import GpuReadings
-from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.hardware import TargetGpus
+from llm_serving_exporter.model.reading import AssignedGpus, TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import ServerFacts
@@ -245,14 +245,13 @@ class TargetHost:
 
     def _finish_reading(self, counter: GpuCounter, before: TargetReading, reading: TargetReading) -> TargetReading:
         latest, assignment = self.gpus.latest, self.gpus.assignments.get(reading.target.name)
-        found: dict[str, Any] = {
-            "target_gpus": counter.keep_known(before, reading, assignment, latest, self.gpus.facts),
-            "part": self._replicas.note(reading),
-            "gpu_lacks": find_lacks(assignment.uuids if assignment is not None else (), latest.readings),
-        }
-        found |= _describe_assignment(assignment, reading)
-        if any(getattr(reading, name) != value for name, value in found.items()):
-            reading = replace(reading, **found)
+        total = counter.keep_known(before, reading, assignment, latest, self.gpus.facts)
+        gpus = _describe_gpus(assignment, total, reading.target, latest.readings)
+        replica_part = self._replicas.note(reading)
+        if replica_part != reading.server.replica_part:
+            reading = replace(reading, server=replace(reading.server, replica_part=replica_part))
+        if gpus != reading.gpus:
+            reading = replace(reading, gpus=gpus)
         now = {"monotonic": self._monotonic(), "unix": self._wall()}
         return self.costs.advance_target(reading, latest.readings, self.config, **now)
 
@@ -263,9 +262,11 @@ class TargetHost:
             self.costs.update_claims(targets, self.gpus.assignments, self.gpus.latest.readings)
 
 
-def _describe_assignment(assignment: Assignment | None, reading: TargetReading) -> dict[str, Any]:
-    """What a reading says of the GPUs that were found for its target."""
+def _describe_gpus(
+    assignment: Assignment | None, total: TargetGpus | None, target: Target, readings: GpuReadings | None
+) -> AssignedGpus:
+    """The part of a reading on the target's GPUs. `assignment`: those that were found on this node; `total`: all of them."""
     if assignment is None:
-        return {"gpu_uuids": (), "gpu_origin": "", "gpu_parts": {}}
-    origin = assignment.origin or place_remedy(assignment.why, reading.target)
-    return {"gpu_uuids": assignment.uuids, "gpu_origin": origin, "gpu_parts": assignment.parts}
+        return AssignedGpus(total=total, lacks=find_lacks((), readings))
+    origin = assignment.origin or place_remedy(assignment.why, target)
+    return AssignedGpus(assignment.uuids, origin, assignment.parts, total, find_lacks(assignment.uuids, readings))

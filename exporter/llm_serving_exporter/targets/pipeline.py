@@ -189,7 +189,7 @@ class TargetPipeline:
             raise self._source.explain_foreign_page(samples.layout, page)
         self._several_servers.check_start(snapshot, page, runtime.several_workers)
         before, pod = self.reading, self._pod_state()
-        answered_before = bool(before.up)
+        answered_before = bool(before.page.up)
         self._history, how = follow_page(self._history, snapshot, answered_before=answered_before)
         again = isinstance(how, Restarted)
         if again:
@@ -201,7 +201,7 @@ class TargetPipeline:
             self._history, how = follow_page(self._history, snapshot, answered_before=answered_before)
             log.info("target=%s: the engine restarted; its window starts again", self.target.name)
         assert not isinstance(how, Restarted)
-        if before.up is False or list_identities(before.snapshot) != list_identities(snapshot):
+        if before.page.up is False or list_identities(before.page.snapshot) != list_identities(snapshot):
             self._side.ask_again()  # after an outage or a rename too: a restart may have left no other trace
             self._command_line.ask_again()
         interval = self.target.interval_seconds
@@ -234,35 +234,41 @@ class TargetPipeline:
         attempt = Attempt(
             Stage.SCRAPE, None, "", page.received_unix_seconds, self._monotonic() - started, page.status, len(page.body)
         )
-        if before.up is not True:
+        if before.page.up is not True:
             log.info(
                 "target=%s: up, %s on %s",
                 self.target.name,
                 f"{runtime.title} {self._side.facts.version or ''}".rstrip(),
                 self._source.url,
             )
-        return replace(
-            before,
+        server = replace(
+            before.server,
             state=choose_good_state(snapshot, pod),
             pod=pod,
             metrics_url=self._source.url,
             runtime=runtime.name,
-            facts=self._side.facts,
-            page_role=page_role,
             missing=_say_missing(runtime, snapshot),
-            model_name=choose_model_name(snapshot, settings.role, self.target.model_name or "", before.model_name),
-            up=True,
-            last=attempt,
-            attempts_total=before.attempts_total + 1,
-            restarts_total=before.restarts_total + (again or other),
-            snapshot=snapshot,
-            tenants=self._tenants.count(runtime, samples, snapshot),
-            derivation=self._derivation,
+            facts=self._side.facts,
+            model_name=choose_model_name(
+                snapshot, settings.role, self.target.model_name or "", before.server.model_name
+            ),
             models=self._models.found,
-            implausible_total=_count_left_out(before.implausible_total, left_out),
-            start_unix_seconds=find_engine_start(snapshot, before, restarted=again or other),
-            problem="",
+            page_role=page_role,
+            start_unix_seconds=find_engine_start(snapshot, before.server.start_unix_seconds, restarted=again or other),
+            restarts_total=before.server.restarts_total + (again or other),
         )
+        read = replace(
+            before.page,
+            up=True,
+            problem="",
+            last=attempt,
+            attempts_total=before.page.attempts_total + 1,
+            implausible_total=_count_left_out(before.page.implausible_total, left_out),
+            snapshot=snapshot,
+            derivation=self._derivation,
+            tenants=self._tenants.count(runtime, samples, snapshot),
+        )
+        return replace(before, server=server, page=read)
 
     def _settings_of(self, runtime: Runtime, snapshot: Snapshot, page_role: Role | None, history: History) -> Settings:
         """What derive needs beside the window."""
@@ -301,12 +307,12 @@ class TargetPipeline:
         Apart from `tick`, so that a page is shown whatever they do; the next tick uses what they said.
         """
         runtime = self._source.runtime
-        if runtime is not None and self.reading.up:
+        if runtime is not None and self.reading.page.up:
             told = await self._side.refresh(runtime, self._source.path or "")
-            if self._command_line.refresh(runtime, self.reading.snapshot) or told:
+            if self._command_line.refresh(runtime, self.reading.page.snapshot) or told:
                 self._normaliser = self._make_normaliser(runtime)
         front = self.reading.role is Role.FRONTEND  # it runs no model itself
-        self._models.refresh(self.reading.snapshot if not front else None, self._side.facts, runtime)
+        self._models.refresh(self.reading.page.snapshot if not front else None, self._side.facts, runtime)
 
     def _record_failure(self, failure: FailedTickError, started: float) -> TargetReading:
         before, pod = self.reading, self._pod_state()
@@ -318,25 +324,29 @@ class TargetPipeline:
             failure.stage, failure.reason, detail, self._wall(), self._monotonic() - started, failure.status,
             len(page.body) if page else None,
         )  # fmt: skip
-        changed = before.last is None or before.last.reason is not failure.reason
+        changed = before.page.last is None or before.page.last.reason is not failure.reason
         log.log(
             logging.WARNING if changed else logging.DEBUG,
             "target=%s: %s failed, reason=%s: %s",
             self.target.name, failure.stage.value, failure.reason.value, detail,
         )  # fmt: skip
         key = (failure.stage, failure.reason)
-        return replace(
-            before,
+        server = replace(
+            before.server,
             state=choose_failed_state(failure.reason, failure.status, pod, self._monotonic()),
             pod=pod,
             metrics_url=self._source.url,
-            up=False,
-            last=attempt,
-            recent_failures=(*before.recent_failures, attempt)[-RECENT_FAILURES:],
-            attempts_total=before.attempts_total + 1,
-            failures_total={**before.failures_total, key: before.failures_total.get(key, 0) + 1},
-            problem=detail,
         )
+        failed = replace(
+            before.page,
+            up=False,
+            problem=detail,
+            last=attempt,
+            recent_failures=(*before.page.recent_failures, attempt)[-RECENT_FAILURES:],
+            attempts_total=before.page.attempts_total + 1,
+            failures_total={**before.page.failures_total, key: before.page.failures_total.get(key, 0) + 1},
+        )
+        return replace(before, server=server, page=failed)
 
 
 def _count_left_out(before: Mapping[str, int], left_out: tuple[LeftOut, ...]) -> Mapping[str, int]:

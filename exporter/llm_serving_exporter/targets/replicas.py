@@ -28,14 +28,14 @@ class ReplicaBook:
     def note(self, reading: TargetReading) -> ReplicaPart | None:
         """What a reading says of its target's place in a replica; None where the target is a replica by itself."""
         part, name = find_part(reading), reading.target.name
-        if part is None or not part.replica or not reading.up or reading.snapshot is None:
+        if part is None or not part.replica or not reading.page.up or reading.page.snapshot is None:
             self.forget(name)
             return part
-        key = (part.replica, reading.model_name, reading.role.value)
+        key = (part.replica, reading.server.model_name, reading.role.value)
         if self._keys.get(name) != key:
             self.forget(name)
             self._keys[name] = key
-        running = add_up(engine.requests_running or 0.0 for engine in reading.snapshot.engines if engine.is_engine)
+        running = add_up(engine.requests_running or 0.0 for engine in reading.page.snapshot.engines if engine.is_engine)
         self._read.setdefault(key, {})[name] = Siblings(part.shown, running)
         read = part.shown + self._add_siblings(name, key).ranks
         return replace(part, read=min(part.ranks, read))
@@ -67,11 +67,11 @@ class ReplicaBook:
 def find_part(reading: TargetReading) -> ReplicaPart | None:
     """A target's place in a replica of more ranks than its page shows: only where ranks share experts. Those of a dense model are whole
     copies, and each serves without the others."""
-    target, facts = reading.target, reading.facts
+    target, facts = reading.target, reading.server.facts
     ranks = target.data_parallel_size or (None if facts.all_ranks_shown else facts.data_parallel_size)
-    if not ranks or ranks == 1 or reading.snapshot is None:
+    if not ranks or ranks == 1 or reading.page.snapshot is None:
         return None
-    shown = add_up(engine.is_engine for engine in reading.snapshot.engines) or 1
+    shown = add_up(engine.is_engine for engine in reading.page.snapshot.engines) or 1
     if shown >= ranks or not shares_experts(target, facts) or not _has_experts(reading, target, facts):
         return None
     return ReplicaPart(name_replica(target), ranks, shown, shown)
@@ -84,7 +84,7 @@ def name_replica(target: Target) -> str:
 
 
 def _has_experts(reading: TargetReading, target: Target, facts: ServerFacts) -> bool:
-    known = [model for model in reading.models.values() if isinstance(model, ModelFacts)]
+    known = [model for model in reading.server.models.values() if isinstance(model, ModelFacts)]
     if known:
         return any(model.geometry.experts for model in known)
     return bool(target.experts_shared or facts.experts_spread)

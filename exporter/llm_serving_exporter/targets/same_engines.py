@@ -62,7 +62,7 @@ class SameEngines:
     def _note_pages(self, readings: Iterable[TargetReading]) -> None:
         pages = {}
         for reading in readings:
-            name, snapshot = reading.target.name, reading.snapshot
+            name, snapshot = reading.target.name, reading.page.snapshot
             known = self._pages.get(name, ())
             if snapshot is not None and snapshot.process_start_unix_seconds is not None:
                 page = _Page(snapshot.process_start_unix_seconds, snapshot.monotonic_seconds, _flatten(snapshot))

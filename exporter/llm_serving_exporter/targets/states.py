@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.snapshot import Snapshot
 from llm_serving_exporter.model.target import PodFault, PodState, Role
@@ -62,10 +62,8 @@ def choose_model_name(snapshot: Snapshot, role: Role, configured: str, before: s
     return names[0] if names else configured or before
 
 
-def find_engine_start(snapshot: Snapshot, before: TargetReading, *, restarted: bool) -> float:
-    """When the engine started, in Unix seconds: as the page says it, else when it was first seen. `before`: the reading before."""
+def find_engine_start(snapshot: Snapshot, before: float | None, *, restarted: bool) -> float:
+    """When the engine started, in Unix seconds: as the page says it, else when it was first seen. `before`: so far."""
     if snapshot.process_start_unix_seconds is not None:
         return snapshot.process_start_unix_seconds
-    if restarted or before.start_unix_seconds is None:
-        return snapshot.unix_seconds
-    return before.start_unix_seconds
+    return snapshot.unix_seconds if restarted or before is None else before

@@ -48,6 +48,7 @@ from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.sim.recording import demo_model_config
 from tests.support.builders.golden_cases import CASES
 from tests.support.builders.pipelines import make_pipeline, settings_without_gpus
+from tests.support.builders.target_readings import change_reading
 from tests.support.servers.replica import Replica
 
 START = 1_795_148_000.0
@@ -131,7 +132,7 @@ def golden_registry(name: str, target_labels: tuple[str, ...] = ()) -> Collector
             now[0] += 10.0
             reading = pipeline.tick()
             found = GpuCounter().keep_known(reading, reading, None, Gpus(), GpuFacts())
-            reading = replace(reading, gpu_uuids=OWN_GPUS, gpu_origin="configured", target_gpus=found)
+            reading = change_reading(reading, uuids=OWN_GPUS, origin="configured", total=found)
             # 630 W for ten seconds a tick
             drawn = tuple(
                 replace(GPU, identity=replace(GPU.identity, uuid=uuid), energy_joules_total=6300.0 * number)

@@ -253,8 +253,8 @@ def measure(phase: Phase, *, with_gpm: bool = False) -> Measured:
     `with_gpm`: whether it has the GPU's counters, too.
     """
     *_, (_, reading) = play(phase.run, phase.seconds + 1, phase.first_page, phase.last_page, gpm=with_gpm)
-    assert reading.derivation is not None
-    derived = reading.derivation.whole()
+    assert reading.page.derivation is not None
+    derived = reading.page.derivation.whole()
     (engine,) = (one for one in derived.engines if one.engine or len(derived.engines) == 1)
     peak, gpm = engine.roofline.bandwidth_ceiling, average_witness(phase, "dram")
     assert peak is not None
@@ -324,8 +324,8 @@ def list_stretches(run: Run | str) -> tuple[Stretch, ...]:
 @cache
 def _count_of_page(run: Run, number: int) -> dict[str, float]:
     ((_, reading),) = play(run, 60.0, number, number)
-    assert reading.snapshot is not None
-    engines = reading.snapshot.engines
+    assert reading.page.snapshot is not None
+    engines = reading.page.snapshot.engines
 
     def add(field: str) -> float:
         return sum(getattr(engine, field) or 0.0 for engine in engines)

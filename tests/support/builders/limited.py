@@ -12,6 +12,7 @@ from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.model.window import DeviceSample, Window
 from tests.support.builders import views
+from tests.support.builders.target_readings import change_reading
 from tests.support.builders.windows import engine, held, pages
 from tests.support.models.roofs import H100, LLAMA_8B, served
 
@@ -45,4 +46,4 @@ def reading(
     begun = derive(Window(window.snapshots[:1]), settings, None)
     derived = derive(replace(window, devices=(device,) if device else ()), settings, begun)
     shown = [(one, derived.engines[rank]) for rank, one in enumerate(window.later.engines)]
-    return replace(views.reading("chat-0", shown), derivation=derived, models={"m": model})
+    return change_reading(views.reading("chat-0", shown), derivation=derived, models={"m": model})

@@ -33,9 +33,9 @@ def list_series(asks: int, *, lie: bool = False) -> tuple[str, list[object]]:
             (reading,) = exporter.tick()
             for _ in range(asks):
                 exporter.scrape()
-            assert reading.derivation is not None
+            assert reading.page.derivation is not None
             assert reading.cost is not None
-            found = reading.derivation
+            found = reading.page.derivation
             verdict = found.verdict
             assert verdict is not None
             states.append(
@@ -43,7 +43,7 @@ def list_series(asks: int, *, lie: bool = False) -> tuple[str, list[object]]:
                     [(one.busy, one.tick, one.server_errors) for one in found.kept],
                     (verdict.state, verdict.candidate, verdict.candidate_since_monotonic_seconds),
                     [one.totals for one in reading.cost.engines],
-                    dict(reading.implausible_total),
+                    dict(reading.page.implausible_total),
                 )
             )
         text = exporter.scrape().text
