@@ -28,7 +28,7 @@ from llm_serving_exporter.model.target import Target, is_relabelled
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.settings.config import Config, hash_of
 from llm_serving_exporter.targets.host import HostedTarget, TargetHost
-from llm_serving_exporter.targets.same_engines import SameEngines
+from llm_serving_exporter.targets.several_servers import SameEngines
 
 log = logging.getLogger("llm_serving_exporter.daemon")
 

@@ -15,11 +15,9 @@ from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.derive.derive import Settings
 from llm_serving_exporter.derive.devices import find_lacks
-from llm_serving_exporter.engines.mapping import Runtime
 from llm_serving_exporter.engines.registry import together
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.fetch.http import Connect, HttpClient
-from llm_serving_exporter.fetch.waits import drive
 from llm_serving_exporter.gpus.attribution import GpuCounter, SettingsBuilder
 from llm_serving_exporter.gpus.kubelet import KubeletReader
 from llm_serving_exporter.gpus.node_gpus import DcgmReader, NodeGpus
@@ -34,65 +32,14 @@ from llm_serving_exporter.model.snapshot import ServerFacts
 from llm_serving_exporter.model.target import ModelSettings, PodState, ServedModel, Target
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.settings.config import Config
-from llm_serving_exporter.targets.page_book import PageBook
+from llm_serving_exporter.targets.page_source import PageBook
 from llm_serving_exporter.targets.pipeline import TargetPipeline
-from llm_serving_exporter.targets.replicas import ReplicaBook
-from llm_serving_exporter.targets.served_models import ModelBook
-from llm_serving_exporter.targets.tenant_names import TenantNames, make_names
+from llm_serving_exporter.targets.server import ModelBook
+from llm_serving_exporter.targets.several_servers import ReplicaBook
+from llm_serving_exporter.targets.tenants import TenantNames, make_names
 
-
-class HostedTarget:
-    """A target of a host. `advance` and `refresh`, or `tick` and `refresh_facts`, run one at a time; made by `TargetHost.add_target`."""
-
-    def __init__(
-        self, pipeline: TargetPipeline, finish: Callable[[TargetReading, TargetReading], TargetReading]
-    ) -> None:
-        self._pipeline = pipeline
-        # adds to the pipeline's reading what the host knows: (the target's last reading, this one) -> the whole reading
-        self._finish = finish
-
-    @property
-    def target(self) -> Target:
-        """The target as configured or discovered, with the labels that it has now."""
-        return self._pipeline.target
-
-    @property
-    def runtime(self) -> Runtime | None:
-        """The runtime whose page the target's is; None as long as that is not known."""
-        return self._pipeline.runtime
-
-    async def advance(self) -> TargetReading:
-        """Reads the page once. Gives the whole reading after it, with GPUs and cost. Never raises for what a server does."""
-        before = self._pipeline.reading
-        self._pipeline.reading = self._finish(before, await self._pipeline.advance())
-        return self._pipeline.reading
-
-    async def refresh(self) -> None:
-        """Asks the side endpoints where that is due, and looks up models that are new; the next tick uses them. Never raises."""
-        await self._pipeline.refresh()
-
-    def tick(self) -> TargetReading:
-        """As `advance`; the caller's thread waits for the server."""
-        return drive(self.advance())
-
-    def refresh_facts(self) -> None:
-        """As `refresh`; the caller's thread waits for the server."""
-        drive(self.refresh())
-
-    def relabel(self, target: Target) -> None:
-        """Gives the target other labels; everything that is remembered of it stays. May be called from another thread.
-
-        `target`: one that `model.target.is_relabelled` says is the same.
-        """
-        self._pipeline.target = target
-
-    def look_again(self) -> None:
-        """Has the target's models looked up again. May be called from another thread."""
-        self._pipeline.look_again()
-
-    def close(self) -> None:
-        """Ends the connection; a tick under way in another thread ends its own when it is done."""
-        self._pipeline.close()
+# a target of a host: its readings have GPUs and cost too. `TargetHost.add_target` makes it
+HostedTarget = TargetPipeline
 
 
 class TargetHost:
@@ -156,9 +103,9 @@ class TargetHost:
         Raises ConfigError where the target cannot be asked as configured.
         """
         settings, counter = SettingsBuilder(), GpuCounter()
-        pipeline = TargetPipeline(
+        hosted = HostedTarget(
             target,
-            lambda facts, engines: self._settings_for(settings, pipeline.target, facts, engines),
+            lambda facts, engines: self._settings_for(settings, hosted.target, facts, engines),
             self.config.window_seconds,
             models=self._find_model,
             book=self._find_book(),
@@ -167,9 +114,9 @@ class TargetHost:
             connect=connect,
             pod_state=lambda: self._pods.get(target.name),
             tenant_names=lambda: self._tenant_names,
-            commands=lambda: self.gpus.read_commands(pipeline.target),
+            commands=lambda: self.gpus.read_commands(hosted.target),
+            finish=partial(self._finish_reading, counter),
         )
-        hosted = HostedTarget(pipeline, partial(self._finish_reading, counter))
         self.costs.begin_target(target)
         self._targets = {**self._targets, target.name: hosted}
         self.gpus.look_up_processes_soon()
@@ -239,7 +186,7 @@ class TargetHost:
         return settings if siblings is None else replace(settings, siblings=siblings)
 
     def _find_model(self, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
-        return self._models.find(settings, served)
+        return self._models.find(settings, served)  # whichever book there is by then
 
     # --- what follows from a tick ---------------------------------------------------------------------------------
 

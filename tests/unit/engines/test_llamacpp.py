@@ -21,7 +21,7 @@ from llm_serving_exporter.engines.mapping import parse_version
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.snapshot import Absence, Quality, ServerFacts
-from llm_serving_exporter.targets.served_models import served_model
+from llm_serving_exporter.targets.server import served_model
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.rows import check_rows

@@ -11,7 +11,7 @@ from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.target import HttpSettings, PodFault, PodState, Target
 from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.targets.host import TargetHost
-from llm_serving_exporter.targets.states import choose_failed_state
+from llm_serving_exporter.targets.server import choose_failed_state
 from tests.support.builders.golden_cases import MADE
 from tests.support.builders.recordings import page, recording
 from tests.support.rows import check_rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from llm_serving_exporter.targets.polls import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS
+from llm_serving_exporter.targets.page_source import FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS
 from tests.support.paths import TESTS
 from tests.support.rows import check_rows
 from tests.support.servers.llamacpp import BUSY, IDLE, routes, slots

@@ -21,7 +21,7 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import ServerFacts
 from llm_serving_exporter.model.target import Identity, ModelSettings, ReplicaPart, Target
 from llm_serving_exporter.targets.host import HostedTarget
-from llm_serving_exporter.targets.replicas import name_replica
+from llm_serving_exporter.targets.several_servers import name_replica
 from tests.support.builders.recordings import page
 from tests.support.models.modelfolders import LLAMA, folder
 from tests.support.rows import check_rows

@@ -6,7 +6,7 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.model.target import Identity, Target
-from llm_serving_exporter.targets.same_engines import SameEngines
+from llm_serving_exporter.targets.several_servers import SameEngines
 from tests.support.builders.target_readings import make_reading
 from tests.support.rows import check_rows
 

@@ -25,8 +25,7 @@ from llm_serving_exporter.model.tenants import OTHER, UNLABELLED, WITHHELD, Tena
 from llm_serving_exporter.model.text import escape_label_value
 from llm_serving_exporter.settings.config import Config, TenantsConfig
 from llm_serving_exporter.targets.host import TargetHost
-from llm_serving_exporter.targets.tenant_names import HEX_DIGITS, TenantNames
-from llm_serving_exporter.targets.tenants import MOST_GONE, TenantCounter
+from llm_serving_exporter.targets.tenants import HEX_DIGITS, MOST_GONE, TenantCounter, TenantNames
 from llm_serving_exporter.web.pages.debug import answer_debug_targets
 from tests.support.builders.landingpage import landing_bytes
 from tests.support.builders.recordings import recording
