@@ -97,7 +97,7 @@ def watch(
             )
         reading = make_reading(
             replace(TARGET, interval_seconds=interval),
-            State.READY,
+            state=State.READY,
             up=True,
             snapshot=Snapshot((readings[-1],), "vllm", now, now),
             derivation=Derived((EngineDerived("m", "0", tick=tick),), 60.0, {}, {}),

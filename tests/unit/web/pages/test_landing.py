@@ -209,7 +209,7 @@ def test_a_sleeping_target_says_so():
 def test_each_failure_is_shown_with_advice(reason):
     failed = views.failure(reason, "what happened", 1.0)
     reading = make_reading(
-        Target("a", "http://a:1"), State.UNKNOWN, up=False, last=failed, attempts_total=1, problem="what happened"
+        Target("a", "http://a:1"), state=State.UNKNOWN, up=False, last=failed, attempts_total=1, problem="what happened"
     )
     card = page_of(views.view(reading)).card("a")
     assert "no page was read yet" in card
