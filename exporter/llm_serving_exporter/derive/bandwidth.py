@@ -17,11 +17,10 @@ from llm_serving_exporter.derive.figures import (
     Figure,
     Settings,
     figure,
-    window_by,
     window_over,
 )
-from llm_serving_exporter.derive.signals import NO_SENTENCES, NOT_ON_A_FRONT_END, Row, Series
-from llm_serving_exporter.derive.steps import estimate_context, list_step_fields
+from llm_serving_exporter.derive.signals import NO_SENTENCES, OF_AN_ENGINE, Row, Series
+from llm_serving_exporter.derive.steps import estimate_context, window_over_steps
 from llm_serving_exporter.derive.traffic import (
     Traffic,
     Work,
@@ -161,23 +160,17 @@ _NO_CONTEXT = Range(0.0, 0.0, 0.0)  # prefill alone needs no context length
 class Task(Struct, frozen=True):
     """Work with the roof that it was done under."""
 
-    # the ceilings of the engine's GPUs for its model
-    roof: Roof
-    # what the engine did in the window
-    done: Work
+    roof: Roof  # the ceilings of the engine's GPUs for its model
+    done: Work  # what the engine did in the window
 
 
 class Load(Struct, frozen=True):
     """A task with the context that its decode read."""
 
-    # the ceilings of the engine's GPUs for its model
-    roof: Roof
-    # what the engine did in the window
-    done: Work
-    # tokens of context a decoding sequence; zeros where nothing was decoded
-    context: Range
-    # where the context comes from, "" where nothing was decoded
-    context_source: str
+    roof: Roof  # the ceilings of the engine's GPUs for its model
+    done: Work  # what the engine did in the window
+    context: Range  # tokens of context a decoding sequence; zeros where nothing was decoded
+    context_source: str  # where the context comes from, "" where nothing was decoded
 
 
 def make_roof(model: ModelFacts | Absence, hardware: Hardware) -> Roof | Absence:
@@ -254,12 +247,6 @@ def _is_encoder(model: ModelFacts | Absence) -> bool:
     return isinstance(model, ModelFacts) and model.geometry.encoder
 
 
-def _work_window(windows: EngineWindows) -> EngineWindow:
-    return windows.cover(
-        (*list_step_fields(windows.configured.last), "prefill_tokens_total", "cached_prompt_tokens_total")
-    )
-
-
 def _work(window: EngineWindow, encoder: bool) -> Work | Absence:  # a figure's inputs go by place
     return measure_work(window, encoder=encoder)
 
@@ -286,12 +273,12 @@ def _same_roof(roof: Roof | Absence, earlier: EngineDerived | None) -> bool:
 _BUSY_RANKS = figure(_busy_ranks, MODEL, HARDWARE, WINDOW, RANKS)
 ROOF = figure(_roof, MODEL, HARDWARE, EARLIER, _BUSY_RANKS)
 # for the next tick; not published
-ROOF_ROW: Row[Roof] = Row(ROOF, silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
+ROOF_ROW: Row[Roof] = Row(ROOF, **OF_AN_ENGINE, kept=True)
 # whether the roof is that of the tick before: what depends on the roof alone is taken from there
 SAME_ROOF = figure(_same_roof, ROOF, EARLIER)
 ENCODER = figure(_is_encoder, MODEL)
 # what the whole of the work is counted over
-WORK_WINDOW = window_by(_work_window)
+WORK_WINDOW = window_over_steps("prefill_tokens_total", "cached_prompt_tokens_total")
 WORK = figure(_work, WORK_WINDOW, ENCODER)
 TASK = figure(_task, ROOF, WORK)
 LOAD = figure(_load, WORK_WINDOW, TASK)
@@ -488,11 +475,10 @@ def _ratio_row(source: BandwidthSource) -> Row[float]:
         _RATIOS[source],
         f"{names.BANDWIDTH_RATIO.name}_{source.value}",
         fields=WORK_FIELDS if source is BandwidthSource.MODEL else (),
-        silent=NOT_ON_A_FRONT_END,
+        **OF_AN_ENGINE,
         sentences=_SENTENCES.get(source, NO_SENTENCES),
         quality=_quality_of(source),
         cause=_cause_of(source),
-        of_an_engine=True,
         of_gpus=source in MEASURED,
         series=(Series(names.BANDWIDTH_RATIO, (source.value,)),),
         kept=source is not BandwidthSource.RUNTIME,  # the limiter does not believe it
@@ -500,46 +486,25 @@ def _ratio_row(source: BandwidthSource) -> Row[float]:
 
 
 CEILING: Row[float] = Row(
-    _CEILING,
-    names.BANDWIDTH_CEILING.name,
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
-    of_gpus=True,
-    series=(Series(names.BANDWIDTH_CEILING),),
+    _CEILING, names.BANDWIDTH_CEILING.name, **OF_AN_ENGINE, of_gpus=True, series=(Series(names.BANDWIDTH_CEILING),)
 )
 RATIOS = {source: _ratio_row(source) for source in _BYTES_PER_SECOND}
 ACHIEVED: dict[BandwidthSource, Row[float]] = {
-    source: Row(
-        _BYTES_PER_SECOND[source],
-        silent=NOT_ON_A_FRONT_END,
-        of_an_engine=True,
-        series=(Series(names.ACHIEVED_BANDWIDTH, (source.value,)),),
-    )
+    source: Row(_BYTES_PER_SECOND[source], **OF_AN_ENGINE, series=(Series(names.ACHIEVED_BANDWIDTH, (source.value,)),))
     for source in _BYTES_PER_SECOND
 }
-MODEL_RANGE: Row[Range] = Row(
-    _MODEL_RANGE,
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
-    series=(Series(names.BANDWIDTH_RATIO_RANGE, part=_ends),),
-)
+MODEL_RANGE: Row[Range] = Row(_MODEL_RANGE, **OF_AN_ENGINE, series=(Series(names.BANDWIDTH_RATIO_RANGE, part=_ends),))
 STEP_BYTES: Row[dict[str, float]] = Row(
-    figure(_step_bytes, LOAD, TRAFFIC),
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
-    series=(Series(names.STEP_BYTES),),
+    figure(_step_bytes, LOAD, TRAFFIC), **OF_AN_ENGINE, series=(Series(names.STEP_BYTES),)
 )
-EXPERTS: Row[Range] = Row(
-    figure(_experts, LOAD), silent=NOT_ON_A_FRONT_END, of_an_engine=True, series=(Series(names.EXPERTS),)
-)
+EXPERTS: Row[Range] = Row(figure(_experts, LOAD), **OF_AN_ENGINE, series=(Series(names.EXPERTS),))
 # for the next tick; not published
-DIFFERING: Row[float] = Row(_DIFFERING_SINCE, silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
-ATTENDED: Row[float] = Row(figure(_attended, LOAD), silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
+DIFFERING: Row[float] = Row(_DIFFERING_SINCE, **OF_AN_ENGINE, kept=True)
+ATTENDED: Row[float] = Row(figure(_attended, LOAD), **OF_AN_ENGINE, kept=True)
 # for the limiter; not published
 ACTIVATIONS: Row[float] = Row(
     figure(_activations, _MEASURED, LOAD, TRAFFIC, _CEILING),
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
+    **OF_AN_ENGINE,
 )
 ROWS = (
     CEILING,

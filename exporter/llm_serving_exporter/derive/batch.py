@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from llm_serving_exporter.catalogue import derived as names
-from llm_serving_exporter.derive.figures import WINDOW, figure, window_by, window_over
+from llm_serving_exporter.derive.figures import WINDOW, figure, window_over
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, SET_THE_BATCH_LIMIT, gauge
-from llm_serving_exporter.derive.steps import TTFT, count_sequence_steps, list_step_fields
+from llm_serving_exporter.derive.steps import TTFT, count_sequence_steps, list_step_fields, window_over_steps
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, LimitSource, Quality, Snapshot
-from llm_serving_exporter.model.window import GAP_INTERVALS, EngineWindow, EngineWindows
+from llm_serving_exporter.model.window import GAP_INTERVALS, EngineWindow
 
 # --- The limit of a batch by what is seen: a level of running requests that does not rise although others wait and nothing else binds.
 #
@@ -210,11 +210,7 @@ def _read(window: EngineWindow) -> tuple[str, ...]:
     return list_step_fields(window.last)
 
 
-def _steps_window(windows: EngineWindows) -> EngineWindow:
-    return windows.cover(list_step_fields(windows.configured.last))
-
-
-_SIZE_MEAN = figure(batch_size_mean, window_by(_steps_window))
+_SIZE_MEAN = figure(batch_size_mean, window_over_steps())
 
 SIZE_MEAN = gauge(
     names.BATCH_SIZE_MEAN,

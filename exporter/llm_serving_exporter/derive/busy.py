@@ -10,7 +10,7 @@ from llm_serving_exporter.derive.compute import DECODE_CEILING, KNOWN_CONTEXT, P
 from llm_serving_exporter.derive.figures import EARLIER, HARDWARE, TARGET_WINDOW, TICK, WINDOW, figure
 from llm_serving_exporter.derive.roof import Ceiling, balance_ranks
 from llm_serving_exporter.derive.roof import decode_ceiling as roof_decode_ceiling
-from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
+from llm_serving_exporter.derive.signals import OF_AN_ENGINE, Row, Series, gauge
 from llm_serving_exporter.derive.steps import ITL, average_running, find_decode_field
 from llm_serving_exporter.derive.traffic import Work, decode_ceiling, measure_work, prefill_flops
 from llm_serving_exporter.derive.work import Roof, compute_seconds, matrix_flops
@@ -34,10 +34,8 @@ COUNTERS = ("prefill_tokens_total", "decode_tokens_total", "engine_steps_total")
 class Weights(Struct, frozen=True):
     """Seconds that the prefill and the decode of some work need at the ceilings."""
 
-    # of its prompts
-    prefill: float
-    # of its sequence-steps
-    decode: float
+    prefill: float  # of its prompts
+    decode: float  # of its sequence-steps
 
 
 def weigh_work(roof: Roof, done: Work, context_tokens: float, efficiency: Efficiency = FULL) -> Weights | None:
@@ -188,14 +186,12 @@ PREFILL = "prefill_tokens_total"
 class Bookings(Struct, frozen=True):
     """What has been booked at a tick, and what the next one counts from."""
 
-    # the readings whose work the busy time is split by; None while what is booked late is still to come
-    window: EngineWindow | None
-    # the reading that the next tick counts from; None: the one before it
-    start: EngineSnapshot | None = None
-    # when that was, monotonic seconds
-    started_seconds: float = 0.0
-    # fields that it lacks because they stood at 0
-    unborn: frozenset[str] = field(default_factory=frozenset)
+    window: (
+        EngineWindow | None
+    )  # the readings whose work the busy time is split by; None while what is booked late is still to come
+    start: EngineSnapshot | None = None  # the reading that the next tick counts from; None: the one before it
+    started_seconds: float = 0.0  # when that was, monotonic seconds
+    unborn: frozenset[str] = field(default_factory=frozenset)  # fields that it lacks because they stood at 0
 
 
 def advance_bookings(tick: EngineWindow, readings: EngineWindow, target: Window, before: Bookings | None) -> Bookings:
@@ -352,7 +348,7 @@ def _by_phase(seconds: BusySeconds) -> dict[str, float]:
 _REFERENCE = figure(_reference, ROOF, SAME_ROOF, EARLIER)
 _BOOKINGS = figure(_bookings, TICK, WINDOW, TARGET_WINDOW, EARLIER)
 # for the next tick; not published
-BOOKINGS_ROW: Row[Bookings] = Row(_BOOKINGS, silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
+BOOKINGS_ROW: Row[Bookings] = Row(_BOOKINGS, **OF_AN_ENGINE, kept=True)
 _WAS_BUSY = figure(_was_busy, WINDOW, TICK, EARLIER)
 _WEIGHTS = figure(_weights, ROOF, _BOOKINGS, KNOWN_CONTEXT, HARDWARE)
 
@@ -360,24 +356,17 @@ BUSY_RATIO = gauge(
     names.PHASE_BUSY_RATIO,
     figure(_busy_ratio, LOAD, PREFILL_SECONDS, DECODE_CEILING, HARDWARE),
     fields=WORK_FIELDS,
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
+    **OF_AN_ENGINE,
 )
 BUSY_SECONDS: Row[BusySeconds] = Row(
     figure(_busy_seconds, TICK, _WEIGHTS, _REFERENCE, EARLIER),
     names.PHASE_BUSY_SECONDS.name,
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
+    **OF_AN_ENGINE,
     series=(Series(names.PHASE_BUSY_SECONDS, part=_by_phase),),
     kept=True,
 )
-REFERENCE = gauge(names.PHASE_REFERENCE, _REFERENCE, silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
+REFERENCE = gauge(names.PHASE_REFERENCE, _REFERENCE, **OF_AN_ENGINE, kept=True)
 _WORK = figure(_tick_work, _WAS_BUSY, TICK, ROOF, _WEIGHTS, HARDWARE)
 # for the cost meter; not published
-TICK_WORK: Row[TickWork] = Row(
-    figure(_add_shares, _WORK, TICK, WINDOW, _WEIGHTS, _BOOKINGS),
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
-    kept=True,
-)
+TICK_WORK: Row[TickWork] = Row(figure(_add_shares, _WORK, TICK, WINDOW, _WEIGHTS, _BOOKINGS), **OF_AN_ENGINE, kept=True)
 ROWS = (BUSY_RATIO, BUSY_SECONDS, ROOF_ROW, BOOKINGS_ROW, REFERENCE, TICK_WORK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import attrgetter, itemgetter
 
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.derive.bandwidth import (
@@ -17,10 +18,10 @@ from llm_serving_exporter.derive.bandwidth import (
     Load,
     Task,
 )
-from llm_serving_exporter.derive.figures import HARDWARE, figure, window_by
+from llm_serving_exporter.derive.figures import HARDWARE, figure
 from llm_serving_exporter.derive.roof import Ceiling, ridge_batch, weights_ridge_batch
-from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
-from llm_serving_exporter.derive.steps import list_step_fields, speculates, tokens_per_sequence_step
+from llm_serving_exporter.derive.signals import OF_AN_ENGINE, Row, Series, gauge
+from llm_serving_exporter.derive.steps import speculates, tokens_per_sequence_step, window_over_steps
 from llm_serving_exporter.derive.traffic import (
     Traffic,
     Work,
@@ -38,7 +39,7 @@ from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.shape import Precision
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.model.window import EngineWindow, EngineWindows
+from llm_serving_exporter.model.window import EngineWindow
 
 # --- The rows of compute: the time that the window's FLOPs need at the dense peak, and the capacity of prefill, which compute binds.
 
@@ -114,20 +115,12 @@ COMPUTE_RATIO = gauge(
     names.COMPUTE_RATIO,
     _COMPUTE_RATIO,
     fields=WORK_FIELDS,
-    silent=NOT_ON_A_FRONT_END,
+    **OF_AN_ENGINE,
     cause=figure(_explain_compute, _COMPUTE_RATIO, HARDWARE),
-    of_an_engine=True,
     kept=True,
 )
-FLOPS_PER_SECOND: Row[float] = Row(
-    figure(_flops_per_second, LOAD, _FLOPS), silent=NOT_ON_A_FRONT_END, of_an_engine=True
-)
-INTENSITY: Row[float] = Row(
-    figure(_intensity, _FLOPS, TRAFFIC),
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
-    series=(Series(names.INTENSITY),),
-)
+FLOPS_PER_SECOND: Row[float] = Row(figure(_flops_per_second, LOAD, _FLOPS), **OF_AN_ENGINE)
+INTENSITY: Row[float] = Row(figure(_intensity, _FLOPS, TRAFFIC), **OF_AN_ENGINE, series=(Series(names.INTENSITY),))
 # those without a signal of their own
 COMPUTE_ROWS = (FLOPS_PER_SECOND, INTENSITY)
 
@@ -205,27 +198,15 @@ def _batch(done: Work | Absence, hardware: Hardware) -> float | None:
     return done.decoding(hardware.parallel.pipeline if hardware.parallel else 1)
 
 
-def _tokens_per_second(ceiling: Ceiling) -> float:
-    return ceiling.tokens_per_second
-
-
 def _upper(ceiling: Ceiling) -> float | None:
     """Nothing where sequences share nothing, and it is the ceiling."""
     upper = ceiling.read_once_tokens_per_second
     return upper if upper > ceiling.tokens_per_second else None
 
 
-def _ridge_intensity(ceiling: Ceiling) -> float | None:
-    return ceiling.ridge_flops_per_byte
-
-
 def _steps_per_second(done: Work) -> dict[str, float]:
     how = "counted" if done.steps.counted else "inter_token_latency"
     return {how: done.steps.count / done.elapsed_seconds}
-
-
-def _range(context: tuple[Range, str]) -> Range:
-    return context[0]
 
 
 _DECODING = figure(_decoding, LOAD, ENCODER)
@@ -234,11 +215,7 @@ _DECODE_RATIO = figure(_decode_ratio, _DECODING, DECODE_CEILING)
 KNOWN_CONTEXT = figure(_context, LOAD)
 
 
-def _tokens_window(windows: EngineWindows) -> EngineWindow:
-    return windows.cover((*list_step_fields(windows.configured.last), "decode_tokens_total"))
-
-
-_TOKENS_PER_STEP = figure(tokens_per_sequence_step, window_by(_tokens_window))
+_TOKENS_PER_STEP = figure(tokens_per_sequence_step, window_over_steps("decode_tokens_total"))
 
 CEILING: Row[Ceiling] = Row(
     DECODE_CEILING,
@@ -248,9 +225,9 @@ CEILING: Row[Ceiling] = Row(
     sentences={Absence.IDLE: _NOTHING_DECODED},
     of_an_engine=True,
     series=(
-        Series(names.DECODE_CEILING, part=_tokens_per_second),
+        Series(names.DECODE_CEILING, part=attrgetter("tokens_per_second")),
         Series(names.DECODE_CEILING_UPPER, part=_upper),
-        Series(names.RIDGE, part=_ridge_intensity),
+        Series(names.RIDGE, part=attrgetter("ridge_flops_per_byte")),
     ),
 )
 DECODE_RATIO: Row[float] = Row(
@@ -292,21 +269,11 @@ WEIGHTS_RIDGE: Row[float] = Row(
     of_an_engine=True,
     series=(Series(names.BATCH_RIDGE, ("weights",)),),
 )
-STEPS: Row[Work] = Row(
-    WORK,
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
-    series=(Series(names.STEPS_PER_SECOND, part=_steps_per_second),),
-)
-BATCH: Row[float] = Row(figure(_batch, WORK, HARDWARE), silent=NOT_ON_A_FRONT_END, of_an_engine=True)
+STEPS: Row[Work] = Row(WORK, **OF_AN_ENGINE, series=(Series(names.STEPS_PER_SECOND, part=_steps_per_second),))
+BATCH: Row[float] = Row(figure(_batch, WORK, HARDWARE), **OF_AN_ENGINE)
 CONTEXT: Row[tuple[Range, str]] = Row(
-    KNOWN_CONTEXT,
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
-    series=(Series(names.DECODE_CONTEXT, part=_range),),
+    KNOWN_CONTEXT, **OF_AN_ENGINE, series=(Series(names.DECODE_CONTEXT, part=itemgetter(0)),)
 )
-TOKENS_PER_STEP: Row[float] = Row(
-    _TOKENS_PER_STEP, silent=NOT_ON_A_FRONT_END, of_an_engine=True, series=(Series(names.TOKENS_PER_STEP),)
-)
+TOKENS_PER_STEP: Row[float] = Row(_TOKENS_PER_STEP, **OF_AN_ENGINE, series=(Series(names.TOKENS_PER_STEP),))
 # those without a signal of their own
 DECODE_ROWS = (WEIGHTS_RIDGE, STEPS, BATCH, CONTEXT, TOKENS_PER_STEP)

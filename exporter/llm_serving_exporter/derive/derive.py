@@ -47,8 +47,6 @@ from llm_serving_exporter.derive.limiter import (
     TOLD,
     VERDICT,
     Judged,
-    gather_limits,
-    gather_other_figures,
     gather_roofline,
 )
 from llm_serving_exporter.derive.phases import COUNTERS, RATES, RATES_PER_GPU
@@ -73,12 +71,9 @@ def derive(window: Window, settings: Settings, previous: Derivation | None) -> D
 class _Engine(Struct, frozen=True):
     """One engine at one tick."""
 
-    # its figures, as far as they have been asked for
-    computed: Computed
-    # whether it is an engine, and not what families of a page of several are kept under that name none
-    is_one: bool
-    # whether its counters exclude what its gauge of running requests shows
-    contradicted: bool
+    computed: Computed  # its figures, as far as they have been asked for
+    is_one: bool  # whether it is an engine, and not what families of a page of several are kept under that name none
+    contradicted: bool  # whether its counters exclude what its gauge of running requests shows
 
 
 class Tick:
@@ -137,7 +132,7 @@ class Tick:
                 judged.append(
                     Judged(
                         gauges,
-                        gather_limits(shown),
+                        gather_roofline(shown),
                         worked,
                         contradicted,
                         shown.get(ROW),
@@ -275,7 +270,7 @@ def _list_rest(role: Role) -> tuple[tuple[Row[Any], ...], tuple[Figure[Any], ...
 def _find_rest(computed: Computed, role: Role) -> Roofline:
     """What of an engine the limiter reads only where compute may be what binds."""
     rows, ordered = _list_rest(role)
-    return gather_other_figures(_show_rows(rows, computed.compute(ordered), computed, []))
+    return gather_roofline(_show_rows(rows, computed.compute(ordered), computed, []))
 
 
 def _leave_out(computed: Computed, wrong: tuple[str, float]) -> LeftOut:

@@ -37,12 +37,11 @@ E = TypeVar("E")
 class Figure(Struct, Generic[T_co], frozen=True, eq=False):
     """One value of one engine at one tick. `figure` makes one that is computed, `given` one that is handed in."""
 
-    # for messages: the function's name, or the argument of `given`
-    name: str
-    # the values of `inputs`, in their order, -> the figure's; None: it is handed in
-    compute: Callable[..., T_co] | None
-    # what the function is called with
-    inputs: tuple[Figure[Any], ...] = ()
+    name: str  # for messages: the function's name, or the argument of `given`
+    compute: (
+        Callable[..., T_co] | None
+    )  # the values of `inputs`, in their order, -> the figure's; None: it is handed in
+    inputs: tuple[Figure[Any], ...] = ()  # what the function is called with
 
 
 def given(name: str) -> Figure[Any]:
@@ -124,26 +123,23 @@ class Settings(Struct, frozen=True):
 
     # thresholds in seconds by name of the latency SLO: ttft, itl, e2e; one that is not there is not configured
     slo_seconds: Mapping[str, float] = field(default_factory=dict)
-    # whether requests that ended in an error are counted
-    slo_errors: bool = True
-    # peaks and number of the GPUs of one engine
-    hardware: Hardware = field(default_factory=Hardware)
+    slo_errors: bool = True  # whether requests that ended in an error are counted
+    hardware: Hardware = field(default_factory=Hardware)  # peaks and number of the GPUs of one engine
     # facts, or why there are none, by the model's name on the page; a name that is not there is unknown
     models: Mapping[str, ModelFacts | Absence] = field(default_factory=dict)
-    # the newest pass over the target's GPUs, for the window; None without one
-    device: DeviceSample | None = None
-    # digits that the page prints numbers with; None: all of them
-    significant_digits: int | None = None
-    # whether the runtime tells requests that ended in an error from others
-    errors_counted: bool = True
-    # what the target does of a request
-    role: Role = Role.UNIFIED
-    # whether the page's time to first token is the client's, which a front door's need not be
-    first_token_is_clients: bool = True
-    # lengths of the last finished requests by model and engine, this page's included
-    lengths: Histories = field(default_factory=dict)
-    # for how long nothing moves while requests are there, from which on an engine is stalled
-    stalled_after_seconds: float = SPAN_SECONDS
+    device: DeviceSample | None = None  # the newest pass over the target's GPUs, for the window; None without one
+    significant_digits: int | None = None  # digits that the page prints numbers with; None: all of them
+    errors_counted: bool = True  # whether the runtime tells requests that ended in an error from others
+    role: Role = Role.UNIFIED  # what the target does of a request
+    first_token_is_clients: bool = (
+        True  # whether the page's time to first token is the client's, which a front door's need not be
+    )
+    lengths: Histories = field(
+        default_factory=dict
+    )  # lengths of the last finished requests by model and engine, this page's included
+    stalled_after_seconds: float = (
+        SPAN_SECONDS  # for how long nothing moves while requests are there, from which on an engine is stalled
+    )
     # ranks of the same replica on other targets' pages; None: none is known, or the replica is on one page
     siblings: Siblings | None = None
     # bucket edges of the runtime's latency histograms by SLO name, unless it is configured otherwise

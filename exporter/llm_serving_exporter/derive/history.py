@@ -191,11 +191,9 @@ PAGES_OF_A_RESTART = 2
 class Reading(Struct, frozen=True):
     """How a page was read. A counter that comes with another reading is not new."""
 
-    # the reader and the page's layout, each the same object as long as it is the same
-    reader: object = None
+    reader: object = None  # the reader and the page's layout, each the same object as long as it is the same
     layout: object = None
-    # whether pages are several workers' in turn
-    several_workers: bool = False
+    several_workers: bool = False  # whether pages are several workers' in turn
 
 
 class History(Struct, frozen=True):

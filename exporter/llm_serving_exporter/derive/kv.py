@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 
 from llm_serving_exporter.catalogue import derived as names
 from llm_serving_exporter.catalogue.roofline import MEMORY as MEMORY_METRIC
@@ -19,7 +20,7 @@ from llm_serving_exporter.derive.figures import (
     window_over,
 )
 from llm_serving_exporter.derive.lengths import FEWEST
-from llm_serving_exporter.derive.signals import NEVER_SILENT, NOT_ON_A_FRONT_END, Row, Series, gauge
+from llm_serving_exporter.derive.signals import NEVER_SILENT, NOT_ON_A_FRONT_END, OF_AN_ENGINE, Row, Series, gauge
 from llm_serving_exporter.derive.standstill import CONTRADICTED
 from llm_serving_exporter.derive.steps import (
     average_context,
@@ -92,21 +93,16 @@ def _used_quality(window: EngineWindow, model: ModelFacts | Absence) -> Quality 
     return Quality.APPROXIMATE if forgets and window.last.kv_used_tokens is None else None
 
 
-def _used(tokens: tuple[float, float]) -> float:
-    return tokens[0]
-
-
-def _free(tokens: tuple[float, float]) -> float:
-    return tokens[1]
-
-
 USED_AND_FREE: Row[tuple[float, float]] = Row(
     figure(used_and_free_tokens, WINDOW),
     names.KV_CACHE_USED_TOKENS.name,
     fields=("kv_cache_usage_ratio", "kv_cache_capacity_tokens"),
     quality=figure(_used_quality, WINDOW, MODEL),
     silent=NOT_ON_A_FRONT_END,
-    series=(Series(names.KV_CACHE_USED_TOKENS, part=_used), Series(names.KV_CACHE_FREE_TOKENS, part=_free)),
+    series=(
+        Series(names.KV_CACHE_USED_TOKENS, part=itemgetter(0)),
+        Series(names.KV_CACHE_FREE_TOKENS, part=itemgetter(1)),
+    ),
 )
 # above 1, more found than looked up, where the two are booked at different moments of a request: suspect, as its declaration says
 HIT_RATIO = gauge(
@@ -292,6 +288,5 @@ def _parts(
 MEMORY = gauge(
     MEMORY_METRIC,
     figure(_parts, WINDOW, MODEL, HARDWARE, figure(_used_bytes, DEVICES, HARDWARE)),
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
+    **OF_AN_ENGINE,
 )

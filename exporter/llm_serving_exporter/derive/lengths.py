@@ -108,14 +108,10 @@ def _high(edge: float, low: float, limit: float | None) -> float:
 class _Bucket(NamedTuple):
     """Events between two lengths."""
 
-    # how many
-    events: float
-    # the shortest of them
-    low: float
-    # the longest of them, may be infinite
-    high: float
-    # their mean where they are spread evenly; finite
-    mean: float
+    events: float  # how many
+    low: float  # the shortest of them
+    high: float  # the longest of them, may be infinite
+    mean: float  # their mean where they are spread evenly; finite
 
 
 def bound_longest(histogram: Histogram, part: float, limit: float | None = None) -> Range | None:
@@ -212,33 +208,25 @@ MOST_ENGINES = 64
 class Lengths(NamedTuple):
     """Histograms of finished requests' lengths in tokens."""
 
-    # of the prompts
-    prompts: Histogram
-    # of the outputs; None where the engine has none, or none yet
-    outputs: Histogram | None
+    prompts: Histogram  # of the prompts
+    outputs: Histogram | None  # of the outputs; None where the engine has none, or none yet
 
 
 class Point(NamedTuple):
     """What had been counted at a moment, earlier lives of the engine included."""
 
-    # the moment; -inf: before anything that is known
-    monotonic_seconds: float
-    # the counts
-    lengths: Lengths
+    monotonic_seconds: float  # the moment; -inf: before anything that is known
+    lengths: Lengths  # the counts
 
 
 class History(Struct, frozen=True):
     """The lengths of one engine's requests over time."""
 
-    # oldest first, at least one; the window begins with the first
-    points: tuple[Point, ...]
-    # counted by earlier lives
-    carried: Lengths | None
-    # what this life has counted; None: a new one, without a page yet
-    last: Lengths | None
+    points: tuple[Point, ...]  # oldest first, at least one; the window begins with the first
+    carried: Lengths | None  # counted by earlier lives
+    last: Lengths | None  # what this life has counted; None: a new one, without a page yet
     tail: Tail
-    # when they were computed (monotonic)
-    worked_out_seconds: float
+    worked_out_seconds: float  # when they were computed (monotonic)
 
 
 # (model_name, engine) -> its history

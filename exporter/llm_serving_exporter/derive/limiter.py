@@ -23,6 +23,7 @@ The first row that holds; docs/internals-limiter.md has the table with its reaso
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS as STALLED_AFTER_SECONDS
@@ -68,33 +69,12 @@ from llm_serving_exporter.model.window import EngineWindow
 # --- The roofline of one engine, as the limiter and the pages read it: out of the rows that its role shows.
 
 
-def gather_limits(shown: Shown) -> Roofline:
-    """As `gather_roofline`, as far as the limiter always reads it: of rows that are worked out at every tick."""
-    return Roofline(
-        ratio=shown.by_key(RATIOS),
-        compute_ratio=shown.get(COMPUTE_RATIO),
-        attended_kv_ratio=shown.get(ATTENDED),
-    )
-
-
-# what the limiter reads beside them where compute may be what binds
+# what the limiter reads where compute may be what binds, beside the rows that are worked out at every tick
 REST = (ACTIVATIONS, DECODE_CEILING, DECODE_RATIO, RIDGE, BATCH, BUSY_RATIO)
+NO_CAUSES: Mapping[str, Cause] = MappingProxyType({})
 
 
-def gather_other_figures(shown: Shown) -> Roofline:
-    """As `gather_roofline`, of the rows of `REST` alone."""
-    ceiling = shown.get(DECODE_CEILING)
-    return Roofline(
-        decode_ratio=shown.get(DECODE_RATIO),
-        activation_ratio=shown.get(ACTIVATIONS),
-        batch_ridge=shown.get(RIDGE),
-        batch=shown.get(BATCH),
-        step_floor_seconds=ceiling.step_seconds if ceiling else None,
-        phase_busy_ratio=shown.get(BUSY_RATIO) or {},
-    )
-
-
-def gather_roofline(shown: Shown, causes: Mapping[str, Cause]) -> Roofline:
+def gather_roofline(shown: Shown, causes: Mapping[str, Cause] = NO_CAUSES) -> Roofline:
     """The roofline of the values that are shown; what is not among them is None. `causes`: of the engine's suspect signals."""
     ceiling, done, context = shown.get(DECODE_CEILING), shown.get(STEPS), shown.get(CONTEXT)
     return Roofline(
@@ -182,8 +162,9 @@ class Judged(Struct, frozen=True):
     contradicted: bool = False  # whether its counters exclude what its gauge of running requests shows
     standstill: Standstill | None = None  # since when nothing has moved; None: it does not say so at once
     prompt_tokens: float | None = None  # mean prompt of its last finished requests
-    # what of a page's KV connector follows from the role: decode gets its prompts' KV from another engine
-    receives_kv: bool = False
+    receives_kv: bool = (
+        False  # what of a page's KV connector follows from the role: decode gets its prompts' KV from another engine
+    )
     # has the share of the peak bandwidth that our arithmetic says, which is read only where a cap holds the clock; None: nothing does
     find_range: Callable[[], Range | Absence | None] | None = None
     # has the rest of the roofline, which is worked out only where it may decide: decode's ratio, floor and ridge, phases; None: it is in

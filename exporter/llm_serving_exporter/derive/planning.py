@@ -32,10 +32,8 @@ _ROUNDING = 1e-9
 class Replicas(Struct, frozen=True):
     """Replicas that a load needs."""
 
-    # as the formula gives it
-    needed: float
-    # rounded up
-    whole: int
+    needed: float  # as the formula gives it
+    whole: int  # rounded up
 
 
 def usd_per_million_tokens(usd_per_hour: float, tokens_per_second: float) -> float | None:
@@ -120,8 +118,7 @@ _MOST_BITS: Mapping[Precision, float] = {
 class Speculation(Struct, frozen=True):
     """Drafted tokens of each sequence and step."""
 
-    # tokens that each step checks besides its own
-    drafts: int = 0
+    drafts: int = 0  # tokens that each step checks besides its own
     # probability that a draft is accepted if those before it were; None: not known, counted as if none were
     acceptance: float | None = None
 
@@ -142,12 +139,9 @@ NO_SPECULATION = Speculation()
 class Bounds(Struct, frozen=True):
     """Decode of one replica, all ranks together. Rates count tokens, those of accepted drafts included."""
 
-    # its arms and its step; `tokens_per_second` is what plans rest on
-    expected: Ceiling
-    # nothing real is above
-    upper_tokens_per_second: float
-    # None where it is the expected one
-    lower_tokens_per_second: float | None
+    expected: Ceiling  # its arms and its step; `tokens_per_second` is what plans rest on
+    upper_tokens_per_second: float  # nothing real is above
+    lower_tokens_per_second: float | None  # None where it is the expected one
 
 
 def bound_decode(
@@ -318,20 +312,13 @@ def _heads(model: ModelFacts, parallel: Parallel) -> Iterator[str]:
 class Fit(Struct, frozen=True):
     """Bytes over all GPUs of one replica."""
 
-    # whether the weights and one sequence of the context asked for do
-    fits: bool
-    # what the weights and the overhead leave; negative: that much is missing
-    free_kv_bytes: float
-    # sequences of that context that fit at once; None for a model that keeps nothing of them
-    max_batch: int | None
-    # of all the weights
-    weight_bytes: float
-    # of one such sequence
-    kv_bytes_per_sequence: float
-    # data-parallel ranks
-    ranks: int = 1
-    # of `free_kv_bytes`, and what of recurrent state is taken before a sequence runs
-    unreserved_bytes: float = 0.0
+    fits: bool  # whether the weights and one sequence of the context asked for do
+    free_kv_bytes: float  # what the weights and the overhead leave; negative: that much is missing
+    max_batch: int | None  # sequences of that context that fit at once; None for a model that keeps nothing of them
+    weight_bytes: float  # of all the weights
+    kv_bytes_per_sequence: float  # of one such sequence
+    ranks: int = 1  # data-parallel ranks
+    unreserved_bytes: float = 0.0  # of `free_kv_bytes`, and what of recurrent state is taken before a sequence runs
 
     @property
     def shortfall_bytes(self) -> float:

@@ -37,14 +37,14 @@ from llm_serving_exporter.model.target import Target
 class Spread(Struct, frozen=True):
     """How a target's GPUs are shared among its engines. None: nothing says it."""
 
-    # how the work of one engine is spread
-    parallel: Parallel | None
-    # the engine's share of the target's GPUs, which need not be whole; never fewer than `parallel` has
-    gpus_per_engine: float | None
-    # whether it is a guess that an engine's GPUs are one tensor-parallel group
-    assumed: bool = False
-    # whether the server has a size above one of a way to spread work that these figures do not know
-    unread: bool = False
+    parallel: Parallel | None  # how the work of one engine is spread
+    gpus_per_engine: (
+        float | None
+    )  # the engine's share of the target's GPUs, which need not be whole; never fewer than `parallel` has
+    assumed: bool = False  # whether it is a guess that an engine's GPUs are one tensor-parallel group
+    unread: bool = (
+        False  # whether the server has a size above one of a way to spread work that these figures do not know
+    )
 
 
 def spread_engines(target: Target, facts: ServerFacts, gpus: int | None, engines: int) -> Spread:
@@ -107,31 +107,25 @@ class Bound(StrEnum):
 class Ceiling(Struct, frozen=True):
     """Decode's ceiling at one batch and context. A token is a sequence-step: speculation gets more than one out of it."""
 
-    # the lower of the two arms, less what attention reads again on the chip
-    tokens_per_second: float
-    # the lower of the two arms: a prefix that sequences share is read once, and again in no time
-    read_once_tokens_per_second: float
-    # the arm of memory bandwidth
-    bandwidth_tokens_per_second: float
-    # the arm of compute; None without a compute peak
-    compute_tokens_per_second: float | None
-    # which arm is the lower one
-    bound: Bound
-    # from one token of a sequence to its next, through every pipeline stage
-    step_seconds: float
-    # the step's FLOPs over its bytes
-    intensity_flops_per_byte: float
-    # intensity from which its mix of precisions is bound by compute; None without a compute peak
-    ridge_flops_per_byte: float | None
+    tokens_per_second: float  # the lower of the two arms, less what attention reads again on the chip
+    read_once_tokens_per_second: (
+        float  # the lower of the two arms: a prefix that sequences share is read once, and again in no time
+    )
+    bandwidth_tokens_per_second: float  # the arm of memory bandwidth
+    compute_tokens_per_second: float | None  # the arm of compute; None without a compute peak
+    bound: Bound  # which arm is the lower one
+    step_seconds: float  # from one token of a sequence to its next, through every pipeline stage
+    intensity_flops_per_byte: float  # the step's FLOPs over its bytes
+    ridge_flops_per_byte: (
+        float | None
+    )  # intensity from which its mix of precisions is bound by compute; None without a compute peak
 
 
 class Lack(Struct, frozen=True):
     """Why something cannot be computed."""
 
-    # the label's value
-    reason: Absence
-    # the same for a person, to act on
-    sentence: str
+    reason: Absence  # the label's value
+    sentence: str  # the same for a person, to act on
 
 
 def balance_ranks(roof: Roof) -> Roof:

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
 from llm_serving_exporter.catalogue.bounds import Bounds
 from llm_serving_exporter.catalogue.serving import GAUGES
@@ -50,8 +50,9 @@ class Series(Struct, frozen=True, eq=False):
 
     # the catalogue's declaration; its labels beyond those of every serving series are filled from `labels` and the value's keys
     metric: Metric
-    # values of the metric's own labels that are the same for the whole row, in the order of the declaration
-    labels: tuple[str, ...] = ()
+    labels: tuple[
+        str, ...
+    ] = ()  # values of the metric's own labels that are the same for the whole row, in the order of the declaration
     # the part of the row's value that is published, of which None publishes nothing; None: the value itself
     part: Callable[[Any], SeriesValue] | None = None
 
@@ -82,16 +83,15 @@ def _list_numbers(part: SeriesValue) -> Iterable[float]:
 class Row(Generic[T_co]):
     """One row: a figure with everything that others need to know about it."""
 
-    # what is computed: a value, or why there is none; None too is no value, for rows without a name
-    figure: Figure[T_co | Absence | None]
-    # the signal's name in signal_available; "" for a figure whose absence another signal explains
-    name: str = ""
+    figure: Figure[
+        T_co | Absence | None
+    ]  # what is computed: a value, or why there is none; None too is no value, for rows without a name
+    name: str = ""  # the signal's name in signal_available; "" for a figure whose absence another signal explains
     # fields of the page, or signals, whose own absence explains INPUT_MISSING: the first absent one's reason is this signal's too
     fields: tuple[str, ...] = ()
     # the fields that were read, where that depends on the page; the figure is no better than the worst of them. None: all of `fields`
     fields_read: Figure[tuple[str, ...]] | None = None
-    # the field whose entry in a runtime's `missing` says why this signal is absent there; "" where there is none
-    explained_by: str = ""
+    explained_by: str = ""  # the field whose entry in a runtime's `missing` says why this signal is absent there; "" where there is none
     # the roles in which the figure means something else: it is neither computed nor published, and absent as OTHER_ROLE
     silent: frozenset[Role] = NEVER_SILENT
     # what to do, for the reasons of which this signal knows more than the reason's own sentence in render/sentences.py
@@ -100,12 +100,11 @@ class Row(Generic[T_co]):
     quality: Figure[Quality | None] | None = None
     # the likely cause where the figure is wrong; such a figure is suspect. A row without one is suspect beyond its metric's edge
     cause: Figure[Cause | None] | None = None
-    # whether it needs an engine: not computed for families that name no engine on a page of several
-    of_an_engine: bool = False
-    # whether it is read from the GPUs alone, so that a runtime that publishes nothing of its work still has it
-    of_gpus: bool = False
-    # the series that its value becomes
-    series: tuple[Series, ...] = ()
+    of_an_engine: bool = (
+        False  # whether it needs an engine: not computed for families that name no engine on a page of several
+    )
+    of_gpus: bool = False  # whether it is read from the GPUs alone, so that a runtime that publishes nothing of its work still has it
+    series: tuple[Series, ...] = ()  # the series that its value becomes
     # whether the next tick, the bill or the limiter always reads it: worked out at every tick, everything else when somebody asks
     kept: bool = False
     # the range of its value, where that is all of one series; None: the series' values have to be looked at
@@ -139,35 +138,32 @@ class Row(Generic[T_co]):
         return [(one.metric.name, one.samples(value)) for one in self.series] if self.series else []
 
 
-def gauge(
-    metric: Metric,
-    computed: Figure[T | Absence | None],
-    *,
-    fields: tuple[str, ...] = (),
-    fields_read: Figure[tuple[str, ...]] | None = None,
-    explained_by: str = "",
-    silent: frozenset[Role] = NEVER_SILENT,
-    sentences: Mapping[Absence, str] = NO_SENTENCES,
-    quality: Figure[Quality | None] | None = None,
-    cause: Figure[Cause | None] | None = None,
-    of_an_engine: bool = False,
-    kept: bool = False,
-) -> Row[T]:
-    """The row of a signal that is one metric and has its name; the arguments are fields of `Row`."""
-    return Row(
-        computed,
-        metric.name,
-        fields,
-        fields_read,
-        explained_by=explained_by,
-        silent=silent,
-        sentences=sentences,
-        quality=quality,
-        cause=cause,
-        of_an_engine=of_an_engine,
-        series=(Series(metric),),
-        kept=kept,
-    )
+class RowDetails(TypedDict, total=False):
+    """Fields of `Row`, as they are handed on."""
+
+    fields: tuple[str, ...]
+    fields_read: Figure[tuple[str, ...]] | None
+    explained_by: str
+    silent: frozenset[Role]
+    sentences: Mapping[Absence, str]
+    quality: Figure[Quality | None] | None
+    cause: Figure[Cause | None] | None
+    of_an_engine: bool
+    kept: bool
+
+
+class _OfAnEngine(TypedDict):
+    silent: frozenset[Role]
+    of_an_engine: bool
+
+
+# what an engine's own work or GPUs give
+OF_AN_ENGINE: _OfAnEngine = {"silent": NOT_ON_A_FRONT_END, "of_an_engine": True}
+
+
+def gauge(metric: Metric, computed: Figure[T | Absence | None], **details: Unpack[RowDetails]) -> Row[T]:
+    """The row of a signal that is one metric and has its name."""
+    return Row(computed, metric.name, series=(Series(metric),), **details)
 
 
 class Shown:
@@ -204,10 +200,12 @@ _SPECULATION = {Absence.NOT_EXPORTED: "Engines show it only with speculative dec
 class PageField(Struct, frozen=True):
     """What is to know about a field of the page beside its value."""
 
-    # whether a setting gives the field where the page lacks it: then it is absent as NOT_CONFIGURED
-    has_setting: bool = False
-    # the roles in which the field means something else: it is absent as OTHER_ROLE
-    silent: frozenset[Role] = NEVER_SILENT
+    has_setting: bool = (
+        False  # whether a setting gives the field where the page lacks it: then it is absent as NOT_CONFIGURED
+    )
+    silent: frozenset[Role] = (
+        NEVER_SILENT  # the roles in which the field means something else: it is absent as OTHER_ROLE
+    )
     # what to do, for the reasons of which this field knows more than the reason's own sentence
     sentences: Mapping[Absence, str] = field(default_factory=lambda: NO_SENTENCES)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from llm_serving_exporter.catalogue import derived as names
 from llm_serving_exporter.derive.figures import (
@@ -226,10 +227,6 @@ def _thresholds(count: SloCount) -> dict[str, float]:
     return {kind: seconds for kind, seconds in kinds.items() if seconds is not None}
 
 
-def _total(errors: ServerErrors) -> float:
-    return errors.uncovered_total
-
-
 _DO = {
     "ttft": "Set slo.ttft, as in 2.5s, to count good and bad first tokens.",
     "itl": "Set slo.itl, as in 50ms, to count good and bad inter-token latencies.",
@@ -270,7 +267,7 @@ SLO_BY_NAME[ERRORS] = Row(
 )
 SERVER_ERRORS: Row[ServerErrors] = Row(
     figure(_uncovered, WINDOW, TARGET_WINDOW, SETTINGS, AWAITED, EARLIER),
-    series=(Series(names.SLO_EVENTS, (ERRORS, "bad", "http", ""), _total),),
+    series=(Series(names.SLO_EVENTS, (ERRORS, "bad", "http", ""), attrgetter("uncovered_total")),),
     kept=True,
 )
 SLO_ROWS = (*SLO_BY_NAME.values(), SERVER_ERRORS)

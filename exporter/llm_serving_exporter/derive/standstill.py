@@ -14,7 +14,7 @@ from llm_serving_exporter.catalogue.standstill import (
     SAYS_WHAT_RUNS,
 )
 from llm_serving_exporter.derive.figures import EARLIER, TARGET_WINDOW, TICK, WINDOW, figure
-from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
+from llm_serving_exporter.derive.signals import OF_AN_ENGINE, Row
 from llm_serving_exporter.derive.steps import ITL
 from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.numbers import add_up
@@ -106,7 +106,7 @@ def _is_contradicted(evidence: float) -> bool:
 _EVIDENCE = figure(_weigh, TICK, TARGET_WINDOW, EARLIER)
 CONTRADICTED = figure(_is_contradicted, _EVIDENCE)
 # for the next tick; not published
-EVIDENCE: Row[float] = Row(_EVIDENCE, silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
+EVIDENCE: Row[float] = Row(_EVIDENCE, **OF_AN_ENGINE, kept=True)
 CONTRADICTION_ROWS = (EVIDENCE,)
 
 
@@ -121,18 +121,12 @@ FINISHED, GIVEN_UP = "requests_finished_total", "abort"
 class Standstill(Struct, frozen=True):
     """What is known of an engine since something of its work last moved. Seconds are monotonic."""
 
-    # when something last moved; the first page of a life, or after a gap, starts it again
-    moved_seconds: float
-    # when nothing last ran or waited; the same for a first page
-    idle_seconds: float
-    # the last page
-    now_seconds: float
-    # pages since something moved
-    pages: int = 0
-    # of these, those with requests
-    held: int = 0
-    # requests that clients gave up since then
-    given_up: float = 0.0
+    moved_seconds: float  # when something last moved; the first page of a life, or after a gap, starts it again
+    idle_seconds: float  # when nothing last ran or waited; the same for a first page
+    now_seconds: float  # the last page
+    pages: int = 0  # pages since something moved
+    held: int = 0  # of these, those with requests
+    given_up: float = 0.0  # requests that clients gave up since then
 
 
 def advance_standstill(
@@ -204,7 +198,5 @@ def _advance(
 
 
 # for the next tick and the limiter; not published
-ROW: Row[Standstill] = Row(
-    figure(_advance, WINDOW, TICK, TARGET_WINDOW, EARLIER), silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True
-)
+ROW: Row[Standstill] = Row(figure(_advance, WINDOW, TICK, TARGET_WINDOW, EARLIER), **OF_AN_ENGINE, kept=True)
 STANDSTILL_ROWS = (ROW,)

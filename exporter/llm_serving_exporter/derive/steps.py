@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from llm_serving_exporter.derive.figures import Figure, window_by
 from llm_serving_exporter.model.derived import Range
 from llm_serving_exporter.model.numbers import Histogram, add_up
 from llm_serving_exporter.model.record import Struct
@@ -38,6 +39,11 @@ def list_step_fields(last: EngineSnapshot) -> tuple[str, ...]:
     if counted == ITL:
         return fields
     return (*fields, "decode_pass_tokens", counted if counted != "decode_pass_tokens" else find_token_field(last))
+
+
+def window_over_steps(*fields: str) -> Figure[EngineWindow]:
+    """The engine's readings within the window that its steps and the increase of these fields need."""
+    return window_by(lambda windows: windows.cover((*list_step_fields(windows.configured.last), *fields)))
 
 
 def find_decode_field(last: EngineSnapshot) -> str:

@@ -40,27 +40,21 @@ FEWEST_STEPS = 0.01
 class Work(Struct, frozen=True):
     """What an engine did in a window: counts only."""
 
-    # the window's length
-    elapsed_seconds: float
+    elapsed_seconds: float  # the window's length
     steps: Steps
-    # steps of single sequences in decode
-    sequence_steps: float
-    # those whose prefill ended
-    prompts: float
-    # prompt tokens computed
-    prefill_tokens: float
-    # prompt tokens taken from the prefix cache
-    cached_tokens: float
-    # tokens that a sequence-step verifies beside its own
-    drafts: float
-    # mean of running requests while there were any; None where that is not known
-    running: float | None = None
+    sequence_steps: float  # steps of single sequences in decode
+    prompts: float  # those whose prefill ended
+    prefill_tokens: float  # prompt tokens computed
+    cached_tokens: float  # prompt tokens taken from the prefix cache
+    drafts: float  # tokens that a sequence-step verifies beside its own
+    running: float | None = None  # mean of running requests while there were any; None where that is not known
     # of the steps, the passes that decode, of an engine that decodes in passes of its own; None: any step may decode
     decode_steps: float | None = None
     # tokens in the KV cache at each step that decodes, added up over those steps; None where the page does not say what is in use
     kv_token_steps: Range | None = None
-    # tokens in the KV cache for each running request, what they share once; None likewise
-    kv_tokens_per_request: float | None = None
+    kv_tokens_per_request: float | None = (
+        None  # tokens in the KV cache for each running request, what they share once; None likewise
+    )
 
     @property
     def batch(self) -> float | None:
@@ -88,14 +82,10 @@ class Work(Struct, frozen=True):
 class Traffic(Struct, frozen=True):
     """Bytes that a window moved between HBM and the GPUs, all GPUs of the engine together."""
 
-    # weights read
-    weights: Range
-    # KV cache and recurrent state read
-    kv_read: Range
-    # KV cache written
-    kv_written: float
-    # activations, and weights that are read more than once for many tokens
-    activations: Range
+    weights: Range  # weights read
+    kv_read: Range  # KV cache and recurrent state read
+    kv_written: float  # KV cache written
+    activations: Range  # activations, and weights that are read more than once for many tokens
 
     @property
     def total(self) -> Range:

@@ -52,18 +52,14 @@ class Roof:
     Where ranks share routed experts, all of them count as equally busy: figures of the rank times `parallel.data` are the replica's.
     """
 
-    # the model that it serves
-    model: ModelFacts
-    # of one of its GPUs, which are all alike
-    peaks: GpuPeaks
-    # how the GPUs of the replica share the work
-    parallel: Parallel
+    model: ModelFacts  # the model that it serves
+    peaks: GpuPeaks  # of one of its GPUs, which are all alike
+    parallel: Parallel  # how the GPUs of the replica share the work
     # weights that each tensor-parallel rank keeps whole: 0 for vLLM, the lm_head for engines that do not shard it
     replicated_bytes: float = 0.0
     # what follows from these alone and is asked for dozens of times a tick: bytes of the weights that each step reads, the lm_head included
     read_whole_bytes: float = field(init=False, repr=False, compare=False)
-    # the same without the lm_head
-    unsampled_bytes: float = field(init=False, repr=False, compare=False)
+    unsampled_bytes: float = field(init=False, repr=False, compare=False)  # the same without the lm_head
     # bytes of one routed expert in each layer, of those that this engine has
     routed_bytes: float = field(init=False, repr=False, compare=False)
     # KV bytes that a step reads of a token over all ranks, and the tokens of context from which on it reads no more, None without such
@@ -73,18 +69,17 @@ class Roof:
     token_read_bytes: float | None = field(init=False, repr=False, compare=False)
     # what a computed token moves beside weights and KV read, by `estimate_activation_bytes`
     activation_bytes: Band = field(init=False, repr=False, compare=False)
-    # what a token adds to the KV cache over all ranks
-    token_kept_bytes: float = field(init=False, repr=False, compare=False)
+    token_kept_bytes: float = field(
+        init=False, repr=False, compare=False
+    )  # what a token adds to the KV cache over all ranks
     # what a step reads of a sequence whatever its context: recurrent state, which it writes too, and an encoder's tokens
     state_moved_bytes: float = field(init=False, repr=False, compare=False)
     # of each format of weights: the rate that its matrices run at, parameters that a token passes, those of the lm_head
     matrix_terms: tuple[tuple[Precision, int, int], ...] = field(init=False, repr=False, compare=False)
     # FLOPs of a decode token's attention for each token of context, and the tokens from which on it looks at no more, None without such
     attention_terms: tuple[tuple[float, int | None], ...] = field(init=False, repr=False, compare=False)
-    # the same of indexers, which look at all of it
-    index_flops: float = field(init=False, repr=False, compare=False)
-    # of cross attention, whatever the context
-    cross_flops: float = field(init=False, repr=False, compare=False)
+    index_flops: float = field(init=False, repr=False, compare=False)  # the same of indexers, which look at all of it
+    cross_flops: float = field(init=False, repr=False, compare=False)  # of cross attention, whatever the context
 
     # by tokens of a step, the ridge without context: the last one that was asked for
     weights_ridge: dict[float, float | None] = field(default_factory=dict, init=False, repr=False, compare=False)
