@@ -43,27 +43,6 @@ def usd_per_million_tokens(usd_per_hour: float, tokens_per_second: float) -> flo
     return usd_per_hour / (tokens_per_second * _SECONDS_PER_HOUR) * _MILLION
 
 
-def usd_per_request(usd_per_million: float, input_tokens: float, output_tokens: float) -> float:
-    """Cost of a request where every token costs the same."""
-    return usd_per_million * (input_tokens + output_tokens) / _MILLION
-
-
-def usd_of_ownership(gpus: float, usd_per_gpu_hour: float, hours: float, *other_usd: float) -> float:
-    """GPU hours and everything else."""
-    return gpus * usd_per_gpu_hour * hours + add_up(other_usd)
-
-
-def months_to_break_even(once_usd: float, monthly_usd_before: float, monthly_usd_after: float) -> float | None:
-    """Months until a saving has paid for itself; None where nothing is saved."""
-    saved = monthly_usd_before - monthly_usd_after
-    return once_usd / saved if saved > 0 else None
-
-
-def target_utilisation(headroom: float) -> float | None:
-    """Share of its throughput that a replica may use so that `headroom` (0.3: 30 % above the expected peak) is left."""
-    return 1 / (1 + headroom) if headroom > -1 else None
-
-
 def replicas(
     peak_requests_per_second: float, input_tokens: float, output_tokens: float, tokens_per_second_per_replica: float,
     target_utilisation: float, redundancy: float = 1.0,
@@ -76,16 +55,6 @@ def replicas(
     if not math.isfinite(needed):
         return None
     return Replicas(needed, max(0, math.ceil(needed - _ROUNDING)))
-
-
-def concurrency(requests_per_second: float, seconds_per_request: float) -> float:
-    """Little's law: requests that are in the system on average."""
-    return requests_per_second * seconds_per_request
-
-
-def request_seconds(first_token_seconds: float, step_seconds: float, output_tokens: float) -> float:
-    """Time of one request: the first token comes out of the prefill, each further one takes a step."""
-    return first_token_seconds + max(0.0, output_tokens - 1) * step_seconds
 
 
 def speculated_tokens(acceptance: float, drafts: int) -> float | None:

@@ -103,7 +103,7 @@ class TargetHost:
         Raises ConfigError where the target cannot be asked as configured.
         """
         settings, counter = SettingsBuilder(), GpuCounter()
-        hosted = HostedTarget(
+        hosted = TargetPipeline(
             target,
             lambda facts, engines: self._settings_for(settings, hosted.target, facts, engines),
             self.config.window_seconds,

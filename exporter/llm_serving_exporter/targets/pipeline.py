@@ -216,7 +216,7 @@ class TargetPipeline:
         return replace(before, server=server, page=read)
 
     async def _normalise(self, page: Page, samples: Samples, started: float) -> _Normalised:
-        """The page in an engine's terms, and how it goes on from those before it; of an engine that has restarted, its page read anew."""
+        """The page in an engine's terms, and how it goes on from those before it; of an engine that has restarted, its page read again."""
         runtime, answered_before = self._source.whose, bool(self.reading.page.up)
         new_life = self._normaliser is not None and self._normaliser.runtime is not runtime
         if new_life:  # another kind of server took the address: nothing of the old one is true of it

@@ -153,7 +153,7 @@ def test_it_is_silent_on_a_front_end(copy: Path) -> None:
 
 @pytest.mark.process
 def test_the_table_with_it_is_sound(copy: Path) -> None:
-    script = "from llm_serving_exporter.derive.table import list_faults; print(list_faults())"
+    script = "from tests.support.signal_table import list_faults; print(list_faults())"
     assert run(copy, "-c", script).strip() == "[]"
 
 

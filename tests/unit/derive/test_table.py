@@ -20,7 +20,7 @@ from llm_serving_exporter.derive.derive import Settings, derive
 from llm_serving_exporter.derive.figures import Computed, Figure, figure, given, order_figures
 from llm_serving_exporter.derive.kv import HIT_RATIO
 from llm_serving_exporter.derive.signals import Row, Series, gauge
-from llm_serving_exporter.derive.table import ENGINE_ROWS, ROWS, list_faults
+from llm_serving_exporter.derive.table import ENGINE_ROWS, ROWS
 from llm_serving_exporter.model.derived import Derived, Range
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.record import replace
@@ -30,6 +30,7 @@ from llm_serving_exporter.model.window import Window
 from tests.support.builders.windows import engine, held, pages
 from tests.support.models.roofs import H100, LLAMA_8B, served
 from tests.support.rows import check_rows
+from tests.support.signal_table import list_faults
 
 WINDOW = pages(
     (engine(),), (engine(decoded=64_000.0, steps=1000.0, prompts=9.0, prefill=9000.0, **held(1000, 64)),), seconds=60.0
