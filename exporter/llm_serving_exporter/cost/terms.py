@@ -138,7 +138,9 @@ def collect_work(reading: TargetReading) -> dict[tuple[str, str], TickWork]:
     """What each engine of this tick's page did; {} where there is no such page."""
     if not reading.page.up or reading.page.derivation is None:
         return {}
-    return {(one.model_name, one.engine): one.tick for one in reading.page.derivation.kept if one.tick is not None}
+    return {
+        (one.model_name, one.engine): one.tick for one in reading.page.derivation.tick_engines if one.tick is not None
+    }
 
 
 def judge_state(reading: TargetReading, tick: TickWork | None, *, busy: bool) -> GpuState:

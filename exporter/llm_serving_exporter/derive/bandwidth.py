@@ -273,7 +273,7 @@ def _same_roof(roof: Roof | Absence, earlier: EngineDerived | None) -> bool:
 _BUSY_RANKS = figure(_busy_ranks, MODEL, HARDWARE, WINDOW, RANKS)
 ROOF = figure(_roof, MODEL, HARDWARE, EARLIER, _BUSY_RANKS)
 # for the next tick; not published
-ROOF_ROW: Row[Roof] = Row(ROOF, **OF_AN_ENGINE, kept=True)
+ROOF_ROW: Row[Roof] = Row(ROOF, **OF_AN_ENGINE, every_tick=True)
 # whether the roof is that of the tick before: what depends on the roof alone is taken from there
 SAME_ROOF = figure(_same_roof, ROOF, EARLIER)
 ENCODER = figure(_is_encoder, MODEL)
@@ -481,7 +481,7 @@ def _ratio_row(source: BandwidthSource) -> Row[float]:
         cause=_cause_of(source),
         of_gpus=source in MEASURED,
         series=(Series(names.BANDWIDTH_RATIO, (source.value,)),),
-        kept=source is not BandwidthSource.RUNTIME,  # the limiter does not believe it
+        every_tick=source is not BandwidthSource.RUNTIME,  # the limiter does not believe it
     )
 
 
@@ -499,8 +499,8 @@ STEP_BYTES: Row[dict[str, float]] = Row(
 )
 EXPERTS: Row[Range] = Row(figure(_experts, LOAD), **OF_AN_ENGINE, series=(Series(names.EXPERTS),))
 # for the next tick; not published
-DIFFERING: Row[float] = Row(_DIFFERING_SINCE, **OF_AN_ENGINE, kept=True)
-ATTENDED: Row[float] = Row(figure(_attended, LOAD), **OF_AN_ENGINE, kept=True)
+DIFFERING: Row[float] = Row(_DIFFERING_SINCE, **OF_AN_ENGINE, every_tick=True)
+ATTENDED: Row[float] = Row(figure(_attended, LOAD), **OF_AN_ENGINE, every_tick=True)
 # for the limiter; not published
 ACTIVATIONS: Row[float] = Row(
     figure(_activations, _MEASURED, LOAD, TRAFFIC, _CEILING),

@@ -191,7 +191,7 @@ class Bookings(Struct, frozen=True):
     )  # the readings whose work the busy time is split by; None while what is booked late is still to come
     start: EngineSnapshot | None = None  # the reading that the next tick counts from; None: the one before it
     started_seconds: float = 0.0  # when that was, monotonic seconds
-    unborn: frozenset[str] = field(default_factory=frozenset)  # fields that it lacks because they stood at 0
+    still_zero: frozenset[str] = field(default_factory=frozenset)  # fields that it lacks because they stood at 0
 
 
 def advance_bookings(tick: EngineWindow, readings: EngineWindow, target: Window, before: Bookings | None) -> Bookings:
@@ -211,16 +211,16 @@ def advance_bookings(tick: EngineWindow, readings: EngineWindow, target: Window,
     now = target.later.monotonic_seconds
     waited = before is not None and before.start is not None
     if before is not None and before.start is not None:
-        start, since, unborn = before.start, before.started_seconds, before.unborn
+        start, since, still_zero = before.start, before.started_seconds, before.still_zero
     else:
-        start, since, unborn = tick.first, target.snapshots[-2].monotonic_seconds, tick.unborn
+        start, since, still_zero = tick.first, target.snapshots[-2].monotonic_seconds, tick.still_zero
     overdue = late == PREFILL and now - since + tick.elapsed_seconds > LONGEST_PENDING_SECONDS
     if not overdue and _grew(tick, late) <= 0:
-        return Bookings(None, start, since, unborn)
+        return Bookings(None, start, since, still_zero)
     if not waited:
         return Bookings(tick)
     newer = sum(snapshot.monotonic_seconds > since for snapshot in target.snapshots)
-    return Bookings(EngineWindow((start, *readings.readings[-newer:]), now - since, unborn))
+    return Bookings(EngineWindow((start, *readings.readings[-newer:]), now - since, still_zero))
 
 
 def _count(reading: EngineSnapshot, name: str) -> float:
@@ -348,7 +348,7 @@ def _by_phase(seconds: BusySeconds) -> dict[str, float]:
 _REFERENCE = figure(_reference, ROOF, SAME_ROOF, EARLIER)
 _BOOKINGS = figure(_bookings, TICK, WINDOW, TARGET_WINDOW, EARLIER)
 # for the next tick; not published
-BOOKINGS_ROW: Row[Bookings] = Row(_BOOKINGS, **OF_AN_ENGINE, kept=True)
+BOOKINGS_ROW: Row[Bookings] = Row(_BOOKINGS, **OF_AN_ENGINE, every_tick=True)
 _WAS_BUSY = figure(_was_busy, WINDOW, TICK, EARLIER)
 _WEIGHTS = figure(_weights, ROOF, _BOOKINGS, KNOWN_CONTEXT, HARDWARE)
 
@@ -363,10 +363,12 @@ BUSY_SECONDS: Row[BusySeconds] = Row(
     names.PHASE_BUSY_SECONDS.name,
     **OF_AN_ENGINE,
     series=(Series(names.PHASE_BUSY_SECONDS, part=_by_phase),),
-    kept=True,
+    every_tick=True,
 )
-REFERENCE = gauge(names.PHASE_REFERENCE, _REFERENCE, **OF_AN_ENGINE, kept=True)
+REFERENCE = gauge(names.PHASE_REFERENCE, _REFERENCE, **OF_AN_ENGINE, every_tick=True)
 _WORK = figure(_tick_work, _WAS_BUSY, TICK, ROOF, _WEIGHTS, HARDWARE)
 # for the cost meter; not published
-TICK_WORK: Row[TickWork] = Row(figure(_add_shares, _WORK, TICK, WINDOW, _WEIGHTS, _BOOKINGS), **OF_AN_ENGINE, kept=True)
+TICK_WORK: Row[TickWork] = Row(
+    figure(_add_shares, _WORK, TICK, WINDOW, _WEIGHTS, _BOOKINGS), **OF_AN_ENGINE, every_tick=True
+)
 ROWS = (BUSY_RATIO, BUSY_SECONDS, ROOF_ROW, BOOKINGS_ROW, REFERENCE, TICK_WORK)

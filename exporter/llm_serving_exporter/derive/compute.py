@@ -117,7 +117,7 @@ COMPUTE_RATIO = gauge(
     fields=WORK_FIELDS,
     **OF_AN_ENGINE,
     cause=figure(_explain_compute, _COMPUTE_RATIO, HARDWARE),
-    kept=True,
+    every_tick=True,
 )
 FLOPS_PER_SECOND: Row[float] = Row(figure(_flops_per_second, LOAD, _FLOPS), **OF_AN_ENGINE)
 INTENSITY: Row[float] = Row(figure(_intensity, _FLOPS, TRAFFIC), **OF_AN_ENGINE, series=(Series(names.INTENSITY),))

@@ -207,7 +207,7 @@ def _tick(window: EngineWindow, target: Window) -> EngineWindow | None:
         return None
     before = target.snapshots[-2]
     span = target.snapshots[-1].monotonic_seconds - before.monotonic_seconds
-    return EngineWindow(window.readings[-2:], span, before.unborn)
+    return EngineWindow(window.readings[-2:], span, before.still_zero)
 
 
 def _awaited(window: Window) -> frozenset[str]:

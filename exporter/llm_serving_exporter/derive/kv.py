@@ -63,14 +63,14 @@ def prefix_cache_hit_ratio(window: EngineWindow) -> float | Absence:
 
 
 def _context(window: EngineWindow, contradicted: bool) -> float | Absence:  # a figure's inputs go by place
-    return _known(average_context(window), contradicted)
+    return _explain_idle(average_context(window), contradicted)
 
 
 def _tokens_per_request(window: EngineWindow, contradicted: bool) -> float | Absence:
-    return _known(average_tokens_per_request(window), contradicted)
+    return _explain_idle(average_tokens_per_request(window), contradicted)
 
 
-def _known(mean: float | Absence, contradicted: bool) -> float | Absence:
+def _explain_idle(mean: float | Absence, contradicted: bool) -> float | Absence:
     """INCONSISTENT where no reading shows a request, and that cannot be."""
     return Absence.INCONSISTENT if contradicted and mean is Absence.IDLE else mean
 
@@ -168,7 +168,7 @@ def _tail(window: EngineWindow, settings: Settings) -> Tail | None:
     return history.tail if history is not None and last.request_prompt_tokens is not None else None
 
 
-def _part_of(name: str, fields: tuple[str, ...]) -> Callable[[EngineWindow, Tail | None], object]:
+def _read_tail(name: str, fields: tuple[str, ...]) -> Callable[[EngineWindow, Tail | None], object]:
     def part(window: EngineWindow, found: Tail | None) -> object:
         value = getattr(found, name, None)
         if value is not None and value != {}:
@@ -198,7 +198,7 @@ def _row(
 ) -> Row[object]:
     return gauge(
         metric,
-        figure(_part_of(name, fields), WINDOW, TAIL),
+        figure(_read_tail(name, fields), WINDOW, TAIL),
         fields=fields,
         explained_by=_PROMPTS,
         silent=silent,

@@ -40,15 +40,15 @@ def measure_tail(
     `outputs` None: not known, nor what needs them. No prompt is longer than `context_limit_tokens`; a limit that what was observed
     contradicts is not used, nor is a sum that contradicts its buckets.
     """
-    mean = _believed(prompts, context_limit_tokens)[0].mean() if prompts.count >= FEWEST_OF_A_MEAN else None
+    mean = _drop_contradictions(prompts, context_limit_tokens)[0].mean() if prompts.count >= FEWEST_OF_A_MEAN else None
     known = Tail(
         prompts.count, capacity_tokens=capacity_tokens, context_limit_tokens=context_limit_tokens, prompt_mean=mean
     )
     p99 = prompts.quantile(RANK)
     if prompts.count < FEWEST or p99 is None:
         return known
-    prompts, limit = _believed(prompts, context_limit_tokens)
-    outputs = _believed(outputs, None)[0] if outputs is not None else None
+    prompts, limit = _drop_contradictions(prompts, context_limit_tokens)
+    outputs = _drop_contradictions(outputs, None)[0] if outputs is not None else None
     prompt, output = prompts.mean(), outputs.mean() if outputs is not None else None
     fit = None
     if output is not None and capacity_tokens is not None:
@@ -91,7 +91,7 @@ def requests_fit(
     """
     place = bisect_left(prompts.cumulative, RANK * prompts.count)
     low = prompts.edges[place - 1] if place else 0.0
-    high = _high(prompts.edges[place] if place < len(prompts.edges) else inf, low, context_limit_tokens)
+    high = _bound_edge(prompts.edges[place] if place < len(prompts.edges) else inf, low, context_limit_tokens)
     p99 = prompts.quantile(RANK)
     middle = min(p99.value, high) if p99 is not None and not p99.clipped else None
     return {
@@ -101,7 +101,7 @@ def requests_fit(
     }
 
 
-def _high(edge: float, low: float, limit: float | None) -> float:
+def _bound_edge(edge: float, low: float, limit: float | None) -> float:
     return edge if limit is None or limit <= low else min(edge, limit)
 
 
@@ -123,7 +123,7 @@ def bound_longest(histogram: Histogram, part: float, limit: float | None = None)
     if histogram.count <= 0 or histogram.sum is None:
         return None
     buckets = _buckets(histogram, limit)
-    least, most = _least(buckets), _most(buckets)
+    least, most = _add_up_least(buckets), _add_up_most(buckets)
     total = min(max(histogram.sum, least), most)
 
     # from the longest down: whole buckets, of the next one a part, and the rest
@@ -137,12 +137,12 @@ def bound_longest(histogram: Histogram, part: float, limit: float | None = None)
 
     # least: what the sum has beyond the lower edges goes to the rest first, then to the bucket that is cut, of which it has its part
     spare = total - least
-    spare -= min(spare, _most(rest) - _least(rest))
+    spare -= min(spare, _add_up_most(rest) - _add_up_least(rest))
     to_cut = min(spare, cut.events * (cut.high - cut.low))
-    lower = _least(whole) + spare - to_cut + of_cut * (cut.events * cut.low + to_cut)
+    lower = _add_up_least(whole) + spare - to_cut + of_cut * (cut.events * cut.low + to_cut)
     # most: all at their upper edges, or all that the sum leaves of the others at their lower edges
-    outside = _least(rest) + (1 - of_cut) * cut.events * cut.low
-    upper = min(_most(whole) + of_cut * cut.events * cut.high, total - outside)
+    outside = _add_up_least(rest) + (1 - of_cut) * cut.events * cut.low
+    upper = min(_add_up_most(whole) + of_cut * cut.events * cut.high, total - outside)
 
     even = add_up(one.events * one.mean for one in buckets)
     within = min(cut.high - cut.mean, cut.mean - cut.low) * (1 - of_cut)
@@ -152,11 +152,11 @@ def bound_longest(histogram: Histogram, part: float, limit: float | None = None)
     return Range(lower / histogram.count, min(max(expected, lower), upper) / histogram.count, upper / histogram.count)
 
 
-def _least(buckets: Sequence[_Bucket]) -> float:
+def _add_up_least(buckets: Sequence[_Bucket]) -> float:
     return add_up(one.events * one.low for one in buckets)
 
 
-def _most(buckets: Sequence[_Bucket]) -> float:
+def _add_up_most(buckets: Sequence[_Bucket]) -> float:
     return add_up(one.events * one.high for one in buckets)
 
 
@@ -167,28 +167,30 @@ def _buckets(histogram: Histogram, limit: float | None) -> list[_Bucket]:
     for edge, cumulative in zip(histogram.edges, histogram.cumulative, strict=True):
         events = cumulative - below
         if events > 0:
-            high = _high(edge, low, limit)
+            high = _bound_edge(edge, low, limit)
             found.append(_Bucket(events, low, high, (low + high) / 2))
             even += events * (low + high) / 2
         below, low = cumulative, edge
     beyond = histogram.count - below
     if beyond > 0:
-        high, left = _high(inf, low, limit), (histogram.sum or 0.0) - even
+        high, left = _bound_edge(inf, low, limit), (histogram.sum or 0.0) - even
         found.append(_Bucket(beyond, low, high, min(max(left / beyond, low), high)))
     found.reverse()
     return found
 
 
-def _believed(histogram: Histogram, limit: float | None) -> tuple[Histogram, float | None]:
+def _drop_contradictions(histogram: Histogram, limit: float | None) -> tuple[Histogram, float | None]:
     """The histogram without its sum where that contradicts the buckets, and the limit, None where either contradicts it."""
     buckets = _buckets(histogram, limit)
     if not buckets:
         return histogram, limit
     total = histogram.sum
-    beyond = total is not None and total > _most(buckets) * (1 + CONTRADICTION)
+    beyond = total is not None and total > _add_up_most(buckets) * (1 + CONTRADICTION)
     if limit is not None and (beyond or buckets[0].low >= limit):
         limit, buckets = None, _buckets(histogram, None)
-    if total is not None and not _least(buckets) * (1 - CONTRADICTION) <= total <= _most(buckets) * (1 + CONTRADICTION):
+    if total is not None and not _add_up_least(buckets) * (1 - CONTRADICTION) <= total <= _add_up_most(buckets) * (
+        1 + CONTRADICTION
+    ):
         histogram = replace(histogram, sum=None)
     return histogram, limit
 
@@ -226,7 +228,7 @@ class History(Struct, frozen=True):
     carried: Lengths | None  # counted by earlier lives
     last: Lengths | None  # what this life has counted; None: a new one, without a page yet
     tail: Tail
-    worked_out_seconds: float  # when they were computed (monotonic)
+    measured_seconds: float  # when they were computed (monotonic)
 
 
 # (model_name, engine) -> its history
@@ -240,7 +242,7 @@ def follow_lengths(histories: Histories, snapshot: Snapshot, *, new_life: bool =
     often would otherwise never be seen to finish enough of them. Other bucket edges, as with a longer context, start a new history.
     """
     if new_life:
-        histories = {key: _folded(history) for key, history in histories.items()}
+        histories = {key: _carry_over(history) for key, history in histories.items()}
     found: dict[tuple[str, str], History] = {}
     for engine in snapshot.engines:
         if engine.request_prompt_tokens is None:
@@ -248,8 +250,8 @@ def follow_lengths(histories: Histories, snapshot: Snapshot, *, new_life: bool =
         key = engine.model_name, engine.engine
         read = Lengths(engine.request_prompt_tokens, engine.request_generation_tokens)
         before = histories.get(key)
-        after = None if before is None else _gone_on(before, read, engine, snapshot)
-        found[key] = after or _begun(read, engine, snapshot)
+        after = None if before is None else _add_page(before, read, engine, snapshot)
+        found[key] = after or _begin(read, engine, snapshot)
     # a page may lack an engine for a while, or its lengths until the first request after a restart
     if histories.keys() <= found.keys():
         return found
@@ -257,13 +259,13 @@ def follow_lengths(histories: Histories, snapshot: Snapshot, *, new_life: bool =
     return both if len(both) <= MOST_ENGINES else found
 
 
-def _folded(history: History) -> History:
+def _carry_over(history: History) -> History:
     if history.last is None:
         return history
-    return replace(history, carried=_together(history.carried, history.last), last=None)
+    return replace(history, carried=_add_lives(history.carried, history.last), last=None)
 
 
-def _begun(read: Lengths, engine: EngineSnapshot, snapshot: Snapshot) -> History:
+def _begin(read: Lengths, engine: EngineSnapshot, snapshot: Snapshot) -> History:
     """Of an engine that is seen for the first time.
 
     What it counted before is in the window where it is known to be no older than that; else the window begins with this page.
@@ -275,7 +277,7 @@ def _begun(read: Lengths, engine: EngineSnapshot, snapshot: Snapshot) -> History
         nothing = Histogram(edges, (0.0,) * len(edges), 0.0, None if read.prompts.sum is None else 0.0)
         # the two clocks are of two hosts
         first = Point(-inf if start is None else now - max(0.0, snapshot.unix_seconds - start), Lengths(nothing, None))
-    return _worked_out(History((first,), None, read, Tail(0.0), now), read, engine, now)
+    return _measure_window(History((first,), None, read, Tail(0.0), now), read, engine, now)
 
 
 def _covers_whole_life(read: Lengths, snapshot: Snapshot) -> bool:
@@ -285,7 +287,7 @@ def _covers_whole_life(read: Lengths, snapshot: Snapshot) -> bool:
     return young or read.prompts.count <= SPAN_REQUESTS
 
 
-def _gone_on(before: History, read: Lengths, engine: EngineSnapshot, snapshot: Snapshot) -> History | None:
+def _add_page(before: History, read: Lengths, engine: EngineSnapshot, snapshot: Snapshot) -> History | None:
     """The history with this page; None where it cannot be joined to what was counted before."""
     last, known, now = before.last, before.tail, snapshot.monotonic_seconds
     if last is None:
@@ -298,19 +300,19 @@ def _gone_on(before: History, read: Lengths, engine: EngineSnapshot, snapshot: S
     if read.prompts.edges != before.points[0].lengths.prompts.edges:
         return None
     due = (
-        now - before.worked_out_seconds >= REFRESH_SECONDS
+        now - before.measured_seconds >= REFRESH_SECONDS
         or (known.observed < FEWEST and (last is None or last.prompts.count != read.prompts.count))
         or known.capacity_tokens != engine.kv_cache_capacity_tokens
         or known.context_limit_tokens != engine.context_limit_tokens
     )
-    after = History(before.points, before.carried, read, known, before.worked_out_seconds)
+    after = History(before.points, before.carried, read, known, before.measured_seconds)
     if not due:
         return after
-    total = _together(before.carried, read)
-    return None if total is None else _worked_out(after, total, engine, now)
+    total = _add_lives(before.carried, read)
+    return None if total is None else _measure_window(after, total, engine, now)
 
 
-def _together(carried: Lengths | None, read: Lengths) -> Lengths | None:
+def _add_lives(carried: Lengths | None, read: Lengths) -> Lengths | None:
     """Of earlier lives and of this one; None where their edges differ."""
     if carried is None:
         return read
@@ -322,20 +324,20 @@ def _together(carried: Lengths | None, read: Lengths) -> Lengths | None:
     return None if prompts is None else Lengths(prompts, outputs)
 
 
-def _worked_out(history: History, total: Lengths, engine: EngineSnapshot, now: float) -> History:
+def _measure_window(history: History, total: Lengths, engine: EngineSnapshot, now: float) -> History:
     """The history with the figures of the window that ends now. `total`: what has been counted, earlier lives included."""
-    points = _kept(history.points, total, now)
+    points = _drop_old_points(history.points, total, now)
     begin = points[0].lengths
     prompts, outputs = total.prompts.since(begin.prompts), total.outputs
     if outputs is not None and begin.outputs is not None:
         outputs = outputs.since(begin.outputs)
     if prompts is None or (outputs is None and total.outputs is not None):  # other edges of the outputs alone
-        return _worked_out(replace(history, points=(Point(now, total),)), total, engine, now)
+        return _measure_window(replace(history, points=(Point(now, total),)), total, engine, now)
     found = measure_tail(prompts, outputs, engine.kv_cache_capacity_tokens, engine.context_limit_tokens)
-    return replace(history, points=points, tail=found, worked_out_seconds=now)
+    return replace(history, points=points, tail=found, measured_seconds=now)
 
 
-def _kept(points: tuple[Point, ...], total: Lengths, now: float) -> tuple[Point, ...]:
+def _drop_old_points(points: tuple[Point, ...], total: Lengths, now: float) -> tuple[Point, ...]:
     """The points with what is counted now, where it is due, and without those that no window needs any more."""
     count = total.prompts.count
     newest = points[-1]

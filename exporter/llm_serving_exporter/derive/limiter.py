@@ -193,14 +193,14 @@ def gather_evidence(
     _add(found, "requests_waiting", waiting, sum)
     queued = [one for one, value in zip(judged, waiting, strict=True) if value and value >= WAITING_FROM] or judged
     pools = ("kv_cache_usage_ratio", "state_cache_usage_ratio")
-    _add(found, "kv_cache_usage", [_possible(one.live.mean(pool)) for one in queued for pool in pools], max)
+    _add(found, "kv_cache_usage", [_drop_impossible(one.live.mean(pool)) for one in queued for pool in pools], max)
     _add(found, "batch_utilization", [_batch(one.live) for one in queued if not one.contradicted], max)
     if found.get("requests_waiting", 0.0) >= WAITING_FROM:
         _add_of_waiting(found, queued)
     _add(found, "preemptions_per_second", [_rate(one, "preemptions_total") for one, _ in both], sum)
     _add_per_working_time(found, "bandwidth", [choose_ratio(roof.ratio) for _, roof in both], busy)
     _add(found, "attended_kv", [roof.attended_kv_ratio for _, roof in both], max)
-    _add_per_working_time(found, "compute", [_possible(roof.compute_ratio) for _, roof in both], busy)
+    _add_per_working_time(found, "compute", [_drop_impossible(roof.compute_ratio) for _, roof in both], busy)
     if cap is not None and cap.share > HELD_ABOVE * (1 - MARGIN):
         found[f"held_by_{cap.reason}"], found["sm_clock"] = cap.share, min(1.0, cap.sm_hertz / cap.sm_max_hertz)
         _add_per_working_time(found, "dram", [_find_dram(one) for one in judged], busy)
@@ -232,7 +232,7 @@ def _shows_connector(one: Judged) -> float | None:
 
 def _fill_by_next_prompt(one: Judged) -> float | None:
     """Estimated KV of a usual prompt that waits / what is free, at least a token. None where a part is not known."""
-    last, usage = one.live.last, _possible(one.live.mean("kv_cache_usage_ratio"))
+    last, usage = one.live.last, _drop_impossible(one.live.mean("kv_cache_usage_ratio"))
     if one.prompt_tokens is None or usage is None or not last.kv_cache_capacity_tokens:
         return None
     queries, hits = one.worked.increase("prefix_cache_queries"), one.worked.increase("prefix_cache_hits")
@@ -285,7 +285,7 @@ def _add_per_working_time(
         found[name] = min(1.0, add_up(ratio for ratio, _ in known) / add_up(worked for _, worked in known))
 
 
-def _possible(ratio: float | None) -> float | None:
+def _drop_impossible(ratio: float | None) -> float | None:
     return ratio if ratio is not None and ratio <= 1 else None
 
 
@@ -305,7 +305,7 @@ def _of_ridge(roofline: Roofline) -> float | None:
 
 def _slowdown(window: EngineWindow, roofline: Roofline) -> float | None:
     """Mean inter-token latency over the floor of a step that decodes only; not where decode outran its ceiling."""
-    if not roofline.step_floor_seconds or _possible(roofline.decode_ratio) is None:
+    if not roofline.step_floor_seconds or _drop_impossible(roofline.decode_ratio) is None:
         return None
     gained = window.grown(ITL)
     mean = gained.mean() if gained is not None else None
@@ -424,7 +424,7 @@ def judge_limiter(
     return Verdict(previous.state, candidate, since, previous.evidence, doubted, previous.cap)
 
 
-def _known(verdict: Verdict) -> Verdict | Absence:
+def _publish_verdict(verdict: Verdict) -> Verdict | Absence:
     return Absence.INPUT_MISSING if verdict.state is Limiter.UNKNOWN else verdict
 
 
@@ -442,7 +442,7 @@ def _judge(found: Evidence, previous: Verdict | None, now: float, judged: Sequen
     return judge_limiter(found, previous, now, lambda: gather_rest(judged), cap)
 
 
-def _tell_all(verdict: Verdict, judged: Sequence[Judged]) -> Verdict:
+def _add_evidence(verdict: Verdict, judged: Sequence[Judged]) -> Verdict:
     if verdict.state is not verdict.candidate:
         return verdict  # what was found now speaks for another state
     return replace(verdict, evidence={**verdict.evidence, **gather_rest(judged)})
@@ -453,11 +453,11 @@ _EVIDENCE = figure(_gather, JUDGED, SETTINGS, _CAP)
 # at every tick; with as much of the evidence as it takes
 VERDICT = figure(_judge, _EVIDENCE, PREVIOUS, NOW, JUDGED, _CAP)
 # the same with all of the evidence, for whoever shows it
-TOLD = figure(_tell_all, VERDICT, JUDGED)
+WHOLE_VERDICT = figure(_add_evidence, VERDICT, JUDGED)
 # the signals among the row's fields whose absence explains that there is no verdict
 LACKING = figure(list_lacking_signals, _EVIDENCE)
 LIMITER: Row[Verdict] = Row(
-    figure(_known, TOLD),
+    figure(_publish_verdict, WHOLE_VERDICT),
     names.LIMITER.name,
     fields=tuple(_GIVEN_BY.values()),
     # what is suspect has not been used, so that it does not make the verdict suspect

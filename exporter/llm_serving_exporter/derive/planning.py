@@ -123,10 +123,10 @@ def bound_decode(
     if one is None:
         return None
     factor = ranks * speculation.yielded
-    lower = _slowest(roof, rank_batch, context_tokens, computed)
+    lower = _bound_slowest(roof, rank_batch, context_tokens, computed)
     upper = _fastest_rank(roof, rank_batch, context_tokens, computed) * ranks * computed
     return Bounds(
-        _scale(one, factor),
+        _scale_ceiling(one, factor),
         upper,
         lower * factor if lower is not None and lower < one.tokens_per_second else None,
     )
@@ -136,7 +136,7 @@ def replica_ceiling(roof: Roof, batch: float, context_tokens: float) -> Ceiling 
     """The expected ceiling alone, one token a sequence and step."""
     ranks = roof.parallel.data
     one = decode_ceiling(roof, batch / ranks, context_tokens)
-    return None if one is None else _scale(one, ranks)
+    return None if one is None else _scale_ceiling(one, ranks)
 
 
 def fastest_rate(peaks: GpuPeaks, stored_bits: float) -> float | None:
@@ -147,7 +147,7 @@ def fastest_rate(peaks: GpuPeaks, stored_bits: float) -> float | None:
     )
 
 
-def _scale(one: Ceiling, factor: float) -> Ceiling:
+def _scale_ceiling(one: Ceiling, factor: float) -> Ceiling:
     compute = one.compute_tokens_per_second
     return replace(
         one,
@@ -161,7 +161,7 @@ def _micro(roof: Roof, rank_batch: float) -> float:
     return max(rank_batch / roof.parallel.pipeline, 1.0 / roof.parallel.data)
 
 
-def _slowest(roof: Roof, rank_batch: float, context_tokens: float, computed: float) -> float | None:
+def _bound_slowest(roof: Roof, rank_batch: float, context_tokens: float, computed: float) -> float | None:
     touched = experts_touched(roof, _micro(roof, rank_batch) * computed)
     if touched is None:
         return None
@@ -192,7 +192,8 @@ def _least_weight_bytes(roof: Roof, tokens: float) -> float:
 
 def _least_kv_bytes(roof: Roof, context_tokens: float) -> float:
     unread = add_up(
-        group_token_bytes(roof.model, roof.parallel, group) * skipped for group, skipped in _begun(roof, context_tokens)
+        group_token_bytes(roof.model, roof.parallel, group) * skipped
+        for group, skipped in _list_new_chunks(roof, context_tokens)
     )
     return kv_read_bytes(roof, context_tokens) - unread
 
@@ -211,11 +212,13 @@ def _least_compute_seconds(roof: Roof, context_tokens: float) -> float | None:
     if not fastest:
         return seconds
     looked = attention_flops(roof, context_tokens) + roof.index_flops * context_tokens
-    unlooked = add_up(alike.layers * alike.decode_flops * skipped for alike, skipped in _begun(roof, context_tokens))
+    unlooked = add_up(
+        alike.layers * alike.decode_flops * skipped for alike, skipped in _list_new_chunks(roof, context_tokens)
+    )
     return seconds + (looked - unlooked) / fastest
 
 
-def _begun(roof: Roof, context_tokens: float) -> Iterator[tuple[AttentionLayers, float]]:
+def _list_new_chunks(roof: Roof, context_tokens: float) -> Iterator[tuple[AttentionLayers, float]]:
     """Chunked layers whose chunk may just have begun, with the tokens that they then do not look at: all but one."""
     for group in roof.model.geometry.attention:
         if group.span is Span.CHUNKED and context_tokens > (group.window_tokens or 0):

@@ -106,7 +106,7 @@ class Row(Generic[T_co]):
     of_gpus: bool = False  # whether it is read from the GPUs alone, so that a runtime that publishes nothing of its work still has it
     series: tuple[Series, ...] = ()  # the series that its value becomes
     # whether the next tick, the bill or the limiter always reads it: worked out at every tick, everything else when somebody asks
-    kept: bool = False
+    every_tick: bool = False
     # the range of its value, where that is all of one series; None: the series' values have to be looked at
     bounds: Bounds | None = dataclasses.field(init=False)
 
@@ -149,7 +149,7 @@ class RowDetails(TypedDict, total=False):
     quality: Figure[Quality | None] | None
     cause: Figure[Cause | None] | None
     of_an_engine: bool
-    kept: bool
+    every_tick: bool
 
 
 class _OfAnEngine(TypedDict):

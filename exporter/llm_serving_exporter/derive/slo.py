@@ -268,6 +268,6 @@ SLO_BY_NAME[ERRORS] = Row(
 SERVER_ERRORS: Row[ServerErrors] = Row(
     figure(_uncovered, WINDOW, TARGET_WINDOW, SETTINGS, AWAITED, EARLIER),
     series=(Series(names.SLO_EVENTS, (ERRORS, "bad", "http", ""), attrgetter("uncovered_total")),),
-    kept=True,
+    every_tick=True,
 )
 SLO_ROWS = (*SLO_BY_NAME.values(), SERVER_ERRORS)

@@ -106,7 +106,7 @@ def _is_contradicted(evidence: float) -> bool:
 _EVIDENCE = figure(_weigh, TICK, TARGET_WINDOW, EARLIER)
 CONTRADICTED = figure(_is_contradicted, _EVIDENCE)
 # for the next tick; not published
-EVIDENCE: Row[float] = Row(_EVIDENCE, **OF_AN_ENGINE, kept=True)
+EVIDENCE: Row[float] = Row(_EVIDENCE, **OF_AN_ENGINE, every_tick=True)
 CONTRADICTION_ROWS = (EVIDENCE,)
 
 
@@ -198,5 +198,5 @@ def _advance(
 
 
 # for the next tick and the limiter; not published
-ROW: Row[Standstill] = Row(figure(_advance, WINDOW, TICK, TARGET_WINDOW, EARLIER), **OF_AN_ENGINE, kept=True)
+ROW: Row[Standstill] = Row(figure(_advance, WINDOW, TICK, TARGET_WINDOW, EARLIER), **OF_AN_ENGINE, every_tick=True)
 STANDSTILL_ROWS = (ROW,)

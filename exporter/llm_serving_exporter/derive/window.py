@@ -139,8 +139,8 @@ def forget_fallen(window: Window, fallen: frozenset[Key]) -> Window:
     """The window without what its snapshots know of the counters that fell, so that nothing is subtracted across the fall."""
     fields = {key[2] for key in fallen}
     snapshots = (
-        # what was yet to be born then counted from 0 in the life that has ended
-        replace(_drop_fallen(one, fallen), unborn=one.unborn - fields, awaited=one.awaited - fields)
+        # what was still 0 then counted from 0 in the life that has ended
+        replace(_drop_fallen(one, fallen), still_zero=one.still_zero - fields, awaited=one.awaited - fields)
         for one in window.snapshots
     )
     return replace(window, snapshots=tuple(snapshots))
@@ -261,21 +261,23 @@ def has_restarted(
 
 def shows_nothing_any_more(snapshot: Snapshot, known: Counts) -> bool:
     """Whether a page has none of the counters of work, and pages of this engine life had: a restart, or a page with a gap."""
-    return snapshot.at_rest and any(
+    return snapshot.never_worked and any(
         is_positive(count) for (_, _, field), count in known.items() if field in WORK_FIELDS
     )
 
 
-def keep_unborn(snapshot: Snapshot, born: frozenset[str]) -> Snapshot:
-    """The snapshot without what it says is yet to be born, and was there earlier in this engine life: that does not count from 0.
+def forget_zeros_of(snapshot: Snapshot, shown: frozenset[str]) -> Snapshot:
+    """The snapshot without what it says is still 0, and was there earlier in this engine life: that does not count from 0.
 
-    `born`: the fields that pages of this life had.
+    `shown`: the fields that pages of this life had.
     """
-    found = snapshot.unborn & born
+    found = snapshot.still_zero & shown
     if not found:
         return snapshot
-    at_rest = snapshot.at_rest and not found & WORK_FIELDS
-    return replace(snapshot, unborn=snapshot.unborn - found, awaited=snapshot.awaited - found, at_rest=at_rest)
+    never_worked = snapshot.never_worked and not found & WORK_FIELDS
+    return replace(
+        snapshot, still_zero=snapshot.still_zero - found, awaited=snapshot.awaited - found, never_worked=never_worked
+    )
 
 
 def reads_otherwise(earlier: Snapshot, later: Snapshot) -> bool:

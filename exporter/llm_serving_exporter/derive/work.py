@@ -106,7 +106,7 @@ class Roof:
                 )
                 for group in groups
             ),
-            "attention_terms": _merged(
+            "attention_terms": _merge_terms(
                 (group.layers * group.decode_flops / group.compress_ratio, group.most_tokens)
                 for group in self.model.geometry.attention
                 if group.span is not Span.CROSS
@@ -263,10 +263,10 @@ def _index_bytes(parallel: Parallel, group: AttentionLayers) -> float:
 def _read_terms(model: ModelFacts, parallel: Parallel) -> tuple[tuple[float, int | None], ...]:
     groups = model.geometry.attention
     kv = [(group_token_bytes(model, parallel, group), group.most_tokens) for group in groups]
-    return _merged([*kv, *((_index_bytes(parallel, group), None) for group in groups)])
+    return _merge_terms([*kv, *((_index_bytes(parallel, group), None) for group in groups)])
 
 
-def _merged(terms: Iterable[tuple[float, int | None]]) -> tuple[tuple[float, int | None], ...]:
+def _merge_terms(terms: Iterable[tuple[float, int | None]]) -> tuple[tuple[float, int | None], ...]:
     """One term for all that stop at the same number of tokens; none for nothing."""
     by_most: dict[int | None, float] = {}
     for each, most in terms:

@@ -116,7 +116,7 @@ class ViewCollector(Collector):
             read_at = reading.page.snapshot.monotonic_seconds
             if self._looked_at.get(name) != read_at:
                 self._looked_at[name] = read_at
-                new = [one for one in found.asked_left_out if one not in found.kept_left_out]
+                new = [one for one in found.asked_left_out if one not in found.tick_left_out]
                 self._left_out.update((name, one.name) for one in new)
 
     def describe(self) -> Iterator[Family]:

@@ -198,7 +198,7 @@ class TargetPipeline:
         if self._derivation is not None:
             self._log_left_out(self._derivation.asked_left_out)
         self._derivation = derivation = Tick(window, settings, self._derivation, self._asking)
-        left_out = (*snapshot.left_out, *derivation.kept_left_out)
+        left_out = (*snapshot.left_out, *derivation.tick_left_out)
         self._log_left_out(left_out)
         before = self.reading
         read = replace(

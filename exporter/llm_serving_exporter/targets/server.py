@@ -108,7 +108,11 @@ class TargetModels:
             return
         known: dict[str, tuple[ServedModel, ModelFacts | FactsError]] = {}
         for engine in snapshot.engines:
-            if not (engine.is_engine or snapshot.rests) or engine.model_name in known or len(known) >= MOST_MODELS:
+            if (
+                not (engine.is_engine or snapshot.shows_no_engine_yet)
+                or engine.model_name in known
+                or len(known) >= MOST_MODELS
+            ):
                 continue
             served = served_model(engine.model_name, facts, engine.kv_cache_dtype, runtime, engine.state_dtype)
             before = self._known.get(engine.model_name)

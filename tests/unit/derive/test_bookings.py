@@ -168,7 +168,7 @@ def run(snapshots: Iterator[Snapshot]) -> list[Tick]:
 
 
 def busy_of(result: Tick) -> BusySeconds:
-    [engine] = result.kept
+    [engine] = result.tick_engines
     assert engine.busy is not None
     return engine.busy
 
@@ -283,7 +283,7 @@ def test_a_pause_ends_what_is_waited_for() -> None:
     assert last.unattributed == last.pending_seconds == 0.0
     assert last.prefill + last.decode - before.prefill - before.decode == pytest.approx(2 * INTERVAL)
     assert last.prefill - before.prefill < 0.1
-    [engine] = results[720].kept
+    [engine] = results[720].tick_engines
     waits = engine.figures[BOOKINGS_ROW]
     assert waits.window is None
     assert waits.started_seconds == 719 * INTERVAL

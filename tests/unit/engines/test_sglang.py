@@ -98,7 +98,7 @@ sglang:time_to_first_token_seconds_count{{{T},is_streaming="false"}} 2
     assert "decode_tokens_live" not in snapshot.quality
     # nothing was decoded yet
     before = snapshot_of(text + first, runtime=SGLANG)
-    assert {"decode_pass_tokens", "decode_tokens_live"} <= before.unborn
+    assert {"decode_pass_tokens", "decode_tokens_live"} <= before.still_zero
     assert before.engines[0].decode_tokens_total == 20
 
 

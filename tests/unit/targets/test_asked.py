@@ -40,7 +40,7 @@ def list_series(asks: int, *, lie: bool = False) -> tuple[str, list[object]]:
             assert verdict is not None
             states.append(
                 (
-                    [(one.busy, one.tick, one.server_errors) for one in found.kept],
+                    [(one.busy, one.tick, one.server_errors) for one in found.tick_engines],
                     (verdict.state, verdict.candidate, verdict.candidate_since_monotonic_seconds),
                     [one.totals for one in reading.cost.engines],
                     dict(reading.page.implausible_total),

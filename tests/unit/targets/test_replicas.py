@@ -94,7 +94,9 @@ def rank(name: str, settings: ModelSettings, **more: Any) -> Target:
 def roof_of(reading: TargetReading, engine: int = 0) -> Roof:
     """Of the engine so many places behind the first."""
     assert reading.page.derivation is not None
-    found = [roof for one in reading.page.derivation.kept if (roof := one.figures.get(ROOF_ROW)) is not None][engine]
+    found = [roof for one in reading.page.derivation.tick_engines if (roof := one.figures.get(ROOF_ROW)) is not None][
+        engine
+    ]
     assert isinstance(found, Roof)
     return found
 
