@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import truediv
 
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.derive.devices import average_samples
@@ -17,6 +18,7 @@ from llm_serving_exporter.derive.figures import (
     Figure,
     Settings,
     figure,
+    needs_all,
     window_over,
 )
 from llm_serving_exporter.derive.signals import NO_SENTENCES, OF_AN_ENGINE, Row, Series
@@ -251,15 +253,7 @@ def _work(window: EngineWindow, encoder: bool) -> Work | Absence:  # a figure's 
     return measure_work(window, encoder=encoder)
 
 
-def _task(roof: Roof | Absence, done: Work | Absence) -> Task | Absence:
-    if isinstance(roof, Absence):
-        return roof
-    return done if isinstance(done, Absence) else Task(roof, done)
-
-
-def _load(window: EngineWindow, task: Task | Absence) -> Load | Absence:
-    if isinstance(task, Absence):
-        return task
+def _load(window: EngineWindow, task: Task) -> Load | Absence:
     if not task.done.sequence_steps:
         return Load(task.roof, task.done, _NO_CONTEXT, "")
     length = estimate_context(window, task.roof.model.geometry)
@@ -280,8 +274,8 @@ ENCODER = figure(_is_encoder, MODEL)
 # what the whole of the work is counted over
 WORK_WINDOW = window_over_steps("prefill_tokens_total", "cached_prompt_tokens_total")
 WORK = figure(_work, WORK_WINDOW, ENCODER)
-TASK = figure(_task, ROOF, WORK)
-LOAD = figure(_load, WORK_WINDOW, TASK)
+TASK = needs_all(Task, ROOF, WORK)
+LOAD = needs_all(_load, WORK_WINDOW, TASK)
 
 
 # --- The rows of memory bandwidth: its ceiling, what was achieved by source, and what our arithmetic says of a step's bytes.
@@ -329,25 +323,15 @@ def _estimated(window: EngineWindow, model: ModelFacts | Absence, hardware: Hard
     return read_runtime_estimate(window, model, hardware.version, hardware.working_gpus)
 
 
-def _traffic(load: Load | Absence) -> Traffic | Absence:
-    return load if isinstance(load, Absence) else estimate_traffic(load.roof, load.done, load.context)
+def _traffic(load: Load) -> Traffic:
+    return estimate_traffic(load.roof, load.done, load.context)
 
 
-def _moved(load: Load | Absence, moved: Traffic | Absence) -> float | Absence:
-    if isinstance(load, Absence):
-        return load
-    return moved if isinstance(moved, Absence) else moved.total.expected / load.done.elapsed_seconds
+def _moved(load: Load, moved: Traffic) -> float:
+    return moved.total.expected / load.done.elapsed_seconds
 
 
-def _ratio(bytes_per_second: float | Absence, ceiling: float | Absence) -> float | Absence:
-    if isinstance(bytes_per_second, Absence):
-        return bytes_per_second
-    return ceiling if isinstance(ceiling, Absence) else bytes_per_second / ceiling
-
-
-def _ratio_range(load: Load | Absence, moved: Traffic | Absence, ceiling: float | Absence) -> Range | None:
-    if isinstance(load, Absence) or isinstance(moved, Absence) or isinstance(ceiling, Absence):
-        return None
+def _ratio_range(load: Load, moved: Traffic, ceiling: float) -> Range:
     total, most = moved.total, load.done.elapsed_seconds * ceiling
     expected = total.expected / most
     # nothing moves more than the peak: what sequences share is not read for each of them where that would be more
@@ -381,9 +365,13 @@ def _or_differs(cause: Cause | None, differs: bool) -> Cause | None:  # a figure
     return cause or (Cause.SOURCES_DIFFER if differs else None)
 
 
-def _impossible(load: Load | Absence, ratio: Range | None, hardware: Hardware) -> Cause | None:
+def _impossible(load: Load | Absence, ratio: Range | Absence, hardware: Hardware) -> Cause | None:
     """Nothing known explains a ratio above 1 whose lower bound is above it too."""
-    if isinstance(load, Absence) or ratio is None or not names.BANDWIDTH_RATIO.bounds.suspects(ratio.lower):
+    if (
+        isinstance(load, Absence)
+        or isinstance(ratio, Absence)
+        or not names.BANDWIDTH_RATIO.bounds.suspects(ratio.lower)
+    ):
         return None
     return explain_ratio(assumed_gpus=hardware.assumed_gpus, assumed_formats=load.roof.model.formats_assumed)
 
@@ -404,9 +392,9 @@ def _activations(
     return moved.activations.expected / load.done.elapsed_seconds / ceiling
 
 
-def _attended(load: Load | Absence) -> float | None:
+def _attended(load: Load) -> float | None:
     """Only where prompts of the window hit the prefix cache: else there is nothing to share, whatever the estimate of contexts says."""
-    if isinstance(load, Absence) or not load.done.sequence_steps:
+    if not load.done.sequence_steps:
         return None
     held = held_tokens_per_sequence(load.roof, load.done)
     return None if held is None else load.context.expected / max(1.0, held)
@@ -417,9 +405,7 @@ def _dcgm_quality(ratio: float | Absence) -> Quality | None:
     return None if isinstance(ratio, Absence) else Quality.SLOW
 
 
-def _step_bytes(load: Load | Absence, moved: Traffic | Absence) -> dict[str, float]:
-    if isinstance(load, Absence) or isinstance(moved, Absence):
-        return {}
+def _step_bytes(load: Load, moved: Traffic) -> dict[str, float]:
     count = load.done.steps.count
     return {
         "weights": moved.weights.expected / count,
@@ -429,10 +415,10 @@ def _step_bytes(load: Load | Absence, moved: Traffic | Absence) -> dict[str, flo
     }
 
 
-def _experts(load: Load | Absence) -> Range | None:
-    if isinstance(load, Absence) or not load.roof.model.geometry.experts:
-        return None
+def _experts(load: Load) -> Range | None:
     roof = load.roof
+    if not roof.model.geometry.experts:
+        return None
     return average_per_step(load.done, lambda passed: experts_touched(roof, passed) or _NO_EXPERTS)
 
 
@@ -445,14 +431,14 @@ def _expected(ratio: Range) -> float:
 
 
 _CEILING = figure(_ceiling, HARDWARE)
-TRAFFIC = figure(_traffic, LOAD)
+TRAFFIC = needs_all(_traffic, LOAD)
 _BYTES_PER_SECOND: dict[BandwidthSource, Figure[float | Absence]] = {
     **{source: figure(_measured_by(source), DEVICES, HARDWARE) for source in MEASURED},
     BandwidthSource.RUNTIME: figure(_estimated, window_over("estimated_read_bytes_per_gpu"), MODEL, HARDWARE),
-    BandwidthSource.MODEL: figure(_moved, LOAD, TRAFFIC),
+    BandwidthSource.MODEL: needs_all(_moved, LOAD, TRAFFIC),
 }
-_RATIOS = {source: figure(_ratio, moved, _CEILING) for source, moved in _BYTES_PER_SECOND.items()}
-_MODEL_RANGE = figure(_ratio_range, LOAD, TRAFFIC, _CEILING)
+_RATIOS = {source: needs_all(truediv, moved, _CEILING) for source, moved in _BYTES_PER_SECOND.items()}
+_MODEL_RANGE = needs_all(_ratio_range, LOAD, TRAFFIC, _CEILING)
 _MEASURED = figure(_believe, _RATIOS[BandwidthSource.GPM], _RATIOS[BandwidthSource.DCGM])
 _DIFFERING_SINCE = figure(_differing_since, _MEASURED, _RATIOS[BandwidthSource.MODEL], TARGET_WINDOW, EARLIER)
 _DIFFERS = figure(_differs, _DIFFERING_SINCE, TARGET_WINDOW)
@@ -495,12 +481,12 @@ ACHIEVED: dict[BandwidthSource, Row[float]] = {
 }
 MODEL_RANGE: Row[Range] = Row(_MODEL_RANGE, **OF_AN_ENGINE, series=(Series(names.BANDWIDTH_RATIO_RANGE, part=_ends),))
 STEP_BYTES: Row[dict[str, float]] = Row(
-    figure(_step_bytes, LOAD, TRAFFIC), **OF_AN_ENGINE, series=(Series(names.STEP_BYTES),)
+    needs_all(_step_bytes, LOAD, TRAFFIC), **OF_AN_ENGINE, series=(Series(names.STEP_BYTES),)
 )
-EXPERTS: Row[Range] = Row(figure(_experts, LOAD), **OF_AN_ENGINE, series=(Series(names.EXPERTS),))
+EXPERTS: Row[Range] = Row(needs_all(_experts, LOAD), **OF_AN_ENGINE, series=(Series(names.EXPERTS),))
 # for the next tick; not published
 DIFFERING: Row[float] = Row(_DIFFERING_SINCE, **OF_AN_ENGINE, every_tick=True)
-ATTENDED: Row[float] = Row(figure(_attended, LOAD), **OF_AN_ENGINE, every_tick=True)
+ATTENDED: Row[float] = Row(needs_all(_attended, LOAD), **OF_AN_ENGINE, every_tick=True)
 # for the limiter; not published
 ACTIVATIONS: Row[float] = Row(
     figure(_activations, _MEASURED, LOAD, TRAFFIC, _CEILING),

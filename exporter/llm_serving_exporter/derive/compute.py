@@ -18,7 +18,7 @@ from llm_serving_exporter.derive.bandwidth import (
     Load,
     Task,
 )
-from llm_serving_exporter.derive.figures import HARDWARE, figure
+from llm_serving_exporter.derive.figures import HARDWARE, figure, needs_all
 from llm_serving_exporter.derive.roof import Ceiling, ridge_batch, weights_ridge_batch
 from llm_serving_exporter.derive.signals import OF_AN_ENGINE, Row, Series, gauge
 from llm_serving_exporter.derive.steps import speculates, tokens_per_sequence_step, window_over_steps
@@ -47,8 +47,8 @@ from llm_serving_exporter.model.window import EngineWindow
 Flops = dict[Precision, float]
 
 
-def _prefill_flops(task: Task | Absence) -> Flops | Absence:
-    return task if isinstance(task, Absence) else prefill_flops(task.roof, task.done)
+def _prefill_flops(task: Task) -> Flops:
+    return prefill_flops(task.roof, task.done)
 
 
 def _prefill_seconds(task: Task | Absence, flops: Flops | Absence) -> float | None:
@@ -59,27 +59,15 @@ def _prefill_capacity(task: Task | Absence, seconds: float | None) -> float | Ab
     return task if isinstance(task, Absence) else prefill_tokens_per_second(task.roof, task.done, seconds)
 
 
-def _flops(load: Load | Absence, prefill: Flops | Absence) -> Flops | Absence:
-    if isinstance(load, Absence):
-        return load
-    if isinstance(prefill, Absence):
-        return prefill
+def _flops(load: Load, prefill: Flops) -> Flops:
     return add_flops(prefill, decode_flops(load.roof, load.done, load.context))
 
 
-def _flops_per_second(load: Load | Absence, flops: Flops | Absence) -> float | Absence:
-    if isinstance(load, Absence):
-        return load
-    if isinstance(flops, Absence):
-        return flops
+def _flops_per_second(load: Load, flops: Flops) -> float:
     return add_up(flops.values()) / load.done.elapsed_seconds
 
 
-def _compute_ratio(load: Load | Absence, flops: Flops | Absence) -> float | Absence:
-    if isinstance(load, Absence):
-        return load
-    if isinstance(flops, Absence):
-        return flops
+def _compute_ratio(load: Load, flops: Flops) -> float | Absence:
     seconds = compute_seconds(load.roof, flops)
     return Absence.PEAK_UNKNOWN if seconds is None else seconds / load.done.elapsed_seconds
 
@@ -90,16 +78,14 @@ def _explain_compute(ratio: float | Absence, hardware: Hardware) -> Cause | None
     return Cause.GPU_COUNT if hardware.assumed_gpus else Cause.INPUTS
 
 
-def _intensity(flops: Flops | Absence, moved: Traffic | Absence) -> float | None:
-    if isinstance(flops, Absence) or isinstance(moved, Absence) or not moved.total.expected:
-        return None
-    return add_up(flops.values()) / moved.total.expected
+def _intensity(flops: Flops, moved: Traffic) -> float | None:
+    return add_up(flops.values()) / moved.total.expected if moved.total.expected else None
 
 
-_PREFILL_FLOPS = figure(_prefill_flops, TASK)
+_PREFILL_FLOPS = needs_all(_prefill_flops, TASK)
 PREFILL_SECONDS = figure(_prefill_seconds, TASK, _PREFILL_FLOPS)
-_FLOPS = figure(_flops, LOAD, _PREFILL_FLOPS)
-_COMPUTE_RATIO = figure(_compute_ratio, LOAD, _FLOPS)
+_FLOPS = needs_all(_flops, LOAD, _PREFILL_FLOPS)
+_COMPUTE_RATIO = needs_all(_compute_ratio, LOAD, _FLOPS)
 
 PREFILL_CAPACITY: Row[float] = Row(
     figure(_prefill_capacity, TASK, PREFILL_SECONDS),
@@ -119,8 +105,8 @@ COMPUTE_RATIO = gauge(
     cause=figure(_explain_compute, _COMPUTE_RATIO, HARDWARE),
     every_tick=True,
 )
-FLOPS_PER_SECOND: Row[float] = Row(figure(_flops_per_second, LOAD, _FLOPS), **OF_AN_ENGINE)
-INTENSITY: Row[float] = Row(figure(_intensity, _FLOPS, TRAFFIC), **OF_AN_ENGINE, series=(Series(names.INTENSITY),))
+FLOPS_PER_SECOND: Row[float] = Row(needs_all(_flops_per_second, LOAD, _FLOPS), **OF_AN_ENGINE)
+INTENSITY: Row[float] = Row(needs_all(_intensity, _FLOPS, TRAFFIC), **OF_AN_ENGINE, series=(Series(names.INTENSITY),))
 # those without a signal of their own
 COMPUTE_ROWS = (FLOPS_PER_SECOND, INTENSITY)
 
@@ -139,17 +125,11 @@ def _decoding(load: Load | Absence, encoder: bool) -> Load | Absence:  # a figur
     return load if isinstance(load, Absence) or load.done.sequence_steps else Absence.IDLE
 
 
-def _ceiling(load: Load | Absence) -> Ceiling | Absence:
-    if isinstance(load, Absence):
-        return load
+def _ceiling(load: Load) -> Ceiling | Absence:
     return decode_ceiling(load.roof, load.done, load.context.expected) or Absence.PEAK_UNKNOWN
 
 
-def _decode_ratio(load: Load | Absence, ceiling: Ceiling | Absence) -> float | Absence:
-    if isinstance(load, Absence):
-        return load
-    if isinstance(ceiling, Absence):
-        return ceiling
+def _decode_ratio(load: Load, ceiling: Ceiling) -> float:
     return load.done.sequence_steps / load.done.elapsed_seconds / ceiling.tokens_per_second
 
 
@@ -161,19 +141,15 @@ def _explain_decode(ratio: float | Absence, ceiling: Ceiling | Absence, of_bytes
     return (of_bytes or Cause.INPUTS) if names.DECODE_RATIO.bounds.suspects(of_upper) else None
 
 
-def _ridge(load: Load | Absence) -> float | Absence:
-    if isinstance(load, Absence):
-        return load
+def _ridge(load: Load) -> float | Absence:
     ridge = ridge_batch(load.roof, load.context.expected, tokens_per_step=1 + load.done.drafts)
     if ridge is None:
         return Absence.PEAK_UNKNOWN
     return ridge if math.isfinite(ridge) else Absence.NO_RIDGE
 
 
-def _weights_ridge(load: Load | Absence) -> float | None:
+def _weights_ridge(load: Load) -> float | None:
     """With no context; recurrent state is read at any: it too may take longer than computing with it."""
-    if isinstance(load, Absence):
-        return None
     ridge = weights_ridge_batch(load.roof, tokens_per_step=1 + load.done.drafts)
     return ridge if ridge is not None and math.isfinite(ridge) else None
 
@@ -192,9 +168,7 @@ def _context(load: Load | Absence) -> tuple[Range, str] | None:
     return load.context, load.context_source
 
 
-def _batch(done: Work | Absence, hardware: Hardware) -> float | None:
-    if isinstance(done, Absence):
-        return None
+def _batch(done: Work, hardware: Hardware) -> float | None:
     return done.decoding(hardware.parallel.pipeline if hardware.parallel else 1)
 
 
@@ -210,8 +184,8 @@ def _steps_per_second(done: Work) -> dict[str, float]:
 
 
 _DECODING = figure(_decoding, LOAD, ENCODER)
-DECODE_CEILING = figure(_ceiling, _DECODING)
-_DECODE_RATIO = figure(_decode_ratio, _DECODING, DECODE_CEILING)
+DECODE_CEILING = needs_all(_ceiling, _DECODING)
+_DECODE_RATIO = needs_all(_decode_ratio, _DECODING, DECODE_CEILING)
 KNOWN_CONTEXT = figure(_context, LOAD)
 
 
@@ -255,7 +229,7 @@ CAPACITY: Row[float] = Row(
     series=(Series(names.PHASE_CEILING, ("decode",)),),
 )
 RIDGE: Row[float] = Row(
-    figure(_ridge, _DECODING),
+    needs_all(_ridge, _DECODING),
     names.BATCH_RIDGE.name,
     fields=WORK_FIELDS,
     silent=_SILENT,
@@ -264,13 +238,13 @@ RIDGE: Row[float] = Row(
     series=(Series(names.BATCH_RIDGE, ("step",)),),
 )
 WEIGHTS_RIDGE: Row[float] = Row(
-    figure(_weights_ridge, _DECODING),
+    needs_all(_weights_ridge, _DECODING),
     silent=_SILENT,
     of_an_engine=True,
     series=(Series(names.BATCH_RIDGE, ("weights",)),),
 )
 STEPS: Row[Work] = Row(WORK, **OF_AN_ENGINE, series=(Series(names.STEPS_PER_SECOND, part=_steps_per_second),))
-BATCH: Row[float] = Row(figure(_batch, WORK, HARDWARE), **OF_AN_ENGINE)
+BATCH: Row[float] = Row(needs_all(_batch, WORK, HARDWARE), **OF_AN_ENGINE)
 CONTEXT: Row[tuple[Range, str]] = Row(
     KNOWN_CONTEXT, **OF_AN_ENGINE, series=(Series(names.DECODE_CONTEXT, part=itemgetter(0)),)
 )

@@ -68,6 +68,28 @@ def figure(compute: Callable[..., T], /, *inputs: Figure[Any]) -> Figure[T]:
     return Figure(getattr(compute, "__name__", repr(compute)), compute, inputs)
 
 
+@overload
+def needs_all(compute: Callable[[A], T], a: Figure[A | Absence], /) -> Figure[T | Absence]: ...
+@overload
+def needs_all(
+    compute: Callable[[A, B], T], a: Figure[A | Absence], b: Figure[B | Absence], /
+) -> Figure[T | Absence]: ...
+@overload
+def needs_all(
+    compute: Callable[[A, B, C], T], a: Figure[A | Absence], b: Figure[B | Absence], c: Figure[C | Absence], /
+) -> Figure[T | Absence]: ...
+def needs_all(compute: Callable[..., T], /, *inputs: Figure[Any]) -> Figure[T | Absence]:
+    """As `figure`, of inputs that may be absent: where one of them is, so is the figure, for the first one's reason."""
+
+    def compute_present(*values: Any) -> T | Absence:
+        for value in values:
+            if type(value) is Absence:
+                return value
+        return compute(*values)
+
+    return Figure(getattr(compute, "__name__", repr(compute)), compute_present, inputs)
+
+
 def order_figures(wanted: Iterable[Figure[Any]]) -> tuple[Figure[Any], ...]:
     """The figures and all that they are computed from, each after its inputs, without those that are handed in.
 
