@@ -32,7 +32,7 @@ from llm_serving_exporter.fetch.http import Connect, HttpClient
 from llm_serving_exporter.fetch.waits import drive
 from llm_serving_exporter.model.derived import Derivation
 from llm_serving_exporter.model.numbers import add_up
-from llm_serving_exporter.model.reading import RECENT_FAILURES, ServerReading, TargetReading
+from llm_serving_exporter.model.reading import RECENT_FAILURES, PageReading, ServerReading, TargetReading
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.sample import Attempt, FailureReason, Layout, Page, Samples, Stage
 from llm_serving_exporter.model.snapshot import LeftOut, ServerFacts, Snapshot
@@ -197,23 +197,10 @@ class TargetPipeline:
         )
         if self._derivation is not None:
             self._log_left_out(self._derivation.asked_left_out)
-        self._derivation = derivation = Tick(window, settings, self._derivation, self._asking)
-        left_out = (*snapshot.left_out, *derivation.tick_left_out)
-        self._log_left_out(left_out)
-        before = self.reading
-        read = replace(
-            before.page,
-            up=True,
-            problem="",
-            last=self._describe_attempt(page, started),
-            attempts_total=before.page.attempts_total + 1,
-            implausible_total=_count_left_out(before.page.implausible_total, left_out),
-            snapshot=snapshot,
-            derivation=derivation,
-            tenants=self._tenants.count(runtime, normalised.samples, snapshot),
-        )
+        self._derivation = Tick(window, settings, self._derivation, self._asking)
+        read = self._describe_page(page, normalised.samples, snapshot, self._derivation, started)
         server = self._describe_server(runtime, snapshot, page_role, new_life=normalised.new_life)
-        return replace(before, server=server, page=read)
+        return replace(self.reading, server=server, page=read)
 
     async def _normalise(self, page: Page, samples: Samples, started: float) -> _Normalised:
         """The page in an engine's terms, and how it goes on from those before it; of an engine that has restarted, its page read again."""
@@ -273,9 +260,23 @@ class TargetPipeline:
 
     # --- the reading --------------------------------------------------------------------------------------------------
 
-    def _describe_attempt(self, page: Page, started: float) -> Attempt:
+    def _describe_page(
+        self, page: Page, samples: Samples, snapshot: Snapshot, derivation: Derivation, started: float
+    ) -> PageReading:
+        before, left_out = self.reading.page, (*snapshot.left_out, *derivation.tick_left_out)
+        self._log_left_out(left_out)
         seconds = self._monotonic() - started
-        return Attempt(Stage.SCRAPE, None, "", page.received_unix_seconds, seconds, page.status, len(page.body))
+        return replace(
+            before,
+            up=True,
+            problem="",
+            last=Attempt(Stage.SCRAPE, None, "", page.received_unix_seconds, seconds, page.status, len(page.body)),
+            attempts_total=before.attempts_total + 1,
+            implausible_total=_count_left_out(before.implausible_total, left_out),
+            snapshot=snapshot,
+            derivation=derivation,
+            tenants=self._tenants.count(self._source.whose, samples, snapshot),
+        )
 
     def _describe_server(
         self, runtime: Runtime, snapshot: Snapshot, page_role: Role | None, *, new_life: bool
