@@ -26,6 +26,7 @@ _PHASE_OF = {
     GpuState.DOWN: CostPhase.DOWN,
     GpuState.UNKNOWN: CostPhase.UNATTRIBUTED,
 }
+_TO_NOBODY = {CostPhase.UNATTRIBUTED.value: 1.0}
 Usd = Mapping[tuple[str, str, str], float]
 
 
@@ -106,17 +107,11 @@ def advance_totals(
 
     def settle(weights: Mapping[str, float]) -> None:
         nonlocal waited
-        total = add_up(weights.values())
-        for of_rate, amount in pending.items():
-            for phase, weight in weights.items():
-                usd[phase, of_rate, method.value] = (
-                    usd.get((phase, of_rate, method.value), 0.0) + amount * weight / total
-                )
-        pending.clear()
+        _book_pending(usd, pending, weights, method)
         waited = 0.0
 
     if new_life or state in (GpuState.DOWN, GpuState.UNKNOWN):
-        settle({CostPhase.UNATTRIBUTED.value: 1.0})  # the tokens that would have carried it are gone
+        settle(_TO_NOBODY)  # the tokens that would have carried it are gone
     if state is not GpuState.BUSY and worth is not None:
         usd[_PHASE_OF[state].value, rate, method.value] += worth
     if state is GpuState.BUSY and worth is not None:
@@ -125,11 +120,11 @@ def advance_totals(
     if pending:
         waited += seconds
         if state is GpuState.BUSY and shares is None:
-            settle({CostPhase.UNATTRIBUTED.value: 1.0})
+            settle(_TO_NOBODY)
         elif state is GpuState.BUSY and shares and add_up(shares.values()) > 0:
             settle(shares)
         elif waited > LONGEST_PENDING_SECONDS:
-            settle({CostPhase.UNATTRIBUTED.value: 1.0})
+            settle(_TO_NOBODY)
     return replace(before, gpu_seconds=gpu_seconds, usd=usd, pending_usd=pending, pending_seconds=waited)
 
 
@@ -137,11 +132,21 @@ def settle_pending(before: EngineTotals, method: Method) -> EngineTotals:
     """With what waits for tokens booked as unattributed: the engine is gone, and no tokens of it will tell."""
     if not before.pending_usd:
         return before
-    usd = dict(before.usd)
-    for rate, amount in before.pending_usd.items():
-        key = CostPhase.UNATTRIBUTED.value, rate, method.value
-        usd[key] = usd.get(key, 0.0) + amount
-    return replace(before, usd=usd, pending_usd={}, pending_seconds=0.0)
+    usd, pending = dict(before.usd), dict(before.pending_usd)
+    _book_pending(usd, pending, _TO_NOBODY, method)
+    return replace(before, usd=usd, pending_usd=pending, pending_seconds=0.0)
+
+
+def _book_pending(
+    usd: dict[tuple[str, str, str], float], pending: dict[str, float], weights: Mapping[str, float], method: Method
+) -> None:
+    """Moves what is pending, by rate, to the phases by their weights."""
+    total = add_up(weights.values())
+    for rate, amount in pending.items():
+        for phase, weight in weights.items():
+            key = phase, rate, method.value
+            usd[key] = usd.get(key, 0.0) + amount * weight / total
+    pending.clear()
 
 
 def add_savings(

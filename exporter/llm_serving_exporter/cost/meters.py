@@ -15,11 +15,10 @@ from llm_serving_exporter.gpus.ownership import YIELDED, Assignment, share_cards
 from llm_serving_exporter.model.cost import EngineCost, EngineTotals, KeptCost, TargetCost
 from llm_serving_exporter.model.gpu import GpuIdentity, GpuReadings
 from llm_serving_exporter.model.later import Unchanged
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading, View
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.target import Identity, Role, Target, claim_of, is_same_pod
+from llm_serving_exporter.model.target import Identity, Role, Target, claim_of, fit_one_gpu, is_same_pod
 from llm_serving_exporter.settings.config import Config
 
 # --- A page of what is on disk: no counter of cost is shown higher than a process that starts from there would show it.
@@ -219,9 +218,6 @@ def find_claimed_twice(claims: Mapping[str, Mapping[str, float | None]]) -> froz
             by_card.setdefault(card, {})[name] = share
     doubtful: set[str] = set()
     for owners in by_card.values():
-        # thirds add up to a little more
-        if len(owners) > 1 and (
-            None in owners.values() or add_up(share or 0.0 for share in owners.values()) > 1 + 1e-9
-        ):
+        if len(owners) > 1 and not fit_one_gpu(owners.values()):
             doubtful.update(owners)
     return frozenset(doubtful)
