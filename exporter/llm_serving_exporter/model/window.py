@@ -48,12 +48,12 @@ class EngineWindow(Struct, frozen=True, dict=True):
     elapsed_seconds: float  # from the first to the last; 0 with only one reading
     still_zero: frozenset[str] = frozenset()  # fields that the first reading lacks because they stood at 0
 
-    @property
+    @cached_property  # asked for a hundred times a tick, as `last` is
     def first(self) -> EngineSnapshot:
         """The oldest reading."""
         return self.readings[0]
 
-    @property
+    @cached_property
     def last(self) -> EngineSnapshot:
         """The newest reading."""
         return self.readings[-1]
