@@ -68,7 +68,7 @@ def computed_figures(monkeypatch: pytest.MonkeyPatch) -> Counter[Figure[Any]]:
         wrapped[id(row)] = replace(row, figure=counted(found, row.figure, done), **others)
     rows = tuple(wrapped[id(row)] for row in ENGINE_ROWS)
     monkeypatch.setattr(deriving, "ENGINE_ROWS", rows)
-    remembering = (deriving._list_rows, deriving._list_kept_rows, deriving._order_rows, deriving._order_kept_rows)
+    remembering = (deriving._list_rows, deriving._list_tick_rows, deriving._order_rows, deriving._order_tick_rows)
     for listed in remembering:  # what they remember is of the real rows
         listed.cache_clear()
     yield found
