@@ -248,6 +248,15 @@ class _Engine(Struct):
     window: CostWindow = field(default_factory=CostWindow)  # the last minute or so, for figures per token and request
 
 
+class _Tick(Struct, frozen=True):
+    seconds: float
+    late: bool  # nobody saw what went on
+    new_life: bool  # the engine's life ended in it
+    gpus: float  # of each engine
+    joules: float | None  # of each engine; None: not all of the target's GPUs say it
+    price: Price | None  # in force; None: there is none
+
+
 class CostMeter:
     """Counts the cost of one target. `advance` is called once a tick, by one thread at a time.
 
@@ -312,48 +321,55 @@ class CostMeter:
         if found is None:
             for one in self._engines.values():
                 one.window.note_unpriced_tick(monotonic)
-        ticks = collect_work(reading)
-        share, foreign = reading.gpu_share or 1.0, reading.gpus.foreign_share
-        each = reading.gpus.total.count * share / len(engines)
-        worked = any(tick.busy for tick in ticks.values())
+        works = collect_work(reading)
+        worked = any(work.busy for work in works.values())
         self._occupancy.advance(reading, gpus, worked=worked, now=monotonic, elapsed=elapsed)
         whole = len(reading.gpus.uuids) == reading.gpus.total.count
+        tick = _Tick(
+            elapsed,
+            late,
+            new_life,
+            reading.gpus.total.count * (reading.gpu_share or 1.0) / len(engines),
+            joules / len(engines) if joules is not None and whole else None,
+            found,
+        )
         for key in engines:
-            one = self._engines[key]
-            tick = ticks.get(key[:2])
-            found_busy = self._occupancy.choose(tick) if tick is not None else None
-            state = GpuState.UNKNOWN if late else judge_state(reading, tick, busy=found_busy is not None)
-            if tick is None or late:
-                tick = TickWork(busy=False)
-            busy_share = 1.0
-            if found_busy is not None and state is GpuState.BUSY:
-                busy_share, self._busy_source = found_busy
-            totals = advance_totals(
-                one.totals,
-                seconds=elapsed,
-                gpus=each,
-                state=state,
-                price=found,
-                method=terms.how.method,
-                shares=split_busy_time(terms.how, tick, reading.role),
-                busy_share=busy_share,
-                foreign=foreign,
-                new_life=new_life,
-            )
-            totals = add_savings(totals, cached_seconds=tick.cached_seconds, gpus=each, price=found)
-            part = joules / len(engines) if joules is not None and whole else None
-            power = terms.book.power if terms.book is not None else None
-            one.totals = add_energy(totals, joules=part, price=found, power=power)
+            self._book(self._engines[key], works.get(key[:2]), tick, reading, terms)
         windows = self._measure_windows(reading, engines, terms, monotonic, new_life=new_life)
         explain = partial(
             list_absences,
             signals,
             tuple(windows.values()),
             [self._engines[key].totals for key in engines],
-            counts_cached=any(tick.cached_seconds is not None for tick in ticks.values()),
+            counts_cached=any(work.cached_seconds is not None for work in works.values()),
             whole=whole,
         )
         return self._make_cost(found, terms, explain, windows)
+
+    def _book(self, engine: _Engine, work: TickWork | None, tick: _Tick, reading: TargetReading, terms: Terms) -> None:
+        """Adds a tick to an engine's totals. `work`: what its page says that it did; None: it says nothing."""
+        busy = self._occupancy.choose(work) if work is not None else None
+        state = GpuState.UNKNOWN if tick.late else judge_state(reading, work, busy=busy is not None)
+        if work is None or tick.late:
+            work = TickWork(busy=False)
+        busy_share = 1.0
+        if busy is not None and state is GpuState.BUSY:
+            busy_share, self._busy_source = busy
+        totals = advance_totals(
+            engine.totals,
+            seconds=tick.seconds,
+            gpus=tick.gpus,
+            state=state,
+            price=tick.price,
+            method=terms.how.method,
+            shares=split_busy_time(terms.how, work, reading.role),
+            busy_share=busy_share,
+            foreign=reading.gpus.foreign_share,
+            new_life=tick.new_life,
+        )
+        totals = add_savings(totals, cached_seconds=work.cached_seconds, gpus=tick.gpus, price=tick.price)
+        power = terms.book.power if terms.book is not None else None
+        engine.totals = add_energy(totals, joules=tick.joules, price=tick.price, power=power)
 
     def keep(self, name: str, identity: Identity, to_boot: Callable[[float], float]) -> KeptCost:
         """What outlives the process. `to_boot`: a moment of the meter's clock by the clock of the host's boot."""
