@@ -77,7 +77,7 @@ class Joules:
         the target gets it back.
         """
         uuids = reading.gpus.uuids
-        self.last = {uuid: known for uuid, known in self.last.items() if uuid in uuids}
+        self.last = {uuid: counter for uuid, counter in self.last.items() if uuid in uuids}
         if gpus is None or not uuids:
             return None
         by_uuid = {gpu.identity.uuid: gpu.energy_joules_total for gpu in gpus.gpus}
@@ -93,8 +93,8 @@ class Joules:
 
 def _find_share(reading: TargetReading, uuid: str) -> float:
     part = reading.gpus.parts.get(uuid)
-    known = reading.target.gpu_share or (1.0 if part is None else part.share)
-    return known or reading.gpu_share or 1.0
+    stated = reading.target.gpu_share or (1.0 if part is None else part.share)
+    return stated or reading.gpu_share or 1.0
 
 
 # --- How much of a tick a target's GPUs were busy by what watches them, tick by tick.
@@ -176,8 +176,8 @@ def _find_times(reading: TargetReading, gpus: GpuReadings | None) -> dict[str, B
         return None
     if any(part.share != 1.0 for part in reading.gpus.parts.values()):
         return None
-    found = {gpu.identity.uuid: gpu.busy_time for gpu in gpus.gpus if gpu.identity.uuid in uuids}
-    times = {uuid: time for uuid, time in found.items() if time is not None}
+    by_uuid = {gpu.identity.uuid: gpu.busy_time for gpu in gpus.gpus if gpu.identity.uuid in uuids}
+    times = {uuid: time for uuid, time in by_uuid.items() if time is not None}
     return times if len(times) == len(uuids) else None
 
 
@@ -311,16 +311,16 @@ class CostMeter:
         signals[COST] = price if isinstance(price, Absence) else Absence.AVAILABLE
         if lack is not None or reading.gpus.total is None:
             signals.update(dict.fromkeys((PER_MILLION, PER_REQUEST, SAVINGS, ENERGY, PER_TOKEN), signals[SECONDS]))
-            for one in self._engines.values():
-                one.window.clear()
+            for engine in self._engines.values():
+                engine.window.clear()
             self._settle_departed((), terms)
             return self._make_cost(None, terms, lambda: signals)
-        found = None if isinstance(price, Absence) else price
+        in_force = None if isinstance(price, Absence) else price
         engines = self._find_engines(reading)
         self._settle_departed(engines, terms)
-        if found is None:
-            for one in self._engines.values():
-                one.window.note_unpriced_tick(monotonic)
+        if in_force is None:
+            for engine in self._engines.values():
+                engine.window.note_unpriced_tick(monotonic)
         works = collect_work(reading)
         worked = any(work.busy for work in works.values())
         self._occupancy.advance(reading, gpus, worked=worked, now=monotonic, elapsed=elapsed)
@@ -331,7 +331,7 @@ class CostMeter:
             new_life,
             reading.gpus.total.count * (reading.gpu_share or 1.0) / len(engines),
             joules / len(engines) if joules is not None and whole else None,
-            found,
+            in_force,
         )
         for key in engines:
             self._book(self._engines[key], works.get(key[:2]), tick, reading, terms)
@@ -344,7 +344,7 @@ class CostMeter:
             counts_cached=any(work.cached_seconds is not None for work in works.values()),
             whole=whole,
         )
-        return self._make_cost(found, terms, explain, windows)
+        return self._make_cost(in_force, terms, explain, windows)
 
     def _book(self, engine: _Engine, work: TickWork | None, tick: _Tick, reading: TargetReading, terms: Terms) -> None:
         """Adds a tick to an engine's totals. `work`: what its page says that it did; None: it says nothing."""
@@ -375,7 +375,7 @@ class CostMeter:
         """What outlives the process. `to_boot`: a moment of the meter's clock by the clock of the host's boot."""
         if self._resume is not None:  # nothing was added to it
             return replace(self._resume.kept, life=self._life)
-        engines = tuple(EngineCost(*key, one.totals) for key, one in self._engines.items())
+        engines = tuple(EngineCost(*key, engine.totals) for key, engine in self._engines.items())
         at = None if self._ticked_at is None else to_boot(self._ticked_at)
         current, joules = len(self._names), dict(self._joules.last)
         return KeptCost(name, identity, self._server, self._uuids, self._gpus, at, joules, engines, current, self._life)
@@ -383,7 +383,9 @@ class CostMeter:
     def restore(self, resume: Resume) -> None:
         """Goes on from what an earlier process kept. To be called before the first tick."""
         kept = resume.kept
-        self._engines = {(one.model_name, one.engine, one.role): _Engine(one.totals) for one in kept.engines}
+        self._engines = {
+            (engine.model_name, engine.engine, engine.role): _Engine(engine.totals) for engine in kept.engines
+        }
         self._resume, self._server = resume, kept.server
         if resume.counted_at is not None:
             self._gpus, self._names = kept.gpus, list(self._engines)[-kept.current :] if kept.current else []
@@ -397,8 +399,8 @@ class CostMeter:
     ) -> TargetCost:
         engines = tuple(
             [
-                EngineCost(*key, one.totals, _take_cost(windows[key]) if key in windows else _NOTHING)
-                for key, one in self._engines.items()
+                EngineCost(*key, engine.totals, _take_cost(windows[key]) if key in windows else _NOTHING)
+                for key, engine in self._engines.items()
             ]
         )
         inputs = describe_inputs(terms.how)
@@ -415,20 +417,20 @@ class CostMeter:
                     self._names = []
             self._target, self._server = target, of
         self._uuids = reading.gpus.uuids
-        found, known = reading.gpus.total, self._gpus
-        if found is None:
-            return None if target.gpus == () else known
-        if not found.name and known is not None:
-            found = replace(found, name=known.name)
+        total, last = reading.gpus.total, self._gpus
+        if total is None:
+            return None if target.gpus == () else last
+        if not total.name and last is not None:
+            total = replace(total, name=last.name)
         # the other targets of these GPUs have what is not this one's only as long as all are looked at together
-        self._gpus = None if reading.gpus.shares_by_memory else found
-        return found
+        self._gpus = None if reading.gpus.shares_by_memory else total
+        return total
 
     def _find_engines(self, reading: TargetReading) -> list[Key]:
         """The engines that the target's GPUs belong to now; while the target does not answer, those of its last good page."""
         role = reading.role.value
         shown = select_engines(reading) if reading.page.snapshot is not None else []
-        names = [(one.model_name, one.engine) for one in shown]
+        names = [(snapshot.model_name, snapshot.engine) for snapshot in shown]
         keys = [
             (*name, role) for name in names or [(reading.server.model_name or reading.target.model_name or "", "0")]
         ]
@@ -436,7 +438,7 @@ class CostMeter:
             self._names = keys
         elif self._names and reading.page.snapshot is None:
             stated = reading.target.role
-            keys = [(model, engine, stated or known) for model, engine, known in self._names]
+            keys = [(model, engine, stated or last_role) for model, engine, last_role in self._names]
         for key in keys:
             engine = self._engines.pop(key, None) or _Engine()
             self._engines[key] = engine  # last: the oldest names are forgotten first
@@ -449,9 +451,9 @@ class CostMeter:
 
     def _settle_departed(self, engines: Collection[Key], terms: Terms) -> None:
         """Books the pending cost of engines other than `engines`: they are gone, and no token of theirs will come."""
-        for key, one in self._engines.items():
+        for key, engine in self._engines.items():
             if key not in engines:
-                one.totals = settle_pending(one.totals, terms.how.method)
+                engine.totals = settle_pending(engine.totals, terms.how.method)
 
     def _measure_windows(
         self, reading: TargetReading, engines: Collection[Key], terms: Terms, now: float, *, new_life: bool
@@ -460,7 +462,7 @@ class CostMeter:
         if not reading.page.up or reading.page.snapshot is None or reading.page.derivation is None:
             return {}
         span = max(terms.window_seconds, reading.page.derivation.window_seconds)
-        found = {}
+        figures = {}
         shown = {(one.model_name, one.engine): one for one in select_engines(reading)}
         again = (
             reading.page.derivation.window_seconds == 0
@@ -471,5 +473,5 @@ class CostMeter:
             if new_life or again or key[:2] in fallen:
                 one.window.clear()
             if snapshot is not None:
-                found[key] = one.window.add_tick(now, one.totals, snapshot, reading.page.derivation.why_absent, span)
-        return found
+                figures[key] = one.window.add_tick(now, one.totals, snapshot, reading.page.derivation.why_absent, span)
+        return figures

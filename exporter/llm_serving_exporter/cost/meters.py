@@ -45,10 +45,10 @@ def _hold_target(reading: TargetReading, held: Mapping[str, KeptCost] | None) ->
 
 
 def _hold_cost(cost: TargetCost, kept: KeptCost | None) -> TargetCost:
-    known: dict[tuple[str, str, str], EngineTotals] = {}
+    totals: dict[tuple[str, str, str], EngineTotals] = {}
     if kept is not None and kept.life == cost.life:
-        known = {(one.model_name, one.engine, one.role): one.totals for one in kept.engines}
-    return replace(cost, engines=tuple(_hold_engine(one, known) for one in cost.engines))
+        totals = {(engine.model_name, engine.engine, engine.role): engine.totals for engine in kept.engines}
+    return replace(cost, engines=tuple(_hold_engine(engine, totals) for engine in cost.engines))
 
 
 def _hold_engine(one: EngineCost, known: Mapping[tuple[str, str, str], EngineTotals]) -> EngineCost:
@@ -161,10 +161,10 @@ class Costs:
         identities = [gpu.identity for gpu in gpus.gpus] if gpus is not None else []
         claims = {name: list_claims(target, assignments.get(name), identities) for name, target in every.items()}
         yielded = {name for name in every if name in assignments and assignments[name].why == YIELDED}
-        found = find_claimed_twice(claims) | yielded
+        claimed_twice = find_claimed_twice(claims) | yielded
         with self._lock:
-            before, self._claimed_twice = self._claimed_twice, found
-        for name in sorted(found - before):
+            before, self._claimed_twice = self._claimed_twice, claimed_twice
+        for name in sorted(claimed_twice - before):
             log.warning(
                 "target=%s: another target has the same GPUs, and which part is whose is not known, so that it has no cost: "
                 "set gpu_share of each, at most 1 together",

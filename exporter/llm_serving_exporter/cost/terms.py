@@ -35,36 +35,36 @@ def find_price(
 
     NO_PRICE where nothing is stated that has begun; PRICE_AMBIGUOUS where its nodes, or its several kinds of GPU, cost differently.
     """
-    own = _in_force(book, Scope.TARGET, target, at_unix_seconds)
-    if own is not None:
-        return _price(book, own)
+    of_target = _in_force(book, Scope.TARGET, target, at_unix_seconds)
+    if of_target is not None:
+        return _price(book, of_target)
     kinds = {_of_kind(book, kind, at_unix_seconds) for kind in gpu_name.split(_JOINS_KINDS)}
-    found: set[PriceStatement | None] = set()
+    statements: set[PriceStatement | None] = set()
     for node in nodes or ("",):
         of_node = _in_force(book, Scope.NODE, node, at_unix_seconds)
-        found |= kinds if of_node is None else {of_node}
-    terms = {None if one is None else (one.usd_per_gpu_hour, one.rate) for one in found}
+        statements |= kinds if of_node is None else {of_node}
+    terms = {None if one is None else (one.usd_per_gpu_hour, one.rate) for one in statements}
     if len(terms) > 1:
         return Absence.PRICE_AMBIGUOUS
-    statement = found.pop()
+    statement = statements.pop()
     return Absence.NO_PRICE if statement is None else _price(book, statement)
 
 
 def _of_kind(book: PriceBook, kind: str, at: float) -> PriceStatement | None:
     """A slice has the price of its card, of which its target has a share."""
-    own = _in_force(book, Scope.GPU_MODEL, kind, at)
+    statement = _in_force(book, Scope.GPU_MODEL, kind, at)
     card = kind
     for mark in _SLICES:
         card = card.partition(mark)[0]
-    return own or _in_force(book, Scope.GPU_MODEL, card, at)
+    return statement or _in_force(book, Scope.GPU_MODEL, card, at)
 
 
 def _in_force(book: PriceBook, scope: Scope, value: str, at: float) -> PriceStatement | None:
     """The statement with the latest beginning that has passed."""
     begun = [
-        (-math.inf if one.from_unix_seconds is None else one.from_unix_seconds, one)
-        for one in book.statements
-        if one.scope is scope and one.value == value
+        (-math.inf if statement.from_unix_seconds is None else statement.from_unix_seconds, statement)
+        for statement in book.statements
+        if statement.scope is scope and statement.value == value
     ]
     return max((found for found in begun if found[0] <= at), key=lambda found: found[0], default=(0.0, None))[1]
 
@@ -131,7 +131,7 @@ def select_engines(reading: TargetReading) -> list[EngineSnapshot]:
     """Engines of the last good page that run on GPUs; where the page does not show which of its parts do, its first part."""
     assert reading.page.snapshot is not None
     every = list(reading.page.snapshot.engines)
-    return [one for one in every if one.is_engine] or every[:1]
+    return [engine for engine in every if engine.is_engine] or every[:1]
 
 
 def collect_work(reading: TargetReading) -> dict[tuple[str, str], TickWork]:
@@ -139,7 +139,9 @@ def collect_work(reading: TargetReading) -> dict[tuple[str, str], TickWork]:
     if not reading.page.up or reading.page.derivation is None:
         return {}
     return {
-        (one.model_name, one.engine): one.tick for one in reading.page.derivation.tick_engines if one.tick is not None
+        (engine.model_name, engine.engine): engine.tick
+        for engine in reading.page.derivation.tick_engines
+        if engine.tick is not None
     }
 
 
@@ -170,18 +172,18 @@ def list_absences(
     `windows` and `totals` of the engines; `counts_cached`: whether an engine tells what its prefix cache saved; `whole`: whether all of the
     target's GPUs are seen here.
     """
-    priced, found = signals[COST], [one.value for one in windows]
-    saved = any(one.savings_usd is not None for one in totals)
-    energy = any(one.energy_joules is not None for one in totals)
+    priced, figures = signals[COST], [each.value for each in windows]
+    saved = any(each.savings_usd is not None for each in totals)
+    energy = any(each.energy_joules is not None for each in totals)
     used = Absence.AVAILABLE if energy else Absence.NOT_EXPORTED if whole else Absence.GPUS_UNKNOWN
     not_saved = Absence.WARMING_UP if counts_cached else Absence.INPUT_MISSING
     return {
         **signals,
-        PER_MILLION: priced or _choose_reason(one.tokens for one in found),
-        PER_REQUEST: priced or _choose_reason(one.requests for one in found),
+        PER_MILLION: priced or _choose_reason(each.tokens for each in figures),
+        PER_REQUEST: priced or _choose_reason(each.requests for each in figures),
         SAVINGS: priced or (Absence.AVAILABLE if saved else not_saved),
         ENERGY: used,
-        PER_TOKEN: used or _choose_reason(one.joules for one in found),
+        PER_TOKEN: used or _choose_reason(each.joules for each in figures),
     }
 
 

@@ -194,13 +194,15 @@ def _roof(
     model: ModelFacts | Absence, hardware: Hardware, earlier: EngineDerived | None, busy_ranks: float | None
 ) -> Roof | Absence:
     """That of the tick before where nothing has changed: it has worked out what follows from it alone."""
-    known: Roof | None = earlier.figures.get(ROOF_ROW) if earlier is not None else None
+    earlier_roof: Roof | None = earlier.figures.get(ROOF_ROW) if earlier is not None else None
     if busy_ranks is not None and hardware.parallel is not None:
-        hardware = replace(hardware, parallel=replace(hardware.parallel, busy_ranks=_keep_ranks(busy_ranks, known)))
-    if known is not None and known.model is model and known.parallel == hardware.parallel:
+        hardware = replace(
+            hardware, parallel=replace(hardware.parallel, busy_ranks=_keep_ranks(busy_ranks, earlier_roof))
+        )
+    if earlier_roof is not None and earlier_roof.model is model and earlier_roof.parallel == hardware.parallel:
         peaks = hardware.peaks
-        if known.peaks is peaks or known.peaks == peaks:
-            return known
+        if earlier_roof.peaks is peaks or earlier_roof.peaks == peaks:
+            return earlier_roof
     return make_roof(model, hardware)
 
 
@@ -213,10 +215,10 @@ def average_ranks(windows: Sequence[EngineWindows], settings: Settings) -> Sibli
     # with fewer, nothing says which of the ranks they are
     if parallel is None or parallel.data == 1 or parallel.sharing_ranks != parallel.data:
         return None
-    page = [one.configured for one in windows if one.configured.last.is_engine]
-    running = [mean for one in page if (mean := one.mean("requests_running")) is not None]
+    page = [window.configured for window in windows if window.configured.last.is_engine]
+    running = [mean for window in page if (mean := window.mean("requests_running")) is not None]
     # engines of several models are no ranks of one replica
-    if not page or len(running) < len(page) or len({one.last.model_name for one in page}) > 1:
+    if not page or len(running) < len(page) or len({window.last.model_name for window in page}) > 1:
         return None
     others = settings.siblings or Siblings()
     return Siblings(len(page) + others.ranks, add_up(running) + others.requests)
@@ -231,11 +233,11 @@ def _busy_ranks(
     """
     if ranks is None or hardware.parallel is None or isinstance(model, Absence) or not model.geometry.experts:
         return None
-    own = window.mean("requests_running")
-    if not own:
+    running = window.mean("requests_running")
+    if not running:
         return None
     data = hardware.parallel.data
-    busy = max(1.0, ranks.requests / own * max(1.0, data / ranks.ranks))
+    busy = max(1.0, ranks.requests / running * max(1.0, data / ranks.ranks))
     return None if abs(busy / data - 1) <= _SAME_RANKS else busy
 
 
@@ -377,8 +379,8 @@ def _impossible(load: Load | Absence, ratio: Range | Absence, hardware: Hardware
 
 
 def _model_quality(load: Load | Absence) -> Quality | None:
-    known = not isinstance(load, Absence) and is_recorded(load.roof, load.done)
-    return None if known else Quality.APPROXIMATE
+    recorded = not isinstance(load, Absence) and is_recorded(load.roof, load.done)
+    return None if recorded else Quality.APPROXIMATE
 
 
 def _activations(

@@ -60,17 +60,17 @@ def follow_plateaus(known: Plateaus, snapshot: Snapshot, interval_seconds: float
         for name in ("requests_running", "requests_waiting")
     ):
         return {}
-    found = {}
+    plateaus = {}
     for engine in snapshot.engines[:MOST_ENGINES]:
         if engine.requests_running is not None and engine.batch_limit_requests is None:
             key = engine.model_name, engine.engine
-            found[key] = _follow(known.get(key), engine, snapshot.monotonic_seconds, interval_seconds)
-    return found
+            plateaus[key] = _follow(known.get(key), engine, snapshot.monotonic_seconds, interval_seconds)
+    return plateaus
 
 
 def add_observed_limits(snapshot: Snapshot, plateaus: Plateaus) -> Snapshot:
     """The snapshot with the limits that were observed."""
-    limits = {key: one.limit for key, one in plateaus.items() if one.limit is not None}
+    limits = {key: plateau.limit for key, plateau in plateaus.items() if plateau.limit is not None}
     if not limits:
         return snapshot
     engines = tuple(

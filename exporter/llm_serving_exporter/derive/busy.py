@@ -105,9 +105,9 @@ def compute_reference_seconds(roof: Roof) -> dict[str, float]:
     prompt = compute_seconds(roof, roof_prefill_flops(roof, REFERENCE_PROMPT_TOKENS, 0.0, 1.0))
     if prompt is None:
         return {}
-    found = {"prefill": prompt / REFERENCE_PROMPT_TOKENS}
+    seconds = {"prefill": prompt / REFERENCE_PROMPT_TOKENS}
     ceiling = roof_decode_ceiling(balance_ranks(roof), REFERENCE_BATCH, REFERENCE_CONTEXT_TOKENS)
-    return found if ceiling is None else {**found, "decode": 1 / ceiling.tokens_per_second}
+    return seconds if ceiling is None else {**seconds, "decode": 1 / ceiling.tokens_per_second}
 
 
 # --- Share of a tick in which an engine worked, by its page alone, whatever the tick's length (design section 8).
@@ -204,7 +204,7 @@ def advance_bookings(tick: EngineWindow, readings: EngineWindow, target: Window,
     last, quality = tick.last, target.later.quality
     decode = find_decode_field(last)
     late = next(
-        (one for one in (decode, PREFILL) if quality.get(one) is Quality.LAGGING and _count(last, one) > 0), None
+        (name for name in (decode, PREFILL) if quality.get(name) is Quality.LAGGING and _count(last, name) > 0), None
     )
     if late is None or not was_busy(tick):  # after a pause nothing of before it is awaited
         return Bookings(tick)
@@ -240,8 +240,8 @@ def _busy_ratio(
 ) -> dict[str, float] | Absence:
     if isinstance(load, Absence):
         return load
-    known = None if isinstance(ceiling, Absence) else ceiling
-    shares = split_busy_time(weigh_phases(load.done, prefill_seconds, known, hardware.efficiency))
+    ceiling_or_none = None if isinstance(ceiling, Absence) else ceiling
+    shares = split_busy_time(weigh_phases(load.done, prefill_seconds, ceiling_or_none, hardware.efficiency))
     return shares or Absence.PEAK_UNKNOWN
 
 
@@ -272,10 +272,10 @@ def _weights(
     done = measure_work(bookings.window, encoder=roof.model.geometry.encoder)
     if isinstance(done, Absence) or (done.sequence_steps and context is None):
         return None
-    found = weigh_work(roof, done, context[0].expected if context else 0.0, hardware.efficiency)
+    weights = weigh_work(roof, done, context[0].expected if context else 0.0, hardware.efficiency)
     # they split what the tick costs, and are not published: no later gate sees them
-    possible = found is None or all(map(names.PHASE_BUSY_SECONDS.bounds.admits, (found.prefill, found.decode)))
-    return found if possible else None
+    possible = weights is None or all(map(names.PHASE_BUSY_SECONDS.bounds.admits, (weights.prefill, weights.decode)))
+    return weights if possible else None
 
 
 def _busy_seconds(
@@ -336,8 +336,8 @@ def _add_shares(
     if tick is None:
         return work
     # weights of what was booked for several ticks say nothing of this one
-    own = weights if bookings is not None and bookings.window is tick else None
-    device, estimated = measure_device_share(tick), estimate_busy_share(tick, window, own)
+    tick_weights = weights if bookings is not None and bookings.window is tick else None
+    device, estimated = measure_device_share(tick), estimate_busy_share(tick, window, tick_weights)
     return replace(work, device_share=device, estimated_share=estimated)
 
 

@@ -102,7 +102,11 @@ class Tick:
         asking: AbstractContextManager[object] | None = None,
     ) -> None:
         role = settings.role
-        before = {(one.model_name, one.engine): one for one in previous.tick_engines} if previous is not None else {}
+        before = (
+            {(engine.model_name, engine.engine): engine for engine in previous.tick_engines}
+            if previous is not None
+            else {}
+        )
         engines: list[_Engine] = []
         tick_engines: list[EngineDerived] = []
         judged: list[Judged] = []
@@ -149,10 +153,10 @@ class Tick:
         self.tick_left_out: tuple[LeftOut, ...] = tuple(left_out)
         self._limits = None
         if role not in LIMITER.silent:
-            known = previous.verdict if previous is not None else None
+            previous_verdict = previous.verdict if previous is not None else None
             now = window.later.monotonic_seconds
             self._limits = Computed(
-                {JUDGED: judged, PREVIOUS: known, NOW: now, SETTINGS: settings, TARGET_WINDOW: window}
+                {JUDGED: judged, PREVIOUS: previous_verdict, NOW: now, SETTINGS: settings, TARGET_WINDOW: window}
             )
         self.verdict: Verdict | None = self._limits.value(VERDICT) if self._limits is not None else None
 

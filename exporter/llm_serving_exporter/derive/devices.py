@@ -174,7 +174,7 @@ def find_lacks(uuids: Sequence[str], readings: GpuReadings | None) -> Mapping[st
     if not uuids or readings is None:
         return NOTHING
     by_uuid = {gpu.identity.uuid: gpu for gpu in readings.gpus}
-    found: dict[str, str] = {}
+    sentences: dict[str, str] = {}
     for card in (_describe(by_uuid[uuid], readings) for uuid in uuids if uuid in by_uuid):
         gpu, causes = card.gpu, []
         if gpu.dram_bandwidth_ratio is None and not gpu.lost:
@@ -183,8 +183,8 @@ def find_lacks(uuids: Sequence[str], readings: GpuReadings | None) -> Mapping[st
             causes += [cause for cause in _OF_ENERGY if cause.is_it(card)][:1]
         for cause in causes:
             for signal, sentence in cause.sentences.items():
-                found.setdefault(signal, sentence.format(name=gpu.identity.name or "The card"))
-    return found
+                sentences.setdefault(signal, sentence.format(name=gpu.identity.name or "The card"))
+    return sentences
 
 
 def _describe(gpu: GpuReading, readings: GpuReadings) -> _Card:
@@ -221,50 +221,50 @@ def make_sample(
     if readings is None or not readings.attempt.ok or not uuids:
         return None
     by_uuid = {gpu.identity.uuid: gpu for gpu in readings.gpus}
-    own = [by_uuid.get(uuid) for uuid in uuids]
+    gpus = [by_uuid.get(uuid) for uuid in uuids]
     absent: dict[str, Absence] = {}
 
     def mean(name: str, value: Callable[[GpuReading], float | None], key: str) -> float | None:
-        found = []
-        for gpu in own:
-            one = value(gpu) if gpu is not None else None
-            if one is None:
+        present = []
+        for gpu in gpus:
+            number = value(gpu) if gpu is not None else None
+            if number is None:
                 absent[name] = _why(gpu, key)
                 return None
-            found.append(one)
-        return add_up(found) / len(found)
+            present.append(number)
+        return add_up(present) / len(present)
 
     used = mean("memory_used_bytes", lambda gpu: gpu.memory_used_bytes, "memory_used_bytes")
     return DeviceSample(
         readings.monotonic_seconds,
-        len(own),
+        len(gpus),
         gpm_ratio=mean("gpm_ratio", lambda gpu: gpu.dram_bandwidth_ratio, "dram_bandwidth_ratio"),
         dcgm_ratio=_dcgm(uuids, dcgm, absent, helps=lambda: DCGM not in find_lacks(uuids, readings)),
-        memory_used_bytes=None if used is None else used * len(own),
+        memory_used_bytes=None if used is None else used * len(gpus),
         absent=absent,
-        clocks=_read_clocks(own),
+        clocks=_read_clocks(gpus),
     )
 
 
 def _read_clocks(own: Sequence[GpuReading | None]) -> Clocks | None:
     gpus = [gpu for gpu in own if gpu is not None and gpu.slowdown is not None and "sm" in gpu.clock_hertz]
     most = [gpu.identity.sm_clock_max_hertz for gpu in gpus]
-    known = [hertz for hertz in most if hertz]
-    if len(known) < len(own):
+    maxima = [hertz for hertz in most if hertz]
+    if len(maxima) < len(own):
         return None
 
     def mean(values: Iterable[float | None]) -> float | None:
-        found = [value for value in values if value is not None]
-        return add_up(found) / len(own) if len(found) == len(own) else None
+        present = [value for value in values if value is not None]
+        return add_up(present) / len(own) if len(present) == len(own) else None
 
     counted = set.intersection(*(set(gpu.held_seconds_total) for gpu in gpus))
     return Clocks(
         add_up(gpu.clock_hertz["sm"] for gpu in gpus) / len(gpus),
-        add_up(known) / len(known),
+        add_up(maxima) / len(maxima),
         mean(gpu.power_watts for gpu in gpus),
         mean(gpu.power_limit_watts for gpu in gpus),
         {
-            cause: add_up(any(gpu.slowdown.get(one) for one in reasons) for gpu in gpus if gpu.slowdown) / len(gpus)
+            cause: add_up(any(gpu.slowdown.get(name) for name in reasons) for gpu in gpus if gpu.slowdown) / len(gpus)
             for cause, reasons in REASONS.items()
         },
         {reason: add_up(gpu.held_seconds_total[reason] for gpu in gpus) / len(gpus) for reason in sorted(counted)},
@@ -276,8 +276,8 @@ def make_shared_sample(uuids: Sequence[str], readings: GpuReadings, parts: Mappi
     absent = dict.fromkeys(("gpm_ratio", "dcgm_ratio"), Absence.GPU_SHARED)
     by_uuid = {gpu.identity.uuid: gpu.memory_used_bytes for gpu in readings.gpus}
     held = [parts[uuid].memory_bytes if uuid in parts else by_uuid.get(uuid) for uuid in uuids]
-    known = [number for number in held if number is not None]
-    used = float(add_up(known)) if len(known) == len(held) else None
+    numbers = [number for number in held if number is not None]
+    used = float(add_up(numbers)) if len(numbers) == len(held) else None
     if used is None:
         absent["memory_used_bytes"] = Absence.GPU_SHARED
     return DeviceSample(readings.monotonic_seconds, len(uuids), memory_used_bytes=used, absent=absent)
@@ -308,12 +308,12 @@ def keep_samples(
     """The samples of the last `span_seconds`, with one more where it is another pass; () where the GPUs are no longer the same."""
     if new is not None and (not samples or new.monotonic_seconds > samples[-1].monotonic_seconds):
         samples = (*samples, new) if not samples or samples[-1].gpus == new.gpus else (new,)
-    return tuple(kept for kept in samples if now - kept.monotonic_seconds <= span_seconds)
+    return tuple(sample for sample in samples if now - sample.monotonic_seconds <= span_seconds)
 
 
 def average_samples(samples: tuple[DeviceSample, ...], field: str) -> float | Absence:
     """Mean of a field over the samples that have it; the newest sample's reason where none has."""
-    values = [value for one in samples if (value := getattr(one, field)) is not None]
+    values = [value for sample in samples if (value := getattr(sample, field)) is not None]
     if values:
         return float(add_up(values) / len(values))
     return samples[-1].absent.get(field, Absence.NOT_EXPORTED) if samples else Absence.GPUS_UNKNOWN
@@ -332,29 +332,29 @@ def find_cap(samples: Sequence[DeviceSample]) -> Cap | None:
     A cap holds in as much of the time as the driver counts for it (where its counter moved, else in as many passes as name it), and in no
     more of it than the clock is below HELD_BELOW.
     """
-    shown = [one for one in samples if one.clocks is not None]
-    clocks = [one.clocks for one in shown if one.clocks is not None]
+    shown = [each for each in samples if each.clocks is not None]
+    clocks = [each.clocks for each in shown if each.clocks is not None]
     if not clocks:
         return None
-    below = add_up(one.sm_hertz < HELD_BELOW * one.sm_max_hertz for one in clocks) / len(clocks)
+    below = add_up(each.sm_hertz < HELD_BELOW * each.sm_max_hertz for each in clocks) / len(clocks)
     shares = {}
     for cause, reasons in REASONS.items():
         counted = [share for reason in reasons if (share := _count_share(shown, reason))]
-        named = add_up(one.held_now.get(cause, 0.0) for one in clocks) / len(clocks)
+        named = add_up(each.held_now.get(cause, 0.0) for each in clocks) / len(clocks)
         shares[cause] = min(below, max(counted) if counted else named)
     cause = max(shares, key=lambda name: shares[name])
 
     def mean(values: list[float | None]) -> float | None:
-        found = [value for value in values if value is not None]
-        return add_up(found) / len(found) if found else None
+        present = [value for value in values if value is not None]
+        return add_up(present) / len(present) if present else None
 
     return Cap(
         cause,
         min(1.0, shares[cause]),
-        add_up(one.sm_hertz for one in clocks) / len(clocks),
-        add_up(one.sm_max_hertz for one in clocks) / len(clocks),
-        mean([one.power_watts for one in clocks]),
-        mean([one.power_limit_watts for one in clocks]),
+        add_up(each.sm_hertz for each in clocks) / len(clocks),
+        add_up(each.sm_max_hertz for each in clocks) / len(clocks),
+        mean([each.power_watts for each in clocks]),
+        mean([each.power_limit_watts for each in clocks]),
     )
 
 
@@ -362,7 +362,7 @@ def _count_share(shown: Sequence[DeviceSample], reason: str) -> float | None:
     """Share of the time from the first pass to the last in which the driver counts that a reason held; None where it does not."""
     first, last = shown[0], shown[-1]
     seconds = last.monotonic_seconds - first.monotonic_seconds
-    ends = [one.clocks.held_seconds_total.get(reason) for one in (first, last) if one.clocks is not None]
+    ends = [sample.clocks.held_seconds_total.get(reason) for sample in (first, last) if sample.clocks is not None]
     if seconds <= 0 or ends[0] is None or ends[1] is None or ends[1] < ends[0]:
         return None
     return (ends[1] - ends[0]) / seconds

@@ -197,9 +197,9 @@ _CHOSEN: list[Figure[EngineWindow]] = []
 
 def window_by(choose: Callable[[EngineWindows], EngineWindow]) -> Figure[EngineWindow]:
     """One of the engine's windows. `choose` is not asked where there is only one: most engines have no other, at every tick."""
-    found = figure(choose, WINDOWS)
-    _CHOSEN.append(found)
-    return found
+    chosen = figure(choose, WINDOWS)
+    _CHOSEN.append(chosen)
+    return chosen
 
 
 def window_over(*fields: str) -> Figure[EngineWindow]:
@@ -213,9 +213,9 @@ def window_over(*fields: str) -> Figure[EngineWindow]:
 
 def hand_in_windows(windows: EngineWindows) -> dict[Figure[Any], Any]:
     """The windows, and where there is only one, each figure that would choose one."""
-    found: dict[Figure[Any], Any] = {} if windows.spans.longer else dict.fromkeys(_CHOSEN, windows.configured)
-    found[WINDOWS] = windows
-    return found
+    values: dict[Figure[Any], Any] = {} if windows.spans.longer else dict.fromkeys(_CHOSEN, windows.configured)
+    values[WINDOWS] = windows
+    return values
 
 
 def _devices(window: Window) -> tuple[DeviceSample, ...]:

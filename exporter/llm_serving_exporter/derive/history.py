@@ -72,8 +72,8 @@ def find_new_counters(
     """
     if later.monotonic_seconds - earlier.monotonic_seconds > MOST_INTERVALS * interval_seconds:
         return frozenset()
-    known = {(engine.model_name, engine.engine) for engine in earlier.engines}
-    return frozenset(key for key in list_counters(later) - shown if key[:2] in known or earlier.never_worked)
+    engines = {(engine.model_name, engine.engine) for engine in earlier.engines}
+    return frozenset(key for key in list_counters(later) - shown if key[:2] in engines or earlier.never_worked)
 
 
 def leave_out_older(
@@ -94,7 +94,8 @@ def count_new_from_zero(window: Window, new: frozenset[CounterKey]) -> Window:
     if not fields:
         return window
     return replace(
-        window, snapshots=tuple(replace(one, still_zero=one.still_zero | fields) for one in window.snapshots)
+        window,
+        snapshots=tuple(replace(snapshot, still_zero=snapshot.still_zero | fields) for snapshot in window.snapshots),
     )
 
 
@@ -115,9 +116,9 @@ def hold_counters(held: Held, snapshot: Snapshot, earlier: Snapshot | None = Non
     still_zero there has counted from 0.
     """
     there = {(engine.model_name, engine.engine) for engine in snapshot.engines}
-    kept = {key: found for key, found in held.items() if key[:2] in there}
+    after = {key: pair for key, pair in held.items() if key[:2] in there}
     if not snapshot.may_fall:
-        return snapshot, kept
+        return snapshot, after
     still_zero = earlier.still_zero if earlier is not None else frozenset()
     engines = []
     for engine in snapshot.engines:
@@ -127,10 +128,10 @@ def hold_counters(held: Held, snapshot: Snapshot, earlier: Snapshot | None = Non
             key = (engine.model_name, engine.engine, name)
             first, highest = held.get(key, (0.0 if name in still_zero else value, value))
             if value is not None and first is not None and highest is not None:
-                kept[key] = first, max(highest, value)
-                values[name] = kept[key][1] - first
+                after[key] = first, max(highest, value)
+                values[name] = after[key][1] - first
         engines.append(replace(engine, **values) if values else engine)
-    return replace(snapshot, engines=tuple(engines)), kept
+    return replace(snapshot, engines=tuple(engines)), after
 
 
 # --- Gauges that an engine brings up to date only while requests end, or only as it decodes: otherwise their value is not known.

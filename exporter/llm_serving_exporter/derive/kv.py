@@ -252,12 +252,12 @@ def split_memory(
     parts = {"weights": _weights(model, parallel)}
     geometry, capacity = model.geometry, window.last.kv_cache_capacity_tokens
     if geometry.encoder:
-        known = True
+        countable = True
     else:
-        known = capacity is not None and bool(geometry.attention) and holds_every_token(geometry)
-        if known and capacity is not None:
+        countable = capacity is not None and bool(geometry.attention) and holds_every_token(geometry)
+        if countable and capacity is not None:
             parts["kv"] = capacity * kept_token_bytes(model, parallel)
-    if known and not isinstance(used_bytes, Absence):
+    if countable and not isinstance(used_bytes, Absence):
         other = used_bytes - add_up(parts.values())
         if other >= 0:
             parts["other"] = other

@@ -41,12 +41,12 @@ def measure_tail(
     contradicts is not used, nor is a sum that contradicts its buckets.
     """
     mean = _drop_contradictions(prompts, context_limit_tokens)[0].mean() if prompts.count >= FEWEST_OF_A_MEAN else None
-    known = Tail(
+    tail = Tail(
         prompts.count, capacity_tokens=capacity_tokens, context_limit_tokens=context_limit_tokens, prompt_mean=mean
     )
     p99 = prompts.quantile(RANK)
     if prompts.count < FEWEST or p99 is None:
-        return known
+        return tail
     prompts, limit = _drop_contradictions(prompts, context_limit_tokens)
     outputs = _drop_contradictions(outputs, None)[0] if outputs is not None else None
     prompt, output = prompts.mean(), outputs.mean() if outputs is not None else None
@@ -54,7 +54,7 @@ def measure_tail(
     if output is not None and capacity_tokens is not None:
         fit = requests_fit(prompts, output, capacity_tokens, limit)
     return replace(
-        known,
+        tail,
         beyond_top_bucket_ratio=(prompts.count - prompts.cumulative[-1]) / prompts.count,
         amplification_ratio=p99.value / prompt if prompt else None,
         kv_share_ratio=estimate_kv_share(prompts, outputs, limit) if outputs is not None else None,
@@ -144,39 +144,39 @@ def bound_longest(histogram: Histogram, part: float, limit: float | None = None)
     outside = _add_up_least(rest) + (1 - of_cut) * cut.events * cut.low
     upper = min(_add_up_most(whole) + of_cut * cut.events * cut.high, total - outside)
 
-    even = add_up(one.events * one.mean for one in buckets)
+    even = add_up(bucket.events * bucket.mean for bucket in buckets)
     within = min(cut.high - cut.mean, cut.mean - cut.low) * (1 - of_cut)
-    expected = add_up(one.events * one.mean for one in whole) + of_cut * cut.events * (cut.mean + within)
+    expected = add_up(bucket.events * bucket.mean for bucket in whole) + of_cut * cut.events * (cut.mean + within)
     if even > 0:
         expected *= total / even
     return Range(lower / histogram.count, min(max(expected, lower), upper) / histogram.count, upper / histogram.count)
 
 
 def _add_up_least(buckets: Sequence[_Bucket]) -> float:
-    return add_up(one.events * one.low for one in buckets)
+    return add_up(bucket.events * bucket.low for bucket in buckets)
 
 
 def _add_up_most(buckets: Sequence[_Bucket]) -> float:
-    return add_up(one.events * one.high for one in buckets)
+    return add_up(bucket.events * bucket.high for bucket in buckets)
 
 
 def _buckets(histogram: Histogram, limit: float | None) -> list[_Bucket]:
     """Buckets with events, the longest first."""
-    found = []
+    buckets = []
     below = low = even = 0.0
     for edge, cumulative in zip(histogram.edges, histogram.cumulative, strict=True):
         events = cumulative - below
         if events > 0:
             high = _bound_edge(edge, low, limit)
-            found.append(_Bucket(events, low, high, (low + high) / 2))
+            buckets.append(_Bucket(events, low, high, (low + high) / 2))
             even += events * (low + high) / 2
         below, low = cumulative, edge
     beyond = histogram.count - below
     if beyond > 0:
         high, left = _bound_edge(inf, low, limit), (histogram.sum or 0.0) - even
-        found.append(_Bucket(beyond, low, high, min(max(left / beyond, low), high)))
-    found.reverse()
-    return found
+        buckets.append(_Bucket(beyond, low, high, min(max(left / beyond, low), high)))
+    buckets.reverse()
+    return buckets
 
 
 def _drop_contradictions(histogram: Histogram, limit: float | None) -> tuple[Histogram, float | None]:
@@ -243,7 +243,7 @@ def follow_lengths(histories: Histories, snapshot: Snapshot, *, new_life: bool =
     """
     if new_life:
         histories = {key: _carry_over(history) for key, history in histories.items()}
-    found: dict[tuple[str, str], History] = {}
+    followed: dict[tuple[str, str], History] = {}
     for engine in snapshot.engines:
         if engine.request_prompt_tokens is None:
             continue
@@ -251,12 +251,12 @@ def follow_lengths(histories: Histories, snapshot: Snapshot, *, new_life: bool =
         read = Lengths(engine.request_prompt_tokens, engine.request_generation_tokens)
         before = histories.get(key)
         after = None if before is None else _add_page(before, read, engine, snapshot)
-        found[key] = after or _begin(read, engine, snapshot)
+        followed[key] = after or _begin(read, engine, snapshot)
     # a page may lack an engine for a while, or its lengths until the first request after a restart
-    if histories.keys() <= found.keys():
-        return found
-    both = {**histories, **found}
-    return both if len(both) <= MOST_ENGINES else found
+    if histories.keys() <= followed.keys():
+        return followed
+    both = {**histories, **followed}
+    return both if len(both) <= MOST_ENGINES else followed
 
 
 def _carry_over(history: History) -> History:
@@ -289,7 +289,7 @@ def _covers_whole_life(read: Lengths, snapshot: Snapshot) -> bool:
 
 def _add_page(before: History, read: Lengths, engine: EngineSnapshot, snapshot: Snapshot) -> History | None:
     """The history with this page; None where it cannot be joined to what was counted before."""
-    last, known, now = before.last, before.tail, snapshot.monotonic_seconds
+    last, tail, now = before.last, before.tail, snapshot.monotonic_seconds
     if last is None:
         if not _covers_whole_life(read, snapshot):
             return None  # older than a new life is: a long time without a page, or several servers in turn
@@ -301,11 +301,11 @@ def _add_page(before: History, read: Lengths, engine: EngineSnapshot, snapshot: 
         return None
     due = (
         now - before.measured_seconds >= REFRESH_SECONDS
-        or (known.observed < FEWEST and (last is None or last.prompts.count != read.prompts.count))
-        or known.capacity_tokens != engine.kv_cache_capacity_tokens
-        or known.context_limit_tokens != engine.context_limit_tokens
+        or (tail.observed < FEWEST and (last is None or last.prompts.count != read.prompts.count))
+        or tail.capacity_tokens != engine.kv_cache_capacity_tokens
+        or tail.context_limit_tokens != engine.context_limit_tokens
     )
-    after = History(before.points, before.carried, read, known, before.measured_seconds)
+    after = History(before.points, before.carried, read, tail, before.measured_seconds)
     if not due:
         return after
     total = _add_lives(before.carried, read)
@@ -333,8 +333,8 @@ def _measure_window(history: History, total: Lengths, engine: EngineSnapshot, no
         outputs = outputs.since(begin.outputs)
     if prompts is None or (outputs is None and total.outputs is not None):  # other edges of the outputs alone
         return _measure_window(replace(history, points=(Point(now, total),)), total, engine, now)
-    found = measure_tail(prompts, outputs, engine.kv_cache_capacity_tokens, engine.context_limit_tokens)
-    return replace(history, points=points, tail=found, measured_seconds=now)
+    tail = measure_tail(prompts, outputs, engine.kv_cache_capacity_tokens, engine.context_limit_tokens)
+    return replace(history, points=points, tail=tail, measured_seconds=now)
 
 
 def _drop_old_points(points: tuple[Point, ...], total: Lengths, now: float) -> tuple[Point, ...]:
@@ -348,9 +348,9 @@ def _drop_old_points(points: tuple[Point, ...], total: Lengths, now: float) -> t
         old = now - point.monotonic_seconds >= SPAN_SECONDS
         if old and count - point.lengths.prompts.count >= SPAN_REQUESTS:
             begin = place
-    kept = [points[begin]]
+    remaining = [points[begin]]
     for point in points[begin + 1 :]:
         young = now - point.monotonic_seconds < SPAN_SECONDS
-        if young or point.lengths.prompts.count - kept[-1].lengths.prompts.count >= APART_REQUESTS:
-            kept.append(point)
-    return tuple(kept)
+        if young or point.lengths.prompts.count - remaining[-1].lengths.prompts.count >= APART_REQUESTS:
+            remaining.append(point)
+    return tuple(remaining)

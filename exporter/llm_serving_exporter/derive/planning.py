@@ -119,24 +119,24 @@ def bound_decode(
     """Of `batch` sequences over all ranks, `context_tokens` each. None as for `roof.decode_ceiling`."""
     ranks = roof.parallel.data
     rank_batch, computed = batch / ranks, float(speculation.computed)
-    one = decode_ceiling(roof, rank_batch, context_tokens, tokens_per_step=computed)
-    if one is None:
+    ceiling = decode_ceiling(roof, rank_batch, context_tokens, tokens_per_step=computed)
+    if ceiling is None:
         return None
     factor = ranks * speculation.yielded
     lower = _bound_slowest(roof, rank_batch, context_tokens, computed)
     upper = _fastest_rank(roof, rank_batch, context_tokens, computed) * ranks * computed
     return Bounds(
-        _scale_ceiling(one, factor),
+        _scale_ceiling(ceiling, factor),
         upper,
-        lower * factor if lower is not None and lower < one.tokens_per_second else None,
+        lower * factor if lower is not None and lower < ceiling.tokens_per_second else None,
     )
 
 
 def replica_ceiling(roof: Roof, batch: float, context_tokens: float) -> Ceiling | None:
     """The expected ceiling alone, one token a sequence and step."""
     ranks = roof.parallel.data
-    one = decode_ceiling(roof, batch / ranks, context_tokens)
-    return None if one is None else _scale_ceiling(one, ranks)
+    ceiling = decode_ceiling(roof, batch / ranks, context_tokens)
+    return None if ceiling is None else _scale_ceiling(ceiling, ranks)
 
 
 def fastest_rate(peaks: GpuPeaks, stored_bits: float) -> float | None:
@@ -165,8 +165,8 @@ def _bound_slowest(roof: Roof, rank_batch: float, context_tokens: float, compute
     touched = experts_touched(roof, _micro(roof, rank_batch) * computed)
     if touched is None:
         return None
-    found = decode_ceiling_at(roof, rank_batch, context_tokens, touched.upper, tokens_per_step=computed)
-    return None if found is None else found.tokens_per_second
+    ceiling = decode_ceiling_at(roof, rank_batch, context_tokens, touched.upper, tokens_per_step=computed)
+    return None if ceiling is None else ceiling.tokens_per_second
 
 
 def _fastest_rank(roof: Roof, rank_batch: float, context_tokens: float, computed: float) -> float:

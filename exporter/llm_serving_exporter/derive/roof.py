@@ -61,8 +61,8 @@ def spread_engines(target: Target, facts: ServerFacts, gpus: int | None, engines
     ranks = target.data_parallel_size or facts.data_parallel_size or engines
     shared = shares_experts(target, facts)
     context = target.decode_context_parallel_size or facts.decode_context_parallel_size or 1
-    said = facts.gpu_count * engines if facts.gpu_count else None
-    count = gpus if gpus is not None else target.gpu_count or said
+    stated = facts.gpu_count * engines if facts.gpu_count else None
+    count = gpus if gpus is not None else target.gpu_count or stated
     per_engine = count / engines if count else None
     if facts.unread_parallel_sizes or (facts.prefill_context_parallel_size or 1) > 1:
         return Spread(None, per_engine, unread=True)
@@ -137,29 +137,31 @@ def balance_ranks(roof: Roof) -> Roof:
 
 def lacks(roof: Roof) -> tuple[Lack, ...]:
     """What stands in the way of a full roof; () where nothing does."""
-    found = []
+    missing = []
     name = roof.peaks.name or "the GPU"
     if roof.model.geometry.encoder:
-        found.append(Lack(Absence.NO_DECODE, f"{roof.model.name} is an encoder: it does not decode"))
+        missing.append(Lack(Absence.NO_DECODE, f"{roof.model.name} is an encoder: it does not decode"))
     if roof.model.geometry.reads_unknown:
-        found.append(
+        missing.append(
             Lack(
                 Absence.ARCHITECTURE_UNKNOWN,
                 f"{roof.model.name}: {roof.model.geometry.reads_unknown}; its weights and whether it fits are known, ceilings are not",
             )
         )
     if not _bandwidth(roof):
-        found.append(Lack(Absence.PEAK_UNKNOWN, f"peak memory bandwidth of {name} is not known: no bandwidth ceiling"))
+        missing.append(
+            Lack(Absence.PEAK_UNKNOWN, f"peak memory bandwidth of {name} is not known: no bandwidth ceiling")
+        )
     needed = {choose_rate(roof.peaks, group.format.multiplied) for group in roof.model.groups}
     if roof.model.geometry.attention:
         needed.add(Precision.BF16)
     unknown = sorted(precision for precision in needed if not roof.peaks.flops.get(precision))
     if unknown:
         rates = ", ".join(unknown)
-        found.append(
+        missing.append(
             Lack(Absence.PEAK_UNKNOWN, f"peak dense rate of {name} at {rates} is not known: no compute ceiling")
         )
-    return tuple(found)
+    return tuple(missing)
 
 
 def decode_ceiling(
@@ -228,12 +230,12 @@ def ridge_batch(roof: Roof, context_tokens: float, *, tokens_per_step: float = 1
 
 def weights_ridge_batch(roof: Roof, *, tokens_per_step: float = 1.0) -> float | None:
     """As `ridge_batch` without context: a constant of the roof and of the drafts of a step, worked out when one of them changes."""
-    known = roof.weights_ridge.get(tokens_per_step, roof)  # None is an answer
-    if known is roof:
-        known = ridge_batch(roof, 0.0, tokens_per_step=tokens_per_step)
+    ridge = roof.weights_ridge.get(tokens_per_step, roof)  # None is an answer
+    if ridge is roof:
+        ridge = ridge_batch(roof, 0.0, tokens_per_step=tokens_per_step)
         roof.weights_ridge.clear()
-        roof.weights_ridge[tokens_per_step] = known
-    return cast("float | None", known)
+        roof.weights_ridge[tokens_per_step] = ridge
+    return cast("float | None", ridge)
 
 
 def prefill_floor_seconds(roof: Roof, prompt_tokens: float, prefix_tokens: float = 0.0) -> float | None:
@@ -304,8 +306,8 @@ def _ceiling(
     total = micro * add_up(flops.values())
     bandwidth = _bandwidth(roof)
     moving = moved / bandwidth
-    one = compute_seconds(roof, flops, gpus=roof.parallel.tensor)
-    computing = None if one is None else micro * one
+    token_seconds = compute_seconds(roof, flops, gpus=roof.parallel.tensor)
+    computing = None if token_seconds is None else micro * token_seconds
     alone = max(moving, computing or 0.0)
     seconds = alone + again
     return Ceiling(

@@ -67,7 +67,9 @@ class Series(Struct, frozen=True, eq=False):
         if isinstance(part, Range):
             part = {"lower": part.lower, "expected": part.expected, "upper": part.upper}
         if isinstance(part, dict):
-            return {(*labels, *key) if isinstance(key, tuple) else (*labels, key): one for key, one in part.items()}
+            return {
+                (*labels, *key) if isinstance(key, tuple) else (*labels, key): number for key, number in part.items()
+            }
         return {labels: part}
 
 
@@ -119,11 +121,11 @@ class Row(Generic[T_co]):
         bounds = self.bounds
         if bounds is not None and type(value) is float:  # the most of them; NaN fails every comparison
             return None if bounds.least <= value <= bounds.most else (self.series[0].metric.name, value)
-        for one in self.series:
-            part, bounds = value if one.part is None else one.part(value), one.metric.bounds
+        for series in self.series:
+            part, bounds = value if series.part is None else series.part(value), series.metric.bounds
             for number in _list_numbers(part):
                 if not bounds.least <= number <= bounds.most:
-                    return one.metric.name, number
+                    return series.metric.name, number
         return None
 
     def is_suspect(self, value: Any) -> bool:
@@ -135,7 +137,7 @@ class Row(Generic[T_co]):
 
     def publish(self, value: Any) -> list[tuple[str, dict[tuple[str, ...], float]]]:
         """The row's series for a value of it: each metric's name and its samples, as `Series.samples` has them."""
-        return [(one.metric.name, one.samples(value)) for one in self.series] if self.series else []
+        return [(series.metric.name, series.samples(value)) for series in self.series] if self.series else []
 
 
 class RowDetails(TypedDict, total=False):
@@ -271,10 +273,10 @@ class Reasons:
         if quality is not None:
             self.quality[signal] = quality
             return
-        known = self.quality
-        marked = [known[name] for name in fields_read if name in known]
+        qualities = self.quality
+        marked = [qualities[name] for name in fields_read if name in qualities]
         if marked:
-            known.setdefault(signal, max(marked, key=_WORSE.index))
+            qualities.setdefault(signal, max(marked, key=_WORSE.index))
 
     def record_absent(self, signal: str, why: Absence, fields: Sequence[str], *, of_gpus: bool = False) -> None:
         """An engine does not have the signal; another that has it, or a later one's reason, comes before this one.

@@ -53,8 +53,8 @@ def measure_latency(window: EngineWindow, field: str) -> Latency | Absence:
     if inside.count <= 0:
         return Absence.IDLE
     quantiles = {q: value for q in QUANTILES if (value := inside.quantile(q)) is not None}
-    told = [q for q in quantiles if has_enough_events(inside.count, q)]
-    buckets = {inside.bucket(q) for q in told}
+    ranks = [q for q in quantiles if has_enough_events(inside.count, q)]
+    buckets = {inside.bucket(q) for q in ranks}
     return Latency(inside.count, inside.mean(), quantiles, buckets.pop() if len(buckets) == 1 else None)
 
 
@@ -83,13 +83,13 @@ def _by_rank(found: Latency) -> dict[str, float]:
 
 
 def _row(name: str, field: str) -> Row[Latency]:
-    found = figure(_latency_of(field), window_over(field))
+    computed = figure(_latency_of(field), window_over(field))
     return Row(
-        found,
+        computed,
         f"latency_{name}",
         fields=(field,),
         explained_by=field,
-        quality=figure(_quality, found),
+        quality=figure(_quality, computed),
         series=(Series(names.WINDOW_LATENCY_SECONDS, (name,), _by_rank),),
     )
 

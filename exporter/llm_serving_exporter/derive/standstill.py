@@ -88,15 +88,15 @@ def _count_finished(tick: EngineWindow) -> float | None:
 
 def _weigh(tick: EngineWindow | None, target: Window, earlier: EngineDerived | None) -> float:
     """The evidence of all readings since the gauge last showed a request, this life's."""
-    known: float = earlier.figures.get(EVIDENCE, 0.0) if earlier is not None else 0.0
+    before: float = earlier.figures.get(EVIDENCE, 0.0) if earlier is not None else 0.0
     quality = target.later.quality
     if tick is None or quality.get(RUNNING, Quality.LIVE) is not Quality.LIVE or tick.last.requests_running is None:
-        return known
+        return before
     if tick.last.requests_running > 0:
         return 0.0
     if tick.first.requests_running != 0 or tick.elapsed_seconds <= 0:
-        return known
-    return known + weigh_zero(tick, frozenset({ITL, STEPS} - quality.keys()))
+        return before
+    return before + weigh_zero(tick, frozenset({ITL, STEPS} - quality.keys()))
 
 
 def _is_contradicted(evidence: float) -> bool:

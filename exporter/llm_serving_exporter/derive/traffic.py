@@ -235,14 +235,14 @@ def prefill_flops(roof: Roof, done: Work) -> dict[Precision, float]:
     """FLOPs of the window's prefill: as many prompts as ended it, of mean length. Longer prompts cost more than the mean says."""
     if not done.prompts:
         return {}
-    one = roof_prefill_flops(roof, done.prefill_tokens / done.prompts, done.cached_tokens / done.prompts, 1.0)
-    return {precision: flops * done.prompts for precision, flops in one.items()}
+    prompt = roof_prefill_flops(roof, done.prefill_tokens / done.prompts, done.cached_tokens / done.prompts, 1.0)
+    return {precision: flops * done.prompts for precision, flops in prompt.items()}
 
 
 def decode_flops(roof: Roof, done: Work, context: Range) -> dict[Precision, float]:
     """FLOPs of the window's decode; drafted tokens are computed like any other."""
-    one = token_flops(roof, context.expected)
-    return {precision: flops * done.sequence_steps * (1 + done.drafts) for precision, flops in one.items()}
+    token = token_flops(roof, context.expected)
+    return {precision: flops * done.sequence_steps * (1 + done.drafts) for precision, flops in token.items()}
 
 
 def add_flops(*parts: dict[Precision, float]) -> dict[Precision, float]:
@@ -292,12 +292,12 @@ def decode_steps_per_second(roof: Roof, window: EngineWindow, done: Work, contex
     if most is None:
         return Absence.INPUT_MISSING
     most = max(most, _batch(roof, done))
-    found = roof_decode_ceiling(
+    ceiling = roof_decode_ceiling(
         balance_ranks(roof), most, context_tokens, tokens_per_step=1 + done.drafts, held_tokens=held
     )
-    if found is None or found.compute_tokens_per_second is None:
+    if ceiling is None or ceiling.compute_tokens_per_second is None:
         return Absence.PEAK_UNKNOWN
-    return found.tokens_per_second
+    return ceiling.tokens_per_second
 
 
 def largest_batch(window: EngineWindow, geometry: Geometry, context_tokens: float) -> float | None:

@@ -89,7 +89,7 @@ class Roof:
         terms, state = _read_terms(self.model, self.parallel), self.model.state_bytes_per_sequence()
         moved = 2 * state + encoder_kept_bytes(self.model, self.parallel)
         linear = len(terms) == 1 and terms[0][1] is None and not moved
-        known = {
+        values = {
             "read_whole_bytes": add_up(group.fixed_bytes + group.lm_head_bytes for group in groups) + ranks,
             "unsampled_bytes": add_up(group.fixed_bytes for group in groups) + ranks,
             "routed_bytes": add_up(group.expert_bytes for group in groups) / self.parallel.sharing_ranks,
@@ -117,7 +117,7 @@ class Roof:
                 for group in self.model.geometry.attention
             ),
         }
-        for name, value in known.items():
+        for name, value in values.items():
             object.__setattr__(self, name, value)
 
 
@@ -218,8 +218,8 @@ def kv_token_bytes(roof: Roof) -> float:
 def kept_token_bytes(model: ModelFacts, parallel: Parallel) -> float:
     """The same where no peak is known, and so no roof."""
     groups = model.geometry.attention
-    kept = add_up(group_token_bytes(model, parallel, group) for group in groups if group.kept)
-    return kept + add_up(_index_bytes(parallel, group) for group in groups)
+    entries = add_up(group_token_bytes(model, parallel, group) for group in groups if group.kept)
+    return entries + add_up(_index_bytes(parallel, group) for group in groups)
 
 
 def encoder_kept_bytes(model: ModelFacts, parallel: Parallel) -> float:

@@ -135,7 +135,7 @@ class TargetHost:
         Of another pod that is added under the name nothing is kept.
         """
         hosted = self._targets.get(name)
-        self._targets = {other: kept for other, kept in self._targets.items() if other != name}
+        self._targets = {other: target for other, target in self._targets.items() if other != name}
         # its GPUs go with it: another server may get the name
         self.gpus.forget_target(name)
         self._replicas.forget(name)

@@ -51,8 +51,8 @@ class PageBook:
             if name not in self._wanted:
                 wanted = wanted_by(runtime) if runtime is not None else labels_needed(self.runtimes)
                 self._wanted[name] = wanted, KnownPages()
-            wanted, known = self._wanted[name]
-        return PageParser(wanted, max_series, known)
+            wanted, pages = self._wanted[name]
+        return PageParser(wanted, max_series, pages)
 
     def recall_runtime(self, page: Page) -> Runtime | None:
         """Whose page one was recognised as that differed from this one in nothing but values; None where there was none."""
@@ -75,8 +75,8 @@ SHORTEST_TIMEOUT_SECONDS = 0.25
 def place_beside(runtime: Runtime, metrics_path: str, path: str) -> str:
     """The path of an endpoint that stands beside a metrics page: below the same prefix, with the same query ("?model=…" of a router)."""
     page, _, query = metrics_path.partition("?")
-    known = max((known for known in runtime.paths if page.endswith(known)), key=len, default=page)
-    prefix = page.removesuffix(known)
+    own_path = max((own_path for own_path in runtime.paths if page.endswith(own_path)), key=len, default=page)
+    prefix = page.removesuffix(own_path)
     joint = "&" if "?" in path else "?"
     return f"{prefix}{path}{joint}{query}" if query else prefix + path
 
@@ -121,7 +121,7 @@ class Polls:
 
         `page`: the metrics page just read, which says whether the server is at rest.
         """
-        found: list[Readings] = []
+        readings: list[Readings] = []
         for poll in runtime.polls:
             now = self._monotonic()
             left = deadline - now
@@ -130,7 +130,7 @@ class Polls:
                 continue
             if poll.busy is not None and not (working := _working(page, poll.busy, runtime)):
                 if poll.at_rest is not None and working is not None and silent is None:
-                    found.append(poll.at_rest(self._last.get(poll.path, ())))
+                    readings.append(poll.at_rest(self._last.get(poll.path, ())))
                 continue
             answer = await self._client.get_json(place_beside(runtime, metrics_path, poll.path), timeout_seconds=left)
             if isinstance(answer, Refusal):
@@ -140,12 +140,12 @@ class Polls:
                 continue
             try:
                 self._last[poll.path] = poll.read(answer.value)
-                found.append(self._last[poll.path])
+                readings.append(self._last[poll.path])
                 self._silent.pop(poll.path, None)
             except Exception:
                 log.exception("target=%s: %s failed; this is a bug, please report it", self._target.name, poll.path)
                 self._fall_silent(poll.path)
-        return tuple(sample for samples in found for sample in samples)
+        return tuple(sample for samples in readings for sample in samples)
 
     def _fall_silent(self, path: str) -> None:
         retry = self._silent.setdefault(path, Retry(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS))
@@ -367,7 +367,7 @@ class PageSource:
         deadline = started + self._target.http.timeout_seconds
         for path in self._list_paths():
             try:
-                found = await self._read(path, deadline)
+                answer = await self._read(path, deadline)
             except FailedTickError as failure:
                 failures[path] = failure
                 # a page of TensorRT-LLM's that shows nothing yet is its page all the same: going on would read the JSON
@@ -378,7 +378,7 @@ class PageSource:
                     break
                 raise
             self.path = path
-            return found
+            return answer
         if self._searching:
             for path, failed in failures.items():
                 silent = await self._read_silent_page(failed, path, deadline) if failed.reason in _NOBODYS else None
@@ -493,11 +493,11 @@ class PageSource:
             self._totals.let_go()
             raise FailedTickError(Stage.SCRAPE, answer.reason, answer.detail, answer.status)
         page = Page(b"", "application/json", self._wall(), self._monotonic())
-        found = runtime.read_page(answer.value)
-        if found is None:
+        readings = runtime.read_page(answer.value)
+        if readings is None:
             self._totals.let_go()
             raise self._explain_foreign_page(runtime, path, "other JSON", page)
-        return page, self._joiner.join(Samples(EMPTY, ()), self._totals.add_up(runtime, found))
+        return page, self._joiner.join(Samples(EMPTY, ()), self._totals.add_up(runtime, readings))
 
     def _explain_foreign_page(self, runtime: Runtime, path: str, seen: str, page: Page) -> FailedTickError:
         detail = f"{path} has nothing of {runtime.title} (seen: {seen}); check runtime and metrics_path of the target"
@@ -519,17 +519,17 @@ class PageSource:
             raise FailedTickError(Stage.PARSE, FailureReason(error.reason), str(error), page.status, page) from None
 
     def _detect_runtime(self, layout: Layout, path: str, page: Page) -> Runtime:
-        found = detect(layout, self._runtimes)
-        if found.runtime is not None:
-            return found.runtime
-        if found.router is not None:
-            detail = f"{path} is the page of {found.router.title}, not of an engine; {found.router.instead}"
+        detected = detect(layout, self._runtimes)
+        if detected.runtime is not None:
+            return detected.runtime
+        if detected.router is not None:
+            detail = f"{path} is the page of {detected.router.title}, not of an engine; {detected.router.instead}"
             raise FailedTickError(Stage.NORMALISE, FailureReason.NOT_AN_ENGINE, detail, page.status, page)
-        if found.runtimes:
-            titles = " and ".join(runtime.title for runtime in found.runtimes)
+        if detected.runtimes:
+            titles = " and ".join(runtime.title for runtime in detected.runtimes)
             detail = f"{path} has families of {titles}; set runtime for the target to the one that is meant"
         else:
-            seen = ", ".join(found.families) or _OF_ANY_PROCESS
+            seen = ", ".join(detected.families) or _OF_ANY_PROCESS
             detail = (
                 f"no known runtime on {path} (seen: {seen}); a vLLM server shows none with --disable-log-stats; "
                 "another runtime can be given a mapping of its own (runtimes: in the configuration)"
@@ -545,18 +545,18 @@ class PageSource:
         """The failure for a page without any series of the runtime: another server took the address, or the setting is wrong."""
         assert self.runtime is not None
         path = self.path or self._list_paths()[0]
-        found = detect(layout, self._runtimes)
-        if self.runtime in found.runtimes:
+        detected = detect(layout, self._runtimes)
+        if self.runtime in detected.runtimes:
             detail = f"{path} is the page of {self.runtime.title}, with no series of any model yet: it has served nothing, or loaded none"
             return FailedTickError(Stage.SCRAPE, FailureReason.EMPTY, detail, page.status, page)
         # a table of the configuration's own is believed against what else its names may mean
-        if self._target.runtime is not None and (found.router is None or self.runtime.name not in RUNTIMES):
-            seen = " or ".join(runtime.title for runtime in found.runtimes)
-            looks = f"a page of {seen}" if seen else ", ".join(found.families) or _OF_ANY_PROCESS
+        if self._target.runtime is not None and (detected.router is None or self.runtime.name not in RUNTIMES):
+            seen = " or ".join(runtime.title for runtime in detected.runtimes)
+            looks = f"a page of {seen}" if seen else ", ".join(detected.families) or _OF_ANY_PROCESS
             return self._explain_foreign_page(self.runtime, path, looks, page)
         self._search_again()
-        if found.runtime is not None:
-            detail = f"another server, {found.runtime.title}, answers on {path} now"
+        if detected.runtime is not None:
+            detail = f"another server, {detected.runtime.title}, answers on {path} now"
             return FailedTickError(Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, detail, page.status, page)
         try:
             self._detect_runtime(layout, path, page)

@@ -311,10 +311,12 @@ class TargetPipeline:
 
     def _log_left_out(self, left_out: tuple[LeftOut, ...]) -> None:
         """One line for each series whose value cannot be true, at its first time in an engine's life."""
-        for one in left_out:
-            if one[:3] not in self._left_out:
-                log.warning("target=%s: %s is left out, it cannot be true: %s", self.target.name, one.name, one.what)
-                self._left_out |= {one[:3]}
+        for value in left_out:
+            if value[:3] not in self._left_out:
+                log.warning(
+                    "target=%s: %s is left out, it cannot be true: %s", self.target.name, value.name, value.what
+                )
+                self._left_out |= {value[:3]}
 
     def _record_failure(self, failure: FailedTickError, started: float) -> TargetReading:
         before, pod = self.reading, self._pod_state()
@@ -353,7 +355,7 @@ class TargetPipeline:
 
 def _count_left_out(before: Mapping[str, int], left_out: tuple[LeftOut, ...]) -> Mapping[str, int]:
     """The counts by field with those of one more page."""
-    return Counter(before) + Counter(one.name for one in left_out) if left_out else before
+    return Counter(before) + Counter(value.name for value in left_out) if left_out else before
 
 
 def _say_missing(runtime: Runtime, snapshot: Snapshot) -> Mapping[str, str]:

@@ -52,13 +52,13 @@ class ModelBook:
     def find(self, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
         """What is known about a model, or why nothing is. Never raises."""
         key = settings, served
-        found = self._known.get(key)
-        if found is None:
-            found = self._look_up(settings, served)
-            self._known[key] = found
+        facts = self._known.get(key)
+        if facts is None:
+            facts = self._look_up(settings, served)
+            self._known[key] = facts
             while len(self._known) > MOST_KEPT:
                 self._known.popitem(last=False)
-        return found
+        return facts
 
     def _look_up(self, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
         # the catalogue is read when a model is looked up, not when the daemon starts
@@ -106,31 +106,31 @@ class TargetModels:
             self._keep({})
         if snapshot is None or self._find is None:
             return
-        known: dict[str, tuple[ServedModel, ModelFacts | FactsError]] = {}
+        looked_up: dict[str, tuple[ServedModel, ModelFacts | FactsError]] = {}
         for engine in snapshot.engines:
             if (
                 not (engine.is_engine or snapshot.shows_no_engine_yet)
-                or engine.model_name in known
-                or len(known) >= MOST_MODELS
+                or engine.model_name in looked_up
+                or len(looked_up) >= MOST_MODELS
             ):
                 continue
             served = served_model(engine.model_name, facts, engine.kv_cache_dtype, runtime, engine.state_dtype)
             before = self._known.get(engine.model_name)
             if before is not None and before[0] == served:
-                known[engine.model_name] = before
+                looked_up[engine.model_name] = before
                 continue
             found = self._find(self._target.model, served)
-            known[engine.model_name] = served, found
+            looked_up[engine.model_name] = served, found
             _log_finding(self._target.name, engine.model_name, found)
-        if known != self._known:
-            self._keep(known)
+        if looked_up != self._known:
+            self._keep(looked_up)
 
     def _keep(self, known: dict[str, tuple[ServedModel, ModelFacts | FactsError]]) -> None:
         self._known = known
-        self.found = {name: found for name, (_, found) in known.items()}
+        self.found = {name: facts for name, (_, facts) in known.items()}
         self.facts_or_absence = {
-            name: Absence(found.reason) if isinstance(found, FactsError) else found
-            for name, found in self.found.items()
+            name: Absence(facts.reason) if isinstance(facts, FactsError) else facts
+            for name, facts in self.found.items()
         }
 
 
@@ -254,8 +254,8 @@ class Server:
 
     async def refresh(self, source: PageSource, snapshot: Snapshot | None) -> bool:
         """Asks what is due; whether something else was said than before. `snapshot`: of the last page. Never raises."""
-        told = await self._ask_endpoints(source)
-        return self._read_command_line(source.whose, snapshot) or told
+        changed = await self._ask_endpoints(source)
+        return self._read_command_line(source.whose, snapshot) or changed
 
     async def _ask_endpoints(self, source: PageSource) -> bool:
         if not self._endpoints.is_due:
@@ -366,8 +366,8 @@ def list_identities(snapshot: Snapshot | None) -> tuple[tuple[str, str], ...]:
 
 def find_page_role(snapshot: Snapshot) -> Role | None:
     """The role that the page says, where all its engines have the same."""
-    said = {engine.role for engine in snapshot.engines if engine.role in set(Role)}
-    return Role(said.pop() or "") if len(said) == 1 else None
+    roles = {engine.role for engine in snapshot.engines if engine.role in set(Role)}
+    return Role(roles.pop() or "") if len(roles) == 1 else None
 
 
 def choose_model_name(snapshot: Snapshot, role: Role, configured: str, before: str) -> str:

@@ -114,7 +114,7 @@ class SameEngines:
     @property
     def repeats(self) -> dict[str, str]:
         """Names of targets that show another one's engine -> the name of that one."""
-        return {name: kept for name, (kept, _) in self._repeats.items()}
+        return {name: other for name, (other, _) in self._repeats.items()}
 
     def update(self, readings: Iterable[TargetReading]) -> bool:
         """Looks at the latest readings; whether `repeats` has changed. A target that repeats another need not be read any more."""
@@ -122,13 +122,13 @@ class SameEngines:
         for reading in readings:
             if reading.target.identity.pod_uid:
                 pods.setdefault(reading.target.identity.pod_uid, []).append(reading)
-        names = {(reading.target.name, uid) for uid, own in pods.items() for reading in own}
+        names = {(reading.target.name, uid) for uid, in_pod in pods.items() for reading in in_pod}
         before = self._repeats
         self._repeats = {name: (kept, uid) for name, (kept, uid) in before.items() if (kept, uid) in names}
-        shared = {uid: own for uid, own in pods.items() if len(own) > 1}
-        self._note_pages(reading for own in shared.values() for reading in own)
-        for uid, own in shared.items():
-            ordered = sorted((reading.target for reading in own), key=_rank)
+        shared = {uid: in_pod for uid, in_pod in pods.items() if len(in_pod) > 1}
+        self._note_pages(reading for in_pod in shared.values() for reading in in_pod)
+        for uid, in_pod in shared.items():
+            ordered = sorted((reading.target for reading in in_pod), key=_rank)
             for place, kept in enumerate(ordered):
                 for other in ordered[place + 1 :]:
                     if kept.name not in self._repeats and self._is_same(kept.name, other.name):
@@ -139,12 +139,12 @@ class SameEngines:
         pages = {}
         for reading in readings:
             name, snapshot = reading.target.name, reading.page.snapshot
-            known = self._pages.get(name, ())
+            last = self._pages.get(name, ())
             if snapshot is not None and snapshot.process_start_unix_seconds is not None:
                 page = _Page(snapshot.process_start_unix_seconds, snapshot.monotonic_seconds, _flatten(snapshot))
-                if not known or known[-1].monotonic_seconds != page.monotonic_seconds:
-                    known = (*known, page)[-2:]
-            pages[name] = known
+                if not last or last[-1].monotonic_seconds != page.monotonic_seconds:
+                    last = (*last, page)[-2:]
+            pages[name] = last
         self._pages = pages
 
     def _is_same(self, one: str, other: str) -> bool:
@@ -160,19 +160,19 @@ def _rank(target: Target) -> tuple[bool, str]:
 
 
 def _flatten(snapshot: Snapshot) -> _Counts:
-    found: dict[tuple[str, ...], float] = {}
+    counts: dict[tuple[str, ...], float] = {}
     for key, value in read_counts(snapshot).items():
         if isinstance(value, Mapping):
-            found |= {(*key, label): count for label, count in value.items()}
+            counts |= {(*key, label): count for label, count in value.items()}
         elif isinstance(value, Histogram):
-            found[key] = value.count
+            counts[key] = value.count
         else:
-            found[key] = value
-    return found
+            counts[key] = value
+    return counts
 
 
 def _lies_between(page: _Page, around: tuple[_Page, ...]) -> bool:
-    if len(around) < 2 or {one.start_unix_seconds for one in around} != {page.start_unix_seconds}:
+    if len(around) < 2 or {other.start_unix_seconds for other in around} != {page.start_unix_seconds}:
         return False
     low, high = around
     if not low.monotonic_seconds <= page.monotonic_seconds <= high.monotonic_seconds:
@@ -234,7 +234,7 @@ class ReplicaBook:
 
     def _add_siblings(self, name: str, key: _Key) -> Siblings:
         others = [read for other, read in [*self._read.get(key, {}).items()] if other != name]
-        return Siblings(add_up([one.ranks for one in others]), add_up([one.requests for one in others]))
+        return Siblings(add_up([sibling.ranks for sibling in others]), add_up([sibling.requests for sibling in others]))
 
 
 def find_part(reading: TargetReading) -> ReplicaPart | None:
@@ -257,7 +257,7 @@ def name_replica(target: Target) -> str:
 
 
 def _has_experts(reading: TargetReading, target: Target, facts: ServerFacts) -> bool:
-    known = [model for model in reading.server.models.values() if isinstance(model, ModelFacts)]
-    if known:
-        return any(model.geometry.experts for model in known)
+    models = [model for model in reading.server.models.values() if isinstance(model, ModelFacts)]
+    if models:
+        return any(model.geometry.experts for model in models)
     return bool(target.experts_shared or facts.experts_spread)

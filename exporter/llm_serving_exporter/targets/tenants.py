@@ -179,11 +179,11 @@ class TenantCounter:
 
     def _follow(self, plan: TenantPlan, samples: Samples) -> None:
         """Takes up a page of another layout: what is known of its series, and the rows that they add to."""
-        known = {**self._gone, **self._list_known()}
+        counts = {**self._gone, **self._list_known()}
         # one that is new began at 0, but on the first page of all nothing is known of what was before
         new = 0.0 if self._begun else None
-        self._last = [known.pop(source.key, new) for source in plan.sources]
-        self._gone = dict(islice(known.items(), max(0, len(known) - MOST_GONE), None))
+        self._last = [counts.pop(source.key, new) for source in plan.sources]
+        self._gone = dict(islice(counts.items(), max(0, len(counts) - MOST_GONE), None))
         self._plan = plan
         sums: dict[tuple[str, str], float] = {}
         for source in plan.sources:
@@ -255,12 +255,12 @@ class TenantCounter:
         return served
 
     def _list_rows(self, now: float) -> Iterator[TenantRow]:
-        found: dict[tuple[str, str], dict[str, float]] = {}
+        rows: dict[tuple[str, str], dict[str, float]] = {}
         for (model, tenant, name), value in self._sums.items():
             young = now - self._began[model, tenant, name] < FROM_ZERO_SECONDS
-            found.setdefault((model, tenant), {})[name] = 0.0 if young else value
-        for model, tenant in sorted(found):
-            yield TenantRow(model, tenant, found[model, tenant])
+            rows.setdefault((model, tenant), {})[name] = 0.0 if young else value
+        for model, tenant in sorted(rows):
+            yield TenantRow(model, tenant, rows[model, tenant])
 
 
 class Tenants:
