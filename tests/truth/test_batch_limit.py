@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.derive.derive import DeriveSettings
 from llm_serving_exporter.model.derived import Limiter
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
@@ -51,7 +51,7 @@ def play(
     now, server, found = [0.0], Server({}), []
     target = replace(target, interval_seconds=interval_seconds)
 
-    def settle(facts: ServerFacts, engines: int) -> Settings:
+    def settle(facts: ServerFacts, engines: int) -> DeriveSettings:
         known = settings_without_gpus(Config(targets=()), target, facts, engines)
         return replace(known, device=DeviceSample(now[0], 1, gpm_ratio=dram)) if dram is not None else known
 

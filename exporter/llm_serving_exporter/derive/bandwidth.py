@@ -15,8 +15,8 @@ from llm_serving_exporter.derive.figures import (
     RANKS,
     TARGET_WINDOW,
     WINDOW,
+    DeriveSettings,
     Figure,
-    Settings,
     figure,
     needs_all,
     window_over,
@@ -206,7 +206,7 @@ def _roof(
     return make_roof(model, hardware)
 
 
-def average_ranks(windows: Sequence[EngineWindows], settings: Settings) -> Siblings | None:
+def average_ranks(windows: Sequence[EngineWindows], settings: DeriveSettings) -> Siblings | None:
     """All ranks that share the engines' experts, as far as they are read: how many, and the mean of the requests that run on them.
 
     None where they share none, and where a page does not say what runs. To be asked once for all engines of a page.

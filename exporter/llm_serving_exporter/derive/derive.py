@@ -21,8 +21,8 @@ from llm_serving_exporter.derive.figures import (
     TARGET_WINDOW,
     WINDOW,
     Computed,
+    DeriveSettings,
     Figure,
-    Settings,
     hand_in_windows,
     order_figures,
 )
@@ -60,10 +60,10 @@ from llm_serving_exporter.model.snapshot import Absence, LeftOut, Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import Window
 
-__all__ = ["Settings", "Tick", "derive"]
+__all__ = ["DeriveSettings", "Tick", "derive"]
 
 
-def derive(window: Window, settings: Settings, previous: Derivation | None) -> Derived:
+def derive(window: Window, settings: DeriveSettings, previous: Derivation | None) -> Derived:
     """Everything derived from a window. `previous` is the last result of the same engine life, None after a restart."""
     return Tick(window, settings, previous).whole()
 
@@ -97,7 +97,7 @@ class Tick:
     def __init__(
         self,
         window: Window,
-        settings: Settings,
+        settings: DeriveSettings,
         previous: Derivation | None,
         asking: AbstractContextManager[object] | None = None,
     ) -> None:

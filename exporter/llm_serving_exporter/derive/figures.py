@@ -10,7 +10,7 @@ from graphlib import TopologicalSorter
 from typing import Any, Generic, TypeVar, overload
 
 from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS
-from llm_serving_exporter.derive.lengths import Histories
+from llm_serving_exporter.derive.lengths import LengthHistories
 from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.record import Struct, field
@@ -140,7 +140,7 @@ class Computed:
 # --- What derive is handed at each tick, and the figures that are read off it.
 
 
-class Settings(Struct, frozen=True):
+class DeriveSettings(Struct, frozen=True):
     """What derive needs beside the window."""
 
     # thresholds in seconds by name of the latency SLO: ttft, itl, e2e; one that is not there is not configured
@@ -156,7 +156,7 @@ class Settings(Struct, frozen=True):
     first_token_is_clients: bool = (
         True  # whether the page's time to first token is the client's, which a front door's need not be
     )
-    lengths: Histories = field(
+    lengths: LengthHistories = field(
         default_factory=dict
     )  # lengths of the last finished requests by model and engine, this page's included
     stalled_after_seconds: float = (
@@ -172,18 +172,18 @@ class Settings(Struct, frozen=True):
 WINDOWS: Figure[EngineWindows] = given("windows")
 # all engines of the target, and its GPUs
 TARGET_WINDOW: Figure[Window] = given("target_window")
-SETTINGS: Figure[Settings] = given("settings")
+SETTINGS: Figure[DeriveSettings] = given("settings")
 # the ranks that share the engine's experts, as far as they are read; None where they share none
 RANKS: Figure[Siblings | None] = given("ranks")
 # the same engine's at the last tick of this life; None without one
 EARLIER: Figure[EngineDerived | None] = given("earlier")
 
 
-def _model(settings: Settings, window: EngineWindow) -> ModelFacts | Absence:
+def _model(settings: DeriveSettings, window: EngineWindow) -> ModelFacts | Absence:
     return settings.models.get(window.last.model_name, Absence.MODEL_UNKNOWN)
 
 
-def _hardware(settings: Settings) -> Hardware:
+def _hardware(settings: DeriveSettings) -> Hardware:
     return settings.hardware
 
 

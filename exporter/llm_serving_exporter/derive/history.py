@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 from llm_serving_exporter.derive.batch import Plateaus, add_observed_limits, follow_plateaus
-from llm_serving_exporter.derive.lengths import Histories, follow_lengths
+from llm_serving_exporter.derive.lengths import LengthHistories, follow_lengths
 from llm_serving_exporter.derive.window import (
     NO_FALLS,
     Counts,
@@ -191,7 +191,7 @@ def _drop(snapshot: Snapshot, fields: frozenset[str], dropped: tuple[EngineSnaps
 PAGES_OF_A_RESTART = 2
 
 
-class Reading(Struct, frozen=True):
+class PageOrigin(Struct, frozen=True):
     """How a page was read. A counter that comes with another reading is not new."""
 
     reader: object = None  # the reader and the page's layout, each the same object as long as it is the same
@@ -210,8 +210,8 @@ class History(Struct, frozen=True):
     held: Held = field(default_factory=dict)
     plateaus: Plateaus = field(default_factory=dict)
     moved_monotonic_seconds: float | None = None  # of the last page that showed the engine at work; None: none did
-    lengths: Histories = field(default_factory=dict)
-    reading: Reading = field(default_factory=Reading)  # of the last page
+    lengths: LengthHistories = field(default_factory=dict)
+    reading: PageOrigin = field(default_factory=PageOrigin)  # of the last page
 
 
 class Restarted(Struct, frozen=True):
@@ -267,7 +267,7 @@ def advance(
     history: History,
     how: Reset | Continued,
     snapshot: Snapshot,
-    reading: Reading,
+    reading: PageOrigin,
     interval_seconds: float,
     *,
     restarted: bool = False,

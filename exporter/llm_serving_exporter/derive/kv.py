@@ -15,7 +15,7 @@ from llm_serving_exporter.derive.figures import (
     MODEL,
     SETTINGS,
     WINDOW,
-    Settings,
+    DeriveSettings,
     figure,
     window_over,
 )
@@ -162,7 +162,7 @@ _SENTENCES = {
 }
 
 
-def _tail(window: EngineWindow, settings: Settings) -> Tail | None:
+def _tail(window: EngineWindow, settings: DeriveSettings) -> Tail | None:
     last = window.last
     history = settings.lengths.get((last.model_name, last.engine))
     return history.tail if history is not None and last.request_prompt_tokens is not None else None

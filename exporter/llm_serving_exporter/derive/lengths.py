@@ -221,7 +221,7 @@ class Point(NamedTuple):
     lengths: Lengths  # the counts
 
 
-class History(Struct, frozen=True):
+class LengthHistory(Struct, frozen=True):
     """The lengths of one engine's requests over time."""
 
     points: tuple[Point, ...]  # oldest first, at least one; the window begins with the first
@@ -232,10 +232,10 @@ class History(Struct, frozen=True):
 
 
 # (model_name, engine) -> its history
-Histories = Mapping[tuple[str, str], History]
+LengthHistories = Mapping[tuple[str, str], LengthHistory]
 
 
-def follow_lengths(histories: Histories, snapshot: Snapshot, *, new_life: bool = False) -> Histories:
+def follow_lengths(histories: LengthHistories, snapshot: Snapshot, *, new_life: bool = False) -> LengthHistories:
     """The histories with one more page. `new_life`: the engine restarted before it.
 
     A restart says nothing about how long requests are, so that what was counted before it stays in the window: an engine that restarts
@@ -243,7 +243,7 @@ def follow_lengths(histories: Histories, snapshot: Snapshot, *, new_life: bool =
     """
     if new_life:
         histories = {key: _carry_over(history) for key, history in histories.items()}
-    followed: dict[tuple[str, str], History] = {}
+    followed: dict[tuple[str, str], LengthHistory] = {}
     for engine in snapshot.engines:
         if engine.request_prompt_tokens is None:
             continue
@@ -259,13 +259,13 @@ def follow_lengths(histories: Histories, snapshot: Snapshot, *, new_life: bool =
     return both if len(both) <= MOST_ENGINES else followed
 
 
-def _carry_over(history: History) -> History:
+def _carry_over(history: LengthHistory) -> LengthHistory:
     if history.last is None:
         return history
     return replace(history, carried=_add_lives(history.carried, history.last), last=None)
 
 
-def _begin(read: Lengths, engine: EngineSnapshot, snapshot: Snapshot) -> History:
+def _begin(read: Lengths, engine: EngineSnapshot, snapshot: Snapshot) -> LengthHistory:
     """Of an engine that is seen for the first time.
 
     What it counted before is in the window where it is known to be no older than that; else the window begins with this page.
@@ -277,7 +277,7 @@ def _begin(read: Lengths, engine: EngineSnapshot, snapshot: Snapshot) -> History
         nothing = Histogram(edges, (0.0,) * len(edges), 0.0, None if read.prompts.sum is None else 0.0)
         # the two clocks are of two hosts
         first = Point(-inf if start is None else now - max(0.0, snapshot.unix_seconds - start), Lengths(nothing, None))
-    return _measure_window(History((first,), None, read, Tail(0.0), now), read, engine, now)
+    return _measure_window(LengthHistory((first,), None, read, Tail(0.0), now), read, engine, now)
 
 
 def _covers_whole_life(read: Lengths, snapshot: Snapshot) -> bool:
@@ -287,7 +287,7 @@ def _covers_whole_life(read: Lengths, snapshot: Snapshot) -> bool:
     return young or read.prompts.count <= SPAN_REQUESTS
 
 
-def _add_page(before: History, read: Lengths, engine: EngineSnapshot, snapshot: Snapshot) -> History | None:
+def _add_page(before: LengthHistory, read: Lengths, engine: EngineSnapshot, snapshot: Snapshot) -> LengthHistory | None:
     """The history with this page; None where it cannot be joined to what was counted before."""
     last, tail, now = before.last, before.tail, snapshot.monotonic_seconds
     if last is None:
@@ -305,7 +305,7 @@ def _add_page(before: History, read: Lengths, engine: EngineSnapshot, snapshot: 
         or tail.capacity_tokens != engine.kv_cache_capacity_tokens
         or tail.context_limit_tokens != engine.context_limit_tokens
     )
-    after = History(before.points, before.carried, read, tail, before.measured_seconds)
+    after = LengthHistory(before.points, before.carried, read, tail, before.measured_seconds)
     if not due:
         return after
     total = _add_lives(before.carried, read)
@@ -324,7 +324,7 @@ def _add_lives(carried: Lengths | None, read: Lengths) -> Lengths | None:
     return None if prompts is None else Lengths(prompts, outputs)
 
 
-def _measure_window(history: History, total: Lengths, engine: EngineSnapshot, now: float) -> History:
+def _measure_window(history: LengthHistory, total: Lengths, engine: EngineSnapshot, now: float) -> LengthHistory:
     """The history with the figures of the window that ends now. `total`: what has been counted, earlier lives included."""
     points = _drop_old_points(history.points, total, now)
     begin = points[0].lengths

@@ -56,7 +56,7 @@ from llm_serving_exporter.derive.compute import (
 )
 from llm_serving_exporter.derive.compute import CEILING as DECODE_CEILING
 from llm_serving_exporter.derive.devices import find_cap
-from llm_serving_exporter.derive.figures import DEVICES, SETTINGS, Figure, Settings, figure, given
+from llm_serving_exporter.derive.figures import DEVICES, SETTINGS, DeriveSettings, Figure, figure, given
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Shown
 from llm_serving_exporter.derive.standstill import Standstill, measure_standstill
 from llm_serving_exporter.derive.steps import ITL, busy_ratio
@@ -441,7 +441,7 @@ PREVIOUS: Figure[Verdict | None] = given("previous")
 NOW: Figure[float] = given("now")
 
 
-def _gather(judged: Sequence[Judged], settings: Settings, cap: Cap | None) -> dict[str, float]:
+def _gather(judged: Sequence[Judged], settings: DeriveSettings, cap: Cap | None) -> dict[str, float]:
     return gather_evidence(judged, settings.stalled_after_seconds, cap)
 
 

@@ -105,7 +105,7 @@ class Speculation(Struct, frozen=True):
 NO_SPECULATION = Speculation()
 
 
-class Bounds(Struct, frozen=True):
+class DecodeBounds(Struct, frozen=True):
     """Decode of one replica, all ranks together. Rates count tokens, those of accepted drafts included."""
 
     expected: Ceiling  # its arms and its step; `tokens_per_second` is what plans rest on
@@ -115,7 +115,7 @@ class Bounds(Struct, frozen=True):
 
 def bound_decode(
     roof: Roof, batch: float, context_tokens: float, speculation: Speculation = NO_SPECULATION
-) -> Bounds | None:
+) -> DecodeBounds | None:
     """Of `batch` sequences over all ranks, `context_tokens` each. None as for `roof.decode_ceiling`."""
     ranks = roof.parallel.data
     rank_batch, computed = batch / ranks, float(speculation.computed)
@@ -125,7 +125,7 @@ def bound_decode(
     factor = ranks * speculation.yielded
     lower = _bound_slowest(roof, rank_batch, context_tokens, computed)
     upper = _fastest_rank(roof, rank_batch, context_tokens, computed) * ranks * computed
-    return Bounds(
+    return DecodeBounds(
         _scale_ceiling(ceiling, factor),
         upper,
         lower * factor if lower is not None and lower < ceiling.tokens_per_second else None,

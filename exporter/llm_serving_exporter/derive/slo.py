@@ -12,7 +12,7 @@ from llm_serving_exporter.derive.figures import (
     SETTINGS,
     TARGET_WINDOW,
     WINDOW,
-    Settings,
+    DeriveSettings,
     figure,
     window_over,
 )
@@ -177,10 +177,12 @@ def error_slo(reading: EngineSnapshot, *, awaited: bool = False) -> SloCount | A
     return SloCount(add_up(finished.get(reason, 0.0) for reason in GOOD_REASONS), finished.get(BAD_REASON, 0.0))
 
 
-def _latency_count(name: str, field: str) -> Callable[[EngineWindow, Settings, frozenset[str]], SloCount | Absence]:
+def _latency_count(
+    name: str, field: str
+) -> Callable[[EngineWindow, DeriveSettings, frozenset[str]], SloCount | Absence]:
     """Counted at 0 where the first event has yet to come: an increase() over a counter born at 1 is 0."""
 
-    def count(window: EngineWindow, settings: Settings, awaited: frozenset[str]) -> SloCount | Absence:
+    def count(window: EngineWindow, settings: DeriveSettings, awaited: frozenset[str]) -> SloCount | Absence:
         threshold = settings.slo_seconds.get(name)
         if threshold is None:
             return Absence.NOT_CONFIGURED
@@ -194,7 +196,7 @@ def _latency_count(name: str, field: str) -> Callable[[EngineWindow, Settings, f
     return count
 
 
-def _error_count(window: EngineWindow, settings: Settings, awaited: frozenset[str]) -> SloCount | Absence:
+def _error_count(window: EngineWindow, settings: DeriveSettings, awaited: frozenset[str]) -> SloCount | Absence:
     if not settings.slo_errors:
         return Absence.NOT_CONFIGURED
     if not settings.errors_counted:
@@ -203,7 +205,11 @@ def _error_count(window: EngineWindow, settings: Settings, awaited: frozenset[st
 
 
 def _uncovered(
-    window: EngineWindow, target: Window, settings: Settings, awaited: frozenset[str], earlier: EngineDerived | None
+    window: EngineWindow,
+    target: Window,
+    settings: DeriveSettings,
+    awaited: frozenset[str],
+    earlier: EngineDerived | None,
 ) -> ServerErrors | None:
     last, first = window.last, RESPONSES in awaited
     if not (settings.slo_errors and settings.errors_counted) or (last.http_responses_total is None and not first):

@@ -7,7 +7,7 @@ from operator import lt
 from typing import Any
 
 from llm_serving_exporter.derive.devices import keep_samples
-from llm_serving_exporter.derive.lengths import Histories
+from llm_serving_exporter.derive.lengths import LengthHistories
 from llm_serving_exporter.model.numbers import Histogram, add_up
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import (
@@ -148,7 +148,7 @@ def forget_fallen(window: Window, fallen: frozenset[Key]) -> Window:
     return replace(window, snapshots=tuple(snapshots))
 
 
-def forget_lengths(lengths: Histories, fallen: frozenset[Key]) -> Histories:
+def forget_lengths(lengths: LengthHistories, fallen: frozenset[Key]) -> LengthHistories:
     """The histories of request lengths without those of engines whose lengths fell."""
     gone = {key[:2] for key in fallen if key[2] in ("request_prompt_tokens", "request_generation_tokens")}
     return {key: history for key, history in lengths.items() if key not in gone} if gone else lengths

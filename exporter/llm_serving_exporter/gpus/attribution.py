@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.derive.derive import DeriveSettings
 from llm_serving_exporter.derive.devices import make_sample, make_shared_sample
 from llm_serving_exporter.derive.roof import count_engines, spread_engines
 from llm_serving_exporter.engines.mapping import parse_version
@@ -160,7 +160,7 @@ class SettingsBuilder:
         facts: ServerFacts,
         engines: int,
         parts: Mapping[str, GpuPart] = MappingProxyType({}),
-    ) -> Settings:
+    ) -> DeriveSettings:
         """What derive needs for one target whose page shows `engines` engines; `uuids`: its GPUs that are here, () if not known.
 
         `parts`: of those that others use too, so that what the driver measures is not the target's alone.
@@ -169,7 +169,7 @@ class SettingsBuilder:
             uuids = ()  # what is known of some of them is not known of the target
         hardware = self._hardware(config, target, uuids, gpus.peaks, known, facts, engines)
         device = self._sample(config, uuids, gpus, parts)
-        return Settings(
+        return DeriveSettings(
             self._thresholds(config),
             config.slo.errors,
             hardware,

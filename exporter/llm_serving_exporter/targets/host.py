@@ -13,7 +13,7 @@ from pathlib import Path
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.cost.meters import Costs
-from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.derive.derive import DeriveSettings
 from llm_serving_exporter.derive.devices import find_lacks
 from llm_serving_exporter.engines.registry import together
 from llm_serving_exporter.errors import FactsError
@@ -178,7 +178,9 @@ class TargetHost:
 
     # --- what a tick asks for -------------------------------------------------------------------------------------
 
-    def _settings_for(self, builder: SettingsBuilder, target: Target, facts: ServerFacts, engines: int) -> Settings:
+    def _settings_for(
+        self, builder: SettingsBuilder, target: Target, facts: ServerFacts, engines: int
+    ) -> DeriveSettings:
         gpus, assignment = self.gpus, self.gpus.assignments.get(target.name)
         uuids, parts = (assignment.uuids, assignment.parts) if assignment is not None else ((), {})
         settings = builder.build(self.config, target, uuids, gpus.latest, gpus.facts, facts, engines, parts)

@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.derive.derive import Settings, Tick
+from llm_serving_exporter.derive.derive import DeriveSettings, Tick
 from llm_serving_exporter.derive.history import (
     Continued,
     History,
-    Reading,
+    PageOrigin,
     Reset,
     Restarted,
     add_to_window,
@@ -41,7 +41,7 @@ from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.targets.page_source import FailedTickError, PageBook, PageSource
 from llm_serving_exporter.targets.server import (
     FindModel,
-    Server,
+    TargetServer,
     choose_failed_state,
     choose_good_state,
     choose_model_name,
@@ -77,7 +77,7 @@ class TargetPipeline:
     def __init__(
         self,
         target: Target,
-        settings: Callable[[ServerFacts, int], Settings],
+        settings: Callable[[ServerFacts, int], DeriveSettings],
         window_seconds: float,
         *,
         models: FindModel | None = None,
@@ -99,7 +99,7 @@ class TargetPipeline:
         self._source = PageSource(target, self._book, monotonic, wall, connect)
         # None before the first page that is recognised
         self._normaliser: Normaliser | None = None
-        self._server = Server(
+        self._server = TargetServer(
             target, commands=commands, find_model=models, monotonic=monotonic, wall=wall, connect=connect
         )
         self._several_servers = SeveralServers(target.interval_seconds)
@@ -183,7 +183,7 @@ class TargetPipeline:
             self._history,
             normalised.how,
             normalised.snapshot,
-            Reading(normaliser, normalised.samples.layout, bool(runtime.several_workers)),
+            PageOrigin(normaliser, normalised.samples.layout, bool(runtime.several_workers)),
             interval,
             restarted=normalised.new_life,
             find_created=partial(find_created, page.body, runtime, normalised.snapshot.sources),
@@ -238,14 +238,13 @@ class TargetPipeline:
         self._history, self._normaliser, self._derivation, self._left_out = history, None, None, frozenset()
         self._server.forget()
 
-    def _settings_of(self, runtime: Runtime, snapshot: Snapshot, page_role: Role | None, history: History) -> Settings:
+    def _settings_of(
+        self, runtime: Runtime, snapshot: Snapshot, page_role: Role | None, history: History
+    ) -> DeriveSettings:
         """What derive needs beside the window."""
         stated = self._settings(self._server.facts, add_up([engine.is_engine for engine in snapshot.engines]))
-        return Settings(  # `replace` would look at every field
-            slo_seconds=stated.slo_seconds,
-            slo_errors=stated.slo_errors,
-            hardware=stated.hardware,
-            device=stated.device,
+        return replace(
+            stated,
             models=self._server.models.facts_or_absence,
             significant_digits=snapshot.significant_digits,
             errors_counted=snapshot.errors_counted,
@@ -254,8 +253,6 @@ class TargetPipeline:
             or (runtime.first_token is not None and runtime.first_token.is_clients),
             lengths=history.lengths,
             default_edges=runtime.default_edges,
-            stalled_after_seconds=stated.stalled_after_seconds,
-            siblings=stated.siblings,
         )
 
     # --- the reading --------------------------------------------------------------------------------------------------

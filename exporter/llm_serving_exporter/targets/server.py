@@ -195,7 +195,7 @@ class _Rounds:
             self._retry.note_failure(self._monotonic())
 
 
-class Server:
+class TargetServer:
     """What one target's server says of itself beside its page, as it was asked at start and when something changed, never each tick.
 
     Used by one thread at a time; `models.look_again` may be called from another. `commands`: the command lines of its processes as words,

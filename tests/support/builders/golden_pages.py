@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.store import Store
-from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.derive.derive import DeriveSettings
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.facts import loader
@@ -84,7 +84,7 @@ LOST_GPU = GpuReading(replace(GPU.identity, uuid="GPU-00000000-0000-0000-0000-00
 
 def _fix_settings(
     name: str, config: Config, target: Target, now: list[float], facts: ServerFacts, engines: int
-) -> Settings:
+) -> DeriveSettings:
     """As the daemon's, with what GPM and dcgm-exporter would say; on one run what cannot be: more than the peak."""
     device = DeviceSample(
         now[0],

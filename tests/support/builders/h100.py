@@ -14,7 +14,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.derive.derive import DeriveSettings
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.loader import gpu_catalogue, model_catalogue
@@ -184,7 +184,7 @@ def play(
         pipeline = make_pipeline(
             target,
             now,
-            settings=lambda facts, engines: Settings(hardware=hardware, device=sample[0], models={}),
+            settings=lambda facts, engines: DeriveSettings(hardware=hardware, device=sample[0], models={}),
             window_seconds=window_seconds,
             unix_start=start,
             models=_model_finder(run),

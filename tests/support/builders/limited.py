@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llm_serving_exporter.derive.derive import Settings, derive
+from llm_serving_exporter.derive.derive import DeriveSettings, derive
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
@@ -41,7 +41,7 @@ def reading(
             for rank, told in enumerate(done)
         )
 
-    settings = Settings(hardware=hardware or Hardware(H100, Parallel(), 1.0), models={"m": model}, device=device)
+    settings = DeriveSettings(hardware=hardware or Hardware(H100, Parallel(), 1.0), models={"m": model}, device=device)
     window = pages(at(0.0), at(1.0), seconds=60.0)
     begun = derive(Window(window.snapshots[:1]), settings, None)
     derived = derive(replace(window, devices=(device,) if device else ()), settings, begun)

@@ -23,7 +23,7 @@ SCRIPT = """
 import json, sys
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.commands.once import as_document_of, as_table
-from llm_serving_exporter.derive.derive import Settings, derive
+from llm_serving_exporter.derive.derive import DeriveSettings, derive
 from llm_serving_exporter.expose import serving
 from llm_serving_exporter.expose.encode import write_text
 from llm_serving_exporter.expose.families import Families
@@ -35,7 +35,7 @@ from tests.support.builders.windows import engine, pages
 asked = json.loads(sys.argv[1])
 role = Role(asked.pop("role", "unified"))
 window = pages((engine(**asked),), (engine(**asked),), seconds=60.0)
-derived = derive(window, Settings(role=role), None)
+derived = derive(window, DeriveSettings(role=role), None)
 reading = views.reading("chat-0", [(window.later.engines[0], derived.engines[0])])
 page = replace(reading.page, derivation=derived)
 reading = replace(reading, page=page, target=replace(reading.target, role=role))

@@ -9,7 +9,7 @@ from llm_serving_exporter.derive.history import (
     Advanced,
     Continued,
     History,
-    Reading,
+    PageOrigin,
     Reset,
     Restarted,
     add_to_window,
@@ -37,7 +37,7 @@ def page(seconds: float, **engine: object) -> Snapshot:
 def take(history: History, snapshot: Snapshot, **more: object) -> Advanced:
     history, how = follow_page(history, snapshot, answered_before=True)
     assert not isinstance(how, Restarted)
-    found = advance(history, how, snapshot, Reading(READER, snapshot.monotonic_seconds), INTERVAL, **more)
+    found = advance(history, how, snapshot, PageOrigin(READER, snapshot.monotonic_seconds), INTERVAL, **more)
     return replace(found, history=add_to_window(found.history, found.snapshot, SPAN, None, INTERVAL)[0])
 
 
@@ -84,7 +84,7 @@ def test_counters_from_other_samples_are_compared_with_nothing() -> None:
     moved = replace(page(10, decode_tokens_total=7.0), sources={**SOURCES, "decode_tokens_total": 3})
     history, how = follow_page(before, moved, answered_before=True)
     assert isinstance(how, Reset)
-    found = advance(history, how, moved, Reading(READER, 10), INTERVAL)
+    found = advance(history, how, moved, PageOrigin(READER, 10), INTERVAL)
     assert found.history.window is None
     assert found.history.counts["m", "0", "decode_tokens_total"] == 7.0
 

@@ -16,7 +16,7 @@ from llm_serving_exporter.catalogue.roofline import ROOFLINE
 from llm_serving_exporter.catalogue.spec import SERVING_LABELS
 from llm_serving_exporter.derive import derive as deriving
 from llm_serving_exporter.derive.batch import SIZE_MEAN
-from llm_serving_exporter.derive.derive import Settings, derive
+from llm_serving_exporter.derive.derive import DeriveSettings, derive
 from llm_serving_exporter.derive.figures import Computed, Figure, figure, given, order_figures
 from llm_serving_exporter.derive.kv import HIT_RATIO
 from llm_serving_exporter.derive.signals import Row, Series, gauge
@@ -35,7 +35,7 @@ from tests.support.signal_table import list_faults
 WINDOW = pages(
     (engine(),), (engine(decoded=64_000.0, steps=1000.0, prompts=9.0, prefill=9000.0, **held(1000, 64)),), seconds=60.0
 )
-SETTINGS = Settings({"ttft": 2.0}, hardware=Hardware(H100, Parallel(), 1.0), models={"m": served(LLAMA_8B)})
+SETTINGS = DeriveSettings({"ttft": 2.0}, hardware=Hardware(H100, Parallel(), 1.0), models={"m": served(LLAMA_8B)})
 
 
 def counted(into: Counter[Figure[Any]], one: Figure[Any], done: dict[Figure[Any], Figure[Any]]) -> Figure[Any]:

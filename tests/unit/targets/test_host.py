@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.cost.terms import COST
-from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.derive.derive import DeriveSettings
 from llm_serving_exporter.gpus.attribution import SettingsBuilder
 from llm_serving_exporter.gpus.dcgm_source import DcgmSource
 from llm_serving_exporter.gpus.nvml import NvmlSource
@@ -56,7 +56,7 @@ def host_of(*targets: Target, config: Config | None = None, **sources: object) -
     return host
 
 
-def settings(host: TargetHost, target: Target) -> Settings:
+def settings(host: TargetHost, target: Target) -> DeriveSettings:
     """What the next tick of a target would be worked out with."""
     host.read_gpus()
     return host._settings_for(SettingsBuilder(), target, ServerFacts(), 1)
