@@ -14,11 +14,10 @@ from pathlib import Path
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.derive.derive import DeriveSettings
-from llm_serving_exporter.derive.devices import find_lacks
 from llm_serving_exporter.engines.registry import together
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.fetch.http import Connect, HttpClient
-from llm_serving_exporter.gpus.attribution import GpuCounter, SettingsBuilder
+from llm_serving_exporter.gpus.attribution import GpuCounter, SettingsBuilder, find_lacks
 from llm_serving_exporter.gpus.kubelet import KubeletReader
 from llm_serving_exporter.gpus.node_gpus import DcgmReader, NodeGpus
 from llm_serving_exporter.gpus.ownership import Assignment

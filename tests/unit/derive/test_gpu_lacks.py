@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.commands.once import as_table
-from llm_serving_exporter.derive.devices import DCGM, ENERGY, GPM, find_lacks
+from llm_serving_exporter.gpus.attribution import DCGM, ENERGY, GPM, find_lacks
 from llm_serving_exporter.gpus.nvml import NvmlSource
 from llm_serving_exporter.gpus.source import GpuSource
 from llm_serving_exporter.model.gpu import GpuReadings
