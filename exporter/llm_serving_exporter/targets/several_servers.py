@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from llm_serving_exporter.derive.roof import shares_experts
 from llm_serving_exporter.derive.window import START_TOLERANCE_SECONDS, read_counts
+from llm_serving_exporter.gpus.attribution import shares_experts
 from llm_serving_exporter.model.numbers import Histogram, add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import Struct, replace

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.derive.bandwidth import ROOF_ROW
-from llm_serving_exporter.derive.roof import spread_engines
 from llm_serving_exporter.derive.work import Roof, estimate_touched_experts, experts_touched
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.serving import add_target_health
+from llm_serving_exporter.gpus.attribution import spread_engines
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
