@@ -22,7 +22,7 @@ from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.target import Role
 
-# how `hardware` joins the kinds of a target with GPUs of several
+# how gpus/attribution.py joins the kinds of a target with GPUs of several
 _JOINS_KINDS = " + "
 # and what it calls a slice of a card: "H100 SXM 80GB MIG 1g.10gb", "Instinct MI300X part 1/8"
 _SLICES = (" MIG", " part 1/")

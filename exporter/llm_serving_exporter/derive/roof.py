@@ -1,8 +1,8 @@
 """What one engine's hardware allows: ceilings of decode, the ridge, floors of prefill (facts model-math D.3, design section 6).
 
-An engine is a data-parallel rank of a replica; `bounds` has the replica, and what nothing real is above. Pure functions of a `Roof`;
-None where something they need is not known. The bytes and FLOPs they rest on are in `reads` and `flops` and can be had from here too:
-live derivation, command line, cost and simulator ask this one module.
+An engine is a data-parallel rank of a replica; `planning` has the replica, and what nothing real is above. Pure functions of a `Roof`;
+None where something they need is not known. The bytes and FLOPs they rest on are in `work`. Live derivation, command line, cost and
+simulator ask these two modules.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Roofline(Struct, frozen=True):
     steps_counted: bool = True  # False: from the mean inter-token latency, a lower bound
     batch: float | None = None  # mean number of sequences that decode in a step
     context: Range | None = None  # tokens that a decode step reads per sequence
-    context_source: str = ""  # a constant of derive.context; "": not known
+    context_source: str = ""  # a constant of derive.steps; "": not known
     # of a mean step, by part: weights, kv_read, kv_written, activations
     step_bytes: Mapping[str, float] = field(default_factory=dict)
     experts: Range | None = None  # distinct routed ones that a mean step touches in a layer; None also: a dense model
