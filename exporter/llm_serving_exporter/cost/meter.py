@@ -208,9 +208,8 @@ class Resume(Struct, frozen=True):
     """What a target was when an earlier process counted it last."""
 
     kept: KeptCost  # what that process left
-    counted_at: (
-        float | None
-    )  # when it counted the target last, by this process' monotonic clock; None: on another boot of the host
+    # when it counted the target last, by this process' monotonic clock; None: on another boot of the host
+    counted_at: float | None
     limit_seconds: float  # the longest time between that is booked
 
     def decide(self, reading: TargetReading, now: float) -> Between:

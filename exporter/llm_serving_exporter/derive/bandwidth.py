@@ -428,10 +428,6 @@ def _ends(ratio: Range) -> dict[str, float]:
     return {"lower": ratio.lower, "upper": ratio.upper}
 
 
-def _expected(ratio: Range) -> float:
-    return ratio.expected
-
-
 _CEILING = figure(_ceiling, HARDWARE)
 TRAFFIC = needs_all(_traffic, LOAD)
 _BYTES_PER_SECOND: dict[BandwidthSource, Figure[float | Absence]] = {
@@ -490,18 +486,7 @@ EXPERTS: Row[Range] = Row(needs_all(_experts, LOAD), **OF_AN_ENGINE, series=(Ser
 DIFFERING: Row[float] = Row(_DIFFERING_SINCE, **OF_AN_ENGINE, every_tick=True)
 ATTENDED: Row[float] = Row(needs_all(_attended, LOAD), **OF_AN_ENGINE, every_tick=True)
 # for the limiter; not published
-ACTIVATIONS: Row[float] = Row(
-    figure(_activations, _MEASURED, LOAD, TRAFFIC, _CEILING),
-    **OF_AN_ENGINE,
-)
+ACTIVATIONS: Row[float] = Row(figure(_activations, _MEASURED, LOAD, TRAFFIC, _CEILING), **OF_AN_ENGINE)
 ROWS = (
-    CEILING,
-    *RATIOS.values(),
-    *ACHIEVED.values(),
-    MODEL_RANGE,
-    STEP_BYTES,
-    EXPERTS,
-    DIFFERING,
-    ATTENDED,
-    ACTIVATIONS,
-)
+    CEILING, *RATIOS.values(), *ACHIEVED.values(), MODEL_RANGE, STEP_BYTES, EXPERTS, DIFFERING, ATTENDED, ACTIVATIONS,
+)  # fmt: skip

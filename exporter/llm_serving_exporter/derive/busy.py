@@ -186,9 +186,8 @@ PREFILL = "prefill_tokens_total"
 class Bookings(Struct, frozen=True):
     """What has been booked at a tick, and what the next one counts from."""
 
-    window: (
-        EngineWindow | None
-    )  # the readings whose work the busy time is split by; None while what is booked late is still to come
+    # the readings whose work the busy time is split by; None while what is booked late is still to come
+    window: EngineWindow | None
     start: EngineSnapshot | None = None  # the reading that the next tick counts from; None: the one before it
     started_seconds: float = 0.0  # when that was, monotonic seconds
     still_zero: frozenset[str] = field(default_factory=frozenset)  # fields that it lacks because they stood at 0

@@ -38,9 +38,8 @@ class Figure(Struct, Generic[T_co], frozen=True, eq=False):
     """One value of one engine at one tick. `figure` makes one that is computed, `given` one that is handed in."""
 
     name: str  # for messages: the function's name, or the argument of `given`
-    compute: (
-        Callable[..., T_co] | None
-    )  # the values of `inputs`, in their order, -> the figure's; None: it is handed in
+    # the values of `inputs`, in their order, -> the figure's; None: it is handed in
+    compute: Callable[..., T_co] | None
     inputs: tuple[Figure[Any], ...] = ()  # what the function is called with
 
 
@@ -153,15 +152,13 @@ class DeriveSettings(Struct, frozen=True):
     significant_digits: int | None = None  # digits that the page prints numbers with; None: all of them
     errors_counted: bool = True  # whether the runtime tells requests that ended in an error from others
     role: Role = Role.UNIFIED  # what the target does of a request
-    first_token_is_clients: bool = (
-        True  # whether the page's time to first token is the client's, which a front door's need not be
-    )
+    # whether the page's time to first token is the client's, which a front door's need not be
+    first_token_is_clients: bool = True
     lengths: LengthHistories = field(
         default_factory=dict
     )  # lengths of the last finished requests by model and engine, this page's included
-    stalled_after_seconds: float = (
-        SPAN_SECONDS  # for how long nothing moves while requests are there, from which on an engine is stalled
-    )
+    # for how long nothing moves while requests are there, from which on an engine is stalled
+    stalled_after_seconds: float = SPAN_SECONDS
     # ranks of the same replica on other targets' pages; None: none is known, or the replica is on one page
     siblings: Siblings | None = None
     # bucket edges of the runtime's latency histograms by SLO name, unless it is configured otherwise

@@ -162,9 +162,8 @@ class Judged(Struct, frozen=True):
     contradicted: bool = False  # whether its counters exclude what its gauge of running requests shows
     standstill: Standstill | None = None  # since when nothing has moved; None: it does not say so at once
     prompt_tokens: float | None = None  # mean prompt of its last finished requests
-    receives_kv: bool = (
-        False  # what of a page's KV connector follows from the role: decode gets its prompts' KV from another engine
-    )
+    # what of a page's KV connector follows from the role: decode gets its prompts' KV from another engine
+    receives_kv: bool = False
     # has the share of the peak bandwidth that our arithmetic says, which is read only where a cap holds the clock; None: nothing does
     find_range: Callable[[], Range | Absence | None] | None = None
     # has the rest of the roofline, which is worked out only where it may decide: decode's ratio, floor and ridge, phases; None: it is in

@@ -49,17 +49,15 @@ class Ceiling(Struct, frozen=True):
     """Decode's ceiling at one batch and context. A token is a sequence-step: speculation gets more than one out of it."""
 
     tokens_per_second: float  # the lower of the two arms, less what attention reads again on the chip
-    read_once_tokens_per_second: (
-        float  # the lower of the two arms: a prefix that sequences share is read once, and again in no time
-    )
+    # the lower of the two arms: a prefix that sequences share is read once, and again in no time
+    read_once_tokens_per_second: float
     bandwidth_tokens_per_second: float  # the arm of memory bandwidth
     compute_tokens_per_second: float | None  # the arm of compute; None without a compute peak
     bound: Bound  # which arm is the lower one
     step_seconds: float  # from one token of a sequence to its next, through every pipeline stage
     intensity_flops_per_byte: float  # the step's FLOPs over its bytes
-    ridge_flops_per_byte: (
-        float | None
-    )  # intensity from which its mix of precisions is bound by compute; None without a compute peak
+    # intensity from which its mix of precisions is bound by compute; None without a compute peak
+    ridge_flops_per_byte: float | None
 
 
 class Lack(Struct, frozen=True):

@@ -50,9 +50,8 @@ class Series(Struct, frozen=True, eq=False):
 
     # the catalogue's declaration; its labels beyond those of every serving series are filled from `labels` and the value's keys
     metric: Metric
-    labels: tuple[
-        str, ...
-    ] = ()  # values of the metric's own labels that are the same for the whole row, in the order of the declaration
+    # values of the metric's own labels that are the same for the whole row, in the order of the declaration
+    labels: tuple[str, ...] = ()
     # the part of the row's value that is published, of which None publishes nothing; None: the value itself
     part: Callable[[Any], SeriesValue] | None = None
 
@@ -85,9 +84,8 @@ def _list_numbers(part: SeriesValue) -> Iterable[float]:
 class Row(Generic[T_co]):
     """One row: a figure with everything that others need to know about it."""
 
-    figure: Figure[
-        T_co | Absence | None
-    ]  # what is computed: a value, or why there is none; None too is no value, for rows without a name
+    # what is computed: a value, or why there is none; None too is no value, for rows without a name
+    figure: Figure[T_co | Absence | None]
     name: str = ""  # the signal's name in signal_available; "" for a figure whose absence another signal explains
     # fields of the page, or signals, whose own absence explains INPUT_MISSING: the first absent one's reason is this signal's too
     fields: tuple[str, ...] = ()
@@ -102,9 +100,8 @@ class Row(Generic[T_co]):
     quality: Figure[Quality | None] | None = None
     # the likely cause where the figure is wrong; such a figure is suspect. A row without one is suspect beyond its metric's edge
     cause: Figure[Cause | None] | None = None
-    of_an_engine: bool = (
-        False  # whether it needs an engine: not computed for families that name no engine on a page of several
-    )
+    # whether it needs an engine: not computed for families that name no engine on a page of several
+    of_an_engine: bool = False
     of_gpus: bool = False  # whether it is read from the GPUs alone, so that a runtime that publishes nothing of its work still has it
     series: tuple[Series, ...] = ()  # the series that its value becomes
     # whether the next tick, the bill or the limiter always reads it: worked out at every tick, everything else when somebody asks
@@ -202,12 +199,10 @@ _SPECULATION = {Absence.NOT_EXPORTED: "Engines show it only with speculative dec
 class PageField(Struct, frozen=True):
     """What is to know about a field of the page beside its value."""
 
-    has_setting: bool = (
-        False  # whether a setting gives the field where the page lacks it: then it is absent as NOT_CONFIGURED
-    )
-    silent: frozenset[Role] = (
-        NEVER_SILENT  # the roles in which the field means something else: it is absent as OTHER_ROLE
-    )
+    # whether a setting gives the field where the page lacks it: then it is absent as NOT_CONFIGURED
+    has_setting: bool = False
+    # the roles in which the field means something else: it is absent as OTHER_ROLE
+    silent: frozenset[Role] = NEVER_SILENT
     # what to do, for the reasons of which this field knows more than the reason's own sentence
     sentences: Mapping[Absence, str] = field(default_factory=lambda: NO_SENTENCES)
 

@@ -52,9 +52,8 @@ class Work(Struct, frozen=True):
     decode_steps: float | None = None
     # tokens in the KV cache at each step that decodes, added up over those steps; None where the page does not say what is in use
     kv_token_steps: Range | None = None
-    kv_tokens_per_request: float | None = (
-        None  # tokens in the KV cache for each running request, what they share once; None likewise
-    )
+    # tokens in the KV cache for each running request, what they share once; None likewise
+    kv_tokens_per_request: float | None = None
 
     @property
     def batch(self) -> float | None:
