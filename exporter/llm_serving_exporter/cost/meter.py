@@ -463,9 +463,8 @@ class CostMeter:
         span = max(terms.window_seconds, reading.page.derivation.window_seconds)
         figures = {}
         shown = {(one.model_name, one.engine): one for one in select_engines(reading)}
-        again = (
-            reading.page.derivation.window_seconds == 0
-        )  # a gap: tokens of it may have no cost of theirs, or be without a phase
+        # a gap: tokens of it may have no cost of theirs, or be without a phase
+        again = reading.page.derivation.window_seconds == 0
         fallen = {(model, engine) for model, engine, _ in reading.page.snapshot.fallen}
         for key in engines:
             one, snapshot = self._engines[key], shown.get(key[:2])

@@ -154,9 +154,8 @@ class DeriveSettings(Struct, frozen=True):
     role: Role = Role.UNIFIED  # what the target does of a request
     # whether the page's time to first token is the client's, which a front door's need not be
     first_token_is_clients: bool = True
-    lengths: LengthHistories = field(
-        default_factory=dict
-    )  # lengths of the last finished requests by model and engine, this page's included
+    # lengths of the last finished requests by model and engine, this page's included
+    lengths: LengthHistories = field(default_factory=dict)
     # for how long nothing moves while requests are there, from which on an engine is stalled
     stalled_after_seconds: float = SPAN_SECONDS
     # ranks of the same replica on other targets' pages; None: none is known, or the replica is on one page

@@ -69,9 +69,8 @@ class Roof:
     token_read_bytes: float | None = field(init=False, repr=False, compare=False)
     # what a computed token moves beside weights and KV read, by `estimate_activation_bytes`
     activation_bytes: Band = field(init=False, repr=False, compare=False)
-    token_kept_bytes: float = field(
-        init=False, repr=False, compare=False
-    )  # what a token adds to the KV cache over all ranks
+    # what a token adds to the KV cache over all ranks
+    token_kept_bytes: float = field(init=False, repr=False, compare=False)
     # what a step reads of a sequence whatever its context: recurrent state, which it writes too, and an encoder's tokens
     state_moved_bytes: float = field(init=False, repr=False, compare=False)
     # of each format of weights: the rate that its matrices run at, parameters that a token passes, those of the lm_head
