@@ -305,16 +305,15 @@ def check_fit(
     utilisation: float = 1.0,
     overhead_bytes: float = 0.0,
     context_tokens: float,
-    all_full: bool = False,
     reserved: int = 0,
 ) -> Fit:
     """What is left for KV when each GPU gives `utilisation` of its memory, less `overhead_bytes` a GPU (activations, CUDA graphs,
     buffers). Weights and KV count as evenly spread over the GPUs of a data-parallel rank; a sequence stays within its rank.
-    `all_full` as for `kv_stored_bytes`. `reserved`: sequences of all ranks whose recurrent state is taken before one runs."""
+    `reserved`: sequences of all ranks whose recurrent state is taken before one runs."""
     ranks = roof.parallel.data
     weights = ranks * weight_held_bytes(roof)
     unreserved = roof.parallel.gpus * (memory_bytes_per_gpu * utilisation - overhead_bytes) - weights
-    sequence = kv_stored_bytes(roof, context_tokens, all_full=all_full)
+    sequence = kv_stored_bytes(roof, context_tokens)
     free = unreserved - reserved * roof.model.state_bytes_per_sequence()
     if sequence <= 0:
         return Fit(free >= 0, free, None if free >= 0 else 0, weights, 0.0, ranks, unreserved)

@@ -234,16 +234,16 @@ def encoder_kept_bytes(model: ModelFacts, parallel: Parallel) -> float:
     )
 
 
-def kv_stored_bytes(roof: Roof, context_tokens: float, *, all_full: bool = False) -> float:
+def kv_stored_bytes(roof: Roof, context_tokens: float) -> float:
     """What one sequence of that context keeps in the engine's memory, recurrent state included.
 
-    Sliding and chunked layers keep at most their window; `all_full`: the engine's hybrid KV manager is off, and they keep everything.
+    Sliding and chunked layers keep at most their window.
     """
     kv = encoder_kept_bytes(roof.model, roof.parallel)
     for group in roof.model.geometry.attention:
         kv += _index_bytes(roof.parallel, group) * context_tokens
         if group.kept:
-            window = context_tokens if all_full or group.window_tokens is None else group.window_tokens
+            window = context_tokens if group.window_tokens is None else group.window_tokens
             kv += group_token_bytes(roof.model, roof.parallel, group) * min(context_tokens, window)
     return kv + roof.model.state_bytes_per_sequence()
 
