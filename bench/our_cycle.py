@@ -164,7 +164,7 @@ def _run(
         before = time.process_time()
         reading = hosted.tick()
         if asking is Asking.EVERYTHING:
-            assert reading.derived is not None
+            assert reading.page.derived is not None
         else:
             store.put_target(reading)
         counts.tick_seconds += time.process_time() - before
@@ -173,14 +173,14 @@ def _run(
             before = time.process_time()
             encode(registry, PROMETHEUS_ACCEPTS)
             counts.page_seconds += time.process_time() - before
-        if not reading.up:
-            raise SystemExit(reading.problem)
+        if not reading.page.up:
+            raise SystemExit(reading.page.problem)
 
     tick()
     hosted.refresh_facts()
     for _ in range(WARM_UP):
         tick()
-    derived = hosted.tick().derived
+    derived = hosted.tick().page.derived
     known = not roofline or (derived is not None and bool(derived.engines[0].roofline.ratio))
     # the figure would be too good
     connection.send(None if known else "the roofline is not worked out")

@@ -81,7 +81,7 @@ class Fleet:
     def derive(self) -> None:
         """Works out what the page will ask for."""
         for reading in self._store.view().targets:
-            assert reading.derived is not None, reading.problem
+            assert reading.page.derived is not None, reading.page.problem
 
     def close(self) -> None:
         for one in self._hosted:

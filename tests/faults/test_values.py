@@ -155,14 +155,14 @@ def test_a_counter_that_falls_by_itself_begins_anew_and_the_others_go_on() -> No
         for tick, total in enumerate(totals):
             server.show({"/metrics": page(tick, total)})
             (reading,) = exporter.tick()
-            assert reading.restarts_total == 0
+            assert reading.server.restarts_total == 0
             if tick:  # what did not fall has its rate at every page
                 assert exporter.scrape().value("phase_tokens_per_second", phase="decode") == 25.6
-            assert reading.derived is not None
-            latency = reading.derived.engines[0].latency.get("ttft")
+            assert reading.page.derived is not None
+            latency = reading.page.derived.engines[0].latency.get("ttft")
             seen.append(None if latency is None else latency.mean_seconds)
             assert (latency is not None) is bool(exporter.scrape().series("window_latency_seconds", latency="ttft"))
-            reasons.append(reading.derived.signals["latency_ttft"].value)
+            reasons.append(reading.page.derived.signals["latency_ttft"].value)
         page_now = exporter.scrape()
     assert page_now.value("implausible_values_total", signal="time_to_first_token_seconds") == 1
     # before the fall, at it, while the window warms up, and after; never across it
@@ -183,8 +183,8 @@ def test_counters_that_fall_with_their_engine_pass() -> None:
                 young = change_samples(young, name, lambda value: value // 4)
         server.show({"/metrics": young})
         (reading,) = exporter.tick()
-        assert reading.restarts_total == 1
-        assert reading.implausible_total == {}
+        assert reading.server.restarts_total == 1
+        assert reading.page.implausible_total == {}
         assert exporter.scrape().value("decode_tokens_total") > 0
 
 
@@ -196,7 +196,7 @@ def test_no_counter_that_falls_by_itself_is_a_restart_or_a_figure(name: str) -> 
             server.routes = {"/metrics": page}
             found = exporter.tick()
             assert list(find_faults(exporter, found)) == []
-        assert found[0].restarts_total == 0
+        assert found[0].server.restarts_total == 0
 
 
 # one run of each engine, where it works hardest
@@ -230,10 +230,10 @@ def test_no_lie_in_any_field_of_any_runtime_gets_out(name: str) -> None:
                 assert found == [], f"{sample} {value}"
                 server.routes = truth
                 (reading,) = exporter.tick()
-                assert reading.up
+                assert reading.page.up
         assert list(find_faults(exporter, [reading])) == []
     assert read
-    assert reading.implausible_total
+    assert reading.page.implausible_total
 
 
 @pytest.mark.parametrize("name", LYING)

@@ -142,9 +142,9 @@ def check_ticks(bodies: Sequence[bytes]) -> None:
             server.body = body
             now[0] += 5.0
             reading = pipeline.tick()
-            assert reading.last is not None
-            assert reading.last.reason is not FailureReason.INTERNAL, reading.last.detail
-            assert reading.problem.isprintable()
+            assert reading.page.last is not None
+            assert reading.page.last.reason is not FailureReason.INTERNAL, reading.page.last.detail
+            assert reading.page.problem.isprintable()
             store.put_target(reading)
             pipeline.refresh_facts()
         check_published(registry, store, now[0])

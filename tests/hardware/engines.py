@@ -8,7 +8,7 @@ So the published ratios themselves are tested, not the arithmetic written a seco
 
 from __future__ import annotations
 
-from llm_serving_exporter.derive.devices import make_sample
+from llm_serving_exporter.gpus.attribution import make_sample
 from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel
 from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.shape import AttentionLayers, Geometry, ModelFacts, Precision, WeightFormat, WeightGroup

@@ -34,8 +34,8 @@ def ask(model: str) -> requests.Response:
 
 def count(reading: TargetReading) -> tuple[float, float, float]:
     """Finished requests, prompt tokens and generated tokens since the start of the proxy."""
-    assert reading.snapshot is not None
-    found = reading.snapshot.engines
+    assert reading.page.snapshot is not None
+    found = reading.page.snapshot.engines
     finished = sum(sum((engine.requests_finished_total or {}).values()) for engine in found)
     prompt = sum(engine.prompt_tokens_total or 0.0 for engine in found)
     return finished, prompt, sum(engine.decode_tokens_total or 0.0 for engine in found)
@@ -58,6 +58,6 @@ def test_what_users_asked_is_counted_and_what_we_ask_is_not() -> None:
             proxy.refresh_facts()  # it refuses these without a key, and counts them
             proxy.tick()
         assert count(proxy.tick()) == expected
-        assert proxy.tick().runtime == "litellm"
+        assert proxy.tick().server.runtime == "litellm"
     finally:
         host.close()

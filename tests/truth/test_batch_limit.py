@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.derive.derive import DeriveSettings
 from llm_serving_exporter.model.derived import Limiter
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
@@ -38,8 +38,8 @@ class Shown:
     @property
     def limit(self) -> tuple[float, LimitSource | None] | None:
         """The limit of its first engine, and how it is known."""
-        assert self.reading.snapshot is not None
-        engine = self.reading.snapshot.engines[0]
+        assert self.reading.page.snapshot is not None
+        engine = self.reading.page.snapshot.engines[0]
         return (engine.batch_limit_requests, engine.batch_limit_source) if engine.batch_limit_requests else None
 
 
@@ -51,7 +51,7 @@ def play(
     now, server, found = [0.0], Server({}), []
     target = replace(target, interval_seconds=interval_seconds)
 
-    def settle(facts: ServerFacts, engines: int) -> Settings:
+    def settle(facts: ServerFacts, engines: int) -> DeriveSettings:
         known = settings_without_gpus(Config(targets=()), target, facts, engines)
         return replace(known, device=DeviceSample(now[0], 1, gpm_ratio=dram)) if dram is not None else known
 
@@ -133,11 +133,15 @@ def test_from_the_fifth_page_of_a_queue_on_the_limiter_is_the_batch_and_no_more_
     queue = go_on(*pages_of(DENSE, (26, 27)), 6)
     shown = play(queue, 5.0, dram=0.502)
     assert [one.limit for one in shown] == [None] * 4 + [(256.0, LimitSource.OBSERVED)] * 4
-    states = [one.reading.derived.verdict.state for one in shown if one.reading.derived and one.reading.derived.verdict]
+    states = [
+        one.reading.page.derived.verdict.state
+        for one in shown
+        if one.reading.page.derived and one.reading.page.derived.verdict
+    ]
     assert Limiter.BANDWIDTH in states[:5]
     # a state holds its place until another has held for 15 s
     assert states[-1] is Limiter.BATCH_LIMIT
-    derived = shown[-1].reading.derived
+    derived = shown[-1].reading.page.derived
     assert derived is not None
     assert derived.engines[0].batch_utilization_ratio == 1.0
 
@@ -170,7 +174,7 @@ def test_a_restart_forgets_what_was_observed() -> None:
     """The pages of the next life begin at 0."""
     shown = play([*pages_of(DENSE, range(22, 30)), *pages_of(DENSE, range(3))], 5.0)
     assert shown[7].limit == (256.0, LimitSource.OBSERVED)
-    assert shown[-1].reading.restarts_total == 1
+    assert shown[-1].reading.server.restarts_total == 1
     assert shown[-1].limit is None
 
 

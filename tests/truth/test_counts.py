@@ -72,7 +72,7 @@ def walk(name: str) -> Iterator[Walk]:
         server.show(next(iter(run.pages)))
         with DrivenExporter(server.url) as exporter:
             (reading,) = exporter.tick()
-            assert reading.up, reading.problem
+            assert reading.page.up, reading.page.problem
             yield Walk(run, server, exporter)
 
 

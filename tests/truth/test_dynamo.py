@@ -112,30 +112,41 @@ def walk(run: str) -> list[TargetReading]:
 
 def test_the_workers_restart_is_seen_once_and_its_rates_start_anew() -> None:
     found = walk(WORKER)
-    assert [reading.restarts_total for reading in found][-1] == 1
-    assert [reading.up for reading in found].count(False) == 3
+    assert [reading.server.restarts_total for reading in found][-1] == 1
+    assert [reading.page.up for reading in found].count(False) == 3
     after = found[-1]
-    assert after.snapshot is not None
-    assert after.snapshot.engines[0].requests_finished_total == {"success": 79, "abort": 0}
+    assert after.page.snapshot is not None
+    assert after.page.snapshot.engines[0].requests_finished_total == {"success": 79, "abort": 0}
     # its page counts no tokens; four preemptions in the first life, none in the second
-    rates = [reading.derived.engines[0].preemptions_per_second for reading in found if reading.up and reading.derived]
+    rates = [
+        reading.page.derived.engines[0].preemptions_per_second
+        for reading in found
+        if reading.page.up and reading.page.derived
+    ]
     assert max(rate for rate in rates[:-5] if rate is not None) > 0
     assert rates[-5:] == [None, 0, 0, 0, 0]
 
 
 def test_the_frontend_lives_through_its_workers_restart() -> None:
     found = walk(FRONTEND)
-    assert {reading.restarts_total for reading in found} == {0}
-    assert all(reading.up for reading in found)
+    assert {reading.server.restarts_total for reading in found} == {0}
+    assert all(reading.page.up for reading in found)
     for phase, field in (("prefill", "prefill_tokens_total"), ("decode", "decode_tokens_total")):
         counts = [getattr(at(FRONTEND, number), field) or 0.0 for number in sorted(recording(FRONTEND).pages)]
-        rates = [reading.derived.engines[0].phase_tokens_per_second[phase] for reading in found[1:] if reading.derived]
+        rates = [
+            reading.page.derived.engines[0].phase_tokens_per_second[phase]
+            for reading in found[1:]
+            if reading.page.derived
+        ]
         assert len(rates) == len(counts) - 1
         # no window is faster than the fastest two seconds of the page itself
         assert 0 < max(rates) <= max(after - before for before, after in pairwise(counts)) / 2
     # counted on from 0 since it was first seen, and never falling, although the recorded difference dips
     prefill = [
-        engine.prefill_tokens_total for reading in found if reading.snapshot for engine in reading.snapshot.engines
+        engine.prefill_tokens_total
+        for reading in found
+        if reading.page.snapshot
+        for engine in reading.page.snapshot.engines
     ]
     counted = [value for value in prefill if value is not None]
     assert counted == sorted(counted)

@@ -21,9 +21,9 @@ def answers(number: int) -> Routes:
 def engines() -> dict[int, EngineSnapshot]:
     found = {}
     for number, one in zip(RUN.pages, readings([answers(number) for number in RUN.pages]), strict=True):
-        assert one.snapshot is not None, one.problem
-        assert one.runtime == "infinity"
-        (found[number],) = one.snapshot.engines
+        assert one.page.snapshot is not None, one.page.problem
+        assert one.server.runtime == "infinity"
+        (found[number],) = one.page.snapshot.engines
     return found
 
 

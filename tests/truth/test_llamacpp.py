@@ -115,7 +115,7 @@ def beside(number: int) -> Routes:
 
 
 def rate(reading: TargetReading, phase: str = "decode") -> float | None:
-    return reading.derived.engines[0].phase_tokens_per_second.get(phase) if reading.derived else None
+    return reading.page.derived.engines[0].phase_tokens_per_second.get(phase) if reading.page.derived else None
 
 
 def test_one_long_answer_looks_stalled_on_the_counter_and_is_not() -> None:
@@ -139,7 +139,7 @@ def test_rates_from_slots_are_what_was_generated_between_their_pages() -> None:
     generated = [getattr(engine(RUN, number), DECODED) + read(number)[GENERATED] for number in numbers]
     assert (generated[0], generated[-1]) == (0, 9129)
     assert [rate(reading) for reading in found[1:]] == [(after - before) / 10 for before, after in pairwise(generated)]
-    usage = [reading.snapshot.engines[0].kv_cache_usage_ratio for reading in found if reading.snapshot]
+    usage = [reading.page.snapshot.engines[0].kv_cache_usage_ratio for reading in found if reading.page.snapshot]
     # known from the first time that a slot works
     assert usage[:2] == [None, None]
     assert all(value is not None and 0 <= value <= 1 for value in usage[2:])
@@ -173,22 +173,22 @@ def test_a_restart_is_seen_once_and_no_rate_is_too_high() -> None:
     for phase, field in (("prefill", PREFILL), ("decode", DECODED)):
         values = {number: getattr(engine(RESTART, number), field) for number in RESTART.pages}
         fastest = max(values[b] - values[a] for first, last in lives for a, b in pairwise(range(first, last + 1)))
-        rates = [value for reading in found.values() if reading.up and (value := rate(reading, phase)) is not None]
+        rates = [value for reading in found.values() if reading.page.up and (value := rate(reading, phase)) is not None]
         assert len(rates) > 60
         assert max(rates) <= fastest / 0.25
         # of two lives no difference is made
         assert rate(found[FIRST_OF_SECOND_LIFE], phase) is None
 
-    assert found[LAST_OF_FIRST_LIFE].state is State.READY
-    assert {found[number].state for number in range(36, 59)} == {State.DOWN}
-    assert {found[number].state for number in range(59, FIRST_OF_SECOND_LIFE)} == {State.LOADING}
+    assert found[LAST_OF_FIRST_LIFE].server.state is State.READY
+    assert {found[number].server.state for number in range(36, 59)} == {State.DOWN}
+    assert {found[number].server.state for number in range(59, FIRST_OF_SECOND_LIFE)} == {State.LOADING}
     back = found[FIRST_OF_SECOND_LIFE]
-    assert (back.up, back.state, back.restarts_total) == (True, State.READY, 1)
-    assert back.derived is not None
-    assert back.derived.window_seconds == 0.0
+    assert (back.page.up, back.server.state, back.server.restarts_total) == (True, State.READY, 1)
+    assert back.page.derived is not None
+    assert back.page.derived.window_seconds == 0.0
     last = found[max(RESTART.pages)]
-    assert last.restarts_total == 1
-    assert last.start_unix_seconds == back.start_unix_seconds
+    assert last.server.restarts_total == 1
+    assert last.server.start_unix_seconds == back.server.start_unix_seconds
 
 
 def test_the_second_life_counts_what_its_client_counted() -> None:

@@ -42,8 +42,8 @@ def read(*pages: int) -> list[TargetReading]:
 def quiet() -> dict[int, EngineSnapshot]:
     found = {}
     for number, one in zip(QUIET, read(*QUIET), strict=True):
-        assert one.snapshot is not None, one.problem
-        (found[number],) = one.snapshot.engines
+        assert one.page.snapshot is not None, one.page.problem
+        (found[number],) = one.page.snapshot.engines
     return found
 
 
@@ -108,7 +108,7 @@ def test_prefix_hits_and_looked_up_tokens_are_of_the_same_requests(quiet: dict[i
 def test_in_the_middle_of_the_load_prefill_never_falls_and_ends_at_most_by_what_is_under_way_too_high() -> None:
     """Page 58 has every prompt of page 60, and hits that are not booked yet: the difference falls by them."""
     pages = (0, 34, 46, 48, 58, 60)
-    found = [one.snapshot.engines[0].prefill_tokens_total for one in read(*pages) if one.snapshot is not None]
+    found = [one.page.snapshot.engines[0].prefill_tokens_total for one in read(*pages) if one.page.snapshot is not None]
     assert found == sorted(found)
     expected = truth("light", "saturated", "drain_1")
     assert value(58, "lmdeploy:prompt_tokens_total") == expected["prompt_tokens"]
@@ -120,7 +120,7 @@ def test_in_the_middle_of_the_load_prefill_never_falls_and_ends_at_most_by_what_
 def test_errors_that_cannot_be_told_apart_make_no_service_level() -> None:
     """Some of the requests did not finish well; how many of them were errors is not on the page: 100 % good would be a lie."""
     found = readings([{"/metrics": page("lmdeploy-0.18.0", 160)}] * 2)[-1]
-    assert found.derived is not None
-    assert found.derived.signals["slo_errors"] is Absence.NOT_EXPORTED
-    assert "errors" not in found.derived.engines[0].slo
-    assert "one number" in why_absent("slo_errors", Absence.NOT_EXPORTED, found.missing)
+    assert found.page.derived is not None
+    assert found.page.derived.signals["slo_errors"] is Absence.NOT_EXPORTED
+    assert "errors" not in found.page.derived.engines[0].slo
+    assert "one number" in why_absent("slo_errors", Absence.NOT_EXPORTED, found.server.missing)

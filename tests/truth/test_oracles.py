@@ -1,4 +1,5 @@
-"""Every figure of the seeds that is arithmetically right, as facts model-math A.1 lists them: O1 to O40.
+"""Every figure of the seeds that is arithmetically right, as facts model-math A.1 lists them: O1 to O40, but for O35 to O37, O39 and O40,
+whose formulas nothing here needs.
 
 The test's name holds the oracle, the seed (S0 to S4) and its line. Where a seed rounds a bandwidth, that is the input; where it
 contradicts itself or the arithmetic, the right value stands here with its number in table A.2 (e1 to e28; docs/accuracy.md).
@@ -10,15 +11,9 @@ import pytest
 
 from llm_serving_exporter.derive.planning import (
     check_fit,
-    concurrency,
     least_gpus,
-    months_to_break_even,
     replicas,
-    request_seconds,
-    target_utilisation,
-    usd_of_ownership,
     usd_per_million_tokens,
-    usd_per_request,
 )
 from llm_serving_exporter.derive.roof import Ceiling, decode_ceiling, ridge_batch
 from llm_serving_exporter.derive.work import Roof, kv_stored_bytes, token_flops, weight_held_bytes, weight_read_bytes
@@ -188,7 +183,7 @@ def test_O17_S1_626_nvlink_against_pcie() -> None:
 
 def test_O18_S1_120_to_124_decode_of_500_tokens() -> None:
     step = ceiling(roof(flat(0.5 * 0.010 * 3.35e12), H100)).step_seconds
-    assert request_seconds(0.050, step, 501) - 0.050 == pytest.approx(5.0)
+    assert 500 * step == pytest.approx(5.0)
 
 
 # --- memory -------------------------------------------------------------------------------------------------------------
@@ -345,36 +340,8 @@ def test_O34_S4_811_to_816_dollars_of_a_million_tokens() -> None:
     assert usd_per_million_tokens(3, 5000) == pytest.approx(1 / 6)
 
 
-@pytest.mark.parametrize(("price", "told"), [(0.17, 0.000119), (1 / 6, 0.00011667)])
-def test_O35_S4_820_to_825_dollars_of_a_request(price: float, told: float) -> None:
-    assert usd_per_request(price, 500, 200) == pytest.approx(told, abs=5e-9)
-
-
-def test_O36_S4_829_to_834_monthly_cost() -> None:
-    assert usd_of_ownership(10, 3, 720) == 21_600
-    assert usd_of_ownership(10, 3, 720, 500, 1000, 500, 5000) == 28_600
-
-
-def test_O37_S4_838_to_843_months_to_break_even() -> None:
-    assert months_to_break_even(50_000, 30_000, 20_000) == 5
-    assert months_to_break_even(50_000, 20_000, 20_000) is None
-    assert months_to_break_even(50_000, 20_000, 30_000) is None
-
-
 def test_O38_S4_1273_replicas() -> None:
     found = replicas(10, 500, 200, 5000, 0.7, 1.3)
     assert found is not None
     assert found.needed == pytest.approx(2.6)
     assert found.whole == 3
-
-
-@pytest.mark.parametrize(("headroom", "told"), [(0.3, 0.77), (0.5, 0.67)])
-def test_O39_S4_1276_headroom(headroom: float, told: float) -> None:
-    assert target_utilisation(headroom) == pytest.approx(told, abs=0.005)
-
-
-def test_O40_S4_100_littles_law() -> None:
-    """At the ceiling, too: as many requests are in the system as the batch that the throughput was worked out for."""
-    found = ceiling(roof(served(LLAMA_8B), H100), 32, 2048)
-    requests_per_second = found.tokens_per_second / 200
-    assert concurrency(requests_per_second, 200 * found.step_seconds) == pytest.approx(32)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.derive.derive import DeriveSettings
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.model.derived import Limiter, Roofline, Verdict
 from llm_serving_exporter.model.record import replace
@@ -83,7 +83,7 @@ def play_phase(
     server, now, unix = Server({}), [0.0], [0.0]
     begin = min(times.values())
 
-    def settle(facts: ServerFacts, engines: int) -> Settings:
+    def settle(facts: ServerFacts, engines: int) -> DeriveSettings:
         found = settings_without_gpus(Config(targets=()), target, facts, engines)
         rows = witness(run, unix[0] - STEP, unix[0])
         held = sum(is_capped(row) for row in witness(run, 0.0, unix[0]))
@@ -106,7 +106,7 @@ def play_phase(
         unix[0], now[0] = times[number], times[number] - begin
         reading = pipeline.tick()
         pipeline.refresh_facts()
-    derived = reading.derived
+    derived = reading.page.derived
     assert derived is not None
     assert derived.verdict is not None
     return Shown(derived.verdict, derived.engines[0].roofline, unix[0] - derived.window_seconds, unix[0])

@@ -54,8 +54,8 @@ def test_rates_over_a_restart_start_anew_and_never_spike() -> None:
     rates = [
         rate
         for reading in readings.values()
-        if reading.up and reading.derived
-        for engine in reading.derived.engines
+        if reading.page.up and reading.page.derived
+        for engine in reading.page.derived.engines
         for phase, rate in engine.phase_tokens_per_second.items()
         if phase == "decode"
     ]
@@ -63,15 +63,15 @@ def test_rates_over_a_restart_start_anew_and_never_spike() -> None:
     # no window can be faster than the fastest second of the engine's own page
     assert max(rates) <= max(steps)
 
-    assert readings[LAST_OF_FIRST_LIFE].state is State.READY
-    assert [readings[second].up for second in (23, 24, 71)] == [False, False, False]
-    assert readings[24].state is State.DOWN
+    assert readings[LAST_OF_FIRST_LIFE].server.state is State.READY
+    assert [readings[second].page.up for second in (23, 24, 71)] == [False, False, False]
+    assert readings[24].server.state is State.DOWN
     back = readings[FIRST_OF_SECOND_LIFE]
-    assert (back.up, back.state, back.restarts_total) == (True, State.READY, 1)
-    assert back.derived is not None
-    assert back.derived.window_seconds == 0.0
-    assert [engine.phase_tokens_per_second for engine in back.derived.engines] == [{}]
-    assert back.start_unix_seconds != readings[0].start_unix_seconds
+    assert (back.page.up, back.server.state, back.server.restarts_total) == (True, State.READY, 1)
+    assert back.page.derived is not None
+    assert back.page.derived.window_seconds == 0.0
+    assert [engine.phase_tokens_per_second for engine in back.page.derived.engines] == [{}]
+    assert back.server.start_unix_seconds != readings[0].server.start_unix_seconds
 
 
 def decode(page: str) -> float:

@@ -39,8 +39,8 @@ def found() -> dict[str, TargetReading]:
 
 
 def tail_of(reading: TargetReading) -> Tail:
-    assert reading.derived is not None
-    (engine,) = reading.derived.engines
+    assert reading.page.derived is not None
+    (engine,) = reading.page.derived.engines
     assert engine.tail is not None
     return engine.tail
 
@@ -95,5 +95,5 @@ def test_a_restart_of_the_server_adds_its_new_counts_to_the_old() -> None:
     """The recorded server had finished 81 requests when it stopped under load, comes back with counters at 0 and finishes 99."""
     run = recording("vllm-0.32-restart")
     found = readings([{"/metrics": run.pages[number]} for number in (20, 22, 72, 80, 102)], seconds=61.0)
-    assert found[-1].restarts_total == 1
+    assert found[-1].server.restarts_total == 1
     assert [tail_of(one).observed for one in found] == [75, 81, 81, 81 + 36, 81 + 99]

@@ -93,7 +93,7 @@ def test_gauges_that_froze_with_the_last_request_are_not_shown_as_load() -> None
     assert run.pages[148] == run.pages[LAST]
     at_work, frozen = {PATH: run.pages[138]}, {PATH: run.pages[LAST]}
     found = readings([at_work, {PATH: run.pages[148]}, frozen, frozen, frozen, frozen], runtime="trtllm")
-    snapshots = [reading.snapshot for reading in found]
+    snapshots = [reading.page.snapshot for reading in found]
     running = [snapshot.engines[0].requests_running for snapshot in snapshots if snapshot is not None]
     # the first page: nobody knows since when; then 30 s after the last count moved
     assert running == [None, 1, 1, 1, 1, None]

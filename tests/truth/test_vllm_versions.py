@@ -24,9 +24,9 @@ def last(name: str) -> EngineSnapshot:
     version = f'{{"version":"{RUNS[name]}"}}'
     steps = [{"/metrics": run.pages[number], "/version": version} for number in (pages[0], pages[0], pages[-1])]
     found = readings(steps)
-    assert found[-1].snapshot is not None
-    assert found[-1].restarts_total == 0
-    (engine,) = found[-1].snapshot.engines
+    assert found[-1].page.snapshot is not None
+    assert found[-1].server.restarts_total == 0
+    (engine,) = found[-1].page.snapshot.engines
     return engine
 
 

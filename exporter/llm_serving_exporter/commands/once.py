@@ -87,13 +87,13 @@ def run(
         table = partial(as_table, everything=everything)
         tables = [_isolate(reading, table, _name_unshown, failed) for reading in readings]
         printed = print_line("\n".join([*tables, *_explain_gpus(host, readings)]))
-    return EXIT_OK if printed and not failed and all(reading.up for reading in readings) else EXIT_FAILED
+    return EXIT_OK if printed and not failed and all(reading.page.up for reading in readings) else EXIT_FAILED
 
 
 def _explain_gpus(host: TargetHost, readings: Sequence[TargetReading]) -> list[str]:
     """Without NVML: what is missing for it, and what to set."""
     read = host.gpus.latest.readings
-    if not any(reading.up for reading in readings):
+    if not any(reading.page.up for reading in readings):
         return []
     return [f"\n{' '.join(sentences)}"] if (sentences := explain_without_nvml(read, readings)) else []
 
@@ -114,11 +114,11 @@ def _isolate(
 
 
 def _describe_unshown(reading: TargetReading, why: str) -> dict[str, Any]:
-    return {"target": reading.target.name, "state": reading.state.value, "problem": why, "engines": []}
+    return {"target": reading.target.name, "state": reading.server.state.value, "problem": why, "engines": []}
 
 
 def _name_unshown(reading: TargetReading, why: str) -> str:
-    return f"{reading.target.name}: {reading.state.value}\n  {why}"
+    return f"{reading.target.name}: {reading.server.state.value}\n  {why}"
 
 
 def open_host(config: Config, wait_seconds: float) -> TargetHost:
@@ -156,16 +156,16 @@ def _plain(value: Any) -> Any:
 
 def as_document_of(reading: TargetReading) -> dict[str, Any]:
     """The reading for programs: names as the exported series, without prefix; null where absent, with reasons in `signals`."""
-    snapshot, derived = reading.snapshot, reading.derived
+    snapshot, derived = reading.page.snapshot, reading.page.derived
     return {
         "target": reading.target.name,
         "identity": {**_plain(reading.target.identity), "labels": dict(reading.target.identity.labels)},
         "nodes": list(reading.target.nodes),
-        "state": reading.state.value,
-        "problem": reading.problem or None,
-        "runtime": reading.runtime or None,
-        "version": reading.facts.version,
-        "metrics_url": reading.metrics_url,
+        "state": reading.server.state.value,
+        "problem": reading.page.problem or None,
+        "runtime": reading.server.runtime or None,
+        "version": reading.server.facts.version,
+        "metrics_url": reading.server.metrics_url,
         "window_seconds": derived.window_seconds if derived else None,
         "engines": [
             {**_add_former_names(_plain(engine)), "derived": _figures(figures)}
@@ -177,7 +177,7 @@ def as_document_of(reading: TargetReading) -> dict[str, Any]:
         "limiter_evidence": dict(derived.verdict.evidence) if derived and derived.verdict else {},
         "suspect": {name: cause.value for name, cause in derived.causes.items()} if derived else {},
         "cost": cost_document(reading),
-        "models": {name: _model(found) for name, found in reading.models.items()},
+        "models": {name: _model(found) for name, found in reading.server.models.items()},
         "signals": {name: reason.value for name, reason in derived.signals.items()} if derived else {},
         "quality": {name: quality.value for name, quality in derived.quality.items()} if derived else {},
     }
@@ -283,7 +283,9 @@ def _absent(derived: Derived, reading: TargetReading, everything: bool) -> list[
     """One line a reason, with the signals that it keeps away: what somebody can act on first, and only that unless `everything`."""
     of_cost = absent_costs(reading)
     of_page = {
-        name: why_absent(name, why, reading.missing, reading.gpu_lacks) for name, why in derived.signals.items() if why
+        name: why_absent(name, why, reading.server.missing, reading.gpus.lacks)
+        for name, why in derived.signals.items()
+        if why
     }
     sentences = {**of_page, **of_cost}
     reasons = {**derived.signals, **(reading.cost.signals if of_cost and reading.cost is not None else {})}
@@ -303,16 +305,16 @@ def _absent(derived: Derived, reading: TargetReading, everything: bool) -> list[
 
 def as_table(reading: TargetReading, *, everything: bool = False) -> str:
     """The reading for a person, with what is absent and why: of that all where `everything`, else what somebody can act on."""
-    lines = [
-        f"{reading.target.name}: {reading.state.value}, {reading.runtime or 'runtime unknown'} {reading.facts.version or ''}".rstrip()
-    ]
-    if reading.metrics_url:
-        lines.append(f"  {reading.metrics_url}")
+    server = reading.server
+    runtime = f"{server.runtime or 'runtime unknown'} {server.facts.version or ''}"
+    lines = [f"{reading.target.name}: {server.state.value}, {runtime}".rstrip()]
+    if reading.server.metrics_url:
+        lines.append(f"  {reading.server.metrics_url}")
     if identity := describe_identity(reading.target):
         lines.append(f"  {identity}")
-    if reading.problem:
-        lines.append(f"  {reading.problem}")
-    snapshot, derived = reading.snapshot, reading.derived
+    if reading.page.problem:
+        lines.append(f"  {reading.page.problem}")
+    snapshot, derived = reading.page.snapshot, reading.page.derived
     for engine, figures in zip(snapshot.engines if snapshot else (), derived.engines if derived else (), strict=True):
         rows = _rows(engine, figures) if engine.is_engine else _of_a_loaded_model(engine)
         if not rows:
@@ -321,7 +323,7 @@ def as_table(reading: TargetReading, *, everything: bool = False) -> str:
         width = max(len(label) for label, _ in rows)
         lines += [f"    {label:<{width}}  {value}" for label, value in rows]
     lines += cost_lines(reading)
-    for name, found in reading.models.items():
+    for name, found in reading.server.models.items():
         if isinstance(found, FactsError):
             lines.append(f"\n  model {name or '?'} is not known: {found}")
     if derived and derived.verdict and derived.verdict.state is not Limiter.UNKNOWN:

@@ -23,7 +23,7 @@ def cost_document(reading: TargetReading) -> dict[str, Any] | None:
     found = reading.cost
     if found is None:
         return None
-    gpus, price = reading.target_gpus, found.price
+    gpus, price = reading.gpus.total, found.price
     return {
         "gpus": gpus.count if gpus is not None else None,
         "gpu_name": gpus.name or None if gpus is not None else None,
@@ -55,7 +55,7 @@ def cost_lines(reading: TargetReading) -> list[str]:
     """Lines for the table: the price in force and each engine's figures. () where the target has no price or did not answer."""
     found = reading.cost
     price = None if found is None else describe_price(reading, found)
-    if found is None or price is None or not reading.up:
+    if found is None or price is None or not reading.page.up:
         return []
     lines = [f"\n  cost: {price}; {describe_split(found)}"]
     for one in found.engines:
@@ -90,15 +90,19 @@ def _engine_rows(one: EngineCost) -> list[tuple[str, str]]:
 def absent_costs(reading: TargetReading) -> Mapping[str, str]:
     """Why each figure of cost is absent: signal -> sentence. Empty where the target did not answer."""
     found = reading.cost
-    if found is None or not reading.up:
+    if found is None or not reading.page.up:
         return {}
     return {signal: _why(signal, why, reading, found) for signal, why in found.signals.items() if why}
 
 
 def _why(signal: str, why: Absence, reading: TargetReading, found: TargetCost) -> str:
     if signal not in _OF_TOKENS or found.price is None or why not in (Absence.IDLE, Absence.WARMING_UP):
-        return why_absent(signal, why, reading.missing, reading.gpu_lacks)
-    between = f"the {span(reading.derived.window_seconds)} between the two samples" if reading.derived else "one sample"
+        return why_absent(signal, why, reading.server.missing, reading.gpus.lacks)
+    between = (
+        f"the {span(reading.page.derived.window_seconds)} between the two samples"
+        if reading.page.derived
+        else "one sample"
+    )
     if why is Absence.IDLE:
         nothing = "no request finished" if signal == PER_REQUEST else "no token was counted"
         return f"In {between} {nothing}, and without one there is no cost of one: try a longer --wait."

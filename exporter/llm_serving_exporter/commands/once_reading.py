@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.reading import PageReading, TargetReading
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.targets.host import HostedTarget, TargetHost
 
@@ -49,7 +49,7 @@ def read_twice(
     used = gpus.read()
     reading = hosted.tick()
     hosted.refresh_facts()
-    if reading.up:
+    if reading.page.up:
         wait(wait_seconds)
         gpus.read(used)
         reading = hosted.tick()
@@ -90,7 +90,8 @@ def _read_isolated(hosted: HostedTarget, gpus: GpuPasses, wait_seconds: float) -
         return read_twice(hosted, gpus, wait_seconds)
     except Exception as error:
         log.exception("target=%s: reading it failed; this is a bug, please report it", hosted.target.name)
-        return TargetReading(hosted.target, up=False, problem=f"internal error ({type(error).__name__}); see the log")
+        problem = f"internal error ({type(error).__name__}); see the log"
+        return TargetReading(hosted.target, page=PageReading(up=False, problem=problem))
 
 
 def _await(done: threading.Semaphore, count: int, what: str, progress: TextIO) -> None:

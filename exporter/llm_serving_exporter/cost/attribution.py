@@ -26,6 +26,7 @@ _PHASE_OF = {
     GpuState.DOWN: CostPhase.DOWN,
     GpuState.UNKNOWN: CostPhase.UNATTRIBUTED,
 }
+_TO_NOBODY = {CostPhase.UNATTRIBUTED.value: 1.0}
 Usd = Mapping[tuple[str, str, str], float]
 
 
@@ -89,12 +90,12 @@ def advance_totals(
     if key not in gpu_seconds:  # all of them: an increase() over a counter that is born above 0 misses its first value
         gpu_seconds |= {(other.value, rate): 0.0 for other in GpuState}
     busy_share = busy_share if state is GpuState.BUSY else 1.0
-    own = seconds * gpus * (1.0 - foreign)
-    gpu_seconds[key] += own * busy_share
-    gpu_seconds[GpuState.IDLE.value, rate] += own * (1.0 - busy_share)
+    own_gpu_seconds = seconds * gpus * (1.0 - foreign)
+    gpu_seconds[key] += own_gpu_seconds * busy_share
+    gpu_seconds[GpuState.IDLE.value, rate] += own_gpu_seconds * (1.0 - busy_share)
     gpu_seconds[GpuState.UNKNOWN.value, rate] += seconds * gpus * foreign
     usd = dict(before.usd)
-    worth = own * price.usd_per_gpu_hour / 3600.0 if price is not None else None
+    worth = own_gpu_seconds * price.usd_per_gpu_hour / 3600.0 if price is not None else None
     if price is not None and (CostPhase.IDLE.value, rate, method.value) not in usd:
         usd |= {(phase.value, rate, method.value): 0.0 for phase in CostPhase}
     if price is not None and foreign:
@@ -106,17 +107,11 @@ def advance_totals(
 
     def settle(weights: Mapping[str, float]) -> None:
         nonlocal waited
-        total = add_up(weights.values())
-        for of_rate, amount in pending.items():
-            for phase, weight in weights.items():
-                usd[phase, of_rate, method.value] = (
-                    usd.get((phase, of_rate, method.value), 0.0) + amount * weight / total
-                )
-        pending.clear()
+        _book_pending(usd, pending, weights, method)
         waited = 0.0
 
     if new_life or state in (GpuState.DOWN, GpuState.UNKNOWN):
-        settle({CostPhase.UNATTRIBUTED.value: 1.0})  # the tokens that would have carried it are gone
+        settle(_TO_NOBODY)  # the tokens that would have carried it are gone
     if state is not GpuState.BUSY and worth is not None:
         usd[_PHASE_OF[state].value, rate, method.value] += worth
     if state is GpuState.BUSY and worth is not None:
@@ -125,11 +120,11 @@ def advance_totals(
     if pending:
         waited += seconds
         if state is GpuState.BUSY and shares is None:
-            settle({CostPhase.UNATTRIBUTED.value: 1.0})
+            settle(_TO_NOBODY)
         elif state is GpuState.BUSY and shares and add_up(shares.values()) > 0:
             settle(shares)
         elif waited > LONGEST_PENDING_SECONDS:
-            settle({CostPhase.UNATTRIBUTED.value: 1.0})
+            settle(_TO_NOBODY)
     return replace(before, gpu_seconds=gpu_seconds, usd=usd, pending_usd=pending, pending_seconds=waited)
 
 
@@ -137,11 +132,21 @@ def settle_pending(before: EngineTotals, method: Method) -> EngineTotals:
     """With what waits for tokens booked as unattributed: the engine is gone, and no tokens of it will tell."""
     if not before.pending_usd:
         return before
-    usd = dict(before.usd)
-    for rate, amount in before.pending_usd.items():
-        key = CostPhase.UNATTRIBUTED.value, rate, method.value
-        usd[key] = usd.get(key, 0.0) + amount
-    return replace(before, usd=usd, pending_usd={}, pending_seconds=0.0)
+    usd, pending = dict(before.usd), dict(before.pending_usd)
+    _book_pending(usd, pending, _TO_NOBODY, method)
+    return replace(before, usd=usd, pending_usd=pending, pending_seconds=0.0)
+
+
+def _book_pending(
+    usd: dict[tuple[str, str, str], float], pending: dict[str, float], weights: Mapping[str, float], method: Method
+) -> None:
+    """Moves what is pending, by rate, to the phases by their weights."""
+    total = add_up(weights.values())
+    for rate, amount in pending.items():
+        for phase, weight in weights.items():
+            key = phase, rate, method.value
+            usd[key] = usd.get(key, 0.0) + amount * weight / total
+    pending.clear()
 
 
 def add_savings(
@@ -171,10 +176,10 @@ def add_energy(before: EngineTotals, *, joules: float | None, price: Price | Non
 
 def usd_by_phase(usd: Usd) -> dict[str, float]:
     """Summed over rates and methods; empty before the first price."""
-    found: dict[str, float] = {}
+    totals: dict[str, float] = {}
     for (phase, _rate, _method), amount in usd.items():
-        found[phase] = found.get(phase, 0.0) + amount
-    return found
+        totals[phase] = totals.get(phase, 0.0) + amount
+    return totals
 
 
 def usd_per_million_tokens(
@@ -185,20 +190,20 @@ def usd_per_million_tokens(
     `prefill_tokens` computed, `prompt_tokens` as sent; None where not counted. A phase without tokens has no price. Nothing has one where
     no busy time could be split: what the tokens took is not known then, which is not 0.
     """
-    found: dict[tuple[str, str], float] = {}
+    prices: dict[tuple[str, str], float] = {}
     everything = add_up(usd.values())
     working = usd.get("prefill", 0.0) + usd.get("decode", 0.0)
     if working <= 0:
-        return found
+        return prices
     for phase, tokens in (("prefill", prefill_tokens), ("decode", decode_tokens)):
         if tokens and phase in usd:
-            found[phase, "busy"] = 1e6 * usd[phase] / tokens
-            found[phase, "allocated"] = 1e6 * usd[phase] * everything / working / tokens
+            prices[phase, "busy"] = 1e6 * usd[phase] / tokens
+            prices[phase, "allocated"] = 1e6 * usd[phase] * everything / working / tokens
     if prompt_tokens is not None and decode_tokens is not None and prompt_tokens + decode_tokens > 0:
         tokens = prompt_tokens + decode_tokens
-        found["blended", "busy"] = 1e6 * working / tokens
-        found["blended", "allocated"] = 1e6 * everything / tokens
-    return found
+        prices["blended", "busy"] = 1e6 * working / tokens
+        prices["blended", "allocated"] = 1e6 * everything / tokens
+    return prices
 
 
 def window_cost(

@@ -76,8 +76,8 @@ class Joules:
         Only GPUs that the target has now are remembered. What others use a GPU for while it is theirs is not counted here, also where
         the target gets it back.
         """
-        uuids = reading.gpu_uuids
-        self.last = {uuid: known for uuid, known in self.last.items() if uuid in uuids}
+        uuids = reading.gpus.uuids
+        self.last = {uuid: counter for uuid, counter in self.last.items() if uuid in uuids}
         if gpus is None or not uuids:
             return None
         by_uuid = {gpu.identity.uuid: gpu.energy_joules_total for gpu in gpus.gpus}
@@ -92,9 +92,9 @@ class Joules:
 
 
 def _find_share(reading: TargetReading, uuid: str) -> float:
-    part = reading.gpu_parts.get(uuid)
-    known = reading.target.gpu_share or (1.0 if part is None else part.share)
-    return known or reading.gpu_share or 1.0
+    part = reading.gpus.parts.get(uuid)
+    stated = reading.target.gpu_share or (1.0 if part is None else part.share)
+    return stated or reading.gpu_share or 1.0
 
 
 # --- How much of a tick a target's GPUs were busy by what watches them, tick by tick.
@@ -169,15 +169,15 @@ class Occupancy:
 
 def _find_times(reading: TargetReading, gpus: GpuReadings | None) -> dict[str, BusyTime] | None:
     """Busy times of the target's GPUs by UUID; None where one of them is not watched, or others work on it too."""
-    uuids = reading.gpu_uuids
+    uuids = reading.gpus.uuids
     if gpus is None or not gpus.attempt.ok or not uuids or reading.target.gpu_share not in (None, 1.0):
         return None
-    if reading.target_gpus is None or reading.target_gpus.count != len(uuids):
+    if reading.gpus.total is None or reading.gpus.total.count != len(uuids):
         return None
-    if any(part.share != 1.0 for part in reading.gpu_parts.values()):
+    if any(part.share != 1.0 for part in reading.gpus.parts.values()):
         return None
-    found = {gpu.identity.uuid: gpu.busy_time for gpu in gpus.gpus if gpu.identity.uuid in uuids}
-    times = {uuid: time for uuid, time in found.items() if time is not None}
+    by_uuid = {gpu.identity.uuid: gpu.busy_time for gpu in gpus.gpus if gpu.identity.uuid in uuids}
+    times = {uuid: time for uuid, time in by_uuid.items() if time is not None}
     return times if len(times) == len(uuids) else None
 
 
@@ -208,9 +208,8 @@ class Resume(Struct, frozen=True):
     """What a target was when an earlier process counted it last."""
 
     kept: KeptCost  # what that process left
-    counted_at: (
-        float | None
-    )  # when it counted the target last, by this process' monotonic clock; None: on another boot of the host
+    # when it counted the target last, by this process' monotonic clock; None: on another boot of the host
+    counted_at: float | None
     limit_seconds: float  # the longest time between that is booked
 
     def decide(self, reading: TargetReading, now: float) -> Between:
@@ -220,10 +219,10 @@ class Resume(Struct, frozen=True):
             return Between.LEFT_OUT
         if describe_server(reading.target) != kept.server:
             return Between.LEFT_OUT
-        if set(reading.gpu_uuids) == set(kept.gpu_uuids):
+        if set(reading.gpus.uuids) == set(kept.gpu_uuids):
             return Between.BOOKED
         # the first pass over the GPUs may come after the first tick
-        return Between.LEFT_OUT if reading.gpu_uuids else Between.UNDECIDED
+        return Between.LEFT_OUT if reading.gpus.uuids else Between.UNDECIDED
 
 
 # --- The meter.
@@ -246,6 +245,15 @@ def _take_cost(figures: Later[WindowFigures]) -> Later[WindowCost]:
 class _Engine(Struct):
     totals: EngineTotals = field(default_factory=EngineTotals)  # since the exporter's start
     window: CostWindow = field(default_factory=CostWindow)  # the last minute or so, for figures per token and request
+
+
+class _Tick(Struct, frozen=True):
+    seconds: float
+    late: bool  # nobody saw what went on
+    new_life: bool  # the engine's life ended in it
+    gpus: float  # of each engine
+    joules: float | None  # of each engine; None: not all of the target's GPUs say it
+    price: Price | None  # in force; None: there is none
 
 
 class CostMeter:
@@ -288,78 +296,85 @@ class CostMeter:
             self._resume = None
         elapsed = 0.0 if self._ticked_at is None else max(0.0, monotonic - self._ticked_at)
         self._ticked_at = monotonic if self._ticked_at is None else max(self._ticked_at, monotonic)
-        new_life = reading.restarts_total != self._restarts
-        self._restarts = reading.restarts_total
+        new_life = reading.server.restarts_total != self._restarts
+        self._restarts = reading.server.restarts_total
         # nobody saw what went on while no exporter ran
         late = resumed or elapsed > GAP_INTERVALS * reading.target.interval_seconds
         joules = self._joules.count(reading, gpus)
-        target_gpus = self._keep_known_gpus(reading)
-        if target_gpus is not reading.target_gpus:
-            reading = replace(reading, target_gpus=target_gpus)
+        total = self._keep_known_gpus(reading)
+        if total is not reading.gpus.total:
+            reading = replace(reading, gpus=replace(reading.gpus, total=total))
         lack = explain_uncounted(reading, terms)
         price = lack or find_price_of(reading, terms, unix)
         signals: dict[str, Absence] = {SECONDS: lack or Absence.AVAILABLE}
         signals[COST] = price if isinstance(price, Absence) else Absence.AVAILABLE
-        if lack is not None or reading.target_gpus is None:
+        if lack is not None or reading.gpus.total is None:
             signals.update(dict.fromkeys((PER_MILLION, PER_REQUEST, SAVINGS, ENERGY, PER_TOKEN), signals[SECONDS]))
-            for one in self._engines.values():
-                one.window.clear()
+            for engine in self._engines.values():
+                engine.window.clear()
             self._settle_departed((), terms)
             return self._make_cost(None, terms, lambda: signals)
-        found = None if isinstance(price, Absence) else price
+        in_force = None if isinstance(price, Absence) else price
         engines = self._find_engines(reading)
         self._settle_departed(engines, terms)
-        if found is None:
-            for one in self._engines.values():
-                one.window.note_unpriced_tick(monotonic)
-        ticks = collect_work(reading)
-        share, foreign = reading.gpu_share or 1.0, reading.gpu_foreign_share
-        each = reading.target_gpus.count * share / len(engines)
-        worked = any(tick.busy for tick in ticks.values())
+        if in_force is None:
+            for engine in self._engines.values():
+                engine.window.note_unpriced_tick(monotonic)
+        works = collect_work(reading)
+        worked = any(work.busy for work in works.values())
         self._occupancy.advance(reading, gpus, worked=worked, now=monotonic, elapsed=elapsed)
-        whole = len(reading.gpu_uuids) == reading.target_gpus.count
+        whole = len(reading.gpus.uuids) == reading.gpus.total.count
+        tick = _Tick(
+            elapsed,
+            late,
+            new_life,
+            reading.gpus.total.count * (reading.gpu_share or 1.0) / len(engines),
+            joules / len(engines) if joules is not None and whole else None,
+            in_force,
+        )
         for key in engines:
-            one = self._engines[key]
-            tick = ticks.get(key[:2])
-            found_busy = self._occupancy.choose(tick) if tick is not None else None
-            state = GpuState.UNKNOWN if late else judge_state(reading, tick, busy=found_busy is not None)
-            if tick is None or late:
-                tick = TickWork(busy=False)
-            busy_share = 1.0
-            if found_busy is not None and state is GpuState.BUSY:
-                busy_share, self._busy_source = found_busy
-            totals = advance_totals(
-                one.totals,
-                seconds=elapsed,
-                gpus=each,
-                state=state,
-                price=found,
-                method=terms.how.method,
-                shares=split_busy_time(terms.how, tick, reading.role),
-                busy_share=busy_share,
-                foreign=foreign,
-                new_life=new_life,
-            )
-            totals = add_savings(totals, cached_seconds=tick.cached_seconds, gpus=each, price=found)
-            part = joules / len(engines) if joules is not None and whole else None
-            power = terms.book.power if terms.book is not None else None
-            one.totals = add_energy(totals, joules=part, price=found, power=power)
+            self._book(self._engines[key], works.get(key[:2]), tick, reading, terms)
         windows = self._measure_windows(reading, engines, terms, monotonic, new_life=new_life)
         explain = partial(
             list_absences,
             signals,
             tuple(windows.values()),
             [self._engines[key].totals for key in engines],
-            counts_cached=any(tick.cached_seconds is not None for tick in ticks.values()),
+            counts_cached=any(work.cached_seconds is not None for work in works.values()),
             whole=whole,
         )
-        return self._make_cost(found, terms, explain, windows)
+        return self._make_cost(in_force, terms, explain, windows)
+
+    def _book(self, engine: _Engine, work: TickWork | None, tick: _Tick, reading: TargetReading, terms: Terms) -> None:
+        """Adds a tick to an engine's totals. `work`: what its page says that it did; None: it says nothing."""
+        busy = self._occupancy.choose(work) if work is not None else None
+        state = GpuState.UNKNOWN if tick.late else judge_state(reading, work, busy=busy is not None)
+        if work is None or tick.late:
+            work = TickWork(busy=False)
+        busy_share = 1.0
+        if busy is not None and state is GpuState.BUSY:
+            busy_share, self._busy_source = busy
+        totals = advance_totals(
+            engine.totals,
+            seconds=tick.seconds,
+            gpus=tick.gpus,
+            state=state,
+            price=tick.price,
+            method=terms.how.method,
+            shares=split_busy_time(terms.how, work, reading.role),
+            busy_share=busy_share,
+            foreign=reading.gpus.foreign_share,
+            new_life=tick.new_life,
+        )
+        totals = add_savings(totals, cached_seconds=work.cached_seconds, gpus=tick.gpus, price=tick.price)
+        power = terms.book.power if terms.book is not None else None
+        engine.totals = add_energy(totals, joules=tick.joules, price=tick.price, power=power)
 
     def keep(self, name: str, identity: Identity, to_boot: Callable[[float], float]) -> KeptCost:
         """What outlives the process. `to_boot`: a moment of the meter's clock by the clock of the host's boot."""
         if self._resume is not None:  # nothing was added to it
             return replace(self._resume.kept, life=self._life)
-        engines = tuple(EngineCost(*key, one.totals) for key, one in self._engines.items())
+        engines = tuple(EngineCost(*key, engine.totals) for key, engine in self._engines.items())
         at = None if self._ticked_at is None else to_boot(self._ticked_at)
         current, joules = len(self._names), dict(self._joules.last)
         return KeptCost(name, identity, self._server, self._uuids, self._gpus, at, joules, engines, current, self._life)
@@ -367,7 +382,9 @@ class CostMeter:
     def restore(self, resume: Resume) -> None:
         """Goes on from what an earlier process kept. To be called before the first tick."""
         kept = resume.kept
-        self._engines = {(one.model_name, one.engine, one.role): _Engine(one.totals) for one in kept.engines}
+        self._engines = {
+            (engine.model_name, engine.engine, engine.role): _Engine(engine.totals) for engine in kept.engines
+        }
         self._resume, self._server = resume, kept.server
         if resume.counted_at is not None:
             self._gpus, self._names = kept.gpus, list(self._engines)[-kept.current :] if kept.current else []
@@ -381,8 +398,8 @@ class CostMeter:
     ) -> TargetCost:
         engines = tuple(
             [
-                EngineCost(*key, one.totals, _take_cost(windows[key]) if key in windows else _NOTHING)
-                for key, one in self._engines.items()
+                EngineCost(*key, engine.totals, _take_cost(windows[key]) if key in windows else _NOTHING)
+                for key, engine in self._engines.items()
             ]
         )
         inputs = describe_inputs(terms.how)
@@ -398,27 +415,29 @@ class CostMeter:
                 if of[0] != self._server[0]:
                     self._names = []
             self._target, self._server = target, of
-        self._uuids = reading.gpu_uuids
-        found, known = reading.target_gpus, self._gpus
-        if found is None:
-            return None if target.gpus == () else known
-        if not found.name and known is not None:
-            found = replace(found, name=known.name)
+        self._uuids = reading.gpus.uuids
+        total, last = reading.gpus.total, self._gpus
+        if total is None:
+            return None if target.gpus == () else last
+        if not total.name and last is not None:
+            total = replace(total, name=last.name)
         # the other targets of these GPUs have what is not this one's only as long as all are looked at together
-        self._gpus = None if reading.shares_by_memory else found
-        return found
+        self._gpus = None if reading.gpus.shares_by_memory else total
+        return total
 
     def _find_engines(self, reading: TargetReading) -> list[Key]:
         """The engines that the target's GPUs belong to now; while the target does not answer, those of its last good page."""
         role = reading.role.value
-        shown = select_engines(reading) if reading.snapshot is not None else []
-        names = [(one.model_name, one.engine) for one in shown]
-        keys = [(*name, role) for name in names or [(reading.model_name or reading.target.model_name or "", "0")]]
+        shown = select_engines(reading) if reading.page.snapshot is not None else []
+        names = [(snapshot.model_name, snapshot.engine) for snapshot in shown]
+        keys = [
+            (*name, role) for name in names or [(reading.server.model_name or reading.target.model_name or "", "0")]
+        ]
         if names:
             self._names = keys
-        elif self._names and reading.snapshot is None:
+        elif self._names and reading.page.snapshot is None:
             stated = reading.target.role
-            keys = [(model, engine, stated or known) for model, engine, known in self._names]
+            keys = [(model, engine, stated or last_role) for model, engine, last_role in self._names]
         for key in keys:
             engine = self._engines.pop(key, None) or _Engine()
             self._engines[key] = engine  # last: the oldest names are forgotten first
@@ -431,27 +450,26 @@ class CostMeter:
 
     def _settle_departed(self, engines: Collection[Key], terms: Terms) -> None:
         """Books the pending cost of engines other than `engines`: they are gone, and no token of theirs will come."""
-        for key, one in self._engines.items():
+        for key, engine in self._engines.items():
             if key not in engines:
-                one.totals = settle_pending(one.totals, terms.how.method)
+                engine.totals = settle_pending(engine.totals, terms.how.method)
 
     def _measure_windows(
         self, reading: TargetReading, engines: Collection[Key], terms: Terms, now: float, *, new_life: bool
     ) -> dict[Key, Later[WindowFigures]]:
         """Figures over the window, for the engines that are on this tick's page."""
-        if not reading.up or reading.snapshot is None or reading.derivation is None:
+        if not reading.page.up or reading.page.snapshot is None or reading.page.derivation is None:
             return {}
-        span = max(terms.window_seconds, reading.derivation.window_seconds)
-        found = {}
+        span = max(terms.window_seconds, reading.page.derivation.window_seconds)
+        figures = {}
         shown = {(one.model_name, one.engine): one for one in select_engines(reading)}
-        again = (
-            reading.derivation.window_seconds == 0
-        )  # a gap: tokens of it may have no cost of theirs, or be without a phase
-        fallen = {(model, engine) for model, engine, _ in reading.snapshot.fallen}
+        # a gap: tokens of it may have no cost of theirs, or be without a phase
+        again = reading.page.derivation.window_seconds == 0
+        fallen = {(model, engine) for model, engine, _ in reading.page.snapshot.fallen}
         for key in engines:
             one, snapshot = self._engines[key], shown.get(key[:2])
             if new_life or again or key[:2] in fallen:
                 one.window.clear()
             if snapshot is not None:
-                found[key] = one.window.add_tick(now, one.totals, snapshot, reading.derivation.why_absent, span)
-        return found
+                figures[key] = one.window.add_tick(now, one.totals, snapshot, reading.page.derivation.why_absent, span)
+        return figures

@@ -15,11 +15,10 @@ from llm_serving_exporter.gpus.ownership import YIELDED, Assignment, share_cards
 from llm_serving_exporter.model.cost import EngineCost, EngineTotals, KeptCost, TargetCost
 from llm_serving_exporter.model.gpu import GpuIdentity, GpuReadings
 from llm_serving_exporter.model.later import Unchanged
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading, View
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_exporter.model.target import Identity, Role, Target, claim_of, is_same_pod
+from llm_serving_exporter.model.target import Identity, Role, Target, claim_of, fit_one_gpu, is_same_pod
 from llm_serving_exporter.settings.config import Config
 
 # --- A page of what is on disk: no counter of cost is shown higher than a process that starts from there would show it.
@@ -46,10 +45,10 @@ def _hold_target(reading: TargetReading, held: Mapping[str, KeptCost] | None) ->
 
 
 def _hold_cost(cost: TargetCost, kept: KeptCost | None) -> TargetCost:
-    known: dict[tuple[str, str, str], EngineTotals] = {}
+    totals: dict[tuple[str, str, str], EngineTotals] = {}
     if kept is not None and kept.life == cost.life:
-        known = {(one.model_name, one.engine, one.role): one.totals for one in kept.engines}
-    return replace(cost, engines=tuple(_hold_engine(one, known) for one in cost.engines))
+        totals = {(engine.model_name, engine.engine, engine.role): engine.totals for engine in kept.engines}
+    return replace(cost, engines=tuple(_hold_engine(engine, totals) for engine in cost.engines))
 
 
 def _hold_engine(one: EngineCost, known: Mapping[tuple[str, str, str], EngineTotals]) -> EngineCost:
@@ -162,10 +161,10 @@ class Costs:
         identities = [gpu.identity for gpu in gpus.gpus] if gpus is not None else []
         claims = {name: list_claims(target, assignments.get(name), identities) for name, target in every.items()}
         yielded = {name for name in every if name in assignments and assignments[name].why == YIELDED}
-        found = find_claimed_twice(claims) | yielded
+        claimed_twice = find_claimed_twice(claims) | yielded
         with self._lock:
-            before, self._claimed_twice = self._claimed_twice, found
-        for name in sorted(found - before):
+            before, self._claimed_twice = self._claimed_twice, claimed_twice
+        for name in sorted(claimed_twice - before):
             log.warning(
                 "target=%s: another target has the same GPUs, and which part is whose is not known, so that it has no cost: "
                 "set gpu_share of each, at most 1 together",
@@ -219,9 +218,6 @@ def find_claimed_twice(claims: Mapping[str, Mapping[str, float | None]]) -> froz
             by_card.setdefault(card, {})[name] = share
     doubtful: set[str] = set()
     for owners in by_card.values():
-        # thirds add up to a little more
-        if len(owners) > 1 and (
-            None in owners.values() or add_up(share or 0.0 for share in owners.values()) > 1 + 1e-9
-        ):
+        if len(owners) > 1 and not fit_one_gpu(owners.values()):
             doubtful.update(owners)
     return frozenset(doubtful)

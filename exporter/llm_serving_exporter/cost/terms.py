@@ -22,7 +22,7 @@ from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.target import Role
 
-# how `hardware` joins the kinds of a target with GPUs of several
+# how gpus/attribution.py joins the kinds of a target with GPUs of several
 _JOINS_KINDS = " + "
 # and what it calls a slice of a card: "H100 SXM 80GB MIG 1g.10gb", "Instinct MI300X part 1/8"
 _SLICES = (" MIG", " part 1/")
@@ -35,36 +35,36 @@ def find_price(
 
     NO_PRICE where nothing is stated that has begun; PRICE_AMBIGUOUS where its nodes, or its several kinds of GPU, cost differently.
     """
-    own = _in_force(book, Scope.TARGET, target, at_unix_seconds)
-    if own is not None:
-        return _price(book, own)
+    of_target = _in_force(book, Scope.TARGET, target, at_unix_seconds)
+    if of_target is not None:
+        return _price(book, of_target)
     kinds = {_of_kind(book, kind, at_unix_seconds) for kind in gpu_name.split(_JOINS_KINDS)}
-    found: set[PriceStatement | None] = set()
+    statements: set[PriceStatement | None] = set()
     for node in nodes or ("",):
         of_node = _in_force(book, Scope.NODE, node, at_unix_seconds)
-        found |= kinds if of_node is None else {of_node}
-    terms = {None if one is None else (one.usd_per_gpu_hour, one.rate) for one in found}
+        statements |= kinds if of_node is None else {of_node}
+    terms = {None if one is None else (one.usd_per_gpu_hour, one.rate) for one in statements}
     if len(terms) > 1:
         return Absence.PRICE_AMBIGUOUS
-    statement = found.pop()
+    statement = statements.pop()
     return Absence.NO_PRICE if statement is None else _price(book, statement)
 
 
 def _of_kind(book: PriceBook, kind: str, at: float) -> PriceStatement | None:
     """A slice has the price of its card, of which its target has a share."""
-    own = _in_force(book, Scope.GPU_MODEL, kind, at)
+    statement = _in_force(book, Scope.GPU_MODEL, kind, at)
     card = kind
     for mark in _SLICES:
         card = card.partition(mark)[0]
-    return own or _in_force(book, Scope.GPU_MODEL, card, at)
+    return statement or _in_force(book, Scope.GPU_MODEL, card, at)
 
 
 def _in_force(book: PriceBook, scope: Scope, value: str, at: float) -> PriceStatement | None:
     """The statement with the latest beginning that has passed."""
     begun = [
-        (-math.inf if one.from_unix_seconds is None else one.from_unix_seconds, one)
-        for one in book.statements
-        if one.scope is scope and one.value == value
+        (-math.inf if statement.from_unix_seconds is None else statement.from_unix_seconds, statement)
+        for statement in book.statements
+        if statement.scope is scope and statement.value == value
     ]
     return max((found for found in begun if found[0] <= at), key=lambda found: found[0], default=(0.0, None))[1]
 
@@ -110,7 +110,7 @@ def explain_uncounted(reading: TargetReading, terms: Terms) -> Absence | None:
         return Absence.OTHER_ROLE
     if reading.target.gpus == ():
         return Absence.NOT_CONFIGURED
-    if reading.target_gpus is None:
+    if reading.gpus.total is None:
         return Absence.GPUS_UNKNOWN
     # prices are stated for whole cards
     if terms.claimed_twice or reading.gpu_share is None:
@@ -122,30 +122,37 @@ def find_price_of(reading: TargetReading, terms: Terms, unix: float) -> Price | 
     """The price of the target's GPUs at this time, or why there is none."""
     if terms.book is None:
         return terms.no_book
-    assert reading.target_gpus is not None
+    assert reading.gpus.total is not None
     target = reading.target
-    return find_price(terms.book, target.name, target.nodes, reading.target_gpus.name, unix)
+    return find_price(terms.book, target.name, target.nodes, reading.gpus.total.name, unix)
 
 
 def select_engines(reading: TargetReading) -> list[EngineSnapshot]:
     """Engines of the last good page that run on GPUs; where the page does not show which of its parts do, its first part."""
-    assert reading.snapshot is not None
-    every = list(reading.snapshot.engines)
-    return [one for one in every if one.is_engine] or every[:1]
+    assert reading.page.snapshot is not None
+    every = list(reading.page.snapshot.engines)
+    return [engine for engine in every if engine.is_engine] or every[:1]
 
 
 def collect_work(reading: TargetReading) -> dict[tuple[str, str], TickWork]:
     """What each engine of this tick's page did; {} where there is no such page."""
-    if not reading.up or reading.derivation is None:
+    if not reading.page.up or reading.page.derivation is None:
         return {}
-    return {(one.model_name, one.engine): one.tick for one in reading.derivation.kept if one.tick is not None}
+    return {
+        (engine.model_name, engine.engine): engine.tick
+        for engine in reading.page.derivation.tick_engines
+        if engine.tick is not None
+    }
 
 
 def judge_state(reading: TargetReading, tick: TickWork | None, *, busy: bool) -> GpuState:
     """What the GPUs are counted as: `tick` is what the engine did, None where no page says; `busy`: whether it worked."""
-    if reading.state is not State.READY:
-        return _STATES[reading.state]
-    if reading.derivation is not None and reading.derivation.why_absent("decode_tokens_total") is Absence.NO_METRICS:
+    if reading.server.state is not State.READY:
+        return _STATES[reading.server.state]
+    if (
+        reading.page.derivation is not None
+        and reading.page.derivation.why_absent("decode_tokens_total") is Absence.NO_METRICS
+    ):
         return GpuState.UNKNOWN  # the page does not say whether the engine works
     if tick is None:
         return GpuState.UNKNOWN
@@ -165,18 +172,18 @@ def list_absences(
     `windows` and `totals` of the engines; `counts_cached`: whether an engine tells what its prefix cache saved; `whole`: whether all of the
     target's GPUs are seen here.
     """
-    priced, found = signals[COST], [one.value for one in windows]
-    saved = any(one.savings_usd is not None for one in totals)
-    energy = any(one.energy_joules is not None for one in totals)
+    priced, figures = signals[COST], [each.value for each in windows]
+    saved = any(each.savings_usd is not None for each in totals)
+    energy = any(each.energy_joules is not None for each in totals)
     used = Absence.AVAILABLE if energy else Absence.NOT_EXPORTED if whole else Absence.GPUS_UNKNOWN
     not_saved = Absence.WARMING_UP if counts_cached else Absence.INPUT_MISSING
     return {
         **signals,
-        PER_MILLION: priced or _choose_reason(one.tokens for one in found),
-        PER_REQUEST: priced or _choose_reason(one.requests for one in found),
+        PER_MILLION: priced or _choose_reason(each.tokens for each in figures),
+        PER_REQUEST: priced or _choose_reason(each.requests for each in figures),
         SAVINGS: priced or (Absence.AVAILABLE if saved else not_saved),
         ENERGY: used,
-        PER_TOKEN: used or _choose_reason(one.joules for one in found),
+        PER_TOKEN: used or _choose_reason(each.joules for each in figures),
     }
 
 

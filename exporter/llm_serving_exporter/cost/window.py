@@ -101,16 +101,16 @@ def _work_out_figures(
     """From the first point of the window, the first from which on all have a price, and the last one."""
     before = cost.usd_by_phase(priced.totals.usd)
     usd = {phase: amount - before.get(phase, 0.0) for phase, amount in cost.usd_by_phase(last.totals.usd).items()}
-    found = _compare_points(priced, last, usd if priced is not last else {})
+    figures = _compare_points(priced, last, usd if priced is not last else {})
     # energy needs no price
     used, used_before = last.totals.energy_joules, whole.totals.energy_joules
     joules = None if used is None or used_before is None else used - used_before
     each = _compare_points(whole, last, {}, joules).joules_per_token
     return WindowFigures(
-        replace(found, joules_per_token=each),
-        Absence.AVAILABLE if found.usd_per_million_tokens else _explain_absence(priced, last, why_absent, usd),
+        replace(figures, joules_per_token=each),
+        Absence.AVAILABLE if figures.usd_per_million_tokens else _explain_absence(priced, last, why_absent, usd),
         Absence.AVAILABLE
-        if found.usd_per_request is not None
+        if figures.usd_per_request is not None
         else _explain_absence(priced, last, why_absent, usd, FINISHED),
         Absence.AVAILABLE if each is not None else _explain_absence(whole, last, why_absent, usd),
     )
@@ -140,8 +140,8 @@ def _explain_absence(
     names = (DECODE, of_prompts) if counter is None else (counter,)
     for name in names:
         if name not in counted:
-            said = why_absent(name)
-            return said if said in _SAID else Absence.INPUT_MISSING
+            reason = why_absent(name)
+            return reason if reason in _SAID else Absence.INPUT_MISSING
     moved = [last.since(first, name) for name in names]
     if first is last or None in moved:
         return Absence.WARMING_UP

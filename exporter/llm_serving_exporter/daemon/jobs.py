@@ -22,12 +22,13 @@ from llm_serving_exporter.gpus.attribution import gpu_interval
 from llm_serving_exporter.gpus.dcgm_source import DcgmSource
 from llm_serving_exporter.gpus.kubelet import open_kubelet
 from llm_serving_exporter.gpus.source import GpuSource
+from llm_serving_exporter.model.reading import PageReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target, is_relabelled
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.settings.config import Config, hash_of
 from llm_serving_exporter.targets.host import HostedTarget, TargetHost
-from llm_serving_exporter.targets.same_engines import SameEngines
+from llm_serving_exporter.targets.several_servers import SameEngines
 
 log = logging.getLogger("llm_serving_exporter.daemon")
 
@@ -242,7 +243,7 @@ class Daemon:
         except ConfigError as error:
             # a configured target was checked when the configuration was loaded; a discovered one may still be unusable
             log.error("target=%s cannot be read: %s", target.name, error)
-            self.store.put_target(replace(reading, problem=str(error)))
+            self.store.put_target(replace(reading, page=PageReading(problem=str(error))))
             return
         # a single one is read at once; many are, for the first time, within a few seconds, and from then on all over their interval
         self._place = (self._place + _GOLDEN_SHARE) % 1.0

@@ -121,7 +121,7 @@ class Service:
     def _list_fresh(self) -> list[TargetReading]:
         """Targets whose last good page is still shown."""
         now, oldest = self._monotonic(), self.daemon.config.stale_after_seconds
-        return [one for one in self.daemon.store.view().targets if one.fresh(now, oldest)]
+        return [one for one in self.daemon.store.view().targets if one.page.is_fresh(now, oldest)]
 
     def _routes(self, config: Config) -> dict[str, Mapping[str, Handler]]:
         reload = self._reload if config.web.enable_lifecycle else _no_lifecycle

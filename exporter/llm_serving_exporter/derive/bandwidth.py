@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import truediv
 
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.derive.devices import average_samples
@@ -14,14 +15,14 @@ from llm_serving_exporter.derive.figures import (
     RANKS,
     TARGET_WINDOW,
     WINDOW,
+    DeriveSettings,
     Figure,
-    Settings,
     figure,
-    window_by,
+    needs_all,
     window_over,
 )
-from llm_serving_exporter.derive.signals import NO_SENTENCES, NOT_ON_A_FRONT_END, Row, Series
-from llm_serving_exporter.derive.steps import estimate_context, list_step_fields
+from llm_serving_exporter.derive.signals import NO_SENTENCES, OF_AN_ENGINE, Row, Series
+from llm_serving_exporter.derive.steps import estimate_context, window_over_steps
 from llm_serving_exporter.derive.traffic import (
     Traffic,
     Work,
@@ -161,23 +162,17 @@ _NO_CONTEXT = Range(0.0, 0.0, 0.0)  # prefill alone needs no context length
 class Task(Struct, frozen=True):
     """Work with the roof that it was done under."""
 
-    # the ceilings of the engine's GPUs for its model
-    roof: Roof
-    # what the engine did in the window
-    done: Work
+    roof: Roof  # the ceilings of the engine's GPUs for its model
+    done: Work  # what the engine did in the window
 
 
 class Load(Struct, frozen=True):
     """A task with the context that its decode read."""
 
-    # the ceilings of the engine's GPUs for its model
-    roof: Roof
-    # what the engine did in the window
-    done: Work
-    # tokens of context a decoding sequence; zeros where nothing was decoded
-    context: Range
-    # where the context comes from, "" where nothing was decoded
-    context_source: str
+    roof: Roof  # the ceilings of the engine's GPUs for its model
+    done: Work  # what the engine did in the window
+    context: Range  # tokens of context a decoding sequence; zeros where nothing was decoded
+    context_source: str  # where the context comes from, "" where nothing was decoded
 
 
 def make_roof(model: ModelFacts | Absence, hardware: Hardware) -> Roof | Absence:
@@ -199,17 +194,19 @@ def _roof(
     model: ModelFacts | Absence, hardware: Hardware, earlier: EngineDerived | None, busy_ranks: float | None
 ) -> Roof | Absence:
     """That of the tick before where nothing has changed: it has worked out what follows from it alone."""
-    known: Roof | None = earlier.figures.get(ROOF_ROW) if earlier is not None else None
+    earlier_roof: Roof | None = earlier.figures.get(ROOF_ROW) if earlier is not None else None
     if busy_ranks is not None and hardware.parallel is not None:
-        hardware = replace(hardware, parallel=replace(hardware.parallel, busy_ranks=_keep_ranks(busy_ranks, known)))
-    if known is not None and known.model is model and known.parallel == hardware.parallel:
+        hardware = replace(
+            hardware, parallel=replace(hardware.parallel, busy_ranks=_keep_ranks(busy_ranks, earlier_roof))
+        )
+    if earlier_roof is not None and earlier_roof.model is model and earlier_roof.parallel == hardware.parallel:
         peaks = hardware.peaks
-        if known.peaks is peaks or known.peaks == peaks:
-            return known
+        if earlier_roof.peaks is peaks or earlier_roof.peaks == peaks:
+            return earlier_roof
     return make_roof(model, hardware)
 
 
-def average_ranks(windows: Sequence[EngineWindows], settings: Settings) -> Siblings | None:
+def average_ranks(windows: Sequence[EngineWindows], settings: DeriveSettings) -> Siblings | None:
     """All ranks that share the engines' experts, as far as they are read: how many, and the mean of the requests that run on them.
 
     None where they share none, and where a page does not say what runs. To be asked once for all engines of a page.
@@ -218,10 +215,10 @@ def average_ranks(windows: Sequence[EngineWindows], settings: Settings) -> Sibli
     # with fewer, nothing says which of the ranks they are
     if parallel is None or parallel.data == 1 or parallel.sharing_ranks != parallel.data:
         return None
-    page = [one.configured for one in windows if one.configured.last.is_engine]
-    running = [mean for one in page if (mean := one.mean("requests_running")) is not None]
+    page = [window.configured for window in windows if window.configured.last.is_engine]
+    running = [mean for window in page if (mean := window.mean("requests_running")) is not None]
     # engines of several models are no ranks of one replica
-    if not page or len(running) < len(page) or len({one.last.model_name for one in page}) > 1:
+    if not page or len(running) < len(page) or len({window.last.model_name for window in page}) > 1:
         return None
     others = settings.siblings or Siblings()
     return Siblings(len(page) + others.ranks, add_up(running) + others.requests)
@@ -236,11 +233,11 @@ def _busy_ranks(
     """
     if ranks is None or hardware.parallel is None or isinstance(model, Absence) or not model.geometry.experts:
         return None
-    own = window.mean("requests_running")
-    if not own:
+    running = window.mean("requests_running")
+    if not running:
         return None
     data = hardware.parallel.data
-    busy = max(1.0, ranks.requests / own * max(1.0, data / ranks.ranks))
+    busy = max(1.0, ranks.requests / running * max(1.0, data / ranks.ranks))
     return None if abs(busy / data - 1) <= _SAME_RANKS else busy
 
 
@@ -254,25 +251,11 @@ def _is_encoder(model: ModelFacts | Absence) -> bool:
     return isinstance(model, ModelFacts) and model.geometry.encoder
 
 
-def _work_window(windows: EngineWindows) -> EngineWindow:
-    return windows.cover(
-        (*list_step_fields(windows.configured.last), "prefill_tokens_total", "cached_prompt_tokens_total")
-    )
-
-
 def _work(window: EngineWindow, encoder: bool) -> Work | Absence:  # a figure's inputs go by place
     return measure_work(window, encoder=encoder)
 
 
-def _task(roof: Roof | Absence, done: Work | Absence) -> Task | Absence:
-    if isinstance(roof, Absence):
-        return roof
-    return done if isinstance(done, Absence) else Task(roof, done)
-
-
-def _load(window: EngineWindow, task: Task | Absence) -> Load | Absence:
-    if isinstance(task, Absence):
-        return task
+def _load(window: EngineWindow, task: Task) -> Load | Absence:
     if not task.done.sequence_steps:
         return Load(task.roof, task.done, _NO_CONTEXT, "")
     length = estimate_context(window, task.roof.model.geometry)
@@ -286,15 +269,15 @@ def _same_roof(roof: Roof | Absence, earlier: EngineDerived | None) -> bool:
 _BUSY_RANKS = figure(_busy_ranks, MODEL, HARDWARE, WINDOW, RANKS)
 ROOF = figure(_roof, MODEL, HARDWARE, EARLIER, _BUSY_RANKS)
 # for the next tick; not published
-ROOF_ROW: Row[Roof] = Row(ROOF, silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
+ROOF_ROW: Row[Roof] = Row(ROOF, **OF_AN_ENGINE, every_tick=True)
 # whether the roof is that of the tick before: what depends on the roof alone is taken from there
 SAME_ROOF = figure(_same_roof, ROOF, EARLIER)
 ENCODER = figure(_is_encoder, MODEL)
 # what the whole of the work is counted over
-WORK_WINDOW = window_by(_work_window)
+WORK_WINDOW = window_over_steps("prefill_tokens_total", "cached_prompt_tokens_total")
 WORK = figure(_work, WORK_WINDOW, ENCODER)
-TASK = figure(_task, ROOF, WORK)
-LOAD = figure(_load, WORK_WINDOW, TASK)
+TASK = needs_all(Task, ROOF, WORK)
+LOAD = needs_all(_load, WORK_WINDOW, TASK)
 
 
 # --- The rows of memory bandwidth: its ceiling, what was achieved by source, and what our arithmetic says of a step's bytes.
@@ -342,25 +325,15 @@ def _estimated(window: EngineWindow, model: ModelFacts | Absence, hardware: Hard
     return read_runtime_estimate(window, model, hardware.version, hardware.working_gpus)
 
 
-def _traffic(load: Load | Absence) -> Traffic | Absence:
-    return load if isinstance(load, Absence) else estimate_traffic(load.roof, load.done, load.context)
+def _traffic(load: Load) -> Traffic:
+    return estimate_traffic(load.roof, load.done, load.context)
 
 
-def _moved(load: Load | Absence, moved: Traffic | Absence) -> float | Absence:
-    if isinstance(load, Absence):
-        return load
-    return moved if isinstance(moved, Absence) else moved.total.expected / load.done.elapsed_seconds
+def _moved(load: Load, moved: Traffic) -> float:
+    return moved.total.expected / load.done.elapsed_seconds
 
 
-def _ratio(bytes_per_second: float | Absence, ceiling: float | Absence) -> float | Absence:
-    if isinstance(bytes_per_second, Absence):
-        return bytes_per_second
-    return ceiling if isinstance(ceiling, Absence) else bytes_per_second / ceiling
-
-
-def _ratio_range(load: Load | Absence, moved: Traffic | Absence, ceiling: float | Absence) -> Range | None:
-    if isinstance(load, Absence) or isinstance(moved, Absence) or isinstance(ceiling, Absence):
-        return None
+def _ratio_range(load: Load, moved: Traffic, ceiling: float) -> Range:
     total, most = moved.total, load.done.elapsed_seconds * ceiling
     expected = total.expected / most
     # nothing moves more than the peak: what sequences share is not read for each of them where that would be more
@@ -394,16 +367,20 @@ def _or_differs(cause: Cause | None, differs: bool) -> Cause | None:  # a figure
     return cause or (Cause.SOURCES_DIFFER if differs else None)
 
 
-def _impossible(load: Load | Absence, ratio: Range | None, hardware: Hardware) -> Cause | None:
+def _impossible(load: Load | Absence, ratio: Range | Absence, hardware: Hardware) -> Cause | None:
     """Nothing known explains a ratio above 1 whose lower bound is above it too."""
-    if isinstance(load, Absence) or ratio is None or not names.BANDWIDTH_RATIO.bounds.suspects(ratio.lower):
+    if (
+        isinstance(load, Absence)
+        or isinstance(ratio, Absence)
+        or not names.BANDWIDTH_RATIO.bounds.suspects(ratio.lower)
+    ):
         return None
     return explain_ratio(assumed_gpus=hardware.assumed_gpus, assumed_formats=load.roof.model.formats_assumed)
 
 
 def _model_quality(load: Load | Absence) -> Quality | None:
-    known = not isinstance(load, Absence) and is_recorded(load.roof, load.done)
-    return None if known else Quality.APPROXIMATE
+    recorded = not isinstance(load, Absence) and is_recorded(load.roof, load.done)
+    return None if recorded else Quality.APPROXIMATE
 
 
 def _activations(
@@ -417,9 +394,9 @@ def _activations(
     return moved.activations.expected / load.done.elapsed_seconds / ceiling
 
 
-def _attended(load: Load | Absence) -> float | None:
+def _attended(load: Load) -> float | None:
     """Only where prompts of the window hit the prefix cache: else there is nothing to share, whatever the estimate of contexts says."""
-    if isinstance(load, Absence) or not load.done.sequence_steps:
+    if not load.done.sequence_steps:
         return None
     held = held_tokens_per_sequence(load.roof, load.done)
     return None if held is None else load.context.expected / max(1.0, held)
@@ -430,9 +407,7 @@ def _dcgm_quality(ratio: float | Absence) -> Quality | None:
     return None if isinstance(ratio, Absence) else Quality.SLOW
 
 
-def _step_bytes(load: Load | Absence, moved: Traffic | Absence) -> dict[str, float]:
-    if isinstance(load, Absence) or isinstance(moved, Absence):
-        return {}
+def _step_bytes(load: Load, moved: Traffic) -> dict[str, float]:
     count = load.done.steps.count
     return {
         "weights": moved.weights.expected / count,
@@ -442,10 +417,10 @@ def _step_bytes(load: Load | Absence, moved: Traffic | Absence) -> dict[str, flo
     }
 
 
-def _experts(load: Load | Absence) -> Range | None:
-    if isinstance(load, Absence) or not load.roof.model.geometry.experts:
-        return None
+def _experts(load: Load) -> Range | None:
     roof = load.roof
+    if not roof.model.geometry.experts:
+        return None
     return average_per_step(load.done, lambda passed: experts_touched(roof, passed) or _NO_EXPERTS)
 
 
@@ -453,19 +428,15 @@ def _ends(ratio: Range) -> dict[str, float]:
     return {"lower": ratio.lower, "upper": ratio.upper}
 
 
-def _expected(ratio: Range) -> float:
-    return ratio.expected
-
-
 _CEILING = figure(_ceiling, HARDWARE)
-TRAFFIC = figure(_traffic, LOAD)
+TRAFFIC = needs_all(_traffic, LOAD)
 _BYTES_PER_SECOND: dict[BandwidthSource, Figure[float | Absence]] = {
     **{source: figure(_measured_by(source), DEVICES, HARDWARE) for source in MEASURED},
     BandwidthSource.RUNTIME: figure(_estimated, window_over("estimated_read_bytes_per_gpu"), MODEL, HARDWARE),
-    BandwidthSource.MODEL: figure(_moved, LOAD, TRAFFIC),
+    BandwidthSource.MODEL: needs_all(_moved, LOAD, TRAFFIC),
 }
-_RATIOS = {source: figure(_ratio, moved, _CEILING) for source, moved in _BYTES_PER_SECOND.items()}
-_MODEL_RANGE = figure(_ratio_range, LOAD, TRAFFIC, _CEILING)
+_RATIOS = {source: needs_all(truediv, moved, _CEILING) for source, moved in _BYTES_PER_SECOND.items()}
+_MODEL_RANGE = needs_all(_ratio_range, LOAD, TRAFFIC, _CEILING)
 _MEASURED = figure(_believe, _RATIOS[BandwidthSource.GPM], _RATIOS[BandwidthSource.DCGM])
 _DIFFERING_SINCE = figure(_differing_since, _MEASURED, _RATIOS[BandwidthSource.MODEL], TARGET_WINDOW, EARLIER)
 _DIFFERS = figure(_differs, _DIFFERING_SINCE, TARGET_WINDOW)
@@ -488,67 +459,34 @@ def _ratio_row(source: BandwidthSource) -> Row[float]:
         _RATIOS[source],
         f"{names.BANDWIDTH_RATIO.name}_{source.value}",
         fields=WORK_FIELDS if source is BandwidthSource.MODEL else (),
-        silent=NOT_ON_A_FRONT_END,
+        **OF_AN_ENGINE,
         sentences=_SENTENCES.get(source, NO_SENTENCES),
         quality=_quality_of(source),
         cause=_cause_of(source),
-        of_an_engine=True,
         of_gpus=source in MEASURED,
         series=(Series(names.BANDWIDTH_RATIO, (source.value,)),),
-        kept=source is not BandwidthSource.RUNTIME,  # the limiter does not believe it
+        every_tick=source is not BandwidthSource.RUNTIME,  # the limiter does not believe it
     )
 
 
 CEILING: Row[float] = Row(
-    _CEILING,
-    names.BANDWIDTH_CEILING.name,
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
-    of_gpus=True,
-    series=(Series(names.BANDWIDTH_CEILING),),
+    _CEILING, names.BANDWIDTH_CEILING.name, **OF_AN_ENGINE, of_gpus=True, series=(Series(names.BANDWIDTH_CEILING),)
 )
 RATIOS = {source: _ratio_row(source) for source in _BYTES_PER_SECOND}
 ACHIEVED: dict[BandwidthSource, Row[float]] = {
-    source: Row(
-        _BYTES_PER_SECOND[source],
-        silent=NOT_ON_A_FRONT_END,
-        of_an_engine=True,
-        series=(Series(names.ACHIEVED_BANDWIDTH, (source.value,)),),
-    )
+    source: Row(_BYTES_PER_SECOND[source], **OF_AN_ENGINE, series=(Series(names.ACHIEVED_BANDWIDTH, (source.value,)),))
     for source in _BYTES_PER_SECOND
 }
-MODEL_RANGE: Row[Range] = Row(
-    _MODEL_RANGE,
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
-    series=(Series(names.BANDWIDTH_RATIO_RANGE, part=_ends),),
-)
+MODEL_RANGE: Row[Range] = Row(_MODEL_RANGE, **OF_AN_ENGINE, series=(Series(names.BANDWIDTH_RATIO_RANGE, part=_ends),))
 STEP_BYTES: Row[dict[str, float]] = Row(
-    figure(_step_bytes, LOAD, TRAFFIC),
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
-    series=(Series(names.STEP_BYTES),),
+    needs_all(_step_bytes, LOAD, TRAFFIC), **OF_AN_ENGINE, series=(Series(names.STEP_BYTES),)
 )
-EXPERTS: Row[Range] = Row(
-    figure(_experts, LOAD), silent=NOT_ON_A_FRONT_END, of_an_engine=True, series=(Series(names.EXPERTS),)
-)
+EXPERTS: Row[Range] = Row(needs_all(_experts, LOAD), **OF_AN_ENGINE, series=(Series(names.EXPERTS),))
 # for the next tick; not published
-DIFFERING: Row[float] = Row(_DIFFERING_SINCE, silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
-ATTENDED: Row[float] = Row(figure(_attended, LOAD), silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
+DIFFERING: Row[float] = Row(_DIFFERING_SINCE, **OF_AN_ENGINE, every_tick=True)
+ATTENDED: Row[float] = Row(needs_all(_attended, LOAD), **OF_AN_ENGINE, every_tick=True)
 # for the limiter; not published
-ACTIVATIONS: Row[float] = Row(
-    figure(_activations, _MEASURED, LOAD, TRAFFIC, _CEILING),
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
-)
+ACTIVATIONS: Row[float] = Row(figure(_activations, _MEASURED, LOAD, TRAFFIC, _CEILING), **OF_AN_ENGINE)
 ROWS = (
-    CEILING,
-    *RATIOS.values(),
-    *ACHIEVED.values(),
-    MODEL_RANGE,
-    STEP_BYTES,
-    EXPERTS,
-    DIFFERING,
-    ATTENDED,
-    ACTIVATIONS,
-)
+    CEILING, *RATIOS.values(), *ACHIEVED.values(), MODEL_RANGE, STEP_BYTES, EXPERTS, DIFFERING, ATTENDED, ACTIVATIONS,
+)  # fmt: skip

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from llm_serving_exporter.catalogue import derived as names
-from llm_serving_exporter.derive.figures import WINDOW, figure, window_by, window_over
+from llm_serving_exporter.derive.figures import WINDOW, figure, window_over
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, SET_THE_BATCH_LIMIT, gauge
-from llm_serving_exporter.derive.steps import TTFT, count_sequence_steps, list_step_fields
+from llm_serving_exporter.derive.steps import TTFT, count_sequence_steps, list_step_fields, window_over_steps
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, LimitSource, Quality, Snapshot
-from llm_serving_exporter.model.window import GAP_INTERVALS, EngineWindow, EngineWindows
+from llm_serving_exporter.model.window import GAP_INTERVALS, EngineWindow
 
 # --- The limit of a batch by what is seen: a level of running requests that does not rise although others wait and nothing else binds.
 #
@@ -60,17 +60,17 @@ def follow_plateaus(known: Plateaus, snapshot: Snapshot, interval_seconds: float
         for name in ("requests_running", "requests_waiting")
     ):
         return {}
-    found = {}
+    plateaus = {}
     for engine in snapshot.engines[:MOST_ENGINES]:
         if engine.requests_running is not None and engine.batch_limit_requests is None:
             key = engine.model_name, engine.engine
-            found[key] = _follow(known.get(key), engine, snapshot.monotonic_seconds, interval_seconds)
-    return found
+            plateaus[key] = _follow(known.get(key), engine, snapshot.monotonic_seconds, interval_seconds)
+    return plateaus
 
 
 def add_observed_limits(snapshot: Snapshot, plateaus: Plateaus) -> Snapshot:
     """The snapshot with the limits that were observed."""
-    limits = {key: one.limit for key, one in plateaus.items() if one.limit is not None}
+    limits = {key: plateau.limit for key, plateau in plateaus.items() if plateau.limit is not None}
     if not limits:
         return snapshot
     engines = tuple(
@@ -210,11 +210,7 @@ def _read(window: EngineWindow) -> tuple[str, ...]:
     return list_step_fields(window.last)
 
 
-def _steps_window(windows: EngineWindows) -> EngineWindow:
-    return windows.cover(list_step_fields(windows.configured.last))
-
-
-_SIZE_MEAN = figure(batch_size_mean, window_by(_steps_window))
+_SIZE_MEAN = figure(batch_size_mean, window_over_steps())
 
 SIZE_MEAN = gauge(
     names.BATCH_SIZE_MEAN,

@@ -10,7 +10,7 @@ from llm_serving_exporter.derive.compute import DECODE_CEILING, KNOWN_CONTEXT, P
 from llm_serving_exporter.derive.figures import EARLIER, HARDWARE, TARGET_WINDOW, TICK, WINDOW, figure
 from llm_serving_exporter.derive.roof import Ceiling, balance_ranks
 from llm_serving_exporter.derive.roof import decode_ceiling as roof_decode_ceiling
-from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
+from llm_serving_exporter.derive.signals import OF_AN_ENGINE, Row, Series, gauge
 from llm_serving_exporter.derive.steps import ITL, average_running, find_decode_field
 from llm_serving_exporter.derive.traffic import Work, decode_ceiling, measure_work, prefill_flops
 from llm_serving_exporter.derive.work import Roof, compute_seconds, matrix_flops
@@ -34,10 +34,8 @@ COUNTERS = ("prefill_tokens_total", "decode_tokens_total", "engine_steps_total")
 class Weights(Struct, frozen=True):
     """Seconds that the prefill and the decode of some work need at the ceilings."""
 
-    # of its prompts
-    prefill: float
-    # of its sequence-steps
-    decode: float
+    prefill: float  # of its prompts
+    decode: float  # of its sequence-steps
 
 
 def weigh_work(roof: Roof, done: Work, context_tokens: float, efficiency: Efficiency = FULL) -> Weights | None:
@@ -107,9 +105,9 @@ def compute_reference_seconds(roof: Roof) -> dict[str, float]:
     prompt = compute_seconds(roof, roof_prefill_flops(roof, REFERENCE_PROMPT_TOKENS, 0.0, 1.0))
     if prompt is None:
         return {}
-    found = {"prefill": prompt / REFERENCE_PROMPT_TOKENS}
+    seconds = {"prefill": prompt / REFERENCE_PROMPT_TOKENS}
     ceiling = roof_decode_ceiling(balance_ranks(roof), REFERENCE_BATCH, REFERENCE_CONTEXT_TOKENS)
-    return found if ceiling is None else {**found, "decode": 1 / ceiling.tokens_per_second}
+    return seconds if ceiling is None else {**seconds, "decode": 1 / ceiling.tokens_per_second}
 
 
 # --- Share of a tick in which an engine worked, by its page alone, whatever the tick's length (design section 8).
@@ -190,12 +188,9 @@ class Bookings(Struct, frozen=True):
 
     # the readings whose work the busy time is split by; None while what is booked late is still to come
     window: EngineWindow | None
-    # the reading that the next tick counts from; None: the one before it
-    start: EngineSnapshot | None = None
-    # when that was, monotonic seconds
-    started_seconds: float = 0.0
-    # fields that it lacks because they stood at 0
-    unborn: frozenset[str] = field(default_factory=frozenset)
+    start: EngineSnapshot | None = None  # the reading that the next tick counts from; None: the one before it
+    started_seconds: float = 0.0  # when that was, monotonic seconds
+    still_zero: frozenset[str] = field(default_factory=frozenset)  # fields that it lacks because they stood at 0
 
 
 def advance_bookings(tick: EngineWindow, readings: EngineWindow, target: Window, before: Bookings | None) -> Bookings:
@@ -208,23 +203,23 @@ def advance_bookings(tick: EngineWindow, readings: EngineWindow, target: Window,
     last, quality = tick.last, target.later.quality
     decode = find_decode_field(last)
     late = next(
-        (one for one in (decode, PREFILL) if quality.get(one) is Quality.LAGGING and _count(last, one) > 0), None
+        (name for name in (decode, PREFILL) if quality.get(name) is Quality.LAGGING and _count(last, name) > 0), None
     )
     if late is None or not was_busy(tick):  # after a pause nothing of before it is awaited
         return Bookings(tick)
     now = target.later.monotonic_seconds
     waited = before is not None and before.start is not None
     if before is not None and before.start is not None:
-        start, since, unborn = before.start, before.started_seconds, before.unborn
+        start, since, still_zero = before.start, before.started_seconds, before.still_zero
     else:
-        start, since, unborn = tick.first, target.snapshots[-2].monotonic_seconds, tick.unborn
+        start, since, still_zero = tick.first, target.snapshots[-2].monotonic_seconds, tick.still_zero
     overdue = late == PREFILL and now - since + tick.elapsed_seconds > LONGEST_PENDING_SECONDS
     if not overdue and _grew(tick, late) <= 0:
-        return Bookings(None, start, since, unborn)
+        return Bookings(None, start, since, still_zero)
     if not waited:
         return Bookings(tick)
     newer = sum(snapshot.monotonic_seconds > since for snapshot in target.snapshots)
-    return Bookings(EngineWindow((start, *readings.readings[-newer:]), now - since, unborn))
+    return Bookings(EngineWindow((start, *readings.readings[-newer:]), now - since, still_zero))
 
 
 def _count(reading: EngineSnapshot, name: str) -> float:
@@ -244,8 +239,8 @@ def _busy_ratio(
 ) -> dict[str, float] | Absence:
     if isinstance(load, Absence):
         return load
-    known = None if isinstance(ceiling, Absence) else ceiling
-    shares = split_busy_time(weigh_phases(load.done, prefill_seconds, known, hardware.efficiency))
+    ceiling_or_none = None if isinstance(ceiling, Absence) else ceiling
+    shares = split_busy_time(weigh_phases(load.done, prefill_seconds, ceiling_or_none, hardware.efficiency))
     return shares or Absence.PEAK_UNKNOWN
 
 
@@ -276,10 +271,10 @@ def _weights(
     done = measure_work(bookings.window, encoder=roof.model.geometry.encoder)
     if isinstance(done, Absence) or (done.sequence_steps and context is None):
         return None
-    found = weigh_work(roof, done, context[0].expected if context else 0.0, hardware.efficiency)
+    weights = weigh_work(roof, done, context[0].expected if context else 0.0, hardware.efficiency)
     # they split what the tick costs, and are not published: no later gate sees them
-    possible = found is None or all(map(names.PHASE_BUSY_SECONDS.bounds.admits, (found.prefill, found.decode)))
-    return found if possible else None
+    possible = weights is None or all(map(names.PHASE_BUSY_SECONDS.bounds.admits, (weights.prefill, weights.decode)))
+    return weights if possible else None
 
 
 def _busy_seconds(
@@ -340,8 +335,8 @@ def _add_shares(
     if tick is None:
         return work
     # weights of what was booked for several ticks say nothing of this one
-    own = weights if bookings is not None and bookings.window is tick else None
-    device, estimated = measure_device_share(tick), estimate_busy_share(tick, window, own)
+    tick_weights = weights if bookings is not None and bookings.window is tick else None
+    device, estimated = measure_device_share(tick), estimate_busy_share(tick, window, tick_weights)
     return replace(work, device_share=device, estimated_share=estimated)
 
 
@@ -352,7 +347,7 @@ def _by_phase(seconds: BusySeconds) -> dict[str, float]:
 _REFERENCE = figure(_reference, ROOF, SAME_ROOF, EARLIER)
 _BOOKINGS = figure(_bookings, TICK, WINDOW, TARGET_WINDOW, EARLIER)
 # for the next tick; not published
-BOOKINGS_ROW: Row[Bookings] = Row(_BOOKINGS, silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
+BOOKINGS_ROW: Row[Bookings] = Row(_BOOKINGS, **OF_AN_ENGINE, every_tick=True)
 _WAS_BUSY = figure(_was_busy, WINDOW, TICK, EARLIER)
 _WEIGHTS = figure(_weights, ROOF, _BOOKINGS, KNOWN_CONTEXT, HARDWARE)
 
@@ -360,24 +355,19 @@ BUSY_RATIO = gauge(
     names.PHASE_BUSY_RATIO,
     figure(_busy_ratio, LOAD, PREFILL_SECONDS, DECODE_CEILING, HARDWARE),
     fields=WORK_FIELDS,
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
+    **OF_AN_ENGINE,
 )
 BUSY_SECONDS: Row[BusySeconds] = Row(
     figure(_busy_seconds, TICK, _WEIGHTS, _REFERENCE, EARLIER),
     names.PHASE_BUSY_SECONDS.name,
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
+    **OF_AN_ENGINE,
     series=(Series(names.PHASE_BUSY_SECONDS, part=_by_phase),),
-    kept=True,
+    every_tick=True,
 )
-REFERENCE = gauge(names.PHASE_REFERENCE, _REFERENCE, silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
+REFERENCE = gauge(names.PHASE_REFERENCE, _REFERENCE, **OF_AN_ENGINE, every_tick=True)
 _WORK = figure(_tick_work, _WAS_BUSY, TICK, ROOF, _WEIGHTS, HARDWARE)
 # for the cost meter; not published
 TICK_WORK: Row[TickWork] = Row(
-    figure(_add_shares, _WORK, TICK, WINDOW, _WEIGHTS, _BOOKINGS),
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
-    kept=True,
+    figure(_add_shares, _WORK, TICK, WINDOW, _WEIGHTS, _BOOKINGS), **OF_AN_ENGINE, every_tick=True
 )
 ROWS = (BUSY_RATIO, BUSY_SECONDS, ROOF_ROW, BOOKINGS_ROW, REFERENCE, TICK_WORK)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import attrgetter, itemgetter
 
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.derive.bandwidth import (
@@ -17,10 +18,10 @@ from llm_serving_exporter.derive.bandwidth import (
     Load,
     Task,
 )
-from llm_serving_exporter.derive.figures import HARDWARE, figure, window_by
+from llm_serving_exporter.derive.figures import HARDWARE, figure, needs_all
 from llm_serving_exporter.derive.roof import Ceiling, ridge_batch, weights_ridge_batch
-from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
-from llm_serving_exporter.derive.steps import list_step_fields, speculates, tokens_per_sequence_step
+from llm_serving_exporter.derive.signals import OF_AN_ENGINE, Row, Series, gauge
+from llm_serving_exporter.derive.steps import speculates, tokens_per_sequence_step, window_over_steps
 from llm_serving_exporter.derive.traffic import (
     Traffic,
     Work,
@@ -38,7 +39,7 @@ from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.shape import Precision
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.model.window import EngineWindow, EngineWindows
+from llm_serving_exporter.model.window import EngineWindow
 
 # --- The rows of compute: the time that the window's FLOPs need at the dense peak, and the capacity of prefill, which compute binds.
 
@@ -46,8 +47,8 @@ from llm_serving_exporter.model.window import EngineWindow, EngineWindows
 Flops = dict[Precision, float]
 
 
-def _prefill_flops(task: Task | Absence) -> Flops | Absence:
-    return task if isinstance(task, Absence) else prefill_flops(task.roof, task.done)
+def _prefill_flops(task: Task) -> Flops:
+    return prefill_flops(task.roof, task.done)
 
 
 def _prefill_seconds(task: Task | Absence, flops: Flops | Absence) -> float | None:
@@ -58,27 +59,15 @@ def _prefill_capacity(task: Task | Absence, seconds: float | None) -> float | Ab
     return task if isinstance(task, Absence) else prefill_tokens_per_second(task.roof, task.done, seconds)
 
 
-def _flops(load: Load | Absence, prefill: Flops | Absence) -> Flops | Absence:
-    if isinstance(load, Absence):
-        return load
-    if isinstance(prefill, Absence):
-        return prefill
+def _flops(load: Load, prefill: Flops) -> Flops:
     return add_flops(prefill, decode_flops(load.roof, load.done, load.context))
 
 
-def _flops_per_second(load: Load | Absence, flops: Flops | Absence) -> float | Absence:
-    if isinstance(load, Absence):
-        return load
-    if isinstance(flops, Absence):
-        return flops
+def _flops_per_second(load: Load, flops: Flops) -> float:
     return add_up(flops.values()) / load.done.elapsed_seconds
 
 
-def _compute_ratio(load: Load | Absence, flops: Flops | Absence) -> float | Absence:
-    if isinstance(load, Absence):
-        return load
-    if isinstance(flops, Absence):
-        return flops
+def _compute_ratio(load: Load, flops: Flops) -> float | Absence:
     seconds = compute_seconds(load.roof, flops)
     return Absence.PEAK_UNKNOWN if seconds is None else seconds / load.done.elapsed_seconds
 
@@ -89,16 +78,14 @@ def _explain_compute(ratio: float | Absence, hardware: Hardware) -> Cause | None
     return Cause.GPU_COUNT if hardware.assumed_gpus else Cause.INPUTS
 
 
-def _intensity(flops: Flops | Absence, moved: Traffic | Absence) -> float | None:
-    if isinstance(flops, Absence) or isinstance(moved, Absence) or not moved.total.expected:
-        return None
-    return add_up(flops.values()) / moved.total.expected
+def _intensity(flops: Flops, moved: Traffic) -> float | None:
+    return add_up(flops.values()) / moved.total.expected if moved.total.expected else None
 
 
-_PREFILL_FLOPS = figure(_prefill_flops, TASK)
+_PREFILL_FLOPS = needs_all(_prefill_flops, TASK)
 PREFILL_SECONDS = figure(_prefill_seconds, TASK, _PREFILL_FLOPS)
-_FLOPS = figure(_flops, LOAD, _PREFILL_FLOPS)
-_COMPUTE_RATIO = figure(_compute_ratio, LOAD, _FLOPS)
+_FLOPS = needs_all(_flops, LOAD, _PREFILL_FLOPS)
+_COMPUTE_RATIO = needs_all(_compute_ratio, LOAD, _FLOPS)
 
 PREFILL_CAPACITY: Row[float] = Row(
     figure(_prefill_capacity, TASK, PREFILL_SECONDS),
@@ -114,20 +101,12 @@ COMPUTE_RATIO = gauge(
     names.COMPUTE_RATIO,
     _COMPUTE_RATIO,
     fields=WORK_FIELDS,
-    silent=NOT_ON_A_FRONT_END,
+    **OF_AN_ENGINE,
     cause=figure(_explain_compute, _COMPUTE_RATIO, HARDWARE),
-    of_an_engine=True,
-    kept=True,
+    every_tick=True,
 )
-FLOPS_PER_SECOND: Row[float] = Row(
-    figure(_flops_per_second, LOAD, _FLOPS), silent=NOT_ON_A_FRONT_END, of_an_engine=True
-)
-INTENSITY: Row[float] = Row(
-    figure(_intensity, _FLOPS, TRAFFIC),
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
-    series=(Series(names.INTENSITY),),
-)
+FLOPS_PER_SECOND: Row[float] = Row(needs_all(_flops_per_second, LOAD, _FLOPS), **OF_AN_ENGINE)
+INTENSITY: Row[float] = Row(needs_all(_intensity, _FLOPS, TRAFFIC), **OF_AN_ENGINE, series=(Series(names.INTENSITY),))
 # those without a signal of their own
 COMPUTE_ROWS = (FLOPS_PER_SECOND, INTENSITY)
 
@@ -146,17 +125,11 @@ def _decoding(load: Load | Absence, encoder: bool) -> Load | Absence:  # a figur
     return load if isinstance(load, Absence) or load.done.sequence_steps else Absence.IDLE
 
 
-def _ceiling(load: Load | Absence) -> Ceiling | Absence:
-    if isinstance(load, Absence):
-        return load
+def _ceiling(load: Load) -> Ceiling | Absence:
     return decode_ceiling(load.roof, load.done, load.context.expected) or Absence.PEAK_UNKNOWN
 
 
-def _decode_ratio(load: Load | Absence, ceiling: Ceiling | Absence) -> float | Absence:
-    if isinstance(load, Absence):
-        return load
-    if isinstance(ceiling, Absence):
-        return ceiling
+def _decode_ratio(load: Load, ceiling: Ceiling) -> float:
     return load.done.sequence_steps / load.done.elapsed_seconds / ceiling.tokens_per_second
 
 
@@ -168,19 +141,15 @@ def _explain_decode(ratio: float | Absence, ceiling: Ceiling | Absence, of_bytes
     return (of_bytes or Cause.INPUTS) if names.DECODE_RATIO.bounds.suspects(of_upper) else None
 
 
-def _ridge(load: Load | Absence) -> float | Absence:
-    if isinstance(load, Absence):
-        return load
+def _ridge(load: Load) -> float | Absence:
     ridge = ridge_batch(load.roof, load.context.expected, tokens_per_step=1 + load.done.drafts)
     if ridge is None:
         return Absence.PEAK_UNKNOWN
     return ridge if math.isfinite(ridge) else Absence.NO_RIDGE
 
 
-def _weights_ridge(load: Load | Absence) -> float | None:
+def _weights_ridge(load: Load) -> float | None:
     """With no context; recurrent state is read at any: it too may take longer than computing with it."""
-    if isinstance(load, Absence):
-        return None
     ridge = weights_ridge_batch(load.roof, tokens_per_step=1 + load.done.drafts)
     return ridge if ridge is not None and math.isfinite(ridge) else None
 
@@ -199,14 +168,8 @@ def _context(load: Load | Absence) -> tuple[Range, str] | None:
     return load.context, load.context_source
 
 
-def _batch(done: Work | Absence, hardware: Hardware) -> float | None:
-    if isinstance(done, Absence):
-        return None
+def _batch(done: Work, hardware: Hardware) -> float | None:
     return done.decoding(hardware.parallel.pipeline if hardware.parallel else 1)
-
-
-def _tokens_per_second(ceiling: Ceiling) -> float:
-    return ceiling.tokens_per_second
 
 
 def _upper(ceiling: Ceiling) -> float | None:
@@ -215,30 +178,18 @@ def _upper(ceiling: Ceiling) -> float | None:
     return upper if upper > ceiling.tokens_per_second else None
 
 
-def _ridge_intensity(ceiling: Ceiling) -> float | None:
-    return ceiling.ridge_flops_per_byte
-
-
 def _steps_per_second(done: Work) -> dict[str, float]:
     how = "counted" if done.steps.counted else "inter_token_latency"
     return {how: done.steps.count / done.elapsed_seconds}
 
 
-def _range(context: tuple[Range, str]) -> Range:
-    return context[0]
-
-
 _DECODING = figure(_decoding, LOAD, ENCODER)
-DECODE_CEILING = figure(_ceiling, _DECODING)
-_DECODE_RATIO = figure(_decode_ratio, _DECODING, DECODE_CEILING)
+DECODE_CEILING = needs_all(_ceiling, _DECODING)
+_DECODE_RATIO = needs_all(_decode_ratio, _DECODING, DECODE_CEILING)
 KNOWN_CONTEXT = figure(_context, LOAD)
 
 
-def _tokens_window(windows: EngineWindows) -> EngineWindow:
-    return windows.cover((*list_step_fields(windows.configured.last), "decode_tokens_total"))
-
-
-_TOKENS_PER_STEP = figure(tokens_per_sequence_step, window_by(_tokens_window))
+_TOKENS_PER_STEP = figure(tokens_per_sequence_step, window_over_steps("decode_tokens_total"))
 
 CEILING: Row[Ceiling] = Row(
     DECODE_CEILING,
@@ -248,9 +199,9 @@ CEILING: Row[Ceiling] = Row(
     sentences={Absence.IDLE: _NOTHING_DECODED},
     of_an_engine=True,
     series=(
-        Series(names.DECODE_CEILING, part=_tokens_per_second),
+        Series(names.DECODE_CEILING, part=attrgetter("tokens_per_second")),
         Series(names.DECODE_CEILING_UPPER, part=_upper),
-        Series(names.RIDGE, part=_ridge_intensity),
+        Series(names.RIDGE, part=attrgetter("ridge_flops_per_byte")),
     ),
 )
 DECODE_RATIO: Row[float] = Row(
@@ -278,7 +229,7 @@ CAPACITY: Row[float] = Row(
     series=(Series(names.PHASE_CEILING, ("decode",)),),
 )
 RIDGE: Row[float] = Row(
-    figure(_ridge, _DECODING),
+    needs_all(_ridge, _DECODING),
     names.BATCH_RIDGE.name,
     fields=WORK_FIELDS,
     silent=_SILENT,
@@ -287,26 +238,16 @@ RIDGE: Row[float] = Row(
     series=(Series(names.BATCH_RIDGE, ("step",)),),
 )
 WEIGHTS_RIDGE: Row[float] = Row(
-    figure(_weights_ridge, _DECODING),
+    needs_all(_weights_ridge, _DECODING),
     silent=_SILENT,
     of_an_engine=True,
     series=(Series(names.BATCH_RIDGE, ("weights",)),),
 )
-STEPS: Row[Work] = Row(
-    WORK,
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
-    series=(Series(names.STEPS_PER_SECOND, part=_steps_per_second),),
-)
-BATCH: Row[float] = Row(figure(_batch, WORK, HARDWARE), silent=NOT_ON_A_FRONT_END, of_an_engine=True)
+STEPS: Row[Work] = Row(WORK, **OF_AN_ENGINE, series=(Series(names.STEPS_PER_SECOND, part=_steps_per_second),))
+BATCH: Row[float] = Row(needs_all(_batch, WORK, HARDWARE), **OF_AN_ENGINE)
 CONTEXT: Row[tuple[Range, str]] = Row(
-    KNOWN_CONTEXT,
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
-    series=(Series(names.DECODE_CONTEXT, part=_range),),
+    KNOWN_CONTEXT, **OF_AN_ENGINE, series=(Series(names.DECODE_CONTEXT, part=itemgetter(0)),)
 )
-TOKENS_PER_STEP: Row[float] = Row(
-    _TOKENS_PER_STEP, silent=NOT_ON_A_FRONT_END, of_an_engine=True, series=(Series(names.TOKENS_PER_STEP),)
-)
+TOKENS_PER_STEP: Row[float] = Row(_TOKENS_PER_STEP, **OF_AN_ENGINE, series=(Series(names.TOKENS_PER_STEP),))
 # those without a signal of their own
 DECODE_ROWS = (WEIGHTS_RIDGE, STEPS, BATCH, CONTEXT, TOKENS_PER_STEP)

@@ -21,8 +21,8 @@ from llm_serving_exporter.derive.figures import (
     TARGET_WINDOW,
     WINDOW,
     Computed,
+    DeriveSettings,
     Figure,
-    Settings,
     hand_in_windows,
     order_figures,
 )
@@ -44,11 +44,9 @@ from llm_serving_exporter.derive.limiter import (
     NOW,
     PREVIOUS,
     REST,
-    TOLD,
     VERDICT,
+    WHOLE_VERDICT,
     Judged,
-    gather_limits,
-    gather_other_figures,
     gather_roofline,
 )
 from llm_serving_exporter.derive.phases import COUNTERS, RATES, RATES_PER_GPU
@@ -62,10 +60,10 @@ from llm_serving_exporter.model.snapshot import Absence, LeftOut, Quality
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import Window
 
-__all__ = ["Settings", "Tick", "derive"]
+__all__ = ["DeriveSettings", "Tick", "derive"]
 
 
-def derive(window: Window, settings: Settings, previous: Derivation | None) -> Derived:
+def derive(window: Window, settings: DeriveSettings, previous: Derivation | None) -> Derived:
     """Everything derived from a window. `previous` is the last result of the same engine life, None after a restart."""
     return Tick(window, settings, previous).whole()
 
@@ -73,12 +71,9 @@ def derive(window: Window, settings: Settings, previous: Derivation | None) -> D
 class _Engine(Struct, frozen=True):
     """One engine at one tick."""
 
-    # its figures, as far as they have been asked for
-    computed: Computed
-    # whether it is an engine, and not what families of a page of several are kept under that name none
-    is_one: bool
-    # whether its counters exclude what its gauge of running requests shows
-    contradicted: bool
+    computed: Computed  # its figures, as far as they have been asked for
+    is_one: bool  # whether it is an engine, and not what families of a page of several are kept under that name none
+    contradicted: bool  # whether its counters exclude what its gauge of running requests shows
 
 
 class Tick:
@@ -94,22 +89,26 @@ class Tick:
         "_limits",
         "_settings",
         "_window",
-        "kept",
-        "kept_left_out",
+        "tick_engines",
+        "tick_left_out",
         "verdict",
     )
 
     def __init__(
         self,
         window: Window,
-        settings: Settings,
+        settings: DeriveSettings,
         previous: Derivation | None,
         asking: AbstractContextManager[object] | None = None,
     ) -> None:
         role = settings.role
-        before = {(one.model_name, one.engine): one for one in previous.kept} if previous is not None else {}
+        before = (
+            {(engine.model_name, engine.engine): engine for engine in previous.tick_engines}
+            if previous is not None
+            else {}
+        )
         engines: list[_Engine] = []
-        kept: list[EngineDerived] = []
+        tick_engines: list[EngineDerived] = []
         judged: list[Judged] = []
         left_out: list[LeftOut] = []
         all_windows = window.engine_windows()
@@ -128,8 +127,8 @@ class Tick:
             is_one = last.is_engine or len(window.later.engines) == 1
             contradicted = role not in EVIDENCE.silent and computed.value(CONTRADICTED)
             engines.append(_Engine(computed, is_one, contradicted))
-            shown = _keep_rows(computed, role, left_out, an_engine=is_one)
-            kept.append(_keep_engine(last.model_name, last.engine, shown))
+            shown = _compute_tick_rows(computed, role, left_out, an_engine=is_one)
+            tick_engines.append(_gather_tick(last.model_name, last.engine, shown))
             if is_one and role is not Role.FRONTEND:
                 gauges, worked = windows.cover(GAUGES), computed.value(WORK_WINDOW)
                 rest = partial(_find_rest, computed, role)
@@ -137,7 +136,7 @@ class Tick:
                 judged.append(
                     Judged(
                         gauges,
-                        gather_limits(shown),
+                        gather_roofline(shown),
                         worked,
                         contradicted,
                         shown.get(ROW),
@@ -150,14 +149,14 @@ class Tick:
         self._window, self._settings, self._engines = window, settings, engines
         self._asking = asking if asking is not None else nullcontext()
         self._derived: Derived | None = None
-        self.kept: tuple[EngineDerived, ...] = tuple(kept)
-        self.kept_left_out: tuple[LeftOut, ...] = tuple(left_out)
+        self.tick_engines: tuple[EngineDerived, ...] = tuple(tick_engines)
+        self.tick_left_out: tuple[LeftOut, ...] = tuple(left_out)
         self._limits = None
         if role not in LIMITER.silent:
-            known = previous.verdict if previous is not None else None
+            previous_verdict = previous.verdict if previous is not None else None
             now = window.later.monotonic_seconds
             self._limits = Computed(
-                {JUDGED: judged, PREVIOUS: known, NOW: now, SETTINGS: settings, TARGET_WINDOW: window}
+                {JUDGED: judged, PREVIOUS: previous_verdict, NOW: now, SETTINGS: settings, TARGET_WINDOW: window}
             )
         self.verdict: Verdict | None = self._limits.value(VERDICT) if self._limits is not None else None
 
@@ -169,7 +168,7 @@ class Tick:
     @property
     def asked_left_out(self) -> tuple[LeftOut, ...]:
         """As of `Derived`, as far as somebody has asked."""
-        return self._derived.left_out if self._derived is not None else self.kept_left_out
+        return self._derived.left_out if self._derived is not None else self.tick_left_out
 
     def why_absent(self, field_name: str) -> Absence:
         """As of `Derivation`."""
@@ -190,10 +189,10 @@ class Tick:
         engines: list[EngineDerived] = []
         causes: dict[str, Cause] = {}
         left_out: list[LeftOut] = []
-        for one, kept in zip(self._engines, self.kept, strict=True):
+        for one, at_tick in zip(self._engines, self.tick_engines, strict=True):
             if one.contradicted:
                 reasons.quality[RUNNING], causes[RUNNING] = Quality.SUSPECT, Cause.COUNTERS
-            engine = _derive_engine(one.computed, role, reasons, left_out, kept.figures, an_engine=one.is_one)
+            engine = _derive_engine(one.computed, role, reasons, left_out, at_tick.figures, an_engine=one.is_one)
             causes.update(engine.roofline.causes)
             engines.append(engine)
         if role is Role.FRONTEND or not any(one.is_one for one in self._engines):
@@ -207,7 +206,7 @@ class Tick:
             self.window_seconds,
             reasons.signals,
             reasons.quality,
-            self._limits.value(TOLD) if self._limits is not None else None,
+            self._limits.value(WHOLE_VERDICT) if self._limits is not None else None,
             causes,
             live,
             tuple(left_out),
@@ -226,9 +225,9 @@ def _list_rows(role: Role, *, an_engine: bool) -> tuple[tuple[Row[Any], bool], .
 
 
 @cache
-def _list_kept_rows(role: Role, *, an_engine: bool) -> tuple[Row[Any], ...]:
+def _list_tick_rows(role: Role, *, an_engine: bool) -> tuple[Row[Any], ...]:
     """Those that are worked out at every tick."""
-    return tuple(row for row, silent in _list_rows(role, an_engine=an_engine) if row.kept and not silent)
+    return tuple(row for row, silent in _list_rows(role, an_engine=an_engine) if row.every_tick and not silent)
 
 
 @cache
@@ -238,15 +237,15 @@ def _order_rows(role: Role, *, an_engine: bool) -> tuple[Figure[Any], ...]:
 
 
 @cache
-def _order_kept_rows(role: Role, *, an_engine: bool) -> tuple[Figure[Any], ...]:
+def _order_tick_rows(role: Role, *, an_engine: bool) -> tuple[Figure[Any], ...]:
     """The same of the rows that are worked out at every tick."""
-    return order_figures(row.figure for row in _list_kept_rows(role, an_engine=an_engine))
+    return order_figures(row.figure for row in _list_tick_rows(role, an_engine=an_engine))
 
 
-def _keep_rows(computed: Computed, role: Role, left_out: list[LeftOut], *, an_engine: bool) -> Shown:
+def _compute_tick_rows(computed: Computed, role: Role, left_out: list[LeftOut], *, an_engine: bool) -> Shown:
     """The values of the rows that are worked out at every tick; what comes out of its range is in `left_out` instead."""
-    values = computed.compute(_order_kept_rows(role, an_engine=an_engine))
-    return _show_rows(_list_kept_rows(role, an_engine=an_engine), values, computed, left_out)
+    values = computed.compute(_order_tick_rows(role, an_engine=an_engine))
+    return _show_rows(_list_tick_rows(role, an_engine=an_engine), values, computed, left_out)
 
 
 def _show_rows(
@@ -275,7 +274,7 @@ def _list_rest(role: Role) -> tuple[tuple[Row[Any], ...], tuple[Figure[Any], ...
 def _find_rest(computed: Computed, role: Role) -> Roofline:
     """What of an engine the limiter reads only where compute may be what binds."""
     rows, ordered = _list_rest(role)
-    return gather_other_figures(_show_rows(rows, computed.compute(ordered), computed, []))
+    return gather_roofline(_show_rows(rows, computed.compute(ordered), computed, []))
 
 
 def _leave_out(computed: Computed, wrong: tuple[str, float]) -> LeftOut:
@@ -283,7 +282,7 @@ def _leave_out(computed: Computed, wrong: tuple[str, float]) -> LeftOut:
     return LeftOut(last.model_name, last.engine, wrong[0], f"{wrong[1]:g}")
 
 
-def _keep_engine(model_name: str, engine: str, shown: Shown) -> EngineDerived:
+def _gather_tick(model_name: str, engine: str, shown: Shown) -> EngineDerived:
     """What the cost meter and the next tick read by name."""
     return EngineDerived(
         model_name,
@@ -301,13 +300,13 @@ def _derive_engine(
     role: Role,
     reasons: Reasons,
     left_out: list[LeftOut],
-    kept: Mapping[Row[Any], Any],
+    at_tick: Mapping[Row[Any], Any],
     *,
     an_engine: bool,
 ) -> EngineDerived:
     """The figures of one engine; what comes out of its range is in `left_out` instead, and in no later figure, limiter or bill.
 
-    `kept`: those that were looked at when they were worked out, at the tick, and are within their range.
+    `at_tick`: those that were looked at when they were worked out, at the tick, and are within their range.
     """
     shown, causes = Shown(), dict[str, Cause]()
     figures, value_of = shown.figures, computed.value
@@ -323,7 +322,7 @@ def _derive_engine(
             if name:
                 reasons.record_absent(name, value or Absence.INPUT_MISSING, row.fields, of_gpus=row.of_gpus)
             continue
-        wrong = row.find_implausible(value) if row not in kept else None
+        wrong = row.find_implausible(value) if row not in at_tick else None
         if wrong is not None:
             left_out.append(_leave_out(computed, wrong))
             if name:

@@ -10,7 +10,7 @@ from graphlib import TopologicalSorter
 from typing import Any, Generic, TypeVar, overload
 
 from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS
-from llm_serving_exporter.derive.lengths import Histories
+from llm_serving_exporter.derive.lengths import LengthHistories
 from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.hardware import Hardware
 from llm_serving_exporter.model.record import Struct, field
@@ -37,12 +37,10 @@ E = TypeVar("E")
 class Figure(Struct, Generic[T_co], frozen=True, eq=False):
     """One value of one engine at one tick. `figure` makes one that is computed, `given` one that is handed in."""
 
-    # for messages: the function's name, or the argument of `given`
-    name: str
+    name: str  # for messages: the function's name, or the argument of `given`
     # the values of `inputs`, in their order, -> the figure's; None: it is handed in
     compute: Callable[..., T_co] | None
-    # what the function is called with
-    inputs: tuple[Figure[Any], ...] = ()
+    inputs: tuple[Figure[Any], ...] = ()  # what the function is called with
 
 
 def given(name: str) -> Figure[Any]:
@@ -67,6 +65,28 @@ def figure(
 def figure(compute: Callable[..., T], /, *inputs: Figure[Any]) -> Figure[T]:
     """A figure that a pure function computes from the values of its inputs."""
     return Figure(getattr(compute, "__name__", repr(compute)), compute, inputs)
+
+
+@overload
+def needs_all(compute: Callable[[A], T], a: Figure[A | Absence], /) -> Figure[T | Absence]: ...
+@overload
+def needs_all(
+    compute: Callable[[A, B], T], a: Figure[A | Absence], b: Figure[B | Absence], /
+) -> Figure[T | Absence]: ...
+@overload
+def needs_all(
+    compute: Callable[[A, B, C], T], a: Figure[A | Absence], b: Figure[B | Absence], c: Figure[C | Absence], /
+) -> Figure[T | Absence]: ...
+def needs_all(compute: Callable[..., T], /, *inputs: Figure[Any]) -> Figure[T | Absence]:
+    """As `figure`, of inputs that may be absent: where one of them is, so is the figure, for the first one's reason."""
+
+    def compute_present(*values: Any) -> T | Absence:
+        for value in values:
+            if type(value) is Absence:
+                return value
+        return compute(*values)
+
+    return Figure(getattr(compute, "__name__", repr(compute)), compute_present, inputs)
 
 
 def order_figures(wanted: Iterable[Figure[Any]]) -> tuple[Figure[Any], ...]:
@@ -119,29 +139,23 @@ class Computed:
 # --- What derive is handed at each tick, and the figures that are read off it.
 
 
-class Settings(Struct, frozen=True):
+class DeriveSettings(Struct, frozen=True):
     """What derive needs beside the window."""
 
     # thresholds in seconds by name of the latency SLO: ttft, itl, e2e; one that is not there is not configured
     slo_seconds: Mapping[str, float] = field(default_factory=dict)
-    # whether requests that ended in an error are counted
-    slo_errors: bool = True
-    # peaks and number of the GPUs of one engine
-    hardware: Hardware = field(default_factory=Hardware)
+    slo_errors: bool = True  # whether requests that ended in an error are counted
+    hardware: Hardware = field(default_factory=Hardware)  # peaks and number of the GPUs of one engine
     # facts, or why there are none, by the model's name on the page; a name that is not there is unknown
     models: Mapping[str, ModelFacts | Absence] = field(default_factory=dict)
-    # the newest pass over the target's GPUs, for the window; None without one
-    device: DeviceSample | None = None
-    # digits that the page prints numbers with; None: all of them
-    significant_digits: int | None = None
-    # whether the runtime tells requests that ended in an error from others
-    errors_counted: bool = True
-    # what the target does of a request
-    role: Role = Role.UNIFIED
+    device: DeviceSample | None = None  # the newest pass over the target's GPUs, for the window; None without one
+    significant_digits: int | None = None  # digits that the page prints numbers with; None: all of them
+    errors_counted: bool = True  # whether the runtime tells requests that ended in an error from others
+    role: Role = Role.UNIFIED  # what the target does of a request
     # whether the page's time to first token is the client's, which a front door's need not be
     first_token_is_clients: bool = True
     # lengths of the last finished requests by model and engine, this page's included
-    lengths: Histories = field(default_factory=dict)
+    lengths: LengthHistories = field(default_factory=dict)
     # for how long nothing moves while requests are there, from which on an engine is stalled
     stalled_after_seconds: float = SPAN_SECONDS
     # ranks of the same replica on other targets' pages; None: none is known, or the replica is on one page
@@ -154,18 +168,18 @@ class Settings(Struct, frozen=True):
 WINDOWS: Figure[EngineWindows] = given("windows")
 # all engines of the target, and its GPUs
 TARGET_WINDOW: Figure[Window] = given("target_window")
-SETTINGS: Figure[Settings] = given("settings")
+SETTINGS: Figure[DeriveSettings] = given("settings")
 # the ranks that share the engine's experts, as far as they are read; None where they share none
 RANKS: Figure[Siblings | None] = given("ranks")
 # the same engine's at the last tick of this life; None without one
 EARLIER: Figure[EngineDerived | None] = given("earlier")
 
 
-def _model(settings: Settings, window: EngineWindow) -> ModelFacts | Absence:
+def _model(settings: DeriveSettings, window: EngineWindow) -> ModelFacts | Absence:
     return settings.models.get(window.last.model_name, Absence.MODEL_UNKNOWN)
 
 
-def _hardware(settings: Settings) -> Hardware:
+def _hardware(settings: DeriveSettings) -> Hardware:
     return settings.hardware
 
 
@@ -179,9 +193,9 @@ _CHOSEN: list[Figure[EngineWindow]] = []
 
 def window_by(choose: Callable[[EngineWindows], EngineWindow]) -> Figure[EngineWindow]:
     """One of the engine's windows. `choose` is not asked where there is only one: most engines have no other, at every tick."""
-    found = figure(choose, WINDOWS)
-    _CHOSEN.append(found)
-    return found
+    chosen = figure(choose, WINDOWS)
+    _CHOSEN.append(chosen)
+    return chosen
 
 
 def window_over(*fields: str) -> Figure[EngineWindow]:
@@ -195,9 +209,9 @@ def window_over(*fields: str) -> Figure[EngineWindow]:
 
 def hand_in_windows(windows: EngineWindows) -> dict[Figure[Any], Any]:
     """The windows, and where there is only one, each figure that would choose one."""
-    found: dict[Figure[Any], Any] = {} if windows.spans.longer else dict.fromkeys(_CHOSEN, windows.configured)
-    found[WINDOWS] = windows
-    return found
+    values: dict[Figure[Any], Any] = {} if windows.spans.longer else dict.fromkeys(_CHOSEN, windows.configured)
+    values[WINDOWS] = windows
+    return values
 
 
 def _devices(window: Window) -> tuple[DeviceSample, ...]:
@@ -211,7 +225,7 @@ def _tick(window: EngineWindow, target: Window) -> EngineWindow | None:
         return None
     before = target.snapshots[-2]
     span = target.snapshots[-1].monotonic_seconds - before.monotonic_seconds
-    return EngineWindow(window.readings[-2:], span, before.unborn)
+    return EngineWindow(window.readings[-2:], span, before.still_zero)
 
 
 def _awaited(window: Window) -> frozenset[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 from llm_serving_exporter.derive.batch import Plateaus, add_observed_limits, follow_plateaus
-from llm_serving_exporter.derive.lengths import Histories, follow_lengths
+from llm_serving_exporter.derive.lengths import LengthHistories, follow_lengths
 from llm_serving_exporter.derive.window import (
     NO_FALLS,
     Counts,
@@ -20,9 +20,9 @@ from llm_serving_exporter.derive.window import (
     find_spans,
     forget_fallen,
     forget_lengths,
+    forget_zeros_of,
     has_gap,
     has_restarted,
-    keep_unborn,
     leave_out_fallen,
     merge_counts,
     read_counts,
@@ -62,7 +62,7 @@ def _list_of_engine(engine: EngineSnapshot) -> Iterator[CounterKey]:
             yield engine.model_name, engine.engine, name, key
 
 
-def find_born(
+def find_new_counters(
     earlier: Snapshot, later: Snapshot, shown: frozenset[CounterKey], interval_seconds: float
 ) -> frozenset[CounterKey]:
     """Counters of the later page that began at 0 since the earlier one, of the same engine life and read the same way.
@@ -72,12 +72,12 @@ def find_born(
     """
     if later.monotonic_seconds - earlier.monotonic_seconds > MOST_INTERVALS * interval_seconds:
         return frozenset()
-    known = {(engine.model_name, engine.engine) for engine in earlier.engines}
-    return frozenset(key for key in list_counters(later) - shown if key[:2] in known or earlier.at_rest)
+    engines = {(engine.model_name, engine.engine) for engine in earlier.engines}
+    return frozenset(key for key in list_counters(later) - shown if key[:2] in engines or earlier.never_worked)
 
 
 def leave_out_older(
-    born: frozenset[CounterKey], created: Mapping[str, float], earlier: Snapshot, interval_seconds: float
+    new: frozenset[CounterKey], created: Mapping[str, float], earlier: Snapshot, interval_seconds: float
 ) -> frozenset[CounterKey]:
     """Those without what the server says is older than the earlier page: that page was cut, or another worker's, and proves nothing.
 
@@ -85,15 +85,18 @@ def leave_out_older(
     interval; a name without one stays.
     """
     cut = earlier.unix_seconds - interval_seconds
-    return frozenset(key for key in born if created.get(key[2], cut) >= cut)
+    return frozenset(key for key in new if created.get(key[2], cut) >= cut)
 
 
-def mark_unborn(window: Window, born: frozenset[CounterKey]) -> Window:
+def count_new_from_zero(window: Window, new: frozenset[CounterKey]) -> Window:
     """The window whose pages say of these counters that they stood at 0, so that increases count from there."""
-    fields = {name for _, _, name, label in born if not label}
+    fields = {name for _, _, name, label in new if not label}
     if not fields:
         return window
-    return replace(window, snapshots=tuple(replace(one, unborn=one.unborn | fields) for one in window.snapshots))
+    return replace(
+        window,
+        snapshots=tuple(replace(snapshot, still_zero=snapshot.still_zero | fields) for snapshot in window.snapshots),
+    )
 
 
 # --- Counters that are a difference of two, made fit to be exported: they never fall, and an exporter's restart starts them at 0.
@@ -110,25 +113,25 @@ def hold_counters(held: Held, snapshot: Snapshot, earlier: Snapshot | None = Non
     """The snapshot with such counters as highest so far less first seen, and what to remember. `held` is {} for a new engine life.
 
     A counter that is missing for a moment goes on from where it was. `earlier`: the snapshot before in the same life; what is
-    unborn there has counted from 0.
+    still_zero there has counted from 0.
     """
     there = {(engine.model_name, engine.engine) for engine in snapshot.engines}
-    kept = {key: found for key, found in held.items() if key[:2] in there}
+    after = {key: pair for key, pair in held.items() if key[:2] in there}
     if not snapshot.may_fall:
-        return snapshot, kept
-    unborn = earlier.unborn if earlier is not None else frozenset()
+        return snapshot, after
+    still_zero = earlier.still_zero if earlier is not None else frozenset()
     engines = []
     for engine in snapshot.engines:
         values = {}
         for name in snapshot.may_fall:
             value = getattr(engine, name)
             key = (engine.model_name, engine.engine, name)
-            first, highest = held.get(key, (0.0 if name in unborn else value, value))
+            first, highest = held.get(key, (0.0 if name in still_zero else value, value))
             if value is not None and first is not None and highest is not None:
-                kept[key] = first, max(highest, value)
-                values[name] = kept[key][1] - first
+                after[key] = first, max(highest, value)
+                values[name] = after[key][1] - first
         engines.append(replace(engine, **values) if values else engine)
-    return replace(snapshot, engines=tuple(engines)), kept
+    return replace(snapshot, engines=tuple(engines)), after
 
 
 # --- Gauges that an engine brings up to date only while requests end, or only as it decodes: otherwise their value is not known.
@@ -188,14 +191,12 @@ def _drop(snapshot: Snapshot, fields: frozenset[str], dropped: tuple[EngineSnaps
 PAGES_OF_A_RESTART = 2
 
 
-class Reading(Struct, frozen=True):
+class PageOrigin(Struct, frozen=True):
     """How a page was read. A counter that comes with another reading is not new."""
 
-    # the reader and the page's layout, each the same object as long as it is the same
-    reader: object = None
+    reader: object = None  # the reader and the page's layout, each the same object as long as it is the same
     layout: object = None
-    # whether pages are several workers' in turn
-    several_workers: bool = False
+    several_workers: bool = False  # whether pages are several workers' in turn
 
 
 class History(Struct, frozen=True):
@@ -209,8 +210,8 @@ class History(Struct, frozen=True):
     held: Held = field(default_factory=dict)
     plateaus: Plateaus = field(default_factory=dict)
     moved_monotonic_seconds: float | None = None  # of the last page that showed the engine at work; None: none did
-    lengths: Histories = field(default_factory=dict)
-    reading: Reading = field(default_factory=Reading)  # of the last page
+    lengths: LengthHistories = field(default_factory=dict)
+    reading: PageOrigin = field(default_factory=PageOrigin)  # of the last page
 
 
 class Restarted(Struct, frozen=True):
@@ -266,7 +267,7 @@ def advance(
     history: History,
     how: Reset | Continued,
     snapshot: Snapshot,
-    reading: Reading,
+    reading: PageOrigin,
     interval_seconds: float,
     *,
     restarted: bool = False,
@@ -289,7 +290,7 @@ def advance(
             counts=_drop_counts(history.counts, how.fallen),
         )
         counts = _drop_counts(counts, how.fallen)
-    snapshot = keep_unborn(snapshot, history.fields)
+    snapshot = forget_zeros_of(snapshot, history.fields)
     window, fields, counters, late = history.window, history.fields, history.counters, frozenset[str]()
     if snapshot.sources is not (window.later.sources if window else None):
         fields = fields | snapshot.sources.keys()
@@ -341,9 +342,9 @@ def _count_from_zero(
 ) -> tuple[Window, frozenset[str]]:
     """Has increases count from 0 for counters that this page is the first to show, where the page before proves that they stood there; and
     the fields of which it does not."""
-    born = find_born(window.later, snapshot, shown, interval_seconds)
-    born = leave_out_older(born, find_created({key[2] for key in born}), window.later, interval_seconds)
-    return mark_unborn(window, born), frozenset(key[2] for key in list_counters(snapshot) - shown - born)
+    new = find_new_counters(window.later, snapshot, shown, interval_seconds)
+    new = leave_out_older(new, find_created({key[2] for key in new}), window.later, interval_seconds)
+    return count_new_from_zero(window, new), frozenset(key[2] for key in list_counters(snapshot) - shown - new)
 
 
 def _drop_counts(counts: Counts, fallen: frozenset[Key]) -> Counts:

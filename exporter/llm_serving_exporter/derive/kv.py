@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 
 from llm_serving_exporter.catalogue import derived as names
 from llm_serving_exporter.catalogue.roofline import MEMORY as MEMORY_METRIC
@@ -14,12 +15,12 @@ from llm_serving_exporter.derive.figures import (
     MODEL,
     SETTINGS,
     WINDOW,
-    Settings,
+    DeriveSettings,
     figure,
     window_over,
 )
 from llm_serving_exporter.derive.lengths import FEWEST
-from llm_serving_exporter.derive.signals import NEVER_SILENT, NOT_ON_A_FRONT_END, Row, Series, gauge
+from llm_serving_exporter.derive.signals import NEVER_SILENT, NOT_ON_A_FRONT_END, OF_AN_ENGINE, Row, Series, gauge
 from llm_serving_exporter.derive.standstill import CONTRADICTED
 from llm_serving_exporter.derive.steps import (
     average_context,
@@ -62,14 +63,14 @@ def prefix_cache_hit_ratio(window: EngineWindow) -> float | Absence:
 
 
 def _context(window: EngineWindow, contradicted: bool) -> float | Absence:  # a figure's inputs go by place
-    return _known(average_context(window), contradicted)
+    return _explain_idle(average_context(window), contradicted)
 
 
 def _tokens_per_request(window: EngineWindow, contradicted: bool) -> float | Absence:
-    return _known(average_tokens_per_request(window), contradicted)
+    return _explain_idle(average_tokens_per_request(window), contradicted)
 
 
-def _known(mean: float | Absence, contradicted: bool) -> float | Absence:
+def _explain_idle(mean: float | Absence, contradicted: bool) -> float | Absence:
     """INCONSISTENT where no reading shows a request, and that cannot be."""
     return Absence.INCONSISTENT if contradicted and mean is Absence.IDLE else mean
 
@@ -92,21 +93,16 @@ def _used_quality(window: EngineWindow, model: ModelFacts | Absence) -> Quality 
     return Quality.APPROXIMATE if forgets and window.last.kv_used_tokens is None else None
 
 
-def _used(tokens: tuple[float, float]) -> float:
-    return tokens[0]
-
-
-def _free(tokens: tuple[float, float]) -> float:
-    return tokens[1]
-
-
 USED_AND_FREE: Row[tuple[float, float]] = Row(
     figure(used_and_free_tokens, WINDOW),
     names.KV_CACHE_USED_TOKENS.name,
     fields=("kv_cache_usage_ratio", "kv_cache_capacity_tokens"),
     quality=figure(_used_quality, WINDOW, MODEL),
     silent=NOT_ON_A_FRONT_END,
-    series=(Series(names.KV_CACHE_USED_TOKENS, part=_used), Series(names.KV_CACHE_FREE_TOKENS, part=_free)),
+    series=(
+        Series(names.KV_CACHE_USED_TOKENS, part=itemgetter(0)),
+        Series(names.KV_CACHE_FREE_TOKENS, part=itemgetter(1)),
+    ),
 )
 # above 1, more found than looked up, where the two are booked at different moments of a request: suspect, as its declaration says
 HIT_RATIO = gauge(
@@ -166,13 +162,13 @@ _SENTENCES = {
 }
 
 
-def _tail(window: EngineWindow, settings: Settings) -> Tail | None:
+def _tail(window: EngineWindow, settings: DeriveSettings) -> Tail | None:
     last = window.last
     history = settings.lengths.get((last.model_name, last.engine))
     return history.tail if history is not None and last.request_prompt_tokens is not None else None
 
 
-def _part_of(name: str, fields: tuple[str, ...]) -> Callable[[EngineWindow, Tail | None], object]:
+def _read_tail(name: str, fields: tuple[str, ...]) -> Callable[[EngineWindow, Tail | None], object]:
     def part(window: EngineWindow, found: Tail | None) -> object:
         value = getattr(found, name, None)
         if value is not None and value != {}:
@@ -202,7 +198,7 @@ def _row(
 ) -> Row[object]:
     return gauge(
         metric,
-        figure(_part_of(name, fields), WINDOW, TAIL),
+        figure(_read_tail(name, fields), WINDOW, TAIL),
         fields=fields,
         explained_by=_PROMPTS,
         silent=silent,
@@ -256,12 +252,12 @@ def split_memory(
     parts = {"weights": _weights(model, parallel)}
     geometry, capacity = model.geometry, window.last.kv_cache_capacity_tokens
     if geometry.encoder:
-        known = True
+        countable = True
     else:
-        known = capacity is not None and bool(geometry.attention) and holds_every_token(geometry)
-        if known and capacity is not None:
+        countable = capacity is not None and bool(geometry.attention) and holds_every_token(geometry)
+        if countable and capacity is not None:
             parts["kv"] = capacity * kept_token_bytes(model, parallel)
-    if known and not isinstance(used_bytes, Absence):
+    if countable and not isinstance(used_bytes, Absence):
         other = used_bytes - add_up(parts.values())
         if other >= 0:
             parts["other"] = other
@@ -292,6 +288,5 @@ def _parts(
 MEMORY = gauge(
     MEMORY_METRIC,
     figure(_parts, WINDOW, MODEL, HARDWARE, figure(_used_bytes, DEVICES, HARDWARE)),
-    silent=NOT_ON_A_FRONT_END,
-    of_an_engine=True,
+    **OF_AN_ENGINE,
 )

@@ -40,21 +40,21 @@ def measure_tail(
     `outputs` None: not known, nor what needs them. No prompt is longer than `context_limit_tokens`; a limit that what was observed
     contradicts is not used, nor is a sum that contradicts its buckets.
     """
-    mean = _believed(prompts, context_limit_tokens)[0].mean() if prompts.count >= FEWEST_OF_A_MEAN else None
-    known = Tail(
+    mean = _drop_contradictions(prompts, context_limit_tokens)[0].mean() if prompts.count >= FEWEST_OF_A_MEAN else None
+    tail = Tail(
         prompts.count, capacity_tokens=capacity_tokens, context_limit_tokens=context_limit_tokens, prompt_mean=mean
     )
     p99 = prompts.quantile(RANK)
     if prompts.count < FEWEST or p99 is None:
-        return known
-    prompts, limit = _believed(prompts, context_limit_tokens)
-    outputs = _believed(outputs, None)[0] if outputs is not None else None
+        return tail
+    prompts, limit = _drop_contradictions(prompts, context_limit_tokens)
+    outputs = _drop_contradictions(outputs, None)[0] if outputs is not None else None
     prompt, output = prompts.mean(), outputs.mean() if outputs is not None else None
     fit = None
     if output is not None and capacity_tokens is not None:
         fit = requests_fit(prompts, output, capacity_tokens, limit)
     return replace(
-        known,
+        tail,
         beyond_top_bucket_ratio=(prompts.count - prompts.cumulative[-1]) / prompts.count,
         amplification_ratio=p99.value / prompt if prompt else None,
         kv_share_ratio=estimate_kv_share(prompts, outputs, limit) if outputs is not None else None,
@@ -91,7 +91,7 @@ def requests_fit(
     """
     place = bisect_left(prompts.cumulative, RANK * prompts.count)
     low = prompts.edges[place - 1] if place else 0.0
-    high = _high(prompts.edges[place] if place < len(prompts.edges) else inf, low, context_limit_tokens)
+    high = _bound_edge(prompts.edges[place] if place < len(prompts.edges) else inf, low, context_limit_tokens)
     p99 = prompts.quantile(RANK)
     middle = min(p99.value, high) if p99 is not None and not p99.clipped else None
     return {
@@ -101,21 +101,17 @@ def requests_fit(
     }
 
 
-def _high(edge: float, low: float, limit: float | None) -> float:
+def _bound_edge(edge: float, low: float, limit: float | None) -> float:
     return edge if limit is None or limit <= low else min(edge, limit)
 
 
 class _Bucket(NamedTuple):
     """Events between two lengths."""
 
-    # how many
-    events: float
-    # the shortest of them
-    low: float
-    # the longest of them, may be infinite
-    high: float
-    # their mean where they are spread evenly; finite
-    mean: float
+    events: float  # how many
+    low: float  # the shortest of them
+    high: float  # the longest of them, may be infinite
+    mean: float  # their mean where they are spread evenly; finite
 
 
 def bound_longest(histogram: Histogram, part: float, limit: float | None = None) -> Range | None:
@@ -127,7 +123,7 @@ def bound_longest(histogram: Histogram, part: float, limit: float | None = None)
     if histogram.count <= 0 or histogram.sum is None:
         return None
     buckets = _buckets(histogram, limit)
-    least, most = _least(buckets), _most(buckets)
+    least, most = _add_up_least(buckets), _add_up_most(buckets)
     total = min(max(histogram.sum, least), most)
 
     # from the longest down: whole buckets, of the next one a part, and the rest
@@ -141,58 +137,60 @@ def bound_longest(histogram: Histogram, part: float, limit: float | None = None)
 
     # least: what the sum has beyond the lower edges goes to the rest first, then to the bucket that is cut, of which it has its part
     spare = total - least
-    spare -= min(spare, _most(rest) - _least(rest))
+    spare -= min(spare, _add_up_most(rest) - _add_up_least(rest))
     to_cut = min(spare, cut.events * (cut.high - cut.low))
-    lower = _least(whole) + spare - to_cut + of_cut * (cut.events * cut.low + to_cut)
+    lower = _add_up_least(whole) + spare - to_cut + of_cut * (cut.events * cut.low + to_cut)
     # most: all at their upper edges, or all that the sum leaves of the others at their lower edges
-    outside = _least(rest) + (1 - of_cut) * cut.events * cut.low
-    upper = min(_most(whole) + of_cut * cut.events * cut.high, total - outside)
+    outside = _add_up_least(rest) + (1 - of_cut) * cut.events * cut.low
+    upper = min(_add_up_most(whole) + of_cut * cut.events * cut.high, total - outside)
 
-    even = add_up(one.events * one.mean for one in buckets)
+    even = add_up(bucket.events * bucket.mean for bucket in buckets)
     within = min(cut.high - cut.mean, cut.mean - cut.low) * (1 - of_cut)
-    expected = add_up(one.events * one.mean for one in whole) + of_cut * cut.events * (cut.mean + within)
+    expected = add_up(bucket.events * bucket.mean for bucket in whole) + of_cut * cut.events * (cut.mean + within)
     if even > 0:
         expected *= total / even
     return Range(lower / histogram.count, min(max(expected, lower), upper) / histogram.count, upper / histogram.count)
 
 
-def _least(buckets: Sequence[_Bucket]) -> float:
-    return add_up(one.events * one.low for one in buckets)
+def _add_up_least(buckets: Sequence[_Bucket]) -> float:
+    return add_up(bucket.events * bucket.low for bucket in buckets)
 
 
-def _most(buckets: Sequence[_Bucket]) -> float:
-    return add_up(one.events * one.high for one in buckets)
+def _add_up_most(buckets: Sequence[_Bucket]) -> float:
+    return add_up(bucket.events * bucket.high for bucket in buckets)
 
 
 def _buckets(histogram: Histogram, limit: float | None) -> list[_Bucket]:
     """Buckets with events, the longest first."""
-    found = []
+    buckets = []
     below = low = even = 0.0
     for edge, cumulative in zip(histogram.edges, histogram.cumulative, strict=True):
         events = cumulative - below
         if events > 0:
-            high = _high(edge, low, limit)
-            found.append(_Bucket(events, low, high, (low + high) / 2))
+            high = _bound_edge(edge, low, limit)
+            buckets.append(_Bucket(events, low, high, (low + high) / 2))
             even += events * (low + high) / 2
         below, low = cumulative, edge
     beyond = histogram.count - below
     if beyond > 0:
-        high, left = _high(inf, low, limit), (histogram.sum or 0.0) - even
-        found.append(_Bucket(beyond, low, high, min(max(left / beyond, low), high)))
-    found.reverse()
-    return found
+        high, left = _bound_edge(inf, low, limit), (histogram.sum or 0.0) - even
+        buckets.append(_Bucket(beyond, low, high, min(max(left / beyond, low), high)))
+    buckets.reverse()
+    return buckets
 
 
-def _believed(histogram: Histogram, limit: float | None) -> tuple[Histogram, float | None]:
+def _drop_contradictions(histogram: Histogram, limit: float | None) -> tuple[Histogram, float | None]:
     """The histogram without its sum where that contradicts the buckets, and the limit, None where either contradicts it."""
     buckets = _buckets(histogram, limit)
     if not buckets:
         return histogram, limit
     total = histogram.sum
-    beyond = total is not None and total > _most(buckets) * (1 + CONTRADICTION)
+    beyond = total is not None and total > _add_up_most(buckets) * (1 + CONTRADICTION)
     if limit is not None and (beyond or buckets[0].low >= limit):
         limit, buckets = None, _buckets(histogram, None)
-    if total is not None and not _least(buckets) * (1 - CONTRADICTION) <= total <= _most(buckets) * (1 + CONTRADICTION):
+    if total is not None and not _add_up_least(buckets) * (1 - CONTRADICTION) <= total <= _add_up_most(buckets) * (
+        1 + CONTRADICTION
+    ):
         histogram = replace(histogram, sum=None)
     return histogram, limit
 
@@ -212,70 +210,62 @@ MOST_ENGINES = 64
 class Lengths(NamedTuple):
     """Histograms of finished requests' lengths in tokens."""
 
-    # of the prompts
-    prompts: Histogram
-    # of the outputs; None where the engine has none, or none yet
-    outputs: Histogram | None
+    prompts: Histogram  # of the prompts
+    outputs: Histogram | None  # of the outputs; None where the engine has none, or none yet
 
 
 class Point(NamedTuple):
     """What had been counted at a moment, earlier lives of the engine included."""
 
-    # the moment; -inf: before anything that is known
-    monotonic_seconds: float
-    # the counts
-    lengths: Lengths
+    monotonic_seconds: float  # the moment; -inf: before anything that is known
+    lengths: Lengths  # the counts
 
 
-class History(Struct, frozen=True):
+class LengthHistory(Struct, frozen=True):
     """The lengths of one engine's requests over time."""
 
-    # oldest first, at least one; the window begins with the first
-    points: tuple[Point, ...]
-    # counted by earlier lives
-    carried: Lengths | None
-    # what this life has counted; None: a new one, without a page yet
-    last: Lengths | None
+    points: tuple[Point, ...]  # oldest first, at least one; the window begins with the first
+    carried: Lengths | None  # counted by earlier lives
+    last: Lengths | None  # what this life has counted; None: a new one, without a page yet
     tail: Tail
-    # when they were computed (monotonic)
-    worked_out_seconds: float
+    measured_seconds: float  # when they were computed (monotonic)
 
 
 # (model_name, engine) -> its history
-Histories = Mapping[tuple[str, str], History]
+LengthHistories = Mapping[tuple[str, str], LengthHistory]
 
 
-def follow_lengths(histories: Histories, snapshot: Snapshot, *, new_life: bool = False) -> Histories:
+def follow_lengths(histories: LengthHistories, snapshot: Snapshot, *, new_life: bool = False) -> LengthHistories:
     """The histories with one more page. `new_life`: the engine restarted before it.
 
     A restart says nothing about how long requests are, so that what was counted before it stays in the window: an engine that restarts
     often would otherwise never be seen to finish enough of them. Other bucket edges, as with a longer context, start a new history.
     """
     if new_life:
-        histories = {key: _folded(history) for key, history in histories.items()}
-    found: dict[tuple[str, str], History] = {}
+        histories = {key: _carry_over(history) for key, history in histories.items()}
+    followed: dict[tuple[str, str], LengthHistory] = {}
     for engine in snapshot.engines:
         if engine.request_prompt_tokens is None:
             continue
         key = engine.model_name, engine.engine
         read = Lengths(engine.request_prompt_tokens, engine.request_generation_tokens)
         before = histories.get(key)
-        after = None if before is None else _gone_on(before, read, engine, snapshot)
-        found[key] = after or _begun(read, engine, snapshot)
+        after = None if before is None else _add_page(before, read, engine, snapshot)
+        followed[key] = after or _begin(read, engine, snapshot)
     # a page may lack an engine for a while, or its lengths until the first request after a restart
-    if histories.keys() <= found.keys():
-        return found
-    both = {**histories, **found}
-    return both if len(both) <= MOST_ENGINES else found
+    if histories.keys() <= followed.keys():
+        return followed
+    both = {**histories, **followed}
+    return both if len(both) <= MOST_ENGINES else followed
 
 
-def _folded(history: History) -> History:
+def _carry_over(history: LengthHistory) -> LengthHistory:
     if history.last is None:
         return history
-    return replace(history, carried=_together(history.carried, history.last), last=None)
+    return replace(history, carried=_add_lives(history.carried, history.last), last=None)
 
 
-def _begun(read: Lengths, engine: EngineSnapshot, snapshot: Snapshot) -> History:
+def _begin(read: Lengths, engine: EngineSnapshot, snapshot: Snapshot) -> LengthHistory:
     """Of an engine that is seen for the first time.
 
     What it counted before is in the window where it is known to be no older than that; else the window begins with this page.
@@ -287,7 +277,7 @@ def _begun(read: Lengths, engine: EngineSnapshot, snapshot: Snapshot) -> History
         nothing = Histogram(edges, (0.0,) * len(edges), 0.0, None if read.prompts.sum is None else 0.0)
         # the two clocks are of two hosts
         first = Point(-inf if start is None else now - max(0.0, snapshot.unix_seconds - start), Lengths(nothing, None))
-    return _worked_out(History((first,), None, read, Tail(0.0), now), read, engine, now)
+    return _measure_window(LengthHistory((first,), None, read, Tail(0.0), now), read, engine, now)
 
 
 def _covers_whole_life(read: Lengths, snapshot: Snapshot) -> bool:
@@ -297,9 +287,9 @@ def _covers_whole_life(read: Lengths, snapshot: Snapshot) -> bool:
     return young or read.prompts.count <= SPAN_REQUESTS
 
 
-def _gone_on(before: History, read: Lengths, engine: EngineSnapshot, snapshot: Snapshot) -> History | None:
+def _add_page(before: LengthHistory, read: Lengths, engine: EngineSnapshot, snapshot: Snapshot) -> LengthHistory | None:
     """The history with this page; None where it cannot be joined to what was counted before."""
-    last, known, now = before.last, before.tail, snapshot.monotonic_seconds
+    last, tail, now = before.last, before.tail, snapshot.monotonic_seconds
     if last is None:
         if not _covers_whole_life(read, snapshot):
             return None  # older than a new life is: a long time without a page, or several servers in turn
@@ -310,19 +300,19 @@ def _gone_on(before: History, read: Lengths, engine: EngineSnapshot, snapshot: S
     if read.prompts.edges != before.points[0].lengths.prompts.edges:
         return None
     due = (
-        now - before.worked_out_seconds >= REFRESH_SECONDS
-        or (known.observed < FEWEST and (last is None or last.prompts.count != read.prompts.count))
-        or known.capacity_tokens != engine.kv_cache_capacity_tokens
-        or known.context_limit_tokens != engine.context_limit_tokens
+        now - before.measured_seconds >= REFRESH_SECONDS
+        or (tail.observed < FEWEST and (last is None or last.prompts.count != read.prompts.count))
+        or tail.capacity_tokens != engine.kv_cache_capacity_tokens
+        or tail.context_limit_tokens != engine.context_limit_tokens
     )
-    after = History(before.points, before.carried, read, known, before.worked_out_seconds)
+    after = LengthHistory(before.points, before.carried, read, tail, before.measured_seconds)
     if not due:
         return after
-    total = _together(before.carried, read)
-    return None if total is None else _worked_out(after, total, engine, now)
+    total = _add_lives(before.carried, read)
+    return None if total is None else _measure_window(after, total, engine, now)
 
 
-def _together(carried: Lengths | None, read: Lengths) -> Lengths | None:
+def _add_lives(carried: Lengths | None, read: Lengths) -> Lengths | None:
     """Of earlier lives and of this one; None where their edges differ."""
     if carried is None:
         return read
@@ -334,20 +324,20 @@ def _together(carried: Lengths | None, read: Lengths) -> Lengths | None:
     return None if prompts is None else Lengths(prompts, outputs)
 
 
-def _worked_out(history: History, total: Lengths, engine: EngineSnapshot, now: float) -> History:
+def _measure_window(history: LengthHistory, total: Lengths, engine: EngineSnapshot, now: float) -> LengthHistory:
     """The history with the figures of the window that ends now. `total`: what has been counted, earlier lives included."""
-    points = _kept(history.points, total, now)
+    points = _drop_old_points(history.points, total, now)
     begin = points[0].lengths
     prompts, outputs = total.prompts.since(begin.prompts), total.outputs
     if outputs is not None and begin.outputs is not None:
         outputs = outputs.since(begin.outputs)
     if prompts is None or (outputs is None and total.outputs is not None):  # other edges of the outputs alone
-        return _worked_out(replace(history, points=(Point(now, total),)), total, engine, now)
-    found = measure_tail(prompts, outputs, engine.kv_cache_capacity_tokens, engine.context_limit_tokens)
-    return replace(history, points=points, tail=found, worked_out_seconds=now)
+        return _measure_window(replace(history, points=(Point(now, total),)), total, engine, now)
+    tail = measure_tail(prompts, outputs, engine.kv_cache_capacity_tokens, engine.context_limit_tokens)
+    return replace(history, points=points, tail=tail, measured_seconds=now)
 
 
-def _kept(points: tuple[Point, ...], total: Lengths, now: float) -> tuple[Point, ...]:
+def _drop_old_points(points: tuple[Point, ...], total: Lengths, now: float) -> tuple[Point, ...]:
     """The points with what is counted now, where it is due, and without those that no window needs any more."""
     count = total.prompts.count
     newest = points[-1]
@@ -358,9 +348,9 @@ def _kept(points: tuple[Point, ...], total: Lengths, now: float) -> tuple[Point,
         old = now - point.monotonic_seconds >= SPAN_SECONDS
         if old and count - point.lengths.prompts.count >= SPAN_REQUESTS:
             begin = place
-    kept = [points[begin]]
+    remaining = [points[begin]]
     for point in points[begin + 1 :]:
         young = now - point.monotonic_seconds < SPAN_SECONDS
-        if young or point.lengths.prompts.count - kept[-1].lengths.prompts.count >= APART_REQUESTS:
-            kept.append(point)
-    return tuple(kept)
+        if young or point.lengths.prompts.count - remaining[-1].lengths.prompts.count >= APART_REQUESTS:
+            remaining.append(point)
+    return tuple(remaining)

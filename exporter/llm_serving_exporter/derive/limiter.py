@@ -23,6 +23,7 @@ The first row that holds; docs/internals-limiter.md has the table with its reaso
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.catalogue.standstill import SPAN_SECONDS as STALLED_AFTER_SECONDS
@@ -55,7 +56,7 @@ from llm_serving_exporter.derive.compute import (
 )
 from llm_serving_exporter.derive.compute import CEILING as DECODE_CEILING
 from llm_serving_exporter.derive.devices import find_cap
-from llm_serving_exporter.derive.figures import DEVICES, SETTINGS, Figure, Settings, figure, given
+from llm_serving_exporter.derive.figures import DEVICES, SETTINGS, DeriveSettings, Figure, figure, given
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Shown
 from llm_serving_exporter.derive.standstill import Standstill, measure_standstill
 from llm_serving_exporter.derive.steps import ITL, busy_ratio
@@ -68,33 +69,12 @@ from llm_serving_exporter.model.window import EngineWindow
 # --- The roofline of one engine, as the limiter and the pages read it: out of the rows that its role shows.
 
 
-def gather_limits(shown: Shown) -> Roofline:
-    """As `gather_roofline`, as far as the limiter always reads it: of rows that are worked out at every tick."""
-    return Roofline(
-        ratio=shown.by_key(RATIOS),
-        compute_ratio=shown.get(COMPUTE_RATIO),
-        attended_kv_ratio=shown.get(ATTENDED),
-    )
-
-
-# what the limiter reads beside them where compute may be what binds
+# what the limiter reads where compute may be what binds, beside the rows that are worked out at every tick
 REST = (ACTIVATIONS, DECODE_CEILING, DECODE_RATIO, RIDGE, BATCH, BUSY_RATIO)
+NO_CAUSES: Mapping[str, Cause] = MappingProxyType({})
 
 
-def gather_other_figures(shown: Shown) -> Roofline:
-    """As `gather_roofline`, of the rows of `REST` alone."""
-    ceiling = shown.get(DECODE_CEILING)
-    return Roofline(
-        decode_ratio=shown.get(DECODE_RATIO),
-        activation_ratio=shown.get(ACTIVATIONS),
-        batch_ridge=shown.get(RIDGE),
-        batch=shown.get(BATCH),
-        step_floor_seconds=ceiling.step_seconds if ceiling else None,
-        phase_busy_ratio=shown.get(BUSY_RATIO) or {},
-    )
-
-
-def gather_roofline(shown: Shown, causes: Mapping[str, Cause]) -> Roofline:
+def gather_roofline(shown: Shown, causes: Mapping[str, Cause] = NO_CAUSES) -> Roofline:
     """The roofline of the values that are shown; what is not among them is None. `causes`: of the engine's suspect signals."""
     ceiling, done, context = shown.get(DECODE_CEILING), shown.get(STEPS), shown.get(CONTEXT)
     return Roofline(
@@ -202,28 +182,35 @@ def gather_evidence(
     `preemptions_per_second` sums. Ratios above 1 are wrong and not used. Where a `cap` held the clock for half of the time it
     is there with the clock, and with `dram`: memory bandwidth as measured, else the most that it may be.
     """
-    found: dict[str, float] = {}
-    judged = [one for one in engines if one.live.elapsed_seconds > 0]
-    _add(found, "standstill_seconds", [_measure_standstill(one, stalled_after_seconds) for one in judged], max)
-    both = [(one.live, one.roofline) for one in judged]
-    _add(found, "busy", [busy_ratio(one) for one, _ in both], _mean)
-    busy = [busy_ratio(one.worked) for one in judged]
-    waiting = [one.mean("requests_waiting") for one, _ in both]
-    _add(found, "requests_waiting", waiting, sum)
-    queued = [one for one, value in zip(judged, waiting, strict=True) if value and value >= WAITING_FROM] or judged
+    evidence: dict[str, float] = {}
+    judged = [engine for engine in engines if engine.live.elapsed_seconds > 0]
+    _add(evidence, "standstill_seconds", [_measure_standstill(engine, stalled_after_seconds) for engine in judged], max)
+    both = [(engine.live, engine.roofline) for engine in judged]
+    _add(evidence, "busy", [busy_ratio(engine) for engine, _ in both], _mean)
+    busy = [busy_ratio(engine.worked) for engine in judged]
+    waiting = [engine.mean("requests_waiting") for engine, _ in both]
+    _add(evidence, "requests_waiting", waiting, sum)
+    queued = [
+        engine for engine, value in zip(judged, waiting, strict=True) if value and value >= WAITING_FROM
+    ] or judged
     pools = ("kv_cache_usage_ratio", "state_cache_usage_ratio")
-    _add(found, "kv_cache_usage", [_possible(one.live.mean(pool)) for one in queued for pool in pools], max)
-    _add(found, "batch_utilization", [_batch(one.live) for one in queued if not one.contradicted], max)
-    if found.get("requests_waiting", 0.0) >= WAITING_FROM:
-        _add_of_waiting(found, queued)
-    _add(found, "preemptions_per_second", [_rate(one, "preemptions_total") for one, _ in both], sum)
-    _add_per_working_time(found, "bandwidth", [choose_ratio(roof.ratio) for _, roof in both], busy)
-    _add(found, "attended_kv", [roof.attended_kv_ratio for _, roof in both], max)
-    _add_per_working_time(found, "compute", [_possible(roof.compute_ratio) for _, roof in both], busy)
+    _add(
+        evidence,
+        "kv_cache_usage",
+        [_drop_impossible(engine.live.mean(pool)) for engine in queued for pool in pools],
+        max,
+    )
+    _add(evidence, "batch_utilization", [_batch(engine.live) for engine in queued if not engine.contradicted], max)
+    if evidence.get("requests_waiting", 0.0) >= WAITING_FROM:
+        _add_of_waiting(evidence, queued)
+    _add(evidence, "preemptions_per_second", [_rate(engine, "preemptions_total") for engine, _ in both], sum)
+    _add_per_working_time(evidence, "bandwidth", [choose_ratio(roof.ratio) for _, roof in both], busy)
+    _add(evidence, "attended_kv", [roof.attended_kv_ratio for _, roof in both], max)
+    _add_per_working_time(evidence, "compute", [_drop_impossible(roof.compute_ratio) for _, roof in both], busy)
     if cap is not None and cap.share > HELD_ABOVE * (1 - MARGIN):
-        found[f"held_by_{cap.reason}"], found["sm_clock"] = cap.share, min(1.0, cap.sm_hertz / cap.sm_max_hertz)
-        _add_per_working_time(found, "dram", [_find_dram(one) for one in judged], busy)
-    return found
+        evidence[f"held_by_{cap.reason}"], evidence["sm_clock"] = cap.share, min(1.0, cap.sm_hertz / cap.sm_max_hertz)
+        _add_per_working_time(evidence, "dram", [_find_dram(engine) for engine in judged], busy)
+    return evidence
 
 
 def _find_dram(one: Judged) -> float | None:
@@ -235,14 +222,14 @@ def _find_dram(one: Judged) -> float | None:
     return estimated.upper if isinstance(estimated, Range) else None
 
 
-def _add_of_waiting(found: dict[str, float], queued: Sequence[Judged]) -> None:
+def _add_of_waiting(evidence: dict[str, float], queued: Sequence[Judged]) -> None:
     """What is known of the requests that wait: by the reasons that pages give, and by whether the next of them would fit."""
-    deferred = add_up(one.live.mean("requests_deferred") or 0.0 for one in queued)
+    deferred = add_up(engine.live.mean("requests_deferred") or 0.0 for engine in queued)
     if deferred > 0:
-        found["requests_deferred"] = deferred
+        evidence["requests_deferred"] = deferred
     if deferred >= WAITING_FROM:
-        _add(found, "kv_connector", [_shows_connector(one) for one in queued], max)
-    _add(found, "next_prompt_kv", [_fill_by_next_prompt(one) for one in queued], max)
+        _add(evidence, "kv_connector", [_shows_connector(engine) for engine in queued], max)
+    _add(evidence, "next_prompt_kv", [_fill_by_next_prompt(engine) for engine in queued], max)
 
 
 def _shows_connector(one: Judged) -> float | None:
@@ -251,7 +238,7 @@ def _shows_connector(one: Judged) -> float | None:
 
 def _fill_by_next_prompt(one: Judged) -> float | None:
     """Estimated KV of a usual prompt that waits / what is free, at least a token. None where a part is not known."""
-    last, usage = one.live.last, _possible(one.live.mean("kv_cache_usage_ratio"))
+    last, usage = one.live.last, _drop_impossible(one.live.mean("kv_cache_usage_ratio"))
     if one.prompt_tokens is None or usage is None or not last.kv_cache_capacity_tokens:
         return None
     queries, hits = one.worked.increase("prefix_cache_queries"), one.worked.increase("prefix_cache_hits")
@@ -262,16 +249,16 @@ def _fill_by_next_prompt(one: Judged) -> float | None:
 
 def gather_rest(engines: Sequence[Judged]) -> dict[str, float]:
     """The numbers that the table reads only where compute may be what binds: means over the engines, `activations` per working time."""
-    found: dict[str, float] = {}
-    there = [one for one in engines if one.live.elapsed_seconds > 0]
-    judged = [(one.worked, one.find_rest() if one.find_rest else one.roofline) for one in there]
-    _add(found, "prefill_busy", [roof.phase_busy_ratio.get("prefill") for _, roof in judged], _mean)
-    if found.get("prefill_busy", 0.0) >= PROMPTS_ALONE_FROM * (1 - MARGIN):
-        worked = [busy_ratio(one.worked) for one in there]
-        _add_per_working_time(found, "activations", [roof.activation_ratio for _, roof in judged], worked)
-    _add(found, "batch_of_ridge", [_of_ridge(roof) for _, roof in judged], _mean)
-    _add(found, "decode_slowdown", [_slowdown(worked, roof) for worked, roof in judged], _mean)
-    return found
+    evidence: dict[str, float] = {}
+    there = [engine for engine in engines if engine.live.elapsed_seconds > 0]
+    judged = [(engine.worked, engine.find_rest() if engine.find_rest else engine.roofline) for engine in there]
+    _add(evidence, "prefill_busy", [roof.phase_busy_ratio.get("prefill") for _, roof in judged], _mean)
+    if evidence.get("prefill_busy", 0.0) >= PROMPTS_ALONE_FROM * (1 - MARGIN):
+        worked = [busy_ratio(engine.worked) for engine in there]
+        _add_per_working_time(evidence, "activations", [roof.activation_ratio for _, roof in judged], worked)
+    _add(evidence, "batch_of_ridge", [_of_ridge(roof) for _, roof in judged], _mean)
+    _add(evidence, "decode_slowdown", [_slowdown(worked, roof) for worked, roof in judged], _mean)
+    return evidence
 
 
 def _measure_standstill(one: Judged, span_seconds: float) -> float | None:
@@ -283,28 +270,28 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _add(
-    found: dict[str, float], name: str, values: Sequence[float | None], how: Callable[[list[float]], float]
+    evidence: dict[str, float], name: str, values: Sequence[float | None], how: Callable[[list[float]], float]
 ) -> None:
-    known = [value for value in values if value is not None]
-    if known:
-        found[name] = float(how(known))
+    present = [value for value in values if value is not None]
+    if present:
+        evidence[name] = float(how(present))
 
 
 def _add_per_working_time(
-    found: dict[str, float], name: str, ratios: Sequence[float | None], busy: Sequence[float | None]
+    evidence: dict[str, float], name: str, ratios: Sequence[float | None], busy: Sequence[float | None]
 ) -> None:
     """An engine that did next to nothing is left out: what its GPU moved in that time is not its work."""
-    known = [
+    present = [
         (ratio, 1.0 if worked is None else worked)
         for ratio, worked in zip(ratios, busy, strict=True)
         if ratio is not None and (worked is None or worked >= STARVED_BELOW)
     ]
-    if known:
+    if present:
         # the busy share is of a few readings: it can come out below what the ratio says
-        found[name] = min(1.0, add_up(ratio for ratio, _ in known) / add_up(worked for _, worked in known))
+        evidence[name] = min(1.0, add_up(ratio for ratio, _ in present) / add_up(worked for _, worked in present))
 
 
-def _possible(ratio: float | None) -> float | None:
+def _drop_impossible(ratio: float | None) -> float | None:
     return ratio if ratio is not None and ratio <= 1 else None
 
 
@@ -324,7 +311,7 @@ def _of_ridge(roofline: Roofline) -> float | None:
 
 def _slowdown(window: EngineWindow, roofline: Roofline) -> float | None:
     """Mean inter-token latency over the floor of a step that decodes only; not where decode outran its ceiling."""
-    if not roofline.step_floor_seconds or _possible(roofline.decode_ratio) is None:
+    if not roofline.step_floor_seconds or _drop_impossible(roofline.decode_ratio) is None:
         return None
     gained = window.grown(ITL)
     mean = gained.mean() if gained is not None else None
@@ -332,43 +319,43 @@ def _slowdown(window: EngineWindow, roofline: Roofline) -> float | None:
 
 
 def decide_limiter(
-    found: Evidence, current: Limiter | None = None, ask_rest: Callable[[], Evidence] | None = None
+    evidence: Evidence, current: Limiter | None = None, ask_rest: Callable[[], Evidence] | None = None
 ) -> Limiter:
     """The first row of the table that holds. `current` has its thresholds eased by MARGIN.
 
-    `ask_rest`: has what `gather_rest` finds, where `found` lacks it; asked only where it may decide.
+    `ask_rest`: has what `gather_rest` finds, where `evidence` lacks it; asked only where it may decide.
     """
 
     def is_at_least(name: str, threshold: float, state: Limiter) -> bool:
         eased = threshold * (1 - MARGIN) if state is current else threshold
-        value = found.get(name)
+        value = evidence.get(name)
         return value is not None and value >= eased
 
     def is_below(name: str, threshold: float, state: Limiter) -> bool:
         eased = threshold * (1 + MARGIN) if state is current else threshold
-        return found.get(name, 0.0) < eased
+        return evidence.get(name, 0.0) < eased
 
-    if "busy" not in found:
+    if "busy" not in evidence:
         return Limiter.UNKNOWN
-    if "standstill_seconds" in found:
+    if "standstill_seconds" in evidence:
         return Limiter.STALLED
-    waiting = found.get("requests_waiting", 0.0) >= WAITING_FROM
-    deferred = found.get("requests_deferred", 0.0)
+    waiting = evidence.get("requests_waiting", 0.0) >= WAITING_FROM
+    deferred = evidence.get("requests_deferred", 0.0)
     # of those that wait, the ones that room for them would help
-    for_room = found.get("requests_waiting", 0.0) - deferred >= WAITING_FROM
+    for_room = evidence.get("requests_waiting", 0.0) - deferred >= WAITING_FROM
     if is_below("busy", STARVED_BELOW, Limiter.STARVED) and not waiting:
         return Limiter.STARVED
     capped: Limiter | None = None
-    if max(found.get("held_by_power", 0.0), found.get("held_by_thermal", 0.0)) > HELD_ABOVE * (
+    if max(evidence.get("held_by_power", 0.0), evidence.get("held_by_thermal", 0.0)) > HELD_ABOVE * (
         1 - MARGIN if current is Limiter.POWER else 1
     ):
         # where nobody knows whether memory binds, nobody knows whether the cap does
-        capped = Limiter.UNKNOWN if "dram" not in found else None
+        capped = Limiter.UNKNOWN if "dram" not in evidence else None
         capped = Limiter.POWER if capped is None and is_below("dram", DRAM_BELOW, Limiter.POWER) else capped
     interference = Limiter.PREFILL_INTERFERENCE
     may_interfere = is_at_least("compute", COMPUTE_FROM, interference)
     if ask_rest is not None and (may_interfere or is_at_least("compute", COMPUTE_OF_PROMPTS_FROM, Limiter.COMPUTE)):
-        found = {**found, **ask_rest()}
+        evidence = {**evidence, **ask_rest()}
     if (
         may_interfere
         and is_at_least("prefill_busy", PREFILL_SHARE_FROM, interference)
@@ -377,18 +364,18 @@ def decide_limiter(
     ):
         return interference
     batch_is_full = is_at_least("batch_utilization", BATCH_FULL_FROM, Limiter.BATCH_LIMIT)
-    bandwidth, compute = found.get("bandwidth"), found.get("compute")
+    bandwidth, compute = evidence.get("bandwidth"), evidence.get("compute")
     if bandwidth is not None and compute is not None:
         prompts_alone = is_at_least("prefill_busy", PROMPTS_ALONE_FROM, Limiter.COMPUTE)
         # what a prompt's activations move was fitted on one card: it does not decide whether a prompt's FLOPs bind on another
-        believed = bandwidth - found.get("activations", 0.0) if prompts_alone else bandwidth
+        believed = bandwidth - evidence.get("activations", 0.0) if prompts_alone else bandwidth
         nearer_compute = compute / REACHABLE_COMPUTE > believed / REACHABLE_BANDWIDTH
         threshold = COMPUTE_OF_PROMPTS_FROM if prompts_alone else COMPUTE_FROM
         if for_room and batch_is_full and is_below("batch_of_ridge", RIDGE_REACHED_FROM, Limiter.COMPUTE):
             threshold = FULL_COMPUTE_FROM
         if nearer_compute and is_at_least("compute", threshold, Limiter.COMPUTE):
             return capped or Limiter.COMPUTE
-    preempted = found.get("preemptions_per_second", 0.0) > 0
+    preempted = evidence.get("preemptions_per_second", 0.0) > 0
     if (preempted and waiting) or is_at_least("preemptions_per_second", PREEMPTIONS_FROM, Limiter.KV_CAPACITY):
         return Limiter.KV_CAPACITY
     if for_room and (
@@ -399,7 +386,7 @@ def decide_limiter(
     if for_room and batch_is_full:
         return Limiter.BATCH_LIMIT
     if deferred >= WAITING_FROM:
-        return Limiter.TRANSFER if found.get("kv_connector", 0.0) > 0 else Limiter.BLOCKED
+        return Limiter.TRANSFER if evidence.get("kv_connector", 0.0) > 0 else Limiter.BLOCKED
     if (
         bandwidth is not None
         and is_at_least("attended_kv", ATTENDED_FROM, Limiter.ATTENTION)
@@ -413,13 +400,13 @@ def decide_limiter(
     return Limiter.OVERHEAD if bandwidth is not None and compute is not None else Limiter.UNKNOWN
 
 
-def list_lacking_signals(found: Evidence) -> tuple[str, ...]:
+def list_lacking_signals(evidence: Evidence) -> tuple[str, ...]:
     """The signals that would have given what evidence without a verdict lacks, in the order in which the table asks for it."""
-    return tuple(signal for name, signal in _GIVEN_BY.items() if name not in found)
+    return tuple(signal for name, signal in _GIVEN_BY.items() if name not in evidence)
 
 
 def judge_limiter(
-    found: Evidence,
+    evidence: Evidence,
     previous: Verdict | None,
     now_monotonic_seconds: float,
     ask_rest: Callable[[], Evidence] | None = None,
@@ -431,19 +418,19 @@ def judge_limiter(
     its place. `unknown` gives way at once. `cap`: what held the clock, for whoever shows the verdict.
     """
     now = now_monotonic_seconds
-    candidate = decide_limiter(found, previous.state if previous else None, ask_rest)
+    candidate = decide_limiter(evidence, previous.state if previous else None, ask_rest)
     if previous is None or previous.state in (candidate, Limiter.UNKNOWN):
-        return Verdict(candidate, candidate, now, found, cap=cap)
+        return Verdict(candidate, candidate, now, evidence, cap=cap)
     since = previous.candidate_since_monotonic_seconds if previous.candidate is candidate else now
     doubted = previous.doubted_since_monotonic_seconds
     doubted = now if doubted is None else doubted
     if now - since >= HOLD_SECONDS or now - doubted >= LONGEST_DOUBT_SECONDS:
-        return Verdict(candidate, candidate, now, found, cap=cap)
+        return Verdict(candidate, candidate, now, evidence, cap=cap)
     # what is shown is what the state in force was decided on
     return Verdict(previous.state, candidate, since, previous.evidence, doubted, previous.cap)
 
 
-def _known(verdict: Verdict) -> Verdict | Absence:
+def _publish_verdict(verdict: Verdict) -> Verdict | Absence:
     return Absence.INPUT_MISSING if verdict.state is Limiter.UNKNOWN else verdict
 
 
@@ -453,17 +440,19 @@ PREVIOUS: Figure[Verdict | None] = given("previous")
 NOW: Figure[float] = given("now")
 
 
-def _gather(judged: Sequence[Judged], settings: Settings, cap: Cap | None) -> dict[str, float]:
+def _gather(judged: Sequence[Judged], settings: DeriveSettings, cap: Cap | None) -> dict[str, float]:
     return gather_evidence(judged, settings.stalled_after_seconds, cap)
 
 
-def _judge(found: Evidence, previous: Verdict | None, now: float, judged: Sequence[Judged], cap: Cap | None) -> Verdict:
-    return judge_limiter(found, previous, now, lambda: gather_rest(judged), cap)
+def _judge(
+    evidence: Evidence, previous: Verdict | None, now: float, judged: Sequence[Judged], cap: Cap | None
+) -> Verdict:
+    return judge_limiter(evidence, previous, now, lambda: gather_rest(judged), cap)
 
 
-def _tell_all(verdict: Verdict, judged: Sequence[Judged]) -> Verdict:
+def _add_evidence(verdict: Verdict, judged: Sequence[Judged]) -> Verdict:
     if verdict.state is not verdict.candidate:
-        return verdict  # what was found now speaks for another state
+        return verdict  # what was evidence now speaks for another state
     return replace(verdict, evidence={**verdict.evidence, **gather_rest(judged)})
 
 
@@ -472,11 +461,11 @@ _EVIDENCE = figure(_gather, JUDGED, SETTINGS, _CAP)
 # at every tick; with as much of the evidence as it takes
 VERDICT = figure(_judge, _EVIDENCE, PREVIOUS, NOW, JUDGED, _CAP)
 # the same with all of the evidence, for whoever shows it
-TOLD = figure(_tell_all, VERDICT, JUDGED)
+WHOLE_VERDICT = figure(_add_evidence, VERDICT, JUDGED)
 # the signals among the row's fields whose absence explains that there is no verdict
 LACKING = figure(list_lacking_signals, _EVIDENCE)
 LIMITER: Row[Verdict] = Row(
-    figure(_known, TOLD),
+    figure(_publish_verdict, WHOLE_VERDICT),
     names.LIMITER.name,
     fields=tuple(_GIVEN_BY.values()),
     # what is suspect has not been used, so that it does not make the verdict suspect

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from llm_serving_exporter.catalogue import derived as names
-from llm_serving_exporter.derive.figures import HARDWARE, SETTINGS, WINDOW, WINDOWS, Settings, figure
+from llm_serving_exporter.derive.figures import HARDWARE, SETTINGS, WINDOW, WINDOWS, DeriveSettings, figure
 from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row, Series, gauge
 from llm_serving_exporter.derive.steps import find_token_field
 from llm_serving_exporter.model.hardware import Hardware
@@ -74,8 +74,8 @@ def _read_for_both(window: EngineWindow) -> tuple[str, ...]:
     return tuple(counter_of(phase, window) for phase in COUNTERS)
 
 
-def _quality_of(phase: str) -> Callable[[EngineWindow, Settings], Quality | None]:
-    def quality(window: EngineWindow, settings: Settings) -> Quality | None:
+def _quality_of(phase: str) -> Callable[[EngineWindow, DeriveSettings], Quality | None]:
+    def quality(window: EngineWindow, settings: DeriveSettings) -> Quality | None:
         known_roughly = is_coarse(window, counter_of(phase, window), settings.significant_digits)
         return Quality.APPROXIMATE if known_roughly else None
 

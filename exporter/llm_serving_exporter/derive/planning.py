@@ -32,10 +32,8 @@ _ROUNDING = 1e-9
 class Replicas(Struct, frozen=True):
     """Replicas that a load needs."""
 
-    # as the formula gives it
-    needed: float
-    # rounded up
-    whole: int
+    needed: float  # as the formula gives it
+    whole: int  # rounded up
 
 
 def usd_per_million_tokens(usd_per_hour: float, tokens_per_second: float) -> float | None:
@@ -43,27 +41,6 @@ def usd_per_million_tokens(usd_per_hour: float, tokens_per_second: float) -> flo
     if tokens_per_second <= 0:
         return None
     return usd_per_hour / (tokens_per_second * _SECONDS_PER_HOUR) * _MILLION
-
-
-def usd_per_request(usd_per_million: float, input_tokens: float, output_tokens: float) -> float:
-    """Cost of a request where every token costs the same."""
-    return usd_per_million * (input_tokens + output_tokens) / _MILLION
-
-
-def usd_of_ownership(gpus: float, usd_per_gpu_hour: float, hours: float, *other_usd: float) -> float:
-    """GPU hours and everything else."""
-    return gpus * usd_per_gpu_hour * hours + add_up(other_usd)
-
-
-def months_to_break_even(once_usd: float, monthly_usd_before: float, monthly_usd_after: float) -> float | None:
-    """Months until a saving has paid for itself; None where nothing is saved."""
-    saved = monthly_usd_before - monthly_usd_after
-    return once_usd / saved if saved > 0 else None
-
-
-def target_utilisation(headroom: float) -> float | None:
-    """Share of its throughput that a replica may use so that `headroom` (0.3: 30 % above the expected peak) is left."""
-    return 1 / (1 + headroom) if headroom > -1 else None
 
 
 def replicas(
@@ -78,16 +55,6 @@ def replicas(
     if not math.isfinite(needed):
         return None
     return Replicas(needed, max(0, math.ceil(needed - _ROUNDING)))
-
-
-def concurrency(requests_per_second: float, seconds_per_request: float) -> float:
-    """Little's law: requests that are in the system on average."""
-    return requests_per_second * seconds_per_request
-
-
-def request_seconds(first_token_seconds: float, step_seconds: float, output_tokens: float) -> float:
-    """Time of one request: the first token comes out of the prefill, each further one takes a step."""
-    return first_token_seconds + max(0.0, output_tokens - 1) * step_seconds
 
 
 def speculated_tokens(acceptance: float, drafts: int) -> float | None:
@@ -120,8 +87,7 @@ _MOST_BITS: Mapping[Precision, float] = {
 class Speculation(Struct, frozen=True):
     """Drafted tokens of each sequence and step."""
 
-    # tokens that each step checks besides its own
-    drafts: int = 0
+    drafts: int = 0  # tokens that each step checks besides its own
     # probability that a draft is accepted if those before it were; None: not known, counted as if none were
     acceptance: float | None = None
 
@@ -139,41 +105,38 @@ class Speculation(Struct, frozen=True):
 NO_SPECULATION = Speculation()
 
 
-class Bounds(Struct, frozen=True):
+class DecodeBounds(Struct, frozen=True):
     """Decode of one replica, all ranks together. Rates count tokens, those of accepted drafts included."""
 
-    # its arms and its step; `tokens_per_second` is what plans rest on
-    expected: Ceiling
-    # nothing real is above
-    upper_tokens_per_second: float
-    # None where it is the expected one
-    lower_tokens_per_second: float | None
+    expected: Ceiling  # its arms and its step; `tokens_per_second` is what plans rest on
+    upper_tokens_per_second: float  # nothing real is above
+    lower_tokens_per_second: float | None  # None where it is the expected one
 
 
 def bound_decode(
     roof: Roof, batch: float, context_tokens: float, speculation: Speculation = NO_SPECULATION
-) -> Bounds | None:
+) -> DecodeBounds | None:
     """Of `batch` sequences over all ranks, `context_tokens` each. None as for `roof.decode_ceiling`."""
     ranks = roof.parallel.data
     rank_batch, computed = batch / ranks, float(speculation.computed)
-    one = decode_ceiling(roof, rank_batch, context_tokens, tokens_per_step=computed)
-    if one is None:
+    ceiling = decode_ceiling(roof, rank_batch, context_tokens, tokens_per_step=computed)
+    if ceiling is None:
         return None
     factor = ranks * speculation.yielded
-    lower = _slowest(roof, rank_batch, context_tokens, computed)
+    lower = _bound_slowest(roof, rank_batch, context_tokens, computed)
     upper = _fastest_rank(roof, rank_batch, context_tokens, computed) * ranks * computed
-    return Bounds(
-        _scale(one, factor),
+    return DecodeBounds(
+        _scale_ceiling(ceiling, factor),
         upper,
-        lower * factor if lower is not None and lower < one.tokens_per_second else None,
+        lower * factor if lower is not None and lower < ceiling.tokens_per_second else None,
     )
 
 
 def replica_ceiling(roof: Roof, batch: float, context_tokens: float) -> Ceiling | None:
     """The expected ceiling alone, one token a sequence and step."""
     ranks = roof.parallel.data
-    one = decode_ceiling(roof, batch / ranks, context_tokens)
-    return None if one is None else _scale(one, ranks)
+    ceiling = decode_ceiling(roof, batch / ranks, context_tokens)
+    return None if ceiling is None else _scale_ceiling(ceiling, ranks)
 
 
 def fastest_rate(peaks: GpuPeaks, stored_bits: float) -> float | None:
@@ -184,7 +147,7 @@ def fastest_rate(peaks: GpuPeaks, stored_bits: float) -> float | None:
     )
 
 
-def _scale(one: Ceiling, factor: float) -> Ceiling:
+def _scale_ceiling(one: Ceiling, factor: float) -> Ceiling:
     compute = one.compute_tokens_per_second
     return replace(
         one,
@@ -198,12 +161,12 @@ def _micro(roof: Roof, rank_batch: float) -> float:
     return max(rank_batch / roof.parallel.pipeline, 1.0 / roof.parallel.data)
 
 
-def _slowest(roof: Roof, rank_batch: float, context_tokens: float, computed: float) -> float | None:
+def _bound_slowest(roof: Roof, rank_batch: float, context_tokens: float, computed: float) -> float | None:
     touched = experts_touched(roof, _micro(roof, rank_batch) * computed)
     if touched is None:
         return None
-    found = decode_ceiling_at(roof, rank_batch, context_tokens, touched.upper, tokens_per_step=computed)
-    return None if found is None else found.tokens_per_second
+    ceiling = decode_ceiling_at(roof, rank_batch, context_tokens, touched.upper, tokens_per_step=computed)
+    return None if ceiling is None else ceiling.tokens_per_second
 
 
 def _fastest_rank(roof: Roof, rank_batch: float, context_tokens: float, computed: float) -> float:
@@ -229,7 +192,8 @@ def _least_weight_bytes(roof: Roof, tokens: float) -> float:
 
 def _least_kv_bytes(roof: Roof, context_tokens: float) -> float:
     unread = add_up(
-        group_token_bytes(roof.model, roof.parallel, group) * skipped for group, skipped in _begun(roof, context_tokens)
+        group_token_bytes(roof.model, roof.parallel, group) * skipped
+        for group, skipped in _list_new_chunks(roof, context_tokens)
     )
     return kv_read_bytes(roof, context_tokens) - unread
 
@@ -248,11 +212,13 @@ def _least_compute_seconds(roof: Roof, context_tokens: float) -> float | None:
     if not fastest:
         return seconds
     looked = attention_flops(roof, context_tokens) + roof.index_flops * context_tokens
-    unlooked = add_up(alike.layers * alike.decode_flops * skipped for alike, skipped in _begun(roof, context_tokens))
+    unlooked = add_up(
+        alike.layers * alike.decode_flops * skipped for alike, skipped in _list_new_chunks(roof, context_tokens)
+    )
     return seconds + (looked - unlooked) / fastest
 
 
-def _begun(roof: Roof, context_tokens: float) -> Iterator[tuple[AttentionLayers, float]]:
+def _list_new_chunks(roof: Roof, context_tokens: float) -> Iterator[tuple[AttentionLayers, float]]:
     """Chunked layers whose chunk may just have begun, with the tokens that they then do not look at: all but one."""
     for group in roof.model.geometry.attention:
         if group.span is Span.CHUNKED and context_tokens > (group.window_tokens or 0):
@@ -318,20 +284,13 @@ def _heads(model: ModelFacts, parallel: Parallel) -> Iterator[str]:
 class Fit(Struct, frozen=True):
     """Bytes over all GPUs of one replica."""
 
-    # whether the weights and one sequence of the context asked for do
-    fits: bool
-    # what the weights and the overhead leave; negative: that much is missing
-    free_kv_bytes: float
-    # sequences of that context that fit at once; None for a model that keeps nothing of them
-    max_batch: int | None
-    # of all the weights
-    weight_bytes: float
-    # of one such sequence
-    kv_bytes_per_sequence: float
-    # data-parallel ranks
-    ranks: int = 1
-    # of `free_kv_bytes`, and what of recurrent state is taken before a sequence runs
-    unreserved_bytes: float = 0.0
+    fits: bool  # whether the weights and one sequence of the context asked for do
+    free_kv_bytes: float  # what the weights and the overhead leave; negative: that much is missing
+    max_batch: int | None  # sequences of that context that fit at once; None for a model that keeps nothing of them
+    weight_bytes: float  # of all the weights
+    kv_bytes_per_sequence: float  # of one such sequence
+    ranks: int = 1  # data-parallel ranks
+    unreserved_bytes: float = 0.0  # of `free_kv_bytes`, and what of recurrent state is taken before a sequence runs
 
     @property
     def shortfall_bytes(self) -> float:
@@ -346,16 +305,15 @@ def check_fit(
     utilisation: float = 1.0,
     overhead_bytes: float = 0.0,
     context_tokens: float,
-    all_full: bool = False,
     reserved: int = 0,
 ) -> Fit:
     """What is left for KV when each GPU gives `utilisation` of its memory, less `overhead_bytes` a GPU (activations, CUDA graphs,
     buffers). Weights and KV count as evenly spread over the GPUs of a data-parallel rank; a sequence stays within its rank.
-    `all_full` as for `kv_stored_bytes`. `reserved`: sequences of all ranks whose recurrent state is taken before one runs."""
+    `reserved`: sequences of all ranks whose recurrent state is taken before one runs."""
     ranks = roof.parallel.data
     weights = ranks * weight_held_bytes(roof)
     unreserved = roof.parallel.gpus * (memory_bytes_per_gpu * utilisation - overhead_bytes) - weights
-    sequence = kv_stored_bytes(roof, context_tokens, all_full=all_full)
+    sequence = kv_stored_bytes(roof, context_tokens)
     free = unreserved - reserved * roof.model.state_bytes_per_sequence()
     if sequence <= 0:
         return Fit(free >= 0, free, None if free >= 0 else 0, weights, 0.0, ranks, unreserved)

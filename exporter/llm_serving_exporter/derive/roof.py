@@ -1,8 +1,8 @@
 """What one engine's hardware allows: ceilings of decode, the ridge, floors of prefill (facts model-math D.3, design section 6).
 
-An engine is a data-parallel rank of a replica; `bounds` has the replica, and what nothing real is above. Pure functions of a `Roof`;
-None where something they need is not known. The bytes and FLOPs they rest on are in `reads` and `flops` and can be had from here too:
-live derivation, command line, cost and simulator ask this one module.
+An engine is a data-parallel rank of a replica; `planning` has the replica, and what nothing real is above. Pure functions of a `Roof`;
+None where something they need is not known. The bytes and FLOPs they rest on are in `work`. Live derivation, command line, cost and
+simulator ask these two modules.
 """
 
 from __future__ import annotations
@@ -24,69 +24,10 @@ from llm_serving_exporter.derive.work import (
     token_flops,
     weight_read_bytes,
 )
-from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.shape import Precision
-from llm_serving_exporter.model.snapshot import Absence, ServerFacts
-from llm_serving_exporter.model.target import Target
-
-# --- How an engine's work is spread over GPUs: what is configured, what the server says, else what the number of GPUs suggests.
-
-
-class Spread(Struct, frozen=True):
-    """How a target's GPUs are shared among its engines. None: nothing says it."""
-
-    # how the work of one engine is spread
-    parallel: Parallel | None
-    # the engine's share of the target's GPUs, which need not be whole; never fewer than `parallel` has
-    gpus_per_engine: float | None
-    # whether it is a guess that an engine's GPUs are one tensor-parallel group
-    assumed: bool = False
-    # whether the server has a size above one of a way to spread work that these figures do not know
-    unread: bool = False
-
-
-def spread_engines(target: Target, facts: ServerFacts, gpus: int | None, engines: int) -> Spread:
-    """For one engine of a target whose page shows `engines` of them on `gpus` GPUs (None: not known).
-
-    Configuration over the server's own word; without either, all GPUs of an engine are taken for one tensor-parallel group, which
-    is how engines start by default and what one GPU can only be. An engine that spans nodes has more GPUs than are seen
-    here. Data-parallel ranks share one set of routed experts unless somebody says that they do not: vLLM's do with and without
-    expert parallelism, those of SGLang, TensorRT-LLM and LMDeploy under data-parallel attention.
-    """
-    engines = count_engines(facts, engines)
-    tensor = target.tensor_parallel_size or facts.tensor_parallel_size
-    pipeline = target.pipeline_parallel_size or facts.pipeline_parallel_size
-    ranks = target.data_parallel_size or facts.data_parallel_size or engines
-    shared = shares_experts(target, facts)
-    context = target.decode_context_parallel_size or facts.decode_context_parallel_size or 1
-    said = facts.gpu_count * engines if facts.gpu_count else None
-    count = gpus if gpus is not None else target.gpu_count or said
-    per_engine = count / engines if count else None
-    if facts.unread_parallel_sizes or (facts.prefill_context_parallel_size or 1) > 1:
-        return Spread(None, per_engine, unread=True)
-    assumed = False
-    stages = pipeline or 1
-    if tensor is None and per_engine is not None and per_engine % stages == 0:
-        tensor, assumed = int(per_engine) // stages, per_engine > stages
-    if tensor is None:
-        return Spread(None, per_engine)
-    experts = tensor * ranks if shared and ranks > 1 else 1
-    parallel = Parallel(tensor, stages, ranks, experts, context if tensor % context == 0 else 1)
-    return Spread(parallel, max(float(parallel.rank_gpus), per_engine or 0.0), assumed)
-
-
-def count_engines(facts: ServerFacts, shown: int) -> int:
-    """Engines of a target whose page shows so many: of a server that speaks for all of its ranks, also those that have not worked yet."""
-    return max(1, shown, (facts.data_parallel_size or 1) if facts.all_ranks_shown else 1)
-
-
-def shares_experts(target: Target, facts: ServerFacts) -> bool:
-    """Whether the data-parallel ranks of a mixture-of-experts model share one set of routed experts: as configured, else as the server
-    says, else true."""
-    return facts.experts_spread is not False if target.experts_shared is None else target.experts_shared
-
+from llm_serving_exporter.model.snapshot import Absence
 
 # --- The roof.
 
@@ -107,20 +48,14 @@ class Bound(StrEnum):
 class Ceiling(Struct, frozen=True):
     """Decode's ceiling at one batch and context. A token is a sequence-step: speculation gets more than one out of it."""
 
-    # the lower of the two arms, less what attention reads again on the chip
-    tokens_per_second: float
+    tokens_per_second: float  # the lower of the two arms, less what attention reads again on the chip
     # the lower of the two arms: a prefix that sequences share is read once, and again in no time
     read_once_tokens_per_second: float
-    # the arm of memory bandwidth
-    bandwidth_tokens_per_second: float
-    # the arm of compute; None without a compute peak
-    compute_tokens_per_second: float | None
-    # which arm is the lower one
-    bound: Bound
-    # from one token of a sequence to its next, through every pipeline stage
-    step_seconds: float
-    # the step's FLOPs over its bytes
-    intensity_flops_per_byte: float
+    bandwidth_tokens_per_second: float  # the arm of memory bandwidth
+    compute_tokens_per_second: float | None  # the arm of compute; None without a compute peak
+    bound: Bound  # which arm is the lower one
+    step_seconds: float  # from one token of a sequence to its next, through every pipeline stage
+    intensity_flops_per_byte: float  # the step's FLOPs over its bytes
     # intensity from which its mix of precisions is bound by compute; None without a compute peak
     ridge_flops_per_byte: float | None
 
@@ -128,10 +63,8 @@ class Ceiling(Struct, frozen=True):
 class Lack(Struct, frozen=True):
     """Why something cannot be computed."""
 
-    # the label's value
-    reason: Absence
-    # the same for a person, to act on
-    sentence: str
+    reason: Absence  # the label's value
+    sentence: str  # the same for a person, to act on
 
 
 def balance_ranks(roof: Roof) -> Roof:
@@ -143,29 +76,31 @@ def balance_ranks(roof: Roof) -> Roof:
 
 def lacks(roof: Roof) -> tuple[Lack, ...]:
     """What stands in the way of a full roof; () where nothing does."""
-    found = []
+    missing = []
     name = roof.peaks.name or "the GPU"
     if roof.model.geometry.encoder:
-        found.append(Lack(Absence.NO_DECODE, f"{roof.model.name} is an encoder: it does not decode"))
+        missing.append(Lack(Absence.NO_DECODE, f"{roof.model.name} is an encoder: it does not decode"))
     if roof.model.geometry.reads_unknown:
-        found.append(
+        missing.append(
             Lack(
                 Absence.ARCHITECTURE_UNKNOWN,
                 f"{roof.model.name}: {roof.model.geometry.reads_unknown}; its weights and whether it fits are known, ceilings are not",
             )
         )
     if not _bandwidth(roof):
-        found.append(Lack(Absence.PEAK_UNKNOWN, f"peak memory bandwidth of {name} is not known: no bandwidth ceiling"))
+        missing.append(
+            Lack(Absence.PEAK_UNKNOWN, f"peak memory bandwidth of {name} is not known: no bandwidth ceiling")
+        )
     needed = {choose_rate(roof.peaks, group.format.multiplied) for group in roof.model.groups}
     if roof.model.geometry.attention:
         needed.add(Precision.BF16)
     unknown = sorted(precision for precision in needed if not roof.peaks.flops.get(precision))
     if unknown:
         rates = ", ".join(unknown)
-        found.append(
+        missing.append(
             Lack(Absence.PEAK_UNKNOWN, f"peak dense rate of {name} at {rates} is not known: no compute ceiling")
         )
-    return tuple(found)
+    return tuple(missing)
 
 
 def decode_ceiling(
@@ -234,12 +169,12 @@ def ridge_batch(roof: Roof, context_tokens: float, *, tokens_per_step: float = 1
 
 def weights_ridge_batch(roof: Roof, *, tokens_per_step: float = 1.0) -> float | None:
     """As `ridge_batch` without context: a constant of the roof and of the drafts of a step, worked out when one of them changes."""
-    known = roof.weights_ridge.get(tokens_per_step, roof)  # None is an answer
-    if known is roof:
-        known = ridge_batch(roof, 0.0, tokens_per_step=tokens_per_step)
+    ridge = roof.weights_ridge.get(tokens_per_step, roof)  # None is an answer
+    if ridge is roof:
+        ridge = ridge_batch(roof, 0.0, tokens_per_step=tokens_per_step)
         roof.weights_ridge.clear()
-        roof.weights_ridge[tokens_per_step] = known
-    return cast("float | None", known)
+        roof.weights_ridge[tokens_per_step] = ridge
+    return cast("float | None", ridge)
 
 
 def prefill_floor_seconds(roof: Roof, prompt_tokens: float, prefix_tokens: float = 0.0) -> float | None:
@@ -310,8 +245,8 @@ def _ceiling(
     total = micro * add_up(flops.values())
     bandwidth = _bandwidth(roof)
     moving = moved / bandwidth
-    one = compute_seconds(roof, flops, gpus=roof.parallel.tensor)
-    computing = None if one is None else micro * one
+    token_seconds = compute_seconds(roof, flops, gpus=roof.parallel.tensor)
+    computing = None if token_seconds is None else micro * token_seconds
     alone = max(moving, computing or 0.0)
     seconds = alone + again
     return Ceiling(

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
 from llm_serving_exporter.catalogue.bounds import Bounds
 from llm_serving_exporter.catalogue.serving import GAUGES
@@ -66,7 +66,9 @@ class Series(Struct, frozen=True, eq=False):
         if isinstance(part, Range):
             part = {"lower": part.lower, "expected": part.expected, "upper": part.upper}
         if isinstance(part, dict):
-            return {(*labels, *key) if isinstance(key, tuple) else (*labels, key): one for key, one in part.items()}
+            return {
+                (*labels, *key) if isinstance(key, tuple) else (*labels, key): number for key, number in part.items()
+            }
         return {labels: part}
 
 
@@ -84,14 +86,12 @@ class Row(Generic[T_co]):
 
     # what is computed: a value, or why there is none; None too is no value, for rows without a name
     figure: Figure[T_co | Absence | None]
-    # the signal's name in signal_available; "" for a figure whose absence another signal explains
-    name: str = ""
+    name: str = ""  # the signal's name in signal_available; "" for a figure whose absence another signal explains
     # fields of the page, or signals, whose own absence explains INPUT_MISSING: the first absent one's reason is this signal's too
     fields: tuple[str, ...] = ()
     # the fields that were read, where that depends on the page; the figure is no better than the worst of them. None: all of `fields`
     fields_read: Figure[tuple[str, ...]] | None = None
-    # the field whose entry in a runtime's `missing` says why this signal is absent there; "" where there is none
-    explained_by: str = ""
+    explained_by: str = ""  # the field whose entry in a runtime's `missing` says why this signal is absent there; "" where there is none
     # the roles in which the figure means something else: it is neither computed nor published, and absent as OTHER_ROLE
     silent: frozenset[Role] = NEVER_SILENT
     # what to do, for the reasons of which this signal knows more than the reason's own sentence in render/sentences.py
@@ -102,12 +102,10 @@ class Row(Generic[T_co]):
     cause: Figure[Cause | None] | None = None
     # whether it needs an engine: not computed for families that name no engine on a page of several
     of_an_engine: bool = False
-    # whether it is read from the GPUs alone, so that a runtime that publishes nothing of its work still has it
-    of_gpus: bool = False
-    # the series that its value becomes
-    series: tuple[Series, ...] = ()
+    of_gpus: bool = False  # whether it is read from the GPUs alone, so that a runtime that publishes nothing of its work still has it
+    series: tuple[Series, ...] = ()  # the series that its value becomes
     # whether the next tick, the bill or the limiter always reads it: worked out at every tick, everything else when somebody asks
-    kept: bool = False
+    every_tick: bool = False
     # the range of its value, where that is all of one series; None: the series' values have to be looked at
     bounds: Bounds | None = dataclasses.field(init=False)
 
@@ -120,11 +118,11 @@ class Row(Generic[T_co]):
         bounds = self.bounds
         if bounds is not None and type(value) is float:  # the most of them; NaN fails every comparison
             return None if bounds.least <= value <= bounds.most else (self.series[0].metric.name, value)
-        for one in self.series:
-            part, bounds = value if one.part is None else one.part(value), one.metric.bounds
+        for series in self.series:
+            part, bounds = value if series.part is None else series.part(value), series.metric.bounds
             for number in _list_numbers(part):
                 if not bounds.least <= number <= bounds.most:
-                    return one.metric.name, number
+                    return series.metric.name, number
         return None
 
     def is_suspect(self, value: Any) -> bool:
@@ -136,38 +134,35 @@ class Row(Generic[T_co]):
 
     def publish(self, value: Any) -> list[tuple[str, dict[tuple[str, ...], float]]]:
         """The row's series for a value of it: each metric's name and its samples, as `Series.samples` has them."""
-        return [(one.metric.name, one.samples(value)) for one in self.series] if self.series else []
+        return [(series.metric.name, series.samples(value)) for series in self.series] if self.series else []
 
 
-def gauge(
-    metric: Metric,
-    computed: Figure[T | Absence | None],
-    *,
-    fields: tuple[str, ...] = (),
-    fields_read: Figure[tuple[str, ...]] | None = None,
-    explained_by: str = "",
-    silent: frozenset[Role] = NEVER_SILENT,
-    sentences: Mapping[Absence, str] = NO_SENTENCES,
-    quality: Figure[Quality | None] | None = None,
-    cause: Figure[Cause | None] | None = None,
-    of_an_engine: bool = False,
-    kept: bool = False,
-) -> Row[T]:
-    """The row of a signal that is one metric and has its name; the arguments are fields of `Row`."""
-    return Row(
-        computed,
-        metric.name,
-        fields,
-        fields_read,
-        explained_by=explained_by,
-        silent=silent,
-        sentences=sentences,
-        quality=quality,
-        cause=cause,
-        of_an_engine=of_an_engine,
-        series=(Series(metric),),
-        kept=kept,
-    )
+class RowDetails(TypedDict, total=False):
+    """Fields of `Row`, as they are handed on."""
+
+    fields: tuple[str, ...]
+    fields_read: Figure[tuple[str, ...]] | None
+    explained_by: str
+    silent: frozenset[Role]
+    sentences: Mapping[Absence, str]
+    quality: Figure[Quality | None] | None
+    cause: Figure[Cause | None] | None
+    of_an_engine: bool
+    every_tick: bool
+
+
+class _OfAnEngine(TypedDict):
+    silent: frozenset[Role]
+    of_an_engine: bool
+
+
+# what an engine's own work or GPUs give
+OF_AN_ENGINE: _OfAnEngine = {"silent": NOT_ON_A_FRONT_END, "of_an_engine": True}
+
+
+def gauge(metric: Metric, computed: Figure[T | Absence | None], **details: Unpack[RowDetails]) -> Row[T]:
+    """The row of a signal that is one metric and has its name."""
+    return Row(computed, metric.name, series=(Series(metric),), **details)
 
 
 class Shown:
@@ -273,10 +268,10 @@ class Reasons:
         if quality is not None:
             self.quality[signal] = quality
             return
-        known = self.quality
-        marked = [known[name] for name in fields_read if name in known]
+        qualities = self.quality
+        marked = [qualities[name] for name in fields_read if name in qualities]
         if marked:
-            known.setdefault(signal, max(marked, key=_WORSE.index))
+            qualities.setdefault(signal, max(marked, key=_WORSE.index))
 
     def record_absent(self, signal: str, why: Absence, fields: Sequence[str], *, of_gpus: bool = False) -> None:
         """An engine does not have the signal; another that has it, or a later one's reason, comes before this one.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from llm_serving_exporter.catalogue import derived as names
 from llm_serving_exporter.derive.figures import (
@@ -11,7 +12,7 @@ from llm_serving_exporter.derive.figures import (
     SETTINGS,
     TARGET_WINDOW,
     WINDOW,
-    Settings,
+    DeriveSettings,
     figure,
     window_over,
 )
@@ -52,8 +53,8 @@ def measure_latency(window: EngineWindow, field: str) -> Latency | Absence:
     if inside.count <= 0:
         return Absence.IDLE
     quantiles = {q: value for q in QUANTILES if (value := inside.quantile(q)) is not None}
-    told = [q for q in quantiles if has_enough_events(inside.count, q)]
-    buckets = {inside.bucket(q) for q in told}
+    ranks = [q for q in quantiles if has_enough_events(inside.count, q)]
+    buckets = {inside.bucket(q) for q in ranks}
     return Latency(inside.count, inside.mean(), quantiles, buckets.pop() if len(buckets) == 1 else None)
 
 
@@ -82,13 +83,13 @@ def _by_rank(found: Latency) -> dict[str, float]:
 
 
 def _row(name: str, field: str) -> Row[Latency]:
-    found = figure(_latency_of(field), window_over(field))
+    computed = figure(_latency_of(field), window_over(field))
     return Row(
-        found,
+        computed,
         f"latency_{name}",
         fields=(field,),
         explained_by=field,
-        quality=figure(_quality, found),
+        quality=figure(_quality, computed),
         series=(Series(names.WINDOW_LATENCY_SECONDS, (name,), _by_rank),),
     )
 
@@ -176,10 +177,12 @@ def error_slo(reading: EngineSnapshot, *, awaited: bool = False) -> SloCount | A
     return SloCount(add_up(finished.get(reason, 0.0) for reason in GOOD_REASONS), finished.get(BAD_REASON, 0.0))
 
 
-def _latency_count(name: str, field: str) -> Callable[[EngineWindow, Settings, frozenset[str]], SloCount | Absence]:
+def _latency_count(
+    name: str, field: str
+) -> Callable[[EngineWindow, DeriveSettings, frozenset[str]], SloCount | Absence]:
     """Counted at 0 where the first event has yet to come: an increase() over a counter born at 1 is 0."""
 
-    def count(window: EngineWindow, settings: Settings, awaited: frozenset[str]) -> SloCount | Absence:
+    def count(window: EngineWindow, settings: DeriveSettings, awaited: frozenset[str]) -> SloCount | Absence:
         threshold = settings.slo_seconds.get(name)
         if threshold is None:
             return Absence.NOT_CONFIGURED
@@ -193,7 +196,7 @@ def _latency_count(name: str, field: str) -> Callable[[EngineWindow, Settings, f
     return count
 
 
-def _error_count(window: EngineWindow, settings: Settings, awaited: frozenset[str]) -> SloCount | Absence:
+def _error_count(window: EngineWindow, settings: DeriveSettings, awaited: frozenset[str]) -> SloCount | Absence:
     if not settings.slo_errors:
         return Absence.NOT_CONFIGURED
     if not settings.errors_counted:
@@ -202,7 +205,11 @@ def _error_count(window: EngineWindow, settings: Settings, awaited: frozenset[st
 
 
 def _uncovered(
-    window: EngineWindow, target: Window, settings: Settings, awaited: frozenset[str], earlier: EngineDerived | None
+    window: EngineWindow,
+    target: Window,
+    settings: DeriveSettings,
+    awaited: frozenset[str],
+    earlier: EngineDerived | None,
 ) -> ServerErrors | None:
     last, first = window.last, RESPONSES in awaited
     if not (settings.slo_errors and settings.errors_counted) or (last.http_responses_total is None and not first):
@@ -224,10 +231,6 @@ def _by_outcome(source: str) -> Callable[[SloCount], dict[tuple[str, ...], float
 def _thresholds(count: SloCount) -> dict[str, float]:
     kinds = {"configured": count.configured_seconds, "counted": count.counted_seconds}
     return {kind: seconds for kind, seconds in kinds.items() if seconds is not None}
-
-
-def _total(errors: ServerErrors) -> float:
-    return errors.uncovered_total
 
 
 _DO = {
@@ -270,7 +273,7 @@ SLO_BY_NAME[ERRORS] = Row(
 )
 SERVER_ERRORS: Row[ServerErrors] = Row(
     figure(_uncovered, WINDOW, TARGET_WINDOW, SETTINGS, AWAITED, EARLIER),
-    series=(Series(names.SLO_EVENTS, (ERRORS, "bad", "http", ""), _total),),
-    kept=True,
+    series=(Series(names.SLO_EVENTS, (ERRORS, "bad", "http", ""), attrgetter("uncovered_total")),),
+    every_tick=True,
 )
 SLO_ROWS = (*SLO_BY_NAME.values(), SERVER_ERRORS)

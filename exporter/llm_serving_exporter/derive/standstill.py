@@ -14,7 +14,7 @@ from llm_serving_exporter.catalogue.standstill import (
     SAYS_WHAT_RUNS,
 )
 from llm_serving_exporter.derive.figures import EARLIER, TARGET_WINDOW, TICK, WINDOW, figure
-from llm_serving_exporter.derive.signals import NOT_ON_A_FRONT_END, Row
+from llm_serving_exporter.derive.signals import OF_AN_ENGINE, Row
 from llm_serving_exporter.derive.steps import ITL
 from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.numbers import add_up
@@ -88,15 +88,15 @@ def _count_finished(tick: EngineWindow) -> float | None:
 
 def _weigh(tick: EngineWindow | None, target: Window, earlier: EngineDerived | None) -> float:
     """The evidence of all readings since the gauge last showed a request, this life's."""
-    known: float = earlier.figures.get(EVIDENCE, 0.0) if earlier is not None else 0.0
+    before: float = earlier.figures.get(EVIDENCE, 0.0) if earlier is not None else 0.0
     quality = target.later.quality
     if tick is None or quality.get(RUNNING, Quality.LIVE) is not Quality.LIVE or tick.last.requests_running is None:
-        return known
+        return before
     if tick.last.requests_running > 0:
         return 0.0
     if tick.first.requests_running != 0 or tick.elapsed_seconds <= 0:
-        return known
-    return known + weigh_zero(tick, frozenset({ITL, STEPS} - quality.keys()))
+        return before
+    return before + weigh_zero(tick, frozenset({ITL, STEPS} - quality.keys()))
 
 
 def _is_contradicted(evidence: float) -> bool:
@@ -106,7 +106,7 @@ def _is_contradicted(evidence: float) -> bool:
 _EVIDENCE = figure(_weigh, TICK, TARGET_WINDOW, EARLIER)
 CONTRADICTED = figure(_is_contradicted, _EVIDENCE)
 # for the next tick; not published
-EVIDENCE: Row[float] = Row(_EVIDENCE, silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True)
+EVIDENCE: Row[float] = Row(_EVIDENCE, **OF_AN_ENGINE, every_tick=True)
 CONTRADICTION_ROWS = (EVIDENCE,)
 
 
@@ -121,18 +121,12 @@ FINISHED, GIVEN_UP = "requests_finished_total", "abort"
 class Standstill(Struct, frozen=True):
     """What is known of an engine since something of its work last moved. Seconds are monotonic."""
 
-    # when something last moved; the first page of a life, or after a gap, starts it again
-    moved_seconds: float
-    # when nothing last ran or waited; the same for a first page
-    idle_seconds: float
-    # the last page
-    now_seconds: float
-    # pages since something moved
-    pages: int = 0
-    # of these, those with requests
-    held: int = 0
-    # requests that clients gave up since then
-    given_up: float = 0.0
+    moved_seconds: float  # when something last moved; the first page of a life, or after a gap, starts it again
+    idle_seconds: float  # when nothing last ran or waited; the same for a first page
+    now_seconds: float  # the last page
+    pages: int = 0  # pages since something moved
+    held: int = 0  # of these, those with requests
+    given_up: float = 0.0  # requests that clients gave up since then
 
 
 def advance_standstill(
@@ -204,7 +198,5 @@ def _advance(
 
 
 # for the next tick and the limiter; not published
-ROW: Row[Standstill] = Row(
-    figure(_advance, WINDOW, TICK, TARGET_WINDOW, EARLIER), silent=NOT_ON_A_FRONT_END, of_an_engine=True, kept=True
-)
+ROW: Row[Standstill] = Row(figure(_advance, WINDOW, TICK, TARGET_WINDOW, EARLIER), **OF_AN_ENGINE, every_tick=True)
 STANDSTILL_ROWS = (ROW,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from llm_serving_exporter.derive.figures import Figure, window_by
 from llm_serving_exporter.model.derived import Range
 from llm_serving_exporter.model.numbers import Histogram, add_up
 from llm_serving_exporter.model.record import Struct
@@ -38,6 +39,11 @@ def list_step_fields(last: EngineSnapshot) -> tuple[str, ...]:
     if counted == ITL:
         return fields
     return (*fields, "decode_pass_tokens", counted if counted != "decode_pass_tokens" else find_token_field(last))
+
+
+def window_over_steps(*fields: str) -> Figure[EngineWindow]:
+    """The engine's readings within the window that its steps and the increase of these fields need."""
+    return window_by(lambda windows: windows.cover((*list_step_fields(windows.configured.last), *fields)))
 
 
 def find_decode_field(last: EngineSnapshot) -> str:
@@ -124,9 +130,9 @@ def count_prompts(window: EngineWindow) -> float:
     if tokens is not None and passes is not None and tokens > passes:
         return tokens - passes
     for field in (TTFT, "request_prompt_tokens"):
-        found = window.events(field)
-        if found:
-            return found
+        events = window.events(field)
+        if events:
+            return events
     return 0.0
 
 
@@ -222,16 +228,16 @@ def average_tokens_per_request(window: EngineWindow) -> float | Absence:
     Counts a shared prefix once and rounds each request up to whole blocks.
     """
     tokens = requests = 0.0
-    known = False
+    counted = False
     for reading in window.readings:
         used = read_used_tokens(reading)
         if used is None or reading.requests_running is None:
             continue
-        known = True
+        counted = True
         if reading.requests_running > 0:
             tokens += used
             requests += reading.requests_running
-    if not known:
+    if not counted:
         return Absence.INPUT_MISSING
     return tokens / requests if requests else Absence.IDLE
 
@@ -248,7 +254,7 @@ def add_up_over_steps(window: EngineWindow, steps: float) -> Range | None:
     more steps weighs more.
     """
     counter = "engine_steps_total" if window.last.decode_steps_total is None else "decode_steps_total"
-    known = [
+    held = [
         (
             drop_half_blocks(used, reading.requests_running or 0.0, window.last.kv_block_tokens),
             getattr(reading, counter),
@@ -258,7 +264,7 @@ def add_up_over_steps(window: EngineWindow, steps: float) -> Range | None:
     ]
     stretches = [
         (earlier, later, 0.0 if before is None or after is None else max(0.0, after - before))
-        for (earlier, before), (later, after) in pairwise(known)
+        for (earlier, before), (later, after) in pairwise(held)
     ]
     if not stretches:
         return None
@@ -290,9 +296,9 @@ def estimate_context(window: EngineWindow, geometry: Geometry) -> tuple[Range, s
     Attention looks at a shared prefix for each sequence, and the KV in use counts it once: where prompts hit the prefix cache, it is no
     length of contexts, and the prompts that were begun stand in for it. Absent: idle, or none is known.
     """
-    said = _decoding(window)
-    if said is not None:
-        return Range(said, said, said), DECODING
+    counted = _decoding(window)
+    if counted is not None:
+        return Range(counted, counted, counted), DECODING
     held = _held(window) if holds_every_token(geometry) else Absence.WARMING_UP
     shared = hits_prefixes(window)
     finished = _from_finished(window.gained("request_prompt_tokens"), window.gained("request_generation_tokens"))
@@ -315,9 +321,9 @@ def average_context(window: EngineWindow) -> float | Absence:
     the engine says it of its sequences, or prompts hit the prefix cache. Absent: idle, or the page does not say what is in use.
     """
     held = average_tokens_per_request(window)
-    said = _decoding(window)
-    if said is not None:
-        return said
+    counted = _decoding(window)
+    if counted is not None:
+        return counted
     if isinstance(held, Absence) or not hits_prefixes(window):
         return held
     finished = _from_finished(window.gained("request_prompt_tokens"), window.gained("request_generation_tokens"))

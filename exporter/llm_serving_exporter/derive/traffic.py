@@ -40,21 +40,14 @@ FEWEST_STEPS = 0.01
 class Work(Struct, frozen=True):
     """What an engine did in a window: counts only."""
 
-    # the window's length
-    elapsed_seconds: float
+    elapsed_seconds: float  # the window's length
     steps: Steps
-    # steps of single sequences in decode
-    sequence_steps: float
-    # those whose prefill ended
-    prompts: float
-    # prompt tokens computed
-    prefill_tokens: float
-    # prompt tokens taken from the prefix cache
-    cached_tokens: float
-    # tokens that a sequence-step verifies beside its own
-    drafts: float
-    # mean of running requests while there were any; None where that is not known
-    running: float | None = None
+    sequence_steps: float  # steps of single sequences in decode
+    prompts: float  # those whose prefill ended
+    prefill_tokens: float  # prompt tokens computed
+    cached_tokens: float  # prompt tokens taken from the prefix cache
+    drafts: float  # tokens that a sequence-step verifies beside its own
+    running: float | None = None  # mean of running requests while there were any; None where that is not known
     # of the steps, the passes that decode, of an engine that decodes in passes of its own; None: any step may decode
     decode_steps: float | None = None
     # tokens in the KV cache at each step that decodes, added up over those steps; None where the page does not say what is in use
@@ -88,14 +81,10 @@ class Work(Struct, frozen=True):
 class Traffic(Struct, frozen=True):
     """Bytes that a window moved between HBM and the GPUs, all GPUs of the engine together."""
 
-    # weights read
-    weights: Range
-    # KV cache and recurrent state read
-    kv_read: Range
-    # KV cache written
-    kv_written: float
-    # activations, and weights that are read more than once for many tokens
-    activations: Range
+    weights: Range  # weights read
+    kv_read: Range  # KV cache and recurrent state read
+    kv_written: float  # KV cache written
+    activations: Range  # activations, and weights that are read more than once for many tokens
 
     @property
     def total(self) -> Range:
@@ -245,14 +234,14 @@ def prefill_flops(roof: Roof, done: Work) -> dict[Precision, float]:
     """FLOPs of the window's prefill: as many prompts as ended it, of mean length. Longer prompts cost more than the mean says."""
     if not done.prompts:
         return {}
-    one = roof_prefill_flops(roof, done.prefill_tokens / done.prompts, done.cached_tokens / done.prompts, 1.0)
-    return {precision: flops * done.prompts for precision, flops in one.items()}
+    prompt = roof_prefill_flops(roof, done.prefill_tokens / done.prompts, done.cached_tokens / done.prompts, 1.0)
+    return {precision: flops * done.prompts for precision, flops in prompt.items()}
 
 
 def decode_flops(roof: Roof, done: Work, context: Range) -> dict[Precision, float]:
     """FLOPs of the window's decode; drafted tokens are computed like any other."""
-    one = token_flops(roof, context.expected)
-    return {precision: flops * done.sequence_steps * (1 + done.drafts) for precision, flops in one.items()}
+    token = token_flops(roof, context.expected)
+    return {precision: flops * done.sequence_steps * (1 + done.drafts) for precision, flops in token.items()}
 
 
 def add_flops(*parts: dict[Precision, float]) -> dict[Precision, float]:
@@ -302,12 +291,12 @@ def decode_steps_per_second(roof: Roof, window: EngineWindow, done: Work, contex
     if most is None:
         return Absence.INPUT_MISSING
     most = max(most, _batch(roof, done))
-    found = roof_decode_ceiling(
+    ceiling = roof_decode_ceiling(
         balance_ranks(roof), most, context_tokens, tokens_per_step=1 + done.drafts, held_tokens=held
     )
-    if found is None or found.compute_tokens_per_second is None:
+    if ceiling is None or ceiling.compute_tokens_per_second is None:
         return Absence.PEAK_UNKNOWN
-    return found.tokens_per_second
+    return ceiling.tokens_per_second
 
 
 def largest_batch(window: EngineWindow, geometry: Geometry, context_tokens: float) -> float | None:

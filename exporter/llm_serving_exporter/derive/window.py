@@ -7,7 +7,7 @@ from operator import lt
 from typing import Any
 
 from llm_serving_exporter.derive.devices import keep_samples
-from llm_serving_exporter.derive.lengths import Histories
+from llm_serving_exporter.derive.lengths import LengthHistories
 from llm_serving_exporter.model.numbers import Histogram, add_up
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import (
@@ -44,18 +44,18 @@ SHARE_OF_A_RESTART = 0.5
 
 def read_counts(snapshot: Snapshot) -> Counts:
     """Every counter of the snapshot that only grows in one engine life."""
-    found: dict[Key, Count] = {}
+    counts: dict[Key, Count] = {}
     for engine in snapshot.engines:
         model, rank = engine.model_name, engine.engine
         for name in _NUMBERS:
             value = getattr(engine, name)
             if value is not None and name not in snapshot.may_fall:
-                found[model, rank, name] = value
+                counts[model, rank, name] = value
         for name in _PARTS:
             values = getattr(engine, name)
             if values:
-                found[model, rank, name] = values
-    return found
+                counts[model, rank, name] = values
+    return counts
 
 
 def find_falls(earlier: Snapshot, later: Snapshot, known: Counts, now: Counts) -> frozenset[Key]:
@@ -139,14 +139,16 @@ def forget_fallen(window: Window, fallen: frozenset[Key]) -> Window:
     """The window without what its snapshots know of the counters that fell, so that nothing is subtracted across the fall."""
     fields = {key[2] for key in fallen}
     snapshots = (
-        # what was yet to be born then counted from 0 in the life that has ended
-        replace(_drop_fallen(one, fallen), unborn=one.unborn - fields, awaited=one.awaited - fields)
-        for one in window.snapshots
+        # what was still 0 then counted from 0 in the life that has ended
+        replace(
+            _drop_fallen(snapshot, fallen), still_zero=snapshot.still_zero - fields, awaited=snapshot.awaited - fields
+        )
+        for snapshot in window.snapshots
     )
     return replace(window, snapshots=tuple(snapshots))
 
 
-def forget_lengths(lengths: Histories, fallen: frozenset[Key]) -> Histories:
+def forget_lengths(lengths: LengthHistories, fallen: frozenset[Key]) -> LengthHistories:
     """The histories of request lengths without those of engines whose lengths fell."""
     gone = {key[:2] for key in fallen if key[2] in ("request_prompt_tokens", "request_generation_tokens")}
     return {key: history for key, history in lengths.items() if key not in gone} if gone else lengths
@@ -187,7 +189,9 @@ def find_spans(configured_seconds: float, snapshot: Snapshot) -> Spans:
     if _finds_late(snapshot):
         late.append("prefix_cache_hits")
     if late:
-        longest = [found for engine in snapshot.engines if (found := _longest_request(engine)) is not None]
+        longest = [
+            longest_request for engine in snapshot.engines if (longest_request := _longest_request(engine)) is not None
+        ]
         seconds = REQUESTS_IN_A_WINDOW * max(longest) if longest else LAGGING_SECONDS
         needed.update((field, max(seconds, needed.get(field, 0.0))) for field in late)
     if not needed:
@@ -211,8 +215,8 @@ def _finds_late(snapshot: Snapshot) -> bool:
 def _longest_request(engine: EngineSnapshot) -> float | None:
     """p99 of all requests since the engine started; None where it does not say."""
     finished = engine.e2e_request_latency_seconds
-    found = finished.quantile(0.99) if finished is not None else None
-    return found.value if found is not None else None
+    p99 = finished.quantile(0.99) if finished is not None else None
+    return p99.value if p99 is not None else None
 
 
 # --- A target's window moves on by one snapshot; a restart of the engine is detected and starts a new one.
@@ -261,21 +265,23 @@ def has_restarted(
 
 def shows_nothing_any_more(snapshot: Snapshot, known: Counts) -> bool:
     """Whether a page has none of the counters of work, and pages of this engine life had: a restart, or a page with a gap."""
-    return snapshot.at_rest and any(
+    return snapshot.never_worked and any(
         is_positive(count) for (_, _, field), count in known.items() if field in WORK_FIELDS
     )
 
 
-def keep_unborn(snapshot: Snapshot, born: frozenset[str]) -> Snapshot:
-    """The snapshot without what it says is yet to be born, and was there earlier in this engine life: that does not count from 0.
+def forget_zeros_of(snapshot: Snapshot, shown: frozenset[str]) -> Snapshot:
+    """The snapshot without what it says is still 0, and was there earlier in this engine life: that does not count from 0.
 
-    `born`: the fields that pages of this life had.
+    `shown`: the fields that pages of this life had.
     """
-    found = snapshot.unborn & born
-    if not found:
+    seen = snapshot.still_zero & shown
+    if not seen:
         return snapshot
-    at_rest = snapshot.at_rest and not found & WORK_FIELDS
-    return replace(snapshot, unborn=snapshot.unborn - found, awaited=snapshot.awaited - found, at_rest=at_rest)
+    never_worked = snapshot.never_worked and not seen & WORK_FIELDS
+    return replace(
+        snapshot, still_zero=snapshot.still_zero - seen, awaited=snapshot.awaited - seen, never_worked=never_worked
+    )
 
 
 def reads_otherwise(earlier: Snapshot, later: Snapshot) -> bool:
@@ -303,8 +309,8 @@ def advance_window(
     samples = keep_samples(window.devices if window else (), device, snapshot.monotonic_seconds, seconds)
     if window is None:
         return Window((snapshot,), samples, spans)
-    kept = _thin_snapshots((*window.snapshots, snapshot), spans.configured_seconds)
-    return Window(kept[find_start(kept, seconds) :], samples, spans)
+    snapshots = _thin_snapshots((*window.snapshots, snapshot), spans.configured_seconds)
+    return Window(snapshots[find_start(snapshots, seconds) :], samples, spans)
 
 
 def _thin_snapshots(snapshots: tuple[Snapshot, ...], recent_seconds: float) -> tuple[Snapshot, ...]:
@@ -316,11 +322,11 @@ def _thin_snapshots(snapshots: tuple[Snapshot, ...], recent_seconds: float) -> t
     if len(snapshots) <= MOST_SNAPSHOTS:
         return snapshots
     now = snapshots[-1].monotonic_seconds
-    recent = sum(now - one.monotonic_seconds <= recent_seconds for one in snapshots[-MOST_SNAPSHOTS // 2 :])
+    recent = sum(now - snapshot.monotonic_seconds <= recent_seconds for snapshot in snapshots[-MOST_SNAPSHOTS // 2 :])
     older = len(snapshots) - max(3, recent)
     apart = (snapshots[older].monotonic_seconds - snapshots[0].monotonic_seconds) / MOST_OLDER
-    kept = [snapshots[0]]
-    for one in snapshots[1:older]:
-        if one.monotonic_seconds - kept[-1].monotonic_seconds >= apart:
-            kept.append(one)
-    return (*kept, *snapshots[older:])
+    thinned = [snapshots[0]]
+    for snapshot in snapshots[1:older]:
+        if snapshot.monotonic_seconds - thinned[-1].monotonic_seconds >= apart:
+            thinned.append(snapshot)
+    return (*thinned, *snapshots[older:])

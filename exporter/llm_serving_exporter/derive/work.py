@@ -52,18 +52,14 @@ class Roof:
     Where ranks share routed experts, all of them count as equally busy: figures of the rank times `parallel.data` are the replica's.
     """
 
-    # the model that it serves
-    model: ModelFacts
-    # of one of its GPUs, which are all alike
-    peaks: GpuPeaks
-    # how the GPUs of the replica share the work
-    parallel: Parallel
+    model: ModelFacts  # the model that it serves
+    peaks: GpuPeaks  # of one of its GPUs, which are all alike
+    parallel: Parallel  # how the GPUs of the replica share the work
     # weights that each tensor-parallel rank keeps whole: 0 for vLLM, the lm_head for engines that do not shard it
     replicated_bytes: float = 0.0
     # what follows from these alone and is asked for dozens of times a tick: bytes of the weights that each step reads, the lm_head included
     read_whole_bytes: float = field(init=False, repr=False, compare=False)
-    # the same without the lm_head
-    unsampled_bytes: float = field(init=False, repr=False, compare=False)
+    unsampled_bytes: float = field(init=False, repr=False, compare=False)  # the same without the lm_head
     # bytes of one routed expert in each layer, of those that this engine has
     routed_bytes: float = field(init=False, repr=False, compare=False)
     # KV bytes that a step reads of a token over all ranks, and the tokens of context from which on it reads no more, None without such
@@ -81,10 +77,8 @@ class Roof:
     matrix_terms: tuple[tuple[Precision, int, int], ...] = field(init=False, repr=False, compare=False)
     # FLOPs of a decode token's attention for each token of context, and the tokens from which on it looks at no more, None without such
     attention_terms: tuple[tuple[float, int | None], ...] = field(init=False, repr=False, compare=False)
-    # the same of indexers, which look at all of it
-    index_flops: float = field(init=False, repr=False, compare=False)
-    # of cross attention, whatever the context
-    cross_flops: float = field(init=False, repr=False, compare=False)
+    index_flops: float = field(init=False, repr=False, compare=False)  # the same of indexers, which look at all of it
+    cross_flops: float = field(init=False, repr=False, compare=False)  # of cross attention, whatever the context
 
     # by tokens of a step, the ridge without context: the last one that was asked for
     weights_ridge: dict[float, float | None] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -94,7 +88,7 @@ class Roof:
         terms, state = _read_terms(self.model, self.parallel), self.model.state_bytes_per_sequence()
         moved = 2 * state + encoder_kept_bytes(self.model, self.parallel)
         linear = len(terms) == 1 and terms[0][1] is None and not moved
-        known = {
+        values = {
             "read_whole_bytes": add_up(group.fixed_bytes + group.lm_head_bytes for group in groups) + ranks,
             "unsampled_bytes": add_up(group.fixed_bytes for group in groups) + ranks,
             "routed_bytes": add_up(group.expert_bytes for group in groups) / self.parallel.sharing_ranks,
@@ -111,7 +105,7 @@ class Roof:
                 )
                 for group in groups
             ),
-            "attention_terms": _merged(
+            "attention_terms": _merge_terms(
                 (group.layers * group.decode_flops / group.compress_ratio, group.most_tokens)
                 for group in self.model.geometry.attention
                 if group.span is not Span.CROSS
@@ -122,7 +116,7 @@ class Roof:
                 for group in self.model.geometry.attention
             ),
         }
-        for name, value in known.items():
+        for name, value in values.items():
             object.__setattr__(self, name, value)
 
 
@@ -223,8 +217,8 @@ def kv_token_bytes(roof: Roof) -> float:
 def kept_token_bytes(model: ModelFacts, parallel: Parallel) -> float:
     """The same where no peak is known, and so no roof."""
     groups = model.geometry.attention
-    kept = add_up(group_token_bytes(model, parallel, group) for group in groups if group.kept)
-    return kept + add_up(_index_bytes(parallel, group) for group in groups)
+    entries = add_up(group_token_bytes(model, parallel, group) for group in groups if group.kept)
+    return entries + add_up(_index_bytes(parallel, group) for group in groups)
 
 
 def encoder_kept_bytes(model: ModelFacts, parallel: Parallel) -> float:
@@ -240,16 +234,16 @@ def encoder_kept_bytes(model: ModelFacts, parallel: Parallel) -> float:
     )
 
 
-def kv_stored_bytes(roof: Roof, context_tokens: float, *, all_full: bool = False) -> float:
+def kv_stored_bytes(roof: Roof, context_tokens: float) -> float:
     """What one sequence of that context keeps in the engine's memory, recurrent state included.
 
-    Sliding and chunked layers keep at most their window; `all_full`: the engine's hybrid KV manager is off, and they keep everything.
+    Sliding and chunked layers keep at most their window.
     """
     kv = encoder_kept_bytes(roof.model, roof.parallel)
     for group in roof.model.geometry.attention:
         kv += _index_bytes(roof.parallel, group) * context_tokens
         if group.kept:
-            window = context_tokens if all_full or group.window_tokens is None else group.window_tokens
+            window = context_tokens if group.window_tokens is None else group.window_tokens
             kv += group_token_bytes(roof.model, roof.parallel, group) * min(context_tokens, window)
     return kv + roof.model.state_bytes_per_sequence()
 
@@ -268,10 +262,10 @@ def _index_bytes(parallel: Parallel, group: AttentionLayers) -> float:
 def _read_terms(model: ModelFacts, parallel: Parallel) -> tuple[tuple[float, int | None], ...]:
     groups = model.geometry.attention
     kv = [(group_token_bytes(model, parallel, group), group.most_tokens) for group in groups]
-    return _merged([*kv, *((_index_bytes(parallel, group), None) for group in groups)])
+    return _merge_terms([*kv, *((_index_bytes(parallel, group), None) for group in groups)])
 
 
-def _merged(terms: Iterable[tuple[float, int | None]]) -> tuple[tuple[float, int | None], ...]:
+def _merge_terms(terms: Iterable[tuple[float, int | None]]) -> tuple[tuple[float, int | None], ...]:
     """One term for all that stop at the same number of tokens; none for nothing."""
     by_most: dict[int | None, float] = {}
     for each, most in terms:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from llm_serving_exporter.catalogue.serving import SERVING
 from llm_serving_exporter.derive.batch import DECODING_FROM, FEWEST_READINGS, KV_BELOW, SPAN_SECONDS
@@ -254,8 +255,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class _Told:
+class _RowText(msgspec.Struct, frozen=True):
     """A row of a chapter: its series, the samples as a link, versions and quality, caveats by sentences."""
 
     field: str
@@ -270,7 +270,7 @@ class _Told:
         return " ".join(filter(None, (self.how and f"*{self.how}*", *alone, letters and f"({letters})")))
 
 
-def _tell(row: Row, earlier: Sequence[Runtime]) -> _Told:
+def _tell(row: Row, earlier: Sequence[Runtime]) -> _RowText:
     """What a chapter says of a row. Where an earlier runtime reads the same of its page, what it says of that is not said again."""
     samples, caveats = formula(row, _code), _sentences(row)
     for runtime in earlier:
@@ -280,9 +280,9 @@ def _tell(row: Row, earlier: Sequence[Runtime]) -> _Told:
                 link = f"as [{runtime.title}](#{_anchor(runtime)})"
                 how = "" if _say_quality(row) == _say_quality(other) else _say_quality(row)
                 more = tuple(sentence for sentence in caveats if sentence not in _sentences(other))
-                return _Told(row.field, link, how, more)
+                return _RowText(row.field, link, how, more)
     how = "; ".join(filter(None, (row.versions, _say_quality(row))))
-    return _Told(row.field, f"[{samples}]({row.source})" if row.source else samples, how, caveats)
+    return _RowText(row.field, f"[{samples}]({row.source})" if row.source else samples, how, caveats)
 
 
 def _sentences(row: Row) -> tuple[str, ...]:

@@ -256,9 +256,9 @@ def make_plan(runtime: Runtime, layout: Layout, engine_version: str | None) -> P
         significant_digits=runtime.significant_digits,
         sources={field: rows.index(row) for field, row in used.items()},
         errors_counted=_counts_errors(runtime, {**awaited, **used}, waited, layout, index),
-        unborn=unborn,
+        still_zero=unborn,
         awaited=frozenset(awaited),
-        at_rest=at_rest,
+        never_worked=at_rest,
     )
     return Plan(
         # a page with nothing of the runtime's own is not its page, whatever generic families it has

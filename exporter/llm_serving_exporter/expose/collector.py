@@ -101,22 +101,22 @@ class ViewCollector(Collector):
                 counted.setdefault(target, {})[name] = number
         for reading in view.targets:
             of_page = counted.get(reading.target.name)
-            if not of_page and not reading.implausible_total:  # as usual
+            if not of_page and not reading.page.implausible_total:  # as usual
                 continue
-            found = Counter(reading.implausible_total)
+            found = Counter(reading.page.implausible_total)
             found.update(of_page or {})
             families.add_by_label(health.IMPLAUSIBLE_VALUES, families.of_target(reading.target), "signal", found)
 
     def _count_asked(self, view: View) -> None:
         """Counts figures that cannot be true and that only pages ask for, once for each page of a target's server; ticks count others."""
         for reading in view.targets:
-            name, found = reading.target.name, reading.derivation
-            if found is None or reading.snapshot is None:
+            name, found = reading.target.name, reading.page.derivation
+            if found is None or reading.page.snapshot is None:
                 continue
-            read_at = reading.snapshot.monotonic_seconds
+            read_at = reading.page.snapshot.monotonic_seconds
             if self._looked_at.get(name) != read_at:
                 self._looked_at[name] = read_at
-                new = [one for one in found.asked_left_out if one not in found.kept_left_out]
+                new = [one for one in found.asked_left_out if one not in found.tick_left_out]
                 self._left_out.update((name, one.name) for one in new)
 
     def describe(self) -> Iterator[Family]:
@@ -158,7 +158,7 @@ def _target(
     stated: Mapping[str, NodePlace],
     now_monotonic_seconds: float,
 ) -> None:
-    fresh = reading.fresh(now_monotonic_seconds, setup.stale_after_seconds)
+    fresh = reading.page.is_fresh(now_monotonic_seconds, setup.stale_after_seconds)
     serving.add_target_health(
         families, reading, fresh=fresh, now_monotonic_seconds=now_monotonic_seconds, stated=stated
     )
@@ -210,9 +210,9 @@ def _exporter(families: Families, view: View, setup: Setup) -> None:
 def _waiting(families: Families, view: View) -> None:
     """Pods that wait, by workload. One that does not say its model has the model of its workload's targets."""
     served = {
-        (reading.target.identity.namespace, reading.target.identity.workload, reading.role): reading.model_name
+        (reading.target.identity.namespace, reading.target.identity.workload, reading.role): reading.server.model_name
         for reading in view.targets
-        if reading.model_name and reading.target.identity.workload
+        if reading.server.model_name and reading.target.identity.workload
     }
     counts = Counter(
         (

@@ -32,8 +32,8 @@ def add_cost(families: Families, reading: TargetReading, *, fresh: bool) -> None
         if fresh:
             _window(families, one.window, labels, found.method.value)
             _attribution(families, one, labels, found.method.value, found.inputs)
-    if found.price is not None and reading.target_gpus is not None:
-        rate, gpu_name = found.price.rate.name, reading.target_gpus.name
+    if found.price is not None and reading.gpus.total is not None:
+        rate, gpu_name = found.price.rate.name, reading.gpus.total.name
         families.add_value(names.PRICE, of_target, found.price.usd_per_gpu_hour, gpu_name=gpu_name, rate=rate)
 
 

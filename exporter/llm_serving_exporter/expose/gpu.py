@@ -121,10 +121,10 @@ def add_assignments(families: Families, view: View, node: str, place: NodePlace 
     """Which GPU serves which target, and how much of it; with the workers here of targets that another exporter reads. `place`: where the
     price file says that the node stands."""
     for reading in view.targets:
-        for uuid in reading.gpu_uuids:
+        for uuid in reading.gpus.uuids:
             labels = families.of_target(reading.target)
-            families.add_info(names.GPU_TARGET_INFO, labels, gpu=uuid, origin=reading.gpu_origin)
-            part = reading.gpu_parts.get(uuid, _WHOLE)
+            families.add_info(names.GPU_TARGET_INFO, labels, gpu=uuid, origin=reading.gpus.origin)
+            part = reading.gpus.parts.get(uuid, _WHOLE)
             families.add_value(names.GPU_TARGET_SHARE, labels, part.share, gpu=uuid, source=part.source.value)
     nodes = set()
     for found in view.workers:

@@ -19,7 +19,7 @@ _STATES = tuple((state, state.value) for state in Limiter)
 def add_limiter(families: Families, reading: TargetReading, derived: Derived) -> None:
     """The limiter with its evidence, and what is suspect."""
     of_target = families.of_target(reading.target)
-    model_name = reading.model_name or reading.target.model_name or ""
+    model_name = reading.server.model_name or reading.target.model_name or ""
     labels = of_target.with_labels(model_name=model_name, role=reading.role.value)
     verdict = derived.verdict
     if verdict is not None:

@@ -53,24 +53,24 @@ OF_WINDOW = (cost.COST_PER_MILLION.name, cost.COST_PER_REQUEST.name, cost.ENERGY
 
 def add_serving(families: Families, reading: TargetReading) -> None:
     """What the last good page says and what follows from it. Nothing where there is none."""
-    if reading.snapshot is None:
+    if reading.page.snapshot is None:
         return
     of_target, role = families.of_target(reading.target), reading.role.value
-    derived = reading.derived.engines if reading.derived is not None else ()
+    derived = reading.page.derived.engines if reading.page.derived is not None else ()
     # what is passed through and what is derived share their labels
-    keys = dict.fromkeys((engine.model_name, engine.engine) for engine in reading.snapshot.engines)
+    keys = dict.fromkeys((engine.model_name, engine.engine) for engine in reading.page.snapshot.engines)
     keys |= dict.fromkeys((engine.model_name, engine.engine) for engine in derived)
     shared = {key: of_target.with_labels(model_name=key[0], engine=key[1], role=role) for key in keys}
-    for engine in reading.snapshot.engines:
+    for engine in reading.page.snapshot.engines:
         _passed_through(families, engine, shared[engine.model_name, engine.engine])
         families.write_section()
-    if reading.derived is None:
+    if reading.page.derived is None:
         return
     for one in derived:
         add_figures(families, one, shared[one.model_name, one.engine])
         families.write_section()
-    roofline.add_limiter(families, reading, reading.derived)
-    for name, facts in reading.models.items():
+    roofline.add_limiter(families, reading, reading.page.derived)
+    for name, facts in reading.server.models.items():
         if isinstance(facts, ModelFacts):
             roofline.add_model_facts(families, reading.target, name, facts)
 
@@ -116,12 +116,12 @@ def add_target_health(
     labels = families.of_target(target)
     role = reading.role.value
     # what the configuration says stands from the start, so that a replica that was never up is still somebody's
-    model_name = reading.model_name or target.model_name or ""
+    model_name = reading.server.model_name or target.model_name or ""
     families.add_info(
         health.TARGET_INFO,
         families.of_target_info(target),
-        runtime=reading.runtime or target.runtime or "",
-        version=reading.facts.version or "",
+        runtime=reading.server.runtime or target.runtime or "",
+        version=reading.server.facts.version or "",
         model_name=model_name,
         role=role,
         group=target.group,
@@ -129,48 +129,48 @@ def add_target_health(
     for node in target.nodes:
         place = label_place(find_place(target, node, stated))
         families.add_info(health.TARGET_NODE_INFO, labels, model_name=model_name, role=role, node=node, **place)
-    if reading.target_gpus is not None:
-        cards = _count_cards(reading, reading.target_gpus)
-        families.add_value(health.TARGET_GPUS, labels, cards, gpu_name=reading.target_gpus.name)
-    if (part := reading.part) is not None:
+    if reading.gpus.total is not None:
+        cards = _count_cards(reading, reading.gpus.total)
+        families.add_value(health.TARGET_GPUS, labels, cards, gpu_name=reading.gpus.total.name)
+    if (part := reading.server.replica_part) is not None:
         ranks = {"replica": part.ranks, "target": part.shown, "read": part.read}
         for of, number in ranks.items():
             families.add_value(health.TARGET_REPLICA_RANKS, labels, number, replica_name=part.replica, of=of)
-    families.add_value(health.TARGET_START_TIME, labels, reading.start_unix_seconds)
-    families.add_value(health.TARGET_UP, labels, reading.up)
+    families.add_value(health.TARGET_START_TIME, labels, reading.server.start_unix_seconds)
+    families.add_value(health.TARGET_UP, labels, reading.page.up)
     families.add_by_label(
-        health.TARGET_STATE, labels, "state", {code: state is reading.state for state, code in _STATES}
+        health.TARGET_STATE, labels, "state", {code: state is reading.server.state for state, code in _STATES}
     )
     for fault in _list_faults(reading):
         # the first node has the address: a leader's stands before those of its workers
         families.add_info(health.TARGET_FAULT, labels, fault=fault, node=target.nodes[0] if target.nodes else "")
-    if reading.snapshot is not None:
-        age = max(0.0, now_monotonic_seconds - reading.snapshot.monotonic_seconds)
+    if reading.page.snapshot is not None:
+        age = max(0.0, now_monotonic_seconds - reading.page.snapshot.monotonic_seconds)
         families.add_value(health.TARGET_SAMPLE_AGE, labels, age)
-        families.add_value(health.UNMAPPED_FAMILIES, labels, len(reading.snapshot.unmapped_families))
-    families.add_value(health.TARGET_RESTARTS, labels, reading.restarts_total)
-    families.add_value(health.SCRAPE_ATTEMPTS, labels, reading.attempts_total)
+        families.add_value(health.UNMAPPED_FAMILIES, labels, len(reading.page.snapshot.unmapped_families))
+    families.add_value(health.TARGET_RESTARTS, labels, reading.server.restarts_total)
+    families.add_value(health.SCRAPE_ATTEMPTS, labels, reading.page.attempts_total)
     _failures(families, reading, labels)
-    if reading.last is not None:
-        families.add_value(health.SCRAPE_DURATION, labels, reading.last.duration_seconds)
-        families.add_value(health.SCRAPE_PAGE, labels, reading.last.page_bytes)
-    if reading.derived is not None:
-        families.add_value(health.TARGET_WINDOW, labels, reading.derived.window_seconds)
+    if reading.page.last is not None:
+        families.add_value(health.SCRAPE_DURATION, labels, reading.page.last.duration_seconds)
+        families.add_value(health.SCRAPE_PAGE, labels, reading.page.last.page_bytes)
+    if reading.page.derived is not None:
+        families.add_value(health.TARGET_WINDOW, labels, reading.page.derived.window_seconds)
     _signals(families, reading, labels, fresh=fresh)
     for signal in list_mixed_counters(reading):
         families.add_value(SUSPECT, labels, 1, signal=signal, cause=Cause.SEVERAL_SERVERS.value)
-    if reading.snapshot is not None and fresh:
-        _resolution(families, reading.snapshot, labels)
+    if reading.page.snapshot is not None and fresh:
+        _resolution(families, reading.page.snapshot, labels)
 
 
 def _failures(families: Families, reading: TargetReading, labels: SharedLabels) -> None:
     counted = dict.fromkeys(TARGET_STAGES, 0)
-    for (stage, _), number in reading.failures_total.items():
+    for (stage, _), number in reading.page.failures_total.items():
         counted[stage] = counted.get(stage, 0) + number
     families.add_values(
         health.SCRAPE_FAILURES, labels, ("stage",), [(one._value_,) for one in counted], counted.values()
     )
-    last = reading.recent_failures[-1] if reading.recent_failures else None
+    last = reading.page.recent_failures[-1] if reading.page.recent_failures else None
     if last is not None and last.reason is not None:
         own = {"stage": last.stage.value, "reason": last.reason.value}
         families.add_value(health.TARGET_LAST_FAILURE, labels, last.at_unix_seconds, **own)
@@ -178,18 +178,22 @@ def _failures(families: Families, reading: TargetReading, labels: SharedLabels) 
 
 def list_mixed_counters(reading: TargetReading) -> tuple[str, ...]:
     """Counters of which the last page's are nobody's, because several servers or workers answer in turn; they are not published."""
-    if reading.last is None or reading.last.reason is not FailureReason.SEVERAL_SERVERS or reading.snapshot is None:
+    if (
+        reading.page.last is None
+        or reading.page.last.reason is not FailureReason.SEVERAL_SERVERS
+        or reading.page.snapshot is None
+    ):
         return ()
-    engines = reading.snapshot.engines
+    engines = reading.page.snapshot.engines
     return tuple(metric.name for metric in COUNTERS if any(getattr(one, metric.name) is not None for one in engines))
 
 
 def _list_faults(reading: TargetReading) -> Iterator[str]:
     """What is known of why the target does not serve, its page aside."""
-    if reading.last is not None and reading.last.reason is FailureReason.UNREACHABLE:
+    if reading.page.last is not None and reading.page.last.reason is FailureReason.UNREACHABLE:
         yield SILENT
-    if reading.pod is not None and reading.pod.fault is not None:
-        yield reading.pod.fault.value
+    if reading.server.pod is not None and reading.server.pod.fault is not None:
+        yield reading.server.pod.fault.value
 
 
 def _count_cards(reading: TargetReading, gpus: TargetGpus) -> float | None:
@@ -215,10 +219,10 @@ def _signals(families: Families, reading: TargetReading, labels: SharedLabels, *
 
     Those of cost without a good page too: a target that was down all the while costs as well.
     """
-    of_page = reading.derived.signals if reading.derived is not None else {}
-    qualities = reading.derived.quality if reading.derived is not None else {}
+    of_page = reading.page.derived.signals if reading.page.derived is not None else {}
+    qualities = reading.page.derived.quality if reading.page.derived is not None else {}
     of_cost = reading.cost.signals if reading.cost is not None else {}
-    of_tenants = reading.tenants.signals if reading.tenants is not None else {}
+    of_tenants = reading.page.tenants.signals if reading.page.tenants is not None else {}
     known = [*of_page.items(), *of_cost.items(), *of_tenants.items()]
     if not fresh:  # what is counted goes on while the target does not answer
         goes_on = of_cost.keys() - OF_WINDOW

@@ -65,7 +65,7 @@ class Roofline(Struct, frozen=True):
     steps_counted: bool = True  # False: from the mean inter-token latency, a lower bound
     batch: float | None = None  # mean number of sequences that decode in a step
     context: Range | None = None  # tokens that a decode step reads per sequence
-    context_source: str = ""  # a constant of derive.context; "": not known
+    context_source: str = ""  # a constant of derive.steps; "": not known
     # of a mean step, by part: weights, kv_read, kv_written, activations
     step_bytes: Mapping[str, float] = field(default_factory=dict)
     experts: Range | None = None  # distinct routed ones that a mean step touches in a layer; None also: a dense model
@@ -233,12 +233,12 @@ class Derived(Struct, frozen=True):
     left_out: tuple[LeftOut, ...] = ()  # their signals are absent
 
     @property
-    def kept(self) -> tuple[EngineDerived, ...]:
+    def tick_engines(self) -> tuple[EngineDerived, ...]:
         """As of `Derivation`."""
         return self.engines
 
     @property
-    def kept_left_out(self) -> tuple[LeftOut, ...]:
+    def tick_left_out(self) -> tuple[LeftOut, ...]:
         """As of `Derivation`."""
         return self.left_out
 
@@ -260,7 +260,7 @@ class Derivation(Protocol):
     """What is derived at a tick: what is needed of every tick, and all of it for whoever asks. `Derived` is one that knows all."""
 
     @property
-    def kept(self) -> tuple[EngineDerived, ...]:
+    def tick_engines(self) -> tuple[EngineDerived, ...]:
         """The engines, as far as the next tick and the cost meter read them: without figures that only pages have."""
 
     @property
@@ -272,8 +272,8 @@ class Derivation(Protocol):
         """As of `Derived`."""
 
     @property
-    def kept_left_out(self) -> tuple[LeftOut, ...]:
-        """As `Derived.left_out`, of `kept` alone: the same whether anybody asks for the whole or not."""
+    def tick_left_out(self) -> tuple[LeftOut, ...]:
+        """As `Derived.left_out`, of `tick_engines` alone: the same whether anybody asks for the whole or not."""
 
     @property
     def asked_left_out(self) -> tuple[LeftOut, ...]:

@@ -90,7 +90,7 @@ class TargetGpus(Struct, frozen=True):
 
 
 class Parallel(Struct, frozen=True):
-    """How one replica's work is spread over GPUs (docs/internals-ceiling.md). What engines call these: derive/roof.py."""
+    """How one replica's work is spread over GPUs (docs/internals-ceiling.md). What engines call these: gpus/attribution.py."""
 
     tensor: int = 1  # GPUs that share each layer within one attention data-parallel rank
     pipeline: int = 1  # stages, each with that many GPUs

@@ -73,78 +73,96 @@ def _part_of(part: GpuPart | None) -> float:
     return 1.0 if part is None else part.share or 0.0
 
 
-class TargetReading(Struct, frozen=True):
-    """Everything known about one target at one instant."""
+class ServerReading(Struct, frozen=True):
+    """Who answers at a target's address, and what it is doing."""
 
-    target: Target
     state: State = State.UNKNOWN  # after the last attempt
     pod: PodState | None = None  # as Kubernetes last described it; None: the target is not from there
     metrics_url: str = ""  # where its page was found; "" before the first page
     runtime: str = ""  # name of the runtime's table; "" before the first page
+    missing: Mapping[str, str] = field(default_factory=dict)  # field -> why this runtime never says it
     facts: ServerFacts = field(default_factory=ServerFacts)  # what its side endpoints say
-    model_name: str = ""  # of the last page that named one, else as configured; "": none is known
-    up: bool | None = None  # whether the last attempt yielded a page; None: not tried yet
-    last: Attempt | None = None  # the last attempt; None: not tried yet
-    recent_failures: tuple[Attempt, ...] = ()  # the last RECENT_FAILURES failed attempts, oldest first
-    attempts_total: int = 0  # since the exporter's start
-    # since the exporter's start
-    failures_total: Mapping[tuple[Stage, FailureReason], int] = field(default_factory=dict)
-    restarts_total: int = 0  # of the engine, as far as they were seen since the exporter's start
-    # by field or derived series: values that could not be true, since the exporter's start
-    implausible_total: Mapping[str, int] = field(default_factory=dict)
-    snapshot: Snapshot | None = None  # the last good page, however old: see `fresh`; None: never read
-    derivation: Derivation | None = None
-    # the engine's process start, else its last reset, else first seen; None: no page yet
-    start_unix_seconds: float | None = None
-    gpu_uuids: tuple[str, ...] = ()  # seen here; (): not known, for the reason `gpu_origin`
-    gpu_origin: str = ""  # how they were found, in words, or why they are not known
-    gpu_parts: Mapping[str, GpuPart] = field(default_factory=dict)  # of those that are not simply all its own
-    target_gpus: TargetGpus | None = None  # seen here or not, as last known; None: never known
+    model_name: str = ""  # of the last page that named one, else as configured; "": nothing names it
     # by name as served; or why nothing is known
     models: Mapping[str, ModelFacts | FactsError] = field(default_factory=dict)
-    problem: str = ""  # a sentence for a person on what is wrong now; "": nothing
-    part: ReplicaPart | None = None  # its place in a replica of several targets; None: it is a replica by itself
     page_role: Role | None = None  # role that the last page said; None: it says none
-    missing: Mapping[str, str] = field(default_factory=dict)  # field -> why this runtime never says it
-    # signal -> why its GPUs cannot measure it, and what helps
-    gpu_lacks: Mapping[str, str] = field(default_factory=dict)
+    replica_part: ReplicaPart | None = (
+        None  # its place in a replica of several targets; None: it is a replica by itself
+    )
+    # the engine's process start, else its last reset, else first seen; None: no page yet
+    start_unix_seconds: float | None = None
+    restarts_total: int = 0  # of the engine, as far as they were seen since the exporter's start
+
+
+class PageReading(Struct, frozen=True):
+    """Attempts to read a target's page, the last good page, and what follows from it. Counts are since the exporter's start."""
+
+    up: bool | None = None  # whether the last attempt yielded a page; None: not tried yet
+    problem: str = ""  # a sentence for a person on what is wrong now; "": nothing
+    last: Attempt | None = None  # the last attempt; None: not tried yet
+    recent_failures: tuple[Attempt, ...] = ()  # the last RECENT_FAILURES failed attempts, oldest first
+    attempts_total: int = 0
+    failures_total: Mapping[tuple[Stage, FailureReason], int] = field(default_factory=dict)
+    # by field or derived series: values that could not be true
+    implausible_total: Mapping[str, int] = field(default_factory=dict)
+    snapshot: Snapshot | None = None  # the last good page, however old: see `is_fresh`; None: never read
+    derivation: Derivation | None = None
     tenants: TenantReading | None = None  # what a front door counts by tenant; None: that is off, or it is an engine
-    cost: TargetCost | None = None  # since the exporter's start; None before its first tick
 
     @property
     def derived(self) -> Derived | None:
         """Everything that follows from the last good page and those before it; for whoever shows it, no tick asks."""
         return self.derivation.whole() if self.derivation is not None else None
 
-    @property
-    def role(self) -> Role:
-        """What the target does: as configured, else as its page says, else both phases."""
-        return self.target.role or self.page_role or Role.UNIFIED
-
-    @property
-    def gpu_share(self) -> float | None:
-        """Which part of each of its cards is the target's: as stated, else as known; None where neither says it."""
-        return self.target.gpu_share or (self.target_gpus.share if self.target_gpus is not None else None)
-
-    @property
-    def shares_by_memory(self) -> bool:
-        """Whether what it has of its GPUs rests on the memory that processes hold: it holds as long as these are looked at."""
-        return any(part.source is ShareSource.MEMORY for part in self.gpu_parts.values())
-
-    @property
-    def gpu_foreign_share(self) -> float:
-        """Which part of what it has of its GPUs processes take that are no target's, 0 to 1; 0 where nothing is known of any."""
-        if self.target_gpus is None or not any(part.foreign for part in self.gpu_parts.values()):
-            return 0.0
-        parts = [self.gpu_parts.get(uuid) for uuid in self.gpu_uuids]
-        whole = max(self.target_gpus.count, len(parts)) - len(parts) + add_up(_part_of(part) for part in parts)
-        return add_up(part.foreign * _part_of(part) for part in parts if part is not None) / whole
-
-    def fresh(self, now_monotonic_seconds: float, stale_after_seconds: float) -> bool:
+    def is_fresh(self, now_monotonic_seconds: float, stale_after_seconds: float) -> bool:
         """Whether the last good page is young enough to be shown."""
         return (
             self.snapshot is not None and now_monotonic_seconds - self.snapshot.monotonic_seconds <= stale_after_seconds
         )
+
+
+class AssignedGpus(Struct, frozen=True):
+    """Whose work the GPUs do: those of a target, seen on this node or not."""
+
+    uuids: tuple[str, ...] = ()  # seen here; (): not known, for the reason `origin`
+    origin: str = ""  # how they were found, in words, or why they are not known
+    parts: Mapping[str, GpuPart] = field(default_factory=dict)  # of those that are not simply all its own
+    total: TargetGpus | None = None  # seen here or not, as last known; None: never known
+    lacks: Mapping[str, str] = field(default_factory=dict)  # signal -> why these GPUs cannot measure it, and what helps
+
+    @property
+    def shares_by_memory(self) -> bool:
+        """Whether what the target has of them rests on the memory that processes hold: it holds as long as these are looked at."""
+        return any(part.source is ShareSource.MEMORY for part in self.parts.values())
+
+    @property
+    def foreign_share(self) -> float:
+        """Which part of what the target has of them processes take that are no target's, 0 to 1; 0 where nothing is known of any."""
+        if self.total is None or not any(part.foreign for part in self.parts.values()):
+            return 0.0
+        parts = [self.parts.get(uuid) for uuid in self.uuids]
+        whole = max(self.total.count, len(parts)) - len(parts) + add_up(_part_of(part) for part in parts)
+        return add_up(part.foreign * _part_of(part) for part in parts if part is not None) / whole
+
+
+class TargetReading(Struct, frozen=True):
+    """Everything known about one target at one instant."""
+
+    target: Target
+    server: ServerReading = field(default_factory=ServerReading)
+    page: PageReading = field(default_factory=PageReading)
+    gpus: AssignedGpus = field(default_factory=AssignedGpus)
+    cost: TargetCost | None = None  # since the exporter's start; None before its first tick
+
+    @property
+    def role(self) -> Role:
+        """What the target does: as configured, else as its page says, else both phases."""
+        return self.target.role or self.server.page_role or Role.UNIFIED
+
+    @property
+    def gpu_share(self) -> float | None:
+        """Which part of each of its cards is the target's: as stated, else as known; None where neither says it."""
+        return self.target.gpu_share or (self.gpus.total.share if self.gpus.total is not None else None)
 
 
 class View(Struct, frozen=True):

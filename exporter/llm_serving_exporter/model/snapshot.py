@@ -230,16 +230,16 @@ class Snapshot(Struct, frozen=True):
     sources: Mapping[str, int] = field(default_factory=dict)
     errors_counted: bool = True  # the page tells requests that ended in an error from others, or will
     # fields that the page lacks because nothing of theirs has happened yet: 0 until then
-    unborn: frozenset[str] = frozenset()
+    still_zero: frozenset[str] = frozenset()
     # of these and of families without a sample, those that this version certainly has
     awaited: frozenset[str] = frozenset()
-    at_rest: bool = False  # the server has worked on nothing since its start: no counter of its work is there
+    never_worked: bool = False  # the server has worked on nothing since its start: no counter of its work is there
     left_out: tuple[LeftOut, ...] = ()  # their fields are absent
     # (model_name, engine, field) of counters that fell without a restart; absent here
     fallen: frozenset[tuple[str, str, str]] = frozenset()
 
     @property
-    def rests(self) -> bool:
+    def shows_no_engine_yet(self) -> bool:
         """Whether a page of one engine has yet to show it: what would comes with the first request."""
         return len(self.engines) == 1 and any(self.absent.get(name) is Absence.IDLE for name in SHOWS_AN_ENGINE)
 

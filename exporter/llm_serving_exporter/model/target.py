@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from functools import lru_cache
 
@@ -196,11 +196,10 @@ def claim_of(target: Target, gpu: str | int) -> str:
     return gpu if isinstance(gpu, str) else f"{'+'.join(target.nodes)} {gpu}"
 
 
-def shared(owners: Sequence[Target]) -> bool:
-    """Whether all targets of one GPU state a share of it, and the shares are at most 1 together."""
-    stated = [owner.gpu_share for owner in owners]
+def fit_one_gpu(shares: Collection[float | None]) -> bool:
+    """Whether the parts of one GPU that several targets have are all known (not None), and at most 1 together."""
     # thirds add up to a little more
-    return None not in stated and add_up(share or 0.0 for share in stated) <= 1 + 1e-9
+    return None not in shares and add_up(share or 0.0 for share in shares) <= 1 + 1e-9
 
 
 class ReplicaPart(Struct, frozen=True):

@@ -46,14 +46,14 @@ class EngineWindow(Struct, frozen=True, dict=True):
 
     readings: tuple[EngineSnapshot, ...]  # oldest first, at least one
     elapsed_seconds: float  # from the first to the last; 0 with only one reading
-    unborn: frozenset[str] = frozenset()  # fields that the first reading lacks because they stood at 0
+    still_zero: frozenset[str] = frozenset()  # fields that the first reading lacks because they stood at 0
 
-    @property
+    @cached_property  # asked for a hundred times a tick, as `last` is
     def first(self) -> EngineSnapshot:
         """The oldest reading."""
         return self.readings[0]
 
-    @property
+    @cached_property
     def last(self) -> EngineSnapshot:
         """The newest reading."""
         return self.readings[-1]
@@ -81,7 +81,7 @@ class EngineWindow(Struct, frozen=True, dict=True):
         if self.elapsed_seconds <= 0:
             return None
         before, after = getattr(self.first, name), getattr(self.last, name)
-        if before is None and name in self.unborn:
+        if before is None and name in self.still_zero:
             before = 0.0
         return after - before if before is not None and after is not None and after >= before else None
 
@@ -100,7 +100,7 @@ class EngineWindow(Struct, frozen=True, dict=True):
             if after is None:
                 grown = None
             elif before is None:
-                grown = Grown(after.count, after.sum) if name in self.unborn else None
+                grown = Grown(after.count, after.sum) if name in self.still_zero else None
             else:
                 grown = after.grown_since(before)
             by_field[name] = grown
@@ -113,7 +113,7 @@ class EngineWindow(Struct, frozen=True, dict=True):
         by_field = self._gained
         if name not in by_field:
             before, after = getattr(self.first, name), getattr(self.last, name)
-            if before is None and name in self.unborn:
+            if before is None and name in self.still_zero:
                 by_field[name] = after
             else:
                 by_field[name] = None if after is None or before is None else after.since(before)
@@ -215,7 +215,7 @@ class Window(Struct, frozen=True):
             start = newest
             for snapshot in reversed(self.snapshots[:-1]):
                 reading = _same_engine(snapshot, engine, place)
-                if reading is None and snapshot.at_rest:
+                if reading is None and snapshot.never_worked:
                     reading = EngineSnapshot(engine.model_name, engine.engine)
                 if reading is None:
                     break
@@ -223,7 +223,7 @@ class Window(Struct, frozen=True):
                 start = snapshot
             readings.reverse()
             elapsed = newest.monotonic_seconds - start.monotonic_seconds
-            windows.append(EngineWindow(tuple(readings), elapsed, start.unborn))
+            windows.append(EngineWindow(tuple(readings), elapsed, start.still_zero))
         return tuple(windows)
 
 

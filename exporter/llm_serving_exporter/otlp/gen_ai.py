@@ -65,13 +65,15 @@ def read_server_metrics(targets: Iterable[TargetReading], operation: str) -> Ser
             if not why and found:
                 values[name] |= found
             elif why or not _is_awaited(reading, source):
-                left_out[name, reading.target.name] = why or reading.missing.get(source) or "the page does not have it"
+                left_out[name, reading.target.name] = (
+                    why or reading.server.missing.get(source) or "the page does not have it"
+                )
     readings = (Reading(name, _METRICS[name][1], Form.HISTOGRAM, found) for name, found in values.items() if found)
     return ServerMetrics(tuple(readings), left_out)
 
 
 def _read_engines(reading: TargetReading, source: str, operation: str) -> Iterator[tuple[Labels, Value]]:
-    for engine in reading.snapshot.engines if reading.snapshot is not None else ():
+    for engine in reading.page.snapshot.engines if reading.page.snapshot is not None else ():
         histogram = getattr(engine, source)
         if histogram is not None:
             yield _name_series(reading, engine, operation), _make_buckets(histogram)
@@ -80,11 +82,11 @@ def _read_engines(reading: TargetReading, source: str, operation: str) -> Iterat
 def _name_series(reading: TargetReading, engine: EngineSnapshot, operation: str) -> Labels:
     """The attributes of the conventions, and of the catalogue those that tell engines apart."""
     url = urlsplit(reading.target.url)
-    model = engine.model_name or reading.model_name
+    model = engine.model_name or reading.server.model_name
     found = {
         "gen_ai.operation.name": operation,
         # none of the listed ones is a server of one's own; then a word of one's own may be used
-        "gen_ai.provider.name": reading.runtime,
+        "gen_ai.provider.name": reading.server.runtime,
         # engines keep one histogram for all names that a model is served under, and answer with the first
         "gen_ai.request.model": model,
         "gen_ai.response.model": model,
@@ -104,18 +106,18 @@ def _refuse_target(reading: TargetReading, source: str) -> str:
     """Why nothing that the page has of this is what the conventions mean; "": it is."""
     if reading.role in _NOT_ITS_REQUESTS:
         return _NOT_ITS_REQUESTS[reading.role]
-    if not reading.runtime:
+    if not reading.server.runtime:
         return "gen_ai.provider.name is not known before the first page"
-    if reading.snapshot is not None and reading.snapshot.quality.get(source) is Quality.APPROXIMATE:
+    if reading.page.snapshot is not None and reading.page.snapshot.quality.get(source) is Quality.APPROXIMATE:
         return "what the engine measures is not quite this"
     return _refuse_duration(reading) if source == _DURATION else ""
 
 
 def _refuse_duration(reading: TargetReading) -> str:
     """error.type is required of what ended in an error, and engines keep one histogram for all: sent while there was no error."""
-    engines = reading.snapshot.engines if reading.snapshot is not None else ()
+    engines = reading.page.snapshot.engines if reading.page.snapshot is not None else ()
     ends = [one.requests_finished_total for one in engines if getattr(one, _DURATION) is not None]
-    if reading.snapshot is not None and (not reading.snapshot.errors_counted or None in ends):
+    if reading.page.snapshot is not None and (not reading.page.snapshot.errors_counted or None in ends):
         return "error.type is not known: the page does not count requests that ended in an error"
     errors = add_up(count for one in ends if one is not None for why, count in one.items() if why not in _NO_ERRORS)
     if errors > 0:
@@ -125,4 +127,4 @@ def _refuse_duration(reading: TargetReading) -> str:
 
 def _is_awaited(reading: TargetReading, source: str) -> bool:
     """Whether it comes with the first request."""
-    return reading.snapshot is not None and reading.snapshot.absent.get(source) is Absence.IDLE
+    return reading.page.snapshot is not None and reading.page.snapshot.absent.get(source) is Absence.IDLE

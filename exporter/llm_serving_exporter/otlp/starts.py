@@ -73,5 +73,5 @@ class Starts:
 
 def find_known_start(reading: TargetReading) -> float | None:
     """When a target's engine started, in Unix seconds, as its page says it or as its counters fell; None: it ran when it was seen first."""
-    says = reading.snapshot is not None and reading.snapshot.process_start_unix_seconds is not None
-    return reading.start_unix_seconds if says or reading.restarts_total > 0 else None
+    says = reading.page.snapshot is not None and reading.page.snapshot.process_start_unix_seconds is not None
+    return reading.server.start_unix_seconds if says or reading.server.restarts_total > 0 else None

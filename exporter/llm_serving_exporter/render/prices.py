@@ -12,10 +12,10 @@ BEFORE_COMMITMENTS = ", before commitments"
 
 def describe_price(reading: TargetReading, found: TargetCost) -> str | None:
     """`2 GPUs x share 0.5 at $2.49 an hour (rate reserved)`; None where no price is in force, or the GPUs are not known."""
-    price, gpus = found.price, reading.target_gpus
+    price, gpus = found.price, reading.gpus.total
     if price is None or gpus is None:
         return None
-    by = " by the memory that its processes hold" if reading.shares_by_memory else ""
+    by = " by the memory that its processes hold" if reading.gpus.shares_by_memory else ""
     share = "" if reading.gpu_share in (None, 1.0) else f" x share {reading.gpu_share:.3g}{by}"
     before = BEFORE_COMMITMENTS if price.before_commitments else ""
     count = f"{count_nouns(gpus.count, 'GPU')}{share}"

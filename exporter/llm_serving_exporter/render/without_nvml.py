@@ -47,5 +47,5 @@ def _explain(targets: Sequence[TargetReading]) -> Iterator[str]:
 
 def _is_known(reading: TargetReading) -> bool:
     """Whether kind and number of a target's GPUs are known, from its configuration or by its own word."""
-    gpus = reading.target_gpus
+    gpus = reading.gpus.total
     return gpus is not None and bool(gpus.name) and gpus.count > 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.target import Shard, Target, claim_of, is_own_host, shared
+from llm_serving_exporter.model.target import Shard, Target, claim_of, fit_one_gpu, is_own_host
 from llm_serving_exporter.settings.config import SloConfig
 from llm_serving_exporter.settings.http import sends_secret
 from llm_serving_exporter.settings.kinds import format_duration, parse_url
@@ -52,7 +52,7 @@ def refuse_duplicates(targets: Sequence[Placed]) -> None:
         for gpu in dict.fromkeys(target.gpus or ()):
             owners = gpus.setdefault(claim_of(target, gpu), [])
             owners.append(target)
-            if len(owners) > 1 and not shared(owners):
+            if len(owners) > 1 and not fit_one_gpu([owner.gpu_share for owner in owners]):
                 place.key("gpus").refuse(
                     f"GPU {gpu} is already claimed by the target {shown(owners[0].name)}",
                     "Give it to one target, or each of them gpu_share, at most 1 together: its cost would count twice.",

@@ -10,89 +10,35 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from llm_serving_exporter.clock import elapsed_seconds
 from llm_serving_exporter.cost.meters import Costs
-from llm_serving_exporter.derive.derive import Settings
-from llm_serving_exporter.derive.devices import find_lacks
-from llm_serving_exporter.engines.mapping import Runtime
+from llm_serving_exporter.derive.derive import DeriveSettings
 from llm_serving_exporter.engines.registry import together
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.fetch.http import Connect, HttpClient
-from llm_serving_exporter.fetch.waits import drive
-from llm_serving_exporter.gpus.attribution import GpuCounter, SettingsBuilder
+from llm_serving_exporter.gpus.attribution import GpuCounter, SettingsBuilder, find_lacks
 from llm_serving_exporter.gpus.kubelet import KubeletReader
 from llm_serving_exporter.gpus.node_gpus import DcgmReader, NodeGpus
 from llm_serving_exporter.gpus.ownership import Assignment
 from llm_serving_exporter.gpus.source import GpuSource
 from llm_serving_exporter.model.gpu import GpuReadings
-from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.hardware import TargetGpus
+from llm_serving_exporter.model.reading import AssignedGpus, TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import ServerFacts
 from llm_serving_exporter.model.target import ModelSettings, PodState, ServedModel, Target
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.settings.config import Config
-from llm_serving_exporter.targets.page_book import PageBook
+from llm_serving_exporter.targets.page_source import PageBook
 from llm_serving_exporter.targets.pipeline import TargetPipeline
-from llm_serving_exporter.targets.replicas import ReplicaBook
-from llm_serving_exporter.targets.served_models import ModelBook
-from llm_serving_exporter.targets.tenant_names import TenantNames, make_names
+from llm_serving_exporter.targets.server import ModelBook
+from llm_serving_exporter.targets.several_servers import ReplicaBook
+from llm_serving_exporter.targets.tenants import TenantNames, make_names
 
-
-class HostedTarget:
-    """A target of a host. `advance` and `refresh`, or `tick` and `refresh_facts`, run one at a time; made by `TargetHost.add_target`."""
-
-    def __init__(
-        self, pipeline: TargetPipeline, finish: Callable[[TargetReading, TargetReading], TargetReading]
-    ) -> None:
-        self._pipeline = pipeline
-        # adds to the pipeline's reading what the host knows: (the target's last reading, this one) -> the whole reading
-        self._finish = finish
-
-    @property
-    def target(self) -> Target:
-        """The target as configured or discovered, with the labels that it has now."""
-        return self._pipeline.target
-
-    @property
-    def runtime(self) -> Runtime | None:
-        """The runtime whose page the target's is; None as long as that is not known."""
-        return self._pipeline.runtime
-
-    async def advance(self) -> TargetReading:
-        """Reads the page once. Gives the whole reading after it, with GPUs and cost. Never raises for what a server does."""
-        before = self._pipeline.reading
-        self._pipeline.reading = self._finish(before, await self._pipeline.advance())
-        return self._pipeline.reading
-
-    async def refresh(self) -> None:
-        """Asks the side endpoints where that is due, and looks up models that are new; the next tick uses them. Never raises."""
-        await self._pipeline.refresh()
-
-    def tick(self) -> TargetReading:
-        """As `advance`; the caller's thread waits for the server."""
-        return drive(self.advance())
-
-    def refresh_facts(self) -> None:
-        """As `refresh`; the caller's thread waits for the server."""
-        drive(self.refresh())
-
-    def relabel(self, target: Target) -> None:
-        """Gives the target other labels; everything that is remembered of it stays. May be called from another thread.
-
-        `target`: one that `model.target.is_relabelled` says is the same.
-        """
-        self._pipeline.target = target
-
-    def look_again(self) -> None:
-        """Has the target's models looked up again. May be called from another thread."""
-        self._pipeline.look_again()
-
-    def close(self) -> None:
-        """Ends the connection; a tick under way in another thread ends its own when it is done."""
-        self._pipeline.close()
+# a target of a host: its readings have GPUs and cost too. `TargetHost.add_target` makes it
+HostedTarget = TargetPipeline
 
 
 class TargetHost:
@@ -156,9 +102,9 @@ class TargetHost:
         Raises ConfigError where the target cannot be asked as configured.
         """
         settings, counter = SettingsBuilder(), GpuCounter()
-        pipeline = TargetPipeline(
+        hosted = TargetPipeline(
             target,
-            lambda facts, engines: self._settings_for(settings, pipeline.target, facts, engines),
+            lambda facts, engines: self._settings_for(settings, hosted.target, facts, engines),
             self.config.window_seconds,
             models=self._find_model,
             book=self._find_book(),
@@ -167,9 +113,9 @@ class TargetHost:
             connect=connect,
             pod_state=lambda: self._pods.get(target.name),
             tenant_names=lambda: self._tenant_names,
-            commands=lambda: self.gpus.read_commands(pipeline.target),
+            commands=lambda: self.gpus.read_commands(hosted.target),
+            finish=partial(self._finish_reading, counter),
         )
-        hosted = HostedTarget(pipeline, partial(self._finish_reading, counter))
         self.costs.begin_target(target)
         self._targets = {**self._targets, target.name: hosted}
         self.gpus.look_up_processes_soon()
@@ -188,7 +134,7 @@ class TargetHost:
         Of another pod that is added under the name nothing is kept.
         """
         hosted = self._targets.get(name)
-        self._targets = {other: kept for other, kept in self._targets.items() if other != name}
+        self._targets = {other: target for other, target in self._targets.items() if other != name}
         # its GPUs go with it: another server may get the name
         self.gpus.forget_target(name)
         self._replicas.forget(name)
@@ -231,7 +177,9 @@ class TargetHost:
 
     # --- what a tick asks for -------------------------------------------------------------------------------------
 
-    def _settings_for(self, builder: SettingsBuilder, target: Target, facts: ServerFacts, engines: int) -> Settings:
+    def _settings_for(
+        self, builder: SettingsBuilder, target: Target, facts: ServerFacts, engines: int
+    ) -> DeriveSettings:
         gpus, assignment = self.gpus, self.gpus.assignments.get(target.name)
         uuids, parts = (assignment.uuids, assignment.parts) if assignment is not None else ((), {})
         settings = builder.build(self.config, target, uuids, gpus.latest, gpus.facts, facts, engines, parts)
@@ -239,20 +187,19 @@ class TargetHost:
         return settings if siblings is None else replace(settings, siblings=siblings)
 
     def _find_model(self, settings: ModelSettings, served: ServedModel) -> ModelFacts | FactsError:
-        return self._models.find(settings, served)
+        return self._models.find(settings, served)  # whichever book there is by then
 
     # --- what follows from a tick ---------------------------------------------------------------------------------
 
     def _finish_reading(self, counter: GpuCounter, before: TargetReading, reading: TargetReading) -> TargetReading:
         latest, assignment = self.gpus.latest, self.gpus.assignments.get(reading.target.name)
-        found: dict[str, Any] = {
-            "target_gpus": counter.keep_known(before, reading, assignment, latest, self.gpus.facts),
-            "part": self._replicas.note(reading),
-            "gpu_lacks": find_lacks(assignment.uuids if assignment is not None else (), latest.readings),
-        }
-        found |= _describe_assignment(assignment, reading)
-        if any(getattr(reading, name) != value for name, value in found.items()):
-            reading = replace(reading, **found)
+        total = counter.keep_known(before, reading, assignment, latest, self.gpus.facts)
+        gpus = _describe_gpus(assignment, total, reading.target, latest.readings)
+        replica_part = self._replicas.note(reading)
+        if replica_part != reading.server.replica_part:
+            reading = replace(reading, server=replace(reading.server, replica_part=replica_part))
+        if gpus != reading.gpus:
+            reading = replace(reading, gpus=gpus)
         now = {"monotonic": self._monotonic(), "unix": self._wall()}
         return self.costs.advance_target(reading, latest.readings, self.config, **now)
 
@@ -263,9 +210,11 @@ class TargetHost:
             self.costs.update_claims(targets, self.gpus.assignments, self.gpus.latest.readings)
 
 
-def _describe_assignment(assignment: Assignment | None, reading: TargetReading) -> dict[str, Any]:
-    """What a reading says of the GPUs that were found for its target."""
+def _describe_gpus(
+    assignment: Assignment | None, total: TargetGpus | None, target: Target, readings: GpuReadings | None
+) -> AssignedGpus:
+    """The part of a reading on the target's GPUs. `assignment`: those that were found on this node; `total`: all of them."""
     if assignment is None:
-        return {"gpu_uuids": (), "gpu_origin": "", "gpu_parts": {}}
-    origin = assignment.origin or place_remedy(assignment.why, reading.target)
-    return {"gpu_uuids": assignment.uuids, "gpu_origin": origin, "gpu_parts": assignment.parts}
+        return AssignedGpus(total=total, lacks=find_lacks((), readings))
+    origin = assignment.origin or place_remedy(assignment.why, target)
+    return AssignedGpus(assignment.uuids, origin, assignment.parts, total, find_lacks(assignment.uuids, readings))

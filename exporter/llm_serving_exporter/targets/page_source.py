@@ -4,24 +4,228 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from threading import Lock
 
-from llm_serving_exporter.engines.detect import detect
+from llm_serving_exporter.engines.apply import Plans, wanted_by
+from llm_serving_exporter.engines.detect import detect, labels_needed
+from llm_serving_exporter.engines.index import spellings
 from llm_serving_exporter.engines.json_answers import EMPTY, Joiner, Totals
-from llm_serving_exporter.engines.mapping import USUAL_HEALTH, PageKind, Runtime
+from llm_serving_exporter.engines.mapping import USUAL_HEALTH, PageKind, Readings, Runtime
 from llm_serving_exporter.engines.plan import is_silent, may_be_silent
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import ExpositionError
-from llm_serving_exporter.fetch.http import Connect, HttpClient
+from llm_serving_exporter.fetch.http import Client, Connect, HttpClient
+from llm_serving_exporter.fetch.page import KnownPages, PageParser, outline_page
 from llm_serving_exporter.model.later import Retry
-from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.sample import FailureReason, Layout, Page, Refusal, Samples, Stage
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.targets.page_book import PageBook
-from llm_serving_exporter.targets.polls import Polls
-from llm_serving_exporter.targets.recognition import Recognition
-from llm_serving_exporter.targets.side_endpoints import SHORTEST_TIMEOUT_SECONDS, place_beside
 
 log = logging.getLogger("llm_serving_exporter.target")
+
+
+# --- What one process knows about pages: made once for all targets whose pages are alike, so that each keeps only what is its own.
+
+
+# outlines of pages whose runtime is remembered: a number each
+MOST_RECOGNISED = 4096
+
+
+class PageBook:
+    """Threads may share it. `runtimes`: those that have a table."""
+
+    def __init__(self, runtimes: Mapping[str, Runtime] = RUNTIMES) -> None:
+        self.runtimes = runtimes
+        # how pages of each layout are read
+        self.plans = Plans()
+        self._lock = Lock()
+        # by the runtime's name, None before it is known: the samples that are wanted, and the pages that are known
+        self._wanted: dict[str | None, tuple[Callable[[str], bool], KnownPages]] = {}
+        # by outline
+        self._recognised: dict[int, Runtime] = {}
+
+    def make_parser(self, runtime: Runtime | None, max_series: int) -> PageParser:
+        """A parser of pages of a runtime; None: of pages whose runtime is to be recognised."""
+        name = runtime.name if runtime is not None else None
+        with self._lock:
+            if name not in self._wanted:
+                wanted = wanted_by(runtime) if runtime is not None else labels_needed(self.runtimes)
+                self._wanted[name] = wanted, KnownPages()
+            wanted, pages = self._wanted[name]
+        return PageParser(wanted, max_series, pages)
+
+    def recall_runtime(self, page: Page) -> Runtime | None:
+        """Whose page one was recognised as that differed from this one in nothing but values; None where there was none."""
+        return self._recognised.get(outline_page(page.body))
+
+    def note_runtime(self, page: Page, runtime: Runtime) -> None:
+        """Remembers whose page it was recognised as."""
+        with self._lock:
+            if len(self._recognised) >= MOST_RECOGNISED:
+                self._recognised.clear()
+            self._recognised[outline_page(page.body)] = runtime
+
+
+# --- Endpoints beside a page.
+
+# less time than this is not worth a question
+SHORTEST_TIMEOUT_SECONDS = 0.25
+
+
+def place_beside(runtime: Runtime, metrics_path: str, path: str) -> str:
+    """The path of an endpoint that stands beside a metrics page: below the same prefix, with the same query ("?model=…" of a router)."""
+    page, _, query = metrics_path.partition("?")
+    own_path = max((own_path for own_path in runtime.paths if page.endswith(own_path)), key=len, default=page)
+    prefix = page.removesuffix(own_path)
+    joint = "&" if "?" in path else "?"
+    return f"{prefix}{path}{joint}{query}" if query else prefix + path
+
+
+def is_for_good(answer: Refusal) -> bool:
+    """Whether asking again would be answered the same: the server does not have the endpoint, or not for us."""
+    if answer.reason is FailureReason.STATUS:
+        # 408 and 429 are the server's load; 501: what the endpoint needs is switched off (llama.cpp without --metrics, with --no-slots)
+        return (
+            answer.status is not None
+            and answer.status not in (408, 429)
+            and (answer.status < 500 or answer.status == 501)
+        )
+    return answer.reason in (FailureReason.CONTENT_TYPE, FailureReason.UNAUTHORIZED, FailureReason.REDIRECT)
+
+
+# --- A runtime's JSON endpoints that are asked at each tick, and JSON that is a page itself.
+
+
+# a path that was refused for good is asked again after this long, twice as long each time: it may be switched on
+FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS = 60.0, 600.0
+
+
+class Polls:
+    """Asks one server. Used by one thread at a time; never raises."""
+
+    def __init__(self, target: Target, client: Client, monotonic: Callable[[], float]) -> None:
+        self._target, self._client, self._monotonic = target, client, monotonic
+        # paths that were refused for good, and when they are asked again
+        self._silent: dict[str, Retry] = {}
+        # by path, what it said last
+        self._last: dict[str, Readings] = {}
+
+    def forget(self) -> None:
+        """A restarted server may answer what the old one did not."""
+        self._silent.clear()
+        self._last.clear()
+
+    async def ask(self, runtime: Runtime, metrics_path: str, page: Samples, deadline: float) -> Readings:
+        """The samples of every endpoint that answers before `deadline` (monotonic seconds); those that were refused for good are asked
+        again now and then.
+
+        `page`: the metrics page just read, which says whether the server is at rest.
+        """
+        readings: list[Readings] = []
+        for poll in runtime.polls:
+            now = self._monotonic()
+            left = deadline - now
+            silent = self._silent.get(poll.path)
+            if (silent is not None and not silent.is_due(now)) or left < SHORTEST_TIMEOUT_SECONDS:
+                continue
+            if poll.busy is not None and not (working := _working(page, poll.busy, runtime)):
+                if poll.at_rest is not None and working is not None and silent is None:
+                    readings.append(poll.at_rest(self._last.get(poll.path, ())))
+                continue
+            answer = await self._client.get_json(place_beside(runtime, metrics_path, poll.path), timeout_seconds=left)
+            if isinstance(answer, Refusal):
+                log.debug("target=%s: %s does not say %s: %s", self._target.name, poll.path, poll.says, answer.detail)
+                if is_for_good(answer):
+                    self._fall_silent(poll.path)
+                continue
+            try:
+                self._last[poll.path] = poll.read(answer.value)
+                readings.append(self._last[poll.path])
+                self._silent.pop(poll.path, None)
+            except Exception:
+                log.exception("target=%s: %s failed; this is a bug, please report it", self._target.name, poll.path)
+                self._fall_silent(poll.path)
+        return tuple(sample for samples in readings for sample in samples)
+
+    def _fall_silent(self, path: str) -> None:
+        retry = self._silent.setdefault(path, Retry(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS))
+        retry.note_failure(self._monotonic())
+
+
+def _working(page: Samples, name: str, runtime: Runtime) -> bool | None:
+    """Whether a sample of the page is above 0; None where the page does not have it."""
+    forms = spellings(name, runtime.respelt)
+    values = [value for key, value in zip(page.layout.keys, page.values, strict=True) if key.name in forms]
+    return any(value > 0 for value in values) if values else None
+
+
+# --- Whose page it is where the page does not say: endpoints that only one runtime answers so are asked, seldom.
+
+
+# asked again after this long, twice as long each time, while the families of the page stay the same
+FIRST_ASKING_SECONDS, LONGEST_ASKING_SECONDS = 60.0, 600.0
+# a page that shows other families is asked about at once, so often; after that, as often as one that does not change
+MOST_FRESH_ROUNDS = 6
+
+
+class _Asked(Struct):
+    """What was found out about the page of one path."""
+
+    families: frozenset[str]  # that the page had then
+    retry: Retry  # when to ask again
+    runtime: Runtime | None = None  # whose it is, as an endpoint said; None: none did
+
+
+class Recognition:
+    """Asks one server what it is. Used by one thread at a time; never raises. It remembers a verdict for each path that was asked about."""
+
+    def __init__(self, runtimes: Mapping[str, Runtime], client: Client, monotonic: Callable[[], float]) -> None:
+        self._runtimes, self._client, self._monotonic = runtimes, client, monotonic
+        self._asked: dict[str, _Asked] = {}
+        # rounds that found nothing
+        self._rounds = 0
+
+    async def ask(self, layout: Layout, path: str, deadline: float) -> Runtime | None:
+        """The runtime that an endpoint beside the page at `path` shows; None where none does, or none did a short while ago.
+
+        Each endpoint is asked once a round, until `deadline` (monotonic seconds). A verdict stands while the page's families are the same.
+        """
+        families = frozenset(layout.types) | layout.names
+        asked = self._asked.get(path)
+        if asked is None or asked.families != families:
+            often = asked is not None and self._rounds >= MOST_FRESH_ROUNDS
+            retry = asked.retry if asked and often else Retry(FIRST_ASKING_SECONDS, LONGEST_ASKING_SECONDS)
+            asked = self._asked[path] = _Asked(families, retry)
+        if asked.runtime is None and asked.retry.is_due(self._monotonic()):
+            asked.runtime = await self._ask_all(path, deadline)
+            if asked.runtime is None:
+                asked.retry.note_failure(self._monotonic())
+                self._rounds += 1
+        return asked.runtime
+
+    async def _ask_all(self, path: str, deadline: float) -> Runtime | None:
+        answers: dict[str, object] = {}
+        for runtime in self._runtimes.values():
+            for endpoint, is_its in runtime.shows:
+                place = place_beside(runtime, path, endpoint)
+                if place not in answers:
+                    left = deadline - self._monotonic()
+                    if left < SHORTEST_TIMEOUT_SECONDS:
+                        return None
+                    answer = await self._client.get_json(place, timeout_seconds=left)
+                    if isinstance(answer, Refusal) and answer.reason in (
+                        FailureReason.TIMEOUT,
+                        FailureReason.UNREACHABLE,
+                    ):
+                        return None
+                    answers[place] = None if isinstance(answer, Refusal) else answer.value
+                if answers[place] is not None and is_its(answers[place]):
+                    return runtime
+        return None
+
+
+# --- One target's page.
+
 
 # where metrics pages are, tried in this order until one is an engine's. TensorRT-LLM's first: its /metrics is another thing, JSON that is
 # emptied by reading it
@@ -105,6 +309,12 @@ class PageSource:
         return samples if self._page is None else await self._join_polled(self._page, deadline)
 
     @property
+    def whose(self) -> Runtime:
+        """The runtime of a page that was read."""
+        assert self.runtime is not None
+        return self.runtime
+
+    @property
     def url(self) -> str:
         """The page's URL, as far as it is known."""
         return self.base_url + (self.path or ("/metrics" if self.runtime is None else self.runtime.paths[0]))
@@ -157,7 +367,7 @@ class PageSource:
         deadline = started + self._target.http.timeout_seconds
         for path in self._list_paths():
             try:
-                found = await self._read(path, deadline)
+                answer = await self._read(path, deadline)
             except FailedTickError as failure:
                 failures[path] = failure
                 # a page of TensorRT-LLM's that shows nothing yet is its page all the same: going on would read the JSON
@@ -168,7 +378,7 @@ class PageSource:
                     break
                 raise
             self.path = path
-            return found
+            return answer
         if self._searching:
             for path, failed in failures.items():
                 silent = await self._read_silent_page(failed, path, deadline) if failed.reason in _NOBODYS else None
@@ -283,11 +493,11 @@ class PageSource:
             self._totals.let_go()
             raise FailedTickError(Stage.SCRAPE, answer.reason, answer.detail, answer.status)
         page = Page(b"", "application/json", self._wall(), self._monotonic())
-        found = runtime.read_page(answer.value)
-        if found is None:
+        readings = runtime.read_page(answer.value)
+        if readings is None:
             self._totals.let_go()
             raise self._explain_foreign_page(runtime, path, "other JSON", page)
-        return page, self._joiner.join(Samples(EMPTY, ()), self._totals.add_up(runtime, found))
+        return page, self._joiner.join(Samples(EMPTY, ()), self._totals.add_up(runtime, readings))
 
     def _explain_foreign_page(self, runtime: Runtime, path: str, seen: str, page: Page) -> FailedTickError:
         detail = f"{path} has nothing of {runtime.title} (seen: {seen}); check runtime and metrics_path of the target"
@@ -309,17 +519,17 @@ class PageSource:
             raise FailedTickError(Stage.PARSE, FailureReason(error.reason), str(error), page.status, page) from None
 
     def _detect_runtime(self, layout: Layout, path: str, page: Page) -> Runtime:
-        found = detect(layout, self._runtimes)
-        if found.runtime is not None:
-            return found.runtime
-        if found.router is not None:
-            detail = f"{path} is the page of {found.router.title}, not of an engine; {found.router.instead}"
+        detected = detect(layout, self._runtimes)
+        if detected.runtime is not None:
+            return detected.runtime
+        if detected.router is not None:
+            detail = f"{path} is the page of {detected.router.title}, not of an engine; {detected.router.instead}"
             raise FailedTickError(Stage.NORMALISE, FailureReason.NOT_AN_ENGINE, detail, page.status, page)
-        if found.runtimes:
-            titles = " and ".join(runtime.title for runtime in found.runtimes)
+        if detected.runtimes:
+            titles = " and ".join(runtime.title for runtime in detected.runtimes)
             detail = f"{path} has families of {titles}; set runtime for the target to the one that is meant"
         else:
-            seen = ", ".join(found.families) or _OF_ANY_PROCESS
+            seen = ", ".join(detected.families) or _OF_ANY_PROCESS
             detail = (
                 f"no known runtime on {path} (seen: {seen}); a vLLM server shows none with --disable-log-stats; "
                 "another runtime can be given a mapping of its own (runtimes: in the configuration)"
@@ -335,18 +545,18 @@ class PageSource:
         """The failure for a page without any series of the runtime: another server took the address, or the setting is wrong."""
         assert self.runtime is not None
         path = self.path or self._list_paths()[0]
-        found = detect(layout, self._runtimes)
-        if self.runtime in found.runtimes:
+        detected = detect(layout, self._runtimes)
+        if self.runtime in detected.runtimes:
             detail = f"{path} is the page of {self.runtime.title}, with no series of any model yet: it has served nothing, or loaded none"
             return FailedTickError(Stage.SCRAPE, FailureReason.EMPTY, detail, page.status, page)
         # a table of the configuration's own is believed against what else its names may mean
-        if self._target.runtime is not None and (found.router is None or self.runtime.name not in RUNTIMES):
-            seen = " or ".join(runtime.title for runtime in found.runtimes)
-            looks = f"a page of {seen}" if seen else ", ".join(found.families) or _OF_ANY_PROCESS
+        if self._target.runtime is not None and (detected.router is None or self.runtime.name not in RUNTIMES):
+            seen = " or ".join(runtime.title for runtime in detected.runtimes)
+            looks = f"a page of {seen}" if seen else ", ".join(detected.families) or _OF_ANY_PROCESS
             return self._explain_foreign_page(self.runtime, path, looks, page)
         self._search_again()
-        if found.runtime is not None:
-            detail = f"another server, {found.runtime.title}, answers on {path} now"
+        if detected.runtime is not None:
+            detail = f"another server, {detected.runtime.title}, answers on {path} now"
             return FailedTickError(Stage.NORMALISE, FailureReason.UNKNOWN_RUNTIME, detail, page.status, page)
         try:
             self._detect_runtime(layout, path, page)

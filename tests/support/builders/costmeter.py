@@ -20,10 +20,10 @@ from llm_serving_exporter.model.cost import (
 from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.gpu import GpuReadings
 from llm_serving_exporter.model.hardware import TargetGpus
-from llm_serving_exporter.model.reading import State, TargetReading
-from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.model.target import Target
+from tests.support.builders.target_readings import change_reading, make_reading
 
 # 3600 USD an hour: a USD a GPU second; twice that from second 1000 on
 BOOK = PriceBook(
@@ -52,11 +52,11 @@ class Bench:
 
     def __init__(self, terms: Terms = TERMS, **reading: Any) -> None:
         self.meter, self.terms, self.now = CostMeter(), terms, 0.0
-        self.reading = TargetReading(TARGET, target_gpus=TargetGpus(2, "H100"), **reading)
+        self.reading = make_reading(TARGET, total=TargetGpus(2, "H100"), **reading)
 
     def tick(self, *, seconds: float = 5.0, gpus: GpuReadings | None = None, **changes: Any) -> TargetCost:
         self.now += seconds
-        self.reading = replace(self.reading, **changes)
+        self.reading = change_reading(self.reading, **changes)
         return self.meter.advance(self.reading, gpus, self.terms, monotonic=self.now, unix=self.now)
 
     def work(self, tick: TickWork | None = WORKED, *names: str, **counters: float) -> TargetCost:

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from llm_serving_exporter.cost.meters import Costs
 from llm_serving_exporter.daemon.store import Store
-from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.derive.derive import DeriveSettings
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.facts import loader
@@ -48,6 +48,7 @@ from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.sim.recording import demo_model_config
 from tests.support.builders.golden_cases import CASES
 from tests.support.builders.pipelines import make_pipeline, settings_without_gpus
+from tests.support.builders.target_readings import change_reading
 from tests.support.servers.replica import Replica
 
 START = 1_795_148_000.0
@@ -83,7 +84,7 @@ LOST_GPU = GpuReading(replace(GPU.identity, uuid="GPU-00000000-0000-0000-0000-00
 
 def _fix_settings(
     name: str, config: Config, target: Target, now: list[float], facts: ServerFacts, engines: int
-) -> Settings:
+) -> DeriveSettings:
     """As the daemon's, with what GPM and dcgm-exporter would say; on one run what cannot be: more than the peak."""
     device = DeviceSample(
         now[0],
@@ -131,7 +132,7 @@ def golden_registry(name: str, target_labels: tuple[str, ...] = ()) -> Collector
             now[0] += 10.0
             reading = pipeline.tick()
             found = GpuCounter().keep_known(reading, reading, None, Gpus(), GpuFacts())
-            reading = replace(reading, gpu_uuids=OWN_GPUS, gpu_origin="configured", target_gpus=found)
+            reading = change_reading(reading, uuids=OWN_GPUS, origin="configured", total=found)
             # 630 W for ten seconds a tick
             drawn = tuple(
                 replace(GPU, identity=replace(GPU.identity, uuid=uuid), energy_joules_total=6300.0 * number)

@@ -14,7 +14,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.derive.derive import DeriveSettings
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts.gpus import find
 from llm_serving_exporter.facts.loader import gpu_catalogue, model_catalogue
@@ -31,7 +31,7 @@ from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.model.target import ModelSettings, ServedModel, Target
 from llm_serving_exporter.model.window import DeviceSample
 from llm_serving_exporter.sim.recording import Recording
-from llm_serving_exporter.targets.served_models import FindModel, ModelBook
+from llm_serving_exporter.targets.server import FindModel, ModelBook
 from tests.support.builders.pipelines import make_pipeline
 from tests.support.builders.recordings import recording
 from tests.support.servers.replica import Replica
@@ -184,7 +184,7 @@ def play(
         pipeline = make_pipeline(
             target,
             now,
-            settings=lambda facts, engines: Settings(hardware=hardware, device=sample[0], models={}),
+            settings=lambda facts, engines: DeriveSettings(hardware=hardware, device=sample[0], models={}),
             window_seconds=window_seconds,
             unix_start=start,
             models=_model_finder(run),
@@ -253,8 +253,8 @@ def measure(phase: Phase, *, with_gpm: bool = False) -> Measured:
     `with_gpm`: whether it has the GPU's counters, too.
     """
     *_, (_, reading) = play(phase.run, phase.seconds + 1, phase.first_page, phase.last_page, gpm=with_gpm)
-    assert reading.derivation is not None
-    derived = reading.derivation.whole()
+    assert reading.page.derivation is not None
+    derived = reading.page.derivation.whole()
     (engine,) = (one for one in derived.engines if one.engine or len(derived.engines) == 1)
     peak, gpm = engine.roofline.bandwidth_ceiling, average_witness(phase, "dram")
     assert peak is not None
@@ -324,8 +324,8 @@ def list_stretches(run: Run | str) -> tuple[Stretch, ...]:
 @cache
 def _count_of_page(run: Run, number: int) -> dict[str, float]:
     ((_, reading),) = play(run, 60.0, number, number)
-    assert reading.snapshot is not None
-    engines = reading.snapshot.engines
+    assert reading.page.snapshot is not None
+    engines = reading.page.snapshot.engines
 
     def add(field: str) -> float:
         return sum(getattr(engine, field) or 0.0 for engine in engines)

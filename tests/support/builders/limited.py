@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llm_serving_exporter.derive.derive import Settings, derive
+from llm_serving_exporter.derive.derive import DeriveSettings, derive
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
@@ -12,6 +12,7 @@ from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.model.window import DeviceSample, Window
 from tests.support.builders import views
+from tests.support.builders.target_readings import change_reading
 from tests.support.builders.windows import engine, held, pages
 from tests.support.models.roofs import H100, LLAMA_8B, served
 
@@ -40,9 +41,9 @@ def reading(
             for rank, told in enumerate(done)
         )
 
-    settings = Settings(hardware=hardware or Hardware(H100, Parallel(), 1.0), models={"m": model}, device=device)
+    settings = DeriveSettings(hardware=hardware or Hardware(H100, Parallel(), 1.0), models={"m": model}, device=device)
     window = pages(at(0.0), at(1.0), seconds=60.0)
     begun = derive(Window(window.snapshots[:1]), settings, None)
     derived = derive(replace(window, devices=(device,) if device else ()), settings, begun)
     shown = [(one, derived.engines[rank]) for rank, one in enumerate(window.later.engines)]
-    return replace(views.reading("chat-0", shown), derivation=derived, models={"m": model})
+    return change_reading(views.reading("chat-0", shown), derivation=derived, models={"m": model})

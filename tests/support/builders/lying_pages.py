@@ -119,8 +119,8 @@ def read_case(case: Case) -> tuple[Server, DrivenExporter, bytes]:
 def find_faults(exporter: DrivenExporter, readings: list[TargetReading]) -> Iterator[str]:
     """What is wrong with what the exporter says after these readings."""
     for reading in readings:
-        if not reading.up:
-            yield f"it was not read: {reading.problem}"
+        if not reading.page.up:
+            yield f"it was not read: {reading.page.problem}"
         table = as_table(reading)
         yield from (word for word in ("nan ", "inf ", "e+") if word in table.lower())
         json.loads(write_json(as_document_of(reading)), parse_constant=lambda word: f"{word} in JSON")

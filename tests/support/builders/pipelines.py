@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.derive.derive import DeriveSettings
 from llm_serving_exporter.gpus.attribution import GpuFacts, Gpus, SettingsBuilder
 from llm_serving_exporter.model.snapshot import ServerFacts
 from llm_serving_exporter.model.target import Target
@@ -17,7 +17,7 @@ from llm_serving_exporter.targets.pipeline import TargetPipeline
 UNIX_START = 1_795_147_700.0
 
 
-def settings_without_gpus(config: Config, target: Target, facts: ServerFacts, engines: int) -> Settings:
+def settings_without_gpus(config: Config, target: Target, facts: ServerFacts, engines: int) -> DeriveSettings:
     """What derive needs for a target of whose GPUs only the configuration is known."""
     return SettingsBuilder().build(config, target, (), Gpus(), GpuFacts(), facts, engines)
 
@@ -26,7 +26,7 @@ def make_pipeline(
     target: Target,
     now: list[float] | None = None,
     *,
-    settings: Callable[[ServerFacts, int], Settings] | None = None,
+    settings: Callable[[ServerFacts, int], DeriveSettings] | None = None,
     window_seconds: float = 60.0,
     unix_start: float = UNIX_START,
     **more: Any,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from llm_serving_exporter.derive.derive import Settings, Tick
-from llm_serving_exporter.derive.lengths import Histories, follow_lengths
+from llm_serving_exporter.derive.derive import DeriveSettings, Tick
+from llm_serving_exporter.derive.lengths import LengthHistories, follow_lengths
 from llm_serving_exporter.derive.window import advance_window, find_spans
 from llm_serving_exporter.derive.work import Roof
 from llm_serving_exporter.engines.apply import Overrides
@@ -115,12 +115,12 @@ def judge(
     models: Mapping[str, object] = {} if roof is None else {"m": roof.model}
     window: Window | None = None
     tick: Tick | None = None
-    lengths: Histories = {}
+    lengths: LengthHistories = {}
     at = 0.0
     while at <= seconds:
         snapshot = snapshot_of(server.write(at), at=at, overrides=Overrides(batch_limit_requests=server.limit))
         lengths = follow_lengths(lengths, snapshot, new_life=False)
-        settings = Settings(
+        settings = DeriveSettings(
             hardware=hardware, models=models, role=role, lengths=lengths, stalled_after_seconds=stalled_after
         )
         window = advance_window(window, snapshot, find_spans(WINDOW_SECONDS, snapshot), None)

@@ -21,6 +21,7 @@ from llm_serving_exporter.model.snapshot import (
     Snapshot,
 )
 from llm_serving_exporter.model.target import Target
+from tests.support.builders.target_readings import change_reading, make_reading
 
 NOW_UNIX = 1_795_000_000.0
 NOW_MONOTONIC = 50_000.0
@@ -88,7 +89,7 @@ def reading(
 ) -> TargetReading:
     """A target that was read well `age` seconds ago."""
     ended = NOW_UNIX - age
-    whole = TargetReading(
+    whole = make_reading(
         Target(name, f"http://{name}:8000"),
         state=State.READY,
         metrics_url=f"http://{name}:8000/metrics",
@@ -107,7 +108,7 @@ def reading(
         ),
         start_unix_seconds=NOW_UNIX - 190_000,
     )
-    return replace(whole, **changes)
+    return change_reading(whole, **changes)
 
 
 ABSENT = {
@@ -176,8 +177,8 @@ def fleet() -> View:
         "chat-0",
         [engine("meta-llama/Llama-3.3-70B-Instruct")],
         absent=ABSENT,
-        gpu_uuids=(gpu(0).identity.uuid, gpu(1).identity.uuid),
-        gpu_origin="process",
+        uuids=(gpu(0).identity.uuid, gpu(1).identity.uuid),
+        origin="process",
         recent_failures=(failure(FailureReason.TIMEOUT, "http://chat-0:8000: no answer within 4 s", 4000),),
     )
     ranks = [
@@ -200,9 +201,9 @@ def fleet() -> View:
             "batch_utilization_ratio": Absence.NOT_CONFIGURED,
             "phase_tokens_per_second_per_gpu": Absence.GPUS_UNKNOWN,
         },
-        gpu_origin="the target's URL does not name this host: set gpus or gpu_count",
+        origin="the target's URL does not name this host: set gpus or gpu_count",
     )
-    loading = TargetReading(
+    loading = make_reading(
         Target("new-0", "http://new-0:8000"),
         state=State.LOADING,
         metrics_url="http://new-0:8000/metrics",

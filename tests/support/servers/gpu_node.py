@@ -100,4 +100,4 @@ class Exporter:
     def origin(self, name: str) -> str:
         reading = self.store.target(name)
         assert reading is not None
-        return reading.gpu_origin
+        return reading.gpus.origin

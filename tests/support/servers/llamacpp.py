@@ -36,4 +36,4 @@ def routes(page: str | bytes | Answer, slots: Answer | None = None) -> Routes:
 
 
 def rate_of(reading: TargetReading, phase: str) -> float | None:
-    return reading.derived.engines[0].phase_tokens_per_second.get(phase) if reading.derived else None
+    return reading.page.derived.engines[0].phase_tokens_per_second.get(phase) if reading.page.derived else None

@@ -97,11 +97,11 @@ def test_tokens_between_the_two_samples_have_a_cost() -> None:
     (engine,) = document["engines"]
     assert (document["gpus"], document["gpu_name"], document["rate"]) == (2, "H100 SXM 80GB", "owned")
     assert document["price_usd_per_gpu_hour"] == 3.6
-    assert found.derived is not None
-    tokens = found.derived.engines[0].phase_tokens_per_second["decode"] * 10.0
+    assert found.page.derived is not None
+    tokens = found.page.derived.engines[0].phase_tokens_per_second["decode"] * 10.0
     each = engine["cost_usd_per_million_tokens"]
     # 10 s of two GPUs at 3.6 USD an hour are 2 cents: all of it is prefill and decode
-    prefill = found.derived.engines[0].phase_tokens_per_second["prefill"] * 10.0
+    prefill = found.page.derived.engines[0].phase_tokens_per_second["prefill"] * 10.0
     assert each["decode"]["busy"] * tokens + each["prefill"]["busy"] * prefill == pytest.approx(0.02 * 1e6)
     assert engine["energy_joules_per_token"] == pytest.approx(2000.0 * engine["tokens_per_usd"] ** -1 / 0.02)
     assert document["signals"]["cost_usd_per_million_tokens"] == ""
@@ -210,7 +210,7 @@ def test_a_long_wait_is_no_outage() -> None:
 
 def test_a_server_that_goes_between_the_samples_has_its_problem_and_no_cost() -> None:
     found = read(None)
-    assert found.up is False
+    assert found.page.up is False
     assert "  cost:" not in as_table(found)
     assert "cost USD" not in as_table(found)
 

@@ -24,8 +24,8 @@ def show(name: str, capsys: Said) -> str:
 
 
 def running_of(found: TargetReading) -> float | None:
-    assert found.snapshot is not None
-    (engine,) = found.snapshot.engines
+    assert found.page.snapshot is not None
+    (engine,) = found.page.snapshot.engines
     return engine.requests_running
 
 
@@ -44,12 +44,12 @@ def test_a_changed_line_is_used(tmp_path: Path, capsys: Said) -> None:
     own = load_text(tmp_path, TARGETS + changed).runtimes
     built_in, found = (readings([{"/metrics": renamed}], runtimes=tables)[0] for tables in ((), own))
     as_it_was = readings([{"/metrics": page("vllm-0.32", 60)}])[0]
-    assert (built_in.runtime, found.runtime) == ("vllm", "own-vllm")
+    assert (built_in.server.runtime, found.server.runtime) == ("vllm", "own-vllm")
     assert running_of(built_in) is None
     assert running_of(found) == running_of(as_it_was) is not None
-    assert found.snapshot is not None
-    assert as_it_was.snapshot is not None
-    assert found.snapshot.engines == as_it_was.snapshot.engines
+    assert found.page.snapshot is not None
+    assert as_it_was.page.snapshot is not None
+    assert found.page.snapshot.engines == as_it_was.page.snapshot.engines
 
 
 def test_the_list_has_every_table(capsys: Said) -> None:

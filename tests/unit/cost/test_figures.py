@@ -16,6 +16,7 @@ from llm_serving_exporter.model.sample import Attempt, Stage
 from llm_serving_exporter.model.snapshot import Absence
 from tests.support.builders.costmeter import TERMS, WORKED, Bench, page, usd
 from tests.support.builders.golden_pages import GPU
+from tests.support.builders.target_readings import change_reading
 
 
 def test_figures_of_the_window() -> None:
@@ -128,7 +129,7 @@ def energy(**joules: float | None) -> GpuReadings:
 
 
 def test_energy_of_all_gpus_of_the_target() -> None:
-    bench = Bench(gpu_uuids=("a", "b"))
+    bench = Bench(uuids=("a", "b"))
     bench.tick(gpus=energy(a=1e6, b=5e6), **page(5, WORKED))
     found = bench.tick(gpus=energy(a=2.8e6, b=6.8e6), **page(10, WORKED)).engines[0].totals
     # 1 kWh: 36 cents, a kilogram
@@ -139,7 +140,7 @@ def test_energy_of_all_gpus_of_the_target() -> None:
 
 
 def test_energy_while_a_gpu_does_not_answer_is_made_up_for_whole() -> None:
-    bench = Bench(gpu_uuids=("a", "b"))
+    bench = Bench(uuids=("a", "b"))
     bench.tick(gpus=energy(a=100.0, b=100.0), **page(5, WORKED))
     bench.tick(gpus=energy(a=150.0, b=None), **page(10, WORKED))
     found = bench.tick(gpus=energy(a=200.0, b=200.0), **page(15, WORKED)).engines[0].totals
@@ -147,21 +148,21 @@ def test_energy_while_a_gpu_does_not_answer_is_made_up_for_whole() -> None:
 
 
 def test_energy_that_others_used_of_a_gpu_is_theirs() -> None:
-    bench = Bench(gpu_uuids=("a", "b"))
+    bench = Bench(uuids=("a", "b"))
     bench.tick(gpus=energy(a=0.0, b=0.0, c=0.0), **page(5, WORKED))
-    bench.tick(gpus=energy(a=10.0, b=10.0, c=10.0), **page(10, WORKED), gpu_uuids=("a", "c"))
-    found = bench.tick(gpus=energy(a=20.0, b=900.0, c=20.0), **page(15, WORKED), gpu_uuids=("a", "b"))
+    bench.tick(gpus=energy(a=10.0, b=10.0, c=10.0), **page(10, WORKED), uuids=("a", "c"))
+    found = bench.tick(gpus=energy(a=20.0, b=900.0, c=20.0), **page(15, WORKED), uuids=("a", "b"))
     # ten joules of a in each of two ticks; b was somebody else's meanwhile
     assert found.engines[0].totals.energy_joules == 20.0
-    bench.tick(gpus=energy(a=30.0, b=None, c=20.0), **page(20, WORKED), gpu_uuids=("b", "c"))
-    found = bench.tick(gpus=energy(a=9000.0, b=901.0, c=900.0), **page(25, WORKED), gpu_uuids=("a", "b"))
+    bench.tick(gpus=energy(a=30.0, b=None, c=20.0), **page(20, WORKED), uuids=("b", "c"))
+    found = bench.tick(gpus=energy(a=9000.0, b=901.0, c=900.0), **page(25, WORKED), uuids=("a", "b"))
     assert found.engines[0].totals.energy_joules == 21.0
 
 
 def test_energy_of_gpus_that_are_shared_unevenly_is_of_each_its_own_share() -> None:
     """A whole card that works beside a quarter of one that others heat: a mean share of the sum would be 0.625 of 1,400 J."""
-    bench = Bench(gpu_uuids=("a", "b"), gpu_parts={"b": GpuPart(0.25, ShareSource.KUBELET)})
-    bench.reading = replace(bench.reading, target_gpus=TargetGpus(2, "H100", 0.625))
+    bench = Bench(uuids=("a", "b"), parts={"b": GpuPart(0.25, ShareSource.KUBELET)})
+    bench.reading = change_reading(bench.reading, total=TargetGpus(2, "H100", 0.625))
     bench.tick(gpus=energy(a=0.0, b=0.0), **page(5, WORKED))
     found = bench.tick(gpus=energy(a=400.0, b=1000.0), **page(10, WORKED)).engines[0].totals
     assert found.energy_joules == pytest.approx(400.0 + 250.0)
@@ -173,12 +174,12 @@ def test_energy_of_gpus_that_are_shared_unevenly_is_of_each_its_own_share() -> N
 
 
 def test_energy_of_some_of_the_gpus_is_not_the_targets() -> None:
-    bench = Bench(gpu_uuids=("a",))
+    bench = Bench(uuids=("a",))
     bench.tick(gpus=energy(a=1.0), **page(5, WORKED))
     found = bench.tick(gpus=energy(a=2.0), **page(10, WORKED))
     assert found.engines[0].totals.energy_joules is None
     assert (found.signals[ENERGY], found.signals[PER_TOKEN]) == (Absence.GPUS_UNKNOWN, Absence.GPUS_UNKNOWN)
-    bench = Bench(gpu_uuids=("a", "b"))
+    bench = Bench(uuids=("a", "b"))
     bench.work()
     assert bench.tick(gpus=energy(a=1.0, b=None), **page(10, WORKED)).signals[ENERGY] is Absence.NOT_EXPORTED
 

@@ -14,12 +14,13 @@ from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.gpu import BusyTime, GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.hardware import BusySource, GpuPart, ShareSource, TargetGpus
 from llm_serving_exporter.model.numbers import Histogram
-from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.sample import Attempt, Stage
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.model.window import EngineWindow
 from tests.support.builders.costmeter import TARGET, TERMS, WORKED, Bench, page, seconds, usd
+from tests.support.builders.target_readings import change_reading, make_reading
 from tests.support.rows import check_rows
 
 MINUTES_SECONDS = 600.0
@@ -94,14 +95,14 @@ def watch(
                 device_share=measure_device_share(last_two),
                 estimated_share=estimate_busy_share(last_two, window, None),
             )
-        reading = TargetReading(
+        reading = make_reading(
             replace(TARGET, interval_seconds=interval),
-            State.READY,
+            state=State.READY,
             up=True,
             snapshot=Snapshot((readings[-1],), "vllm", now, now),
             derivation=Derived((EngineDerived("m", "0", tick=tick),), 60.0, {}, {}),
-            target_gpus=TargetGpus(2, "H100"),
-            gpu_uuids=UUIDS,
+            total=TargetGpus(2, "H100"),
+            uuids=UUIDS,
         )
         found = meter.advance(reading, gpus(now), TERMS, monotonic=now, unix=now)
     assert found is not None
@@ -206,15 +207,15 @@ def test_gpus_that_spin_without_a_request_are_idle() -> None:
 @pytest.mark.parametrize(
     "shared",
     [
-        {"gpu_parts": {"GPU-a": GpuPart(0.5, ShareSource.MEMORY)}},
-        {"gpu_uuids": UUIDS[:1]},
+        {"parts": {"GPU-a": GpuPart(0.5, ShareSource.MEMORY)}},
+        {"uuids": UUIDS[:1]},
         {"target": replace(TARGET, gpu_share=0.5)},
     ],
 )
 def test_a_card_that_others_use_too_tells_nothing(shared: dict[str, object]) -> None:
     """Nor do some of the target's GPUs tell of all of them."""
     bench = Bench()
-    bench.reading = replace(bench.reading, **{"gpu_uuids": UUIDS, **shared})
+    bench.reading = change_reading(bench.reading, **{"uuids": UUIDS, **shared})
     gpus = passes(Server(0.2, 1), BusySource.GPM, 5.0, 0.0)
     for _ in range(4):
         found = bench.tick(gpus=gpus(bench.now + 5.0), **page(bench.now + 5.0, WORKED))

@@ -10,12 +10,13 @@ from llm_serving_exporter.cost.meter import MOST_NAMES
 from llm_serving_exporter.cost.terms import COST, PER_MILLION, SAVINGS, SECONDS, Terms
 from llm_serving_exporter.model.cost import TickWork
 from llm_serving_exporter.model.hardware import GpuPart, ShareSource, TargetGpus
-from llm_serving_exporter.model.reading import State, TargetReading
+from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.model.window import GAP_INTERVALS
 from tests.support.builders.costmeter import TARGET, TERMS, WORKED, Bench, page, seconds, usd
+from tests.support.builders.target_readings import change_reading, make_reading
 from tests.support.rows import check_rows
 
 
@@ -64,19 +65,19 @@ def test_a_target_that_is_configured_anew_while_it_is_down_goes_on_costing_under
     bench.tick(up=False, state=State.DOWN)
     # a reload begins with an empty reading
     slower = replace(TARGET, interval_seconds=6.0)
-    bench.reading = TargetReading(slower, State.DOWN, up=False)
+    bench.reading = make_reading(slower, state=State.DOWN, up=False)
     found = bench.tick()
     assert [(one.model_name, one.role) for one in found.engines] == [("m", "decode"), ("n", "decode")]
     assert usd(found, "m") == usd(found, "n") == {"down": 10.0}
     assert found.price is not None
     # a number of GPUs without their kind: the kind is known
-    bench.reading = replace(bench.reading, target_gpus=TargetGpus(2))
+    bench.reading = change_reading(bench.reading, total=TargetGpus(2))
     assert usd(bench.tick(), "m") == {"down": 15.0}
     # another number of GPUs, and another server, are not what was known
-    bench.reading = TargetReading(replace(slower, tensor_parallel_size=4), State.DOWN, up=False)
+    bench.reading = make_reading(replace(slower, tensor_parallel_size=4), state=State.DOWN, up=False)
     assert bench.tick().signals[COST] is Absence.GPUS_UNKNOWN
-    bench.reading = TargetReading(replace(TARGET, url="http://other:8000"), State.DOWN, up=False)
-    bench.reading = replace(bench.reading, target_gpus=TargetGpus(1, "H100"))
+    bench.reading = make_reading(replace(TARGET, url="http://other:8000"), state=State.DOWN, up=False)
+    bench.reading = change_reading(bench.reading, total=TargetGpus(1, "H100"))
     assert usd(bench.tick(), "") == {"down": 5.0}
 
 
@@ -119,15 +120,13 @@ def test_engines_of_one_target_share_its_gpus() -> None:
 
 def test_a_part_by_memory_holds_as_long_as_the_processes_are_looked_at() -> None:
     """Whom it was divided with has all of the card once nobody knows this one's GPUs any more."""
-    bench = Bench(gpu_uuids=("a", "b"))
-    bench.reading = replace(bench.reading, target_gpus=TargetGpus(2, "H100", 0.5))
+    bench = Bench(uuids=("a", "b"))
+    bench.reading = change_reading(bench.reading, total=TargetGpus(2, "H100", 0.5))
     for source, seconds_more in ((ShareSource.KUBELET, 5.0), (ShareSource.MEMORY, 0.0)):
         parts = {uuid: GpuPart(0.5, source) for uuid in "ab"}
-        bench.reading = replace(
-            bench.reading, gpu_parts=parts, gpu_uuids=("a", "b"), target_gpus=TargetGpus(2, "H100", 0.5)
-        )
+        bench.reading = change_reading(bench.reading, parts=parts, uuids=("a", "b"), total=TargetGpus(2, "H100", 0.5))
         before = sum(seconds(bench.work()).values())
-        bench.reading = replace(bench.reading, gpu_parts={}, gpu_uuids=(), target_gpus=None)
+        bench.reading = change_reading(bench.reading, parts={}, uuids=(), total=None)
         assert sum(seconds(bench.work()).values()) - before == seconds_more
 
 
@@ -190,15 +189,15 @@ def test_restarts_of_the_engine_lose_nothing() -> None:
     ("terms", "changes", "why"),
     [
         (replace(TERMS, book=None), {}, Absence.NOT_CONFIGURED),
-        (TERMS, {"target_gpus": TargetGpus(2, "L4")}, Absence.NO_PRICE),
-        (TERMS, {"target_gpus": TargetGpus(2, "H100 + L4")}, Absence.PRICE_AMBIGUOUS),
+        (TERMS, {"total": TargetGpus(2, "L4")}, Absence.NO_PRICE),
+        (TERMS, {"total": TargetGpus(2, "H100 + L4")}, Absence.PRICE_AMBIGUOUS),
     ],
 )
 def test_without_a_price_gpu_seconds_go_on_and_the_cost_says_why(
     terms: Terms, changes: dict[str, Any], why: Absence
 ) -> None:
     bench = Bench(terms)
-    bench.reading = replace(bench.reading, **changes)
+    bench.reading = change_reading(bench.reading, **changes)
     bench.work()
     found = bench.work()
     assert seconds(found) == {"busy": 10.0}
@@ -210,11 +209,11 @@ def test_without_a_price_gpu_seconds_go_on_and_the_cost_says_why(
 @check_rows(
     ("terms", "changes", "why"),
     [
-        (TERMS, {"target_gpus": None}, Absence.GPUS_UNKNOWN),
+        (TERMS, {"total": None}, Absence.GPUS_UNKNOWN),
         (TERMS, {"target": replace(TARGET, gpus=())}, Absence.NOT_CONFIGURED),
         (TERMS, {"target": replace(TARGET, role=Role.FRONTEND)}, Absence.OTHER_ROLE),
         (replace(TERMS, claimed_twice=True), {}, Absence.GPU_CLAIMED_TWICE),
-        (TERMS, {"target_gpus": TargetGpus(1, "H100", None)}, Absence.GPU_CLAIMED_TWICE),
+        (TERMS, {"total": TargetGpus(1, "H100", None)}, Absence.GPU_CLAIMED_TWICE),
     ],
 )
 def test_without_gpus_of_its_own_there_is_nothing(terms: Terms, changes: dict[str, Any], why: Absence) -> None:
@@ -230,7 +229,7 @@ SLICE = "H100 MIG 1g.10gb"
 
 
 def test_a_slice_of_a_card_costs_the_share_that_is_stated() -> None:
-    bench = Bench(gpu_uuids=("MIG-1",))
-    bench.reading = replace(bench.reading, target=replace(TARGET, gpu_share=0.5), target_gpus=TargetGpus(1, SLICE))
+    bench = Bench(uuids=("MIG-1",))
+    bench.reading = change_reading(bench.reading, target=replace(TARGET, gpu_share=0.5), total=TargetGpus(1, SLICE))
     bench.work()
     assert sum(usd(bench.work()).values()) == 2.5

@@ -21,6 +21,7 @@ from llm_serving_exporter.model.target import Identity, Role, Target
 from llm_serving_exporter.settings.config import Config
 from tests.support.builders.costmeter import BOOK, TARGET, WORKED, page, seconds, usd
 from tests.support.builders.golden_pages import GPU
+from tests.support.builders.target_readings import make_reading
 from tests.support.quick import keep_quick
 
 
@@ -67,7 +68,7 @@ def test_who_claims_a_gpu_twice() -> None:
 
 def test_a_front_end_claims_no_gpu() -> None:
     costs, config = Costs(), Config(targets=(), prices=BOOK)
-    ready = TargetReading(TARGET, target_gpus=TargetGpus(2, "H100"), **page(0, WORKED))
+    ready = make_reading(TARGET, total=TargetGpus(2, "H100"), **page(0, WORKED))
     costs.begin_target(TARGET)
     front = replace(TARGET, name="front", role=Role.FRONTEND)
     costs.update_claims([TARGET, front], {"t": by_processes("GPU-1"), "front": by_processes("GPU-1")}, None)
@@ -78,7 +79,7 @@ def test_a_front_end_claims_no_gpu() -> None:
 
 def test_targets_that_their_processes_show_on_the_same_gpu_have_no_cost_until_shares_are_stated() -> None:
     costs, config = Costs(), Config(targets=(), prices=BOOK)
-    ready = TargetReading(TARGET, target_gpus=TargetGpus(2, "H100"), **page(0, WORKED))
+    ready = make_reading(TARGET, total=TargetGpus(2, "H100"), **page(0, WORKED))
 
     def found(target: Target) -> dict[str, Absence]:
         return dict(
@@ -102,7 +103,7 @@ def test_targets_that_their_processes_show_on_the_same_gpu_have_no_cost_until_sh
 
 def test_a_tick_under_way_does_not_bring_a_removed_target_back() -> None:
     costs, config = Costs(), Config(targets=(), prices=BOOK)
-    ready = TargetReading(TARGET, target_gpus=TargetGpus(2, "H100"), **page(0, WORKED))
+    ready = make_reading(TARGET, total=TargetGpus(2, "H100"), **page(0, WORKED))
 
     def after(monotonic: float) -> TargetReading:
         return costs.advance_target(ready, None, config, monotonic=monotonic, unix=monotonic)
@@ -124,7 +125,7 @@ def test_a_tick_under_way_does_not_bring_a_removed_target_back() -> None:
 def test_another_pod_of_the_same_name_starts_from_0_and_owes_nothing() -> None:
     costs, config = Costs(), Config(targets=(), prices=BOOK)
     first, second = (replace(TARGET, identity=Identity("prod", "chat-0", uid)) for uid in ("uid-1", "uid-2"))
-    ready = TargetReading(first, target_gpus=TargetGpus(2, "H100"), **page(0, WORKED))
+    ready = make_reading(first, total=TargetGpus(2, "H100"), **page(0, WORKED))
 
     def after(target: Target, monotonic: float) -> TargetReading:
         return costs.advance_target(replace(ready, target=target), None, config, monotonic=monotonic, unix=monotonic)
@@ -143,7 +144,7 @@ def test_another_pod_of_the_same_name_starts_from_0_and_owes_nothing() -> None:
 @pytest.mark.parametrize("rounds", keep_quick([1000, 5000], lambda rounds: rounds == 1000))
 def test_targets_come_and_go_while_ticks_are_under_way(rounds: int) -> None:
     costs, config, names = Costs(), Config(targets=(), prices=BOOK), [f"t{number}" for number in range(200)]
-    ready = TargetReading(TARGET, target_gpus=TargetGpus(2, "H100"), **page(0, WORKED))
+    ready = make_reading(TARGET, total=TargetGpus(2, "H100"), **page(0, WORKED))
     faults: list[BaseException] = []
     done = threading.Event()
 

@@ -25,6 +25,7 @@ from llm_serving_exporter.model.target import Identity, Target
 from llm_serving_exporter.settings.config import Config, CostConfig
 from llm_serving_exporter.state.cost_folder import NAME, CostFolder
 from tests.support.builders.costmeter import BOOK, TARGET, WORKED, page
+from tests.support.builders.target_readings import make_reading
 from tests.support.waiting import PATIENCE_SECONDS
 
 # of two GPUs whose second costs a USD
@@ -110,7 +111,7 @@ class Process:
     def tick(self, seconds: float = 5.0) -> Process:
         self.machine.sleep(seconds)
         now = self.clocks.monotonic()
-        found = TargetReading(self.target, gpu_uuids=self.uuids, target_gpus=TargetGpus(2, "H100"), **page(now, WORKED))
+        found = make_reading(self.target, uuids=self.uuids, total=TargetGpus(2, "H100"), **page(now, WORKED))
         self.reading = self.costs.advance_target(found, None, self.config, monotonic=now, unix=UNIX)
         return self
 

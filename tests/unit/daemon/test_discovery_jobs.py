@@ -111,10 +111,10 @@ def test_a_target_of_a_list_that_is_only_relabelled_goes_on(tmp_path: Path) -> N
         driven.schedule.advance(DISCOVERY_EVERY_SECONDS)
         before = is_labelled("search")
         assert before is not None
-        assert before.attempts_total > 0
+        assert before.page.attempts_total > 0
         server.behave("/t", listing("127.0.0.1:9", name="chat", team="ads", namespace="prod"))
         after = wait_until(lambda: is_labelled("ads"), "the other label")
-        assert after.attempts_total > before.attempts_total
+        assert after.page.attempts_total > before.page.attempts_total
         assert after.target.identity.namespace == "prod"
 
 
@@ -148,7 +148,7 @@ def test_a_replica_that_a_worker_joins_goes_on(tmp_path: Path) -> None:
                 (found,) = driven.daemon.store.view().targets or (None,)
                 return (
                     found
-                    if found and found.target.gpu_count == gpu_count and found.attempts_total >= attempts
+                    if found and found.target.gpu_count == gpu_count and found.page.attempts_total >= attempts
                     else None
                 )
 
@@ -156,7 +156,7 @@ def test_a_replica_that_a_worker_joins_goes_on(tmp_path: Path) -> None:
             joins.set()
             after = wait_until(lambda: read(16, 1), "both")
             assert after is not None
-            assert after.attempts_total >= 3
+            assert after.page.attempts_total >= 3
             assert after.target.nodes == ("node-of-head", "node-of-worker")
 
 

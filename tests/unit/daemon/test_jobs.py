@@ -144,19 +144,19 @@ def test_discovered_targets_come_change_and_go_with_their_file(tmp_path: Path) -
         config = config_for(discovery=(FileDiscovery((str(file),), defaults),))
         with Driven(config) as driven:
             daemon = driven.after(1.0)
-            assert reading(daemon, "first").up is True
+            assert reading(daemon, "first").page.up is True
             assert reading(daemon, "first").target.role == "decode"
 
             file.write_text(json.dumps([{"targets": [address], "labels": {"name": "second"}}]))
             driven.after(DISCOVERY_EVERY_SECONDS + 1.0)
-            assert reading(daemon, "second").up is True
+            assert reading(daemon, "second").page.up is True
             assert daemon.store.target("first") is None
 
             file.write_text("[{")
             driven.after(DISCOVERY_EVERY_SECONDS)
             assert str(file) in daemon.store.view().discovery_problems[0]
             assert daemon.store.view().discovery_failures_total == 1
-            assert reading(daemon, "second").up is True  # the last good targets stay
+            assert reading(daemon, "second").page.up is True  # the last good targets stay
 
             file.write_text("[]")
             driven.after(DISCOVERY_EVERY_SECONDS)
@@ -192,8 +192,8 @@ def test_another_pod_under_the_same_name_and_address_is_never_a_continuation() -
             daemon = driven.after(10.0)
             before = reading(daemon, first.name)
             assert gpu_seconds(daemon, first.name) == 20.0
-            assert before.derived is not None
-            assert before.derived.window_seconds == 10.0
+            assert before.page.derived is not None
+            assert before.page.derived.window_seconds == 10.0
             late = before
             configs.append(config_for(second))
             assert daemon.reload() is None
@@ -203,10 +203,10 @@ def test_another_pod_under_the_same_name_and_address_is_never_a_continuation() -
             assert reading(daemon, first.name) == TargetReading(second)
             driven.after(0.0)
             after = reading(daemon, first.name)
-            assert after.attempts_total == 1
+            assert after.page.attempts_total == 1
             assert gpu_seconds(daemon, first.name) == 0.0
-            assert after.derived is not None
-            assert after.derived.window_seconds == 0.0
+            assert after.page.derived is not None
+            assert after.page.derived.window_seconds == 0.0
             driven.after(5.0)
             assert gpu_seconds(daemon, first.name) == 10.0
 
@@ -221,7 +221,7 @@ def test_another_place_under_the_same_name_is_another_target(change: str) -> Non
             daemon = driven.after(3.0)
             configs.append(config_for(replace(first, identity=replace(first.identity, **{change: "other"}))))
             daemon.reload()
-            assert reading(daemon, "chat").attempts_total == 0
+            assert reading(daemon, "chat").page.attempts_total == 0
 
 
 def test_a_target_that_is_only_relabelled_goes_on(tmp_path: Path) -> None:
@@ -242,10 +242,10 @@ def test_a_target_that_is_only_relabelled_goes_on(tmp_path: Path) -> None:
             write(team="ads", node="n2", namespace="live", group="green", workload="chat")
             driven.after(DISCOVERY_EVERY_SECONDS)
             after = reading(daemon, "chat")
-            assert after.attempts_total == before.attempts_total + DISCOVERY_EVERY_SECONDS
-            assert gpu_seconds(daemon, "chat") == 2 * (after.attempts_total - 1)
-            assert after.derived is not None
-            assert after.derived.window_seconds == after.attempts_total - 1
+            assert after.page.attempts_total == before.page.attempts_total + DISCOVERY_EVERY_SECONDS
+            assert gpu_seconds(daemon, "chat") == 2 * (after.page.attempts_total - 1)
+            assert after.page.derived is not None
+            assert after.page.derived.window_seconds == after.page.attempts_total - 1
             page = page_of(driven, "team")
             shown = 'group="green",instance_type="",model_name="tiny-llama",namespace="live",node="n2"'
             assert shown in page
@@ -266,13 +266,18 @@ def test_a_step_of_the_wall_clock_is_said_and_moves_no_tick(
         config = config_for(rare, often)
         daemon = Daemon(config, lambda: config, lambda _config: None, wall=lambda: time.time() + offset[0])
         with Watched(daemon):
-            until(lambda: reading(daemon, "rare").attempts_total == 1 and reading(daemon, "often").attempts_total > 1)
+            until(
+                lambda: (
+                    reading(daemon, "rare").page.attempts_total == 1
+                    and reading(daemon, "often").page.attempts_total > 1
+                )
+            )
             offset[0] = step
             until(lambda: "the wall clock moved by" in caplog.text)
-            before = reading(daemon, "often").attempts_total
-            until(lambda: reading(daemon, "often").attempts_total >= before + 3)
-            assert reading(daemon, "rare").attempts_total == 1
-            last = reading(daemon, "often").derived
+            before = reading(daemon, "often").page.attempts_total
+            until(lambda: reading(daemon, "often").page.attempts_total >= before + 3)
+            assert reading(daemon, "rare").page.attempts_total == 1
+            last = reading(daemon, "often").page.derived
             assert last is not None
             assert 0 < last.window_seconds < 60
 
@@ -299,8 +304,8 @@ def test_servers_and_names_that_hang_hold_up_no_other_target(monkeypatch: pytest
         monkeypatch.setattr(random, "uniform", lambda low, high: low)
         try:
             with Watched(daemon):
-                until(lambda: reading(daemon, "good").attempts_total >= 10)
-                assert all(reading(daemon, target.name).attempts_total == 0 for target in stuck)
+                until(lambda: reading(daemon, "good").page.attempts_total >= 10)
+                assert all(reading(daemon, target.name).page.attempts_total == 0 for target in stuck)
                 assert sum(thread.name.startswith(("job", "step")) for thread in threading.enumerate()) <= MAX_THREADS
         finally:
             released.set()
@@ -324,20 +329,20 @@ def test_a_reload_keeps_windows_of_unchanged_targets_and_takes_new_thresholds() 
         with Driven(configs[0], lambda: configs[-1]) as driven:
             daemon = driven.after(1.0)
             before = reading(daemon, "kept")
-            assert before.attempts_total >= 3
+            assert before.page.attempts_total >= 3
             configs.append(config_for(kept, slo=SloConfig(ttft_seconds=1.0), config_hash="b"))
             assert daemon.reload() is None
             assert daemon.store.target("gone") is None
             assert daemon.store.view().config_hash == "b"
 
             def counted_at() -> float | None:
-                derived = reading(daemon, "kept").derived
+                derived = reading(daemon, "kept").page.derived
                 return derived.engines[0].slo["ttft"].counted_seconds if derived else None
 
             driven.after(0.2)
             assert counted_at() == 1.0
-            assert reading(daemon, "kept").attempts_total > before.attempts_total
-            assert reading(daemon, "kept").restarts_total == 0
+            assert reading(daemon, "kept").page.attempts_total > before.page.attempts_total
+            assert reading(daemon, "kept").server.restarts_total == 0
 
 
 def test_a_reload_reads_the_file_of_thresholds_again_and_a_bad_one_changes_nothing(tmp_path: Path) -> None:
@@ -349,7 +354,7 @@ def test_a_reload_reads_the_file_of_thresholds_again_and_a_bad_one_changes_nothi
             return load_text(tmp_path, text)
 
         def configured() -> float | None:
-            derived = reading(daemon, "a").derived
+            derived = reading(daemon, "a").page.derived
             return derived.engines[0].slo["ttft"].configured_seconds if derived else None
 
         engine.show(60)
@@ -396,14 +401,14 @@ def test_a_bad_reload_changes_nothing() -> None:
         config = config_for(Target("replica-0", engine.url, interval_seconds=0.2), config_hash="a")
         with Driven(config, load) as driven:
             daemon = driven.after(0.2)
-            assert reading(daemon, "replica-0").up is True
+            assert reading(daemon, "replica-0").page.up is True
             error = daemon.reload()
             assert error is not None
             assert error.problems == (problem,)
             assert (daemon.store.view().reload_ok, daemon.store.view().config_hash) == (False, "a")
-            seen = reading(daemon, "replica-0").attempts_total
+            seen = reading(daemon, "replica-0").page.attempts_total
             driven.after(0.2)
-            assert reading(daemon, "replica-0").attempts_total == seen + 1
+            assert reading(daemon, "replica-0").page.attempts_total == seen + 1
 
 
 def test_a_repaired_price_file_counts_whatever_is_wrong_with_the_configuration(tmp_path: Path) -> None:
@@ -491,19 +496,19 @@ runtimes:
             return load_text(tmp_path, written[-1], "--no-gpu.enabled")
 
         def running(name: str) -> float | None:
-            snapshot = reading(daemon, name).snapshot
+            snapshot = reading(daemon, name).page.snapshot
             return snapshot.engines[0].requests_running if snapshot else None
 
         with Driven(load(), load) as driven:
             daemon = driven.after(1.0)
             assert running("said") == running("recognised") == 3.0
-            assert reading(daemon, "other").attempts_total >= 3
-            before = reading(daemon, "other").attempts_total
+            assert reading(daemon, "other").page.attempts_total >= 3
+            before = reading(daemon, "other").page.attempts_total
             written.append(written[0].replace("acme_running}", "acme_busy}"))
             assert daemon.reload() is None
             driven.after(0.4)
             assert running("said") == running("recognised") == 5.0
-            assert reading(daemon, "other").attempts_total >= before
+            assert reading(daemon, "other").page.attempts_total >= before
 
             # without the table the one is nobody's, and the other's setting is refused: nothing changes then
             written.append(written[0].partition("runtimes:")[0])
@@ -512,7 +517,7 @@ runtimes:
             written.append(written[-1].replace(", runtime: acme", ", runtime: auto"))
             assert daemon.reload() is None
             driven.after(0.4)
-            assert (reading(daemon, "recognised").up, reading(daemon, "said").up) == (False, False)
+            assert (reading(daemon, "recognised").page.up, reading(daemon, "said").page.up) == (False, False)
 
             # a discovered target may name a table that a reload brought
             (tmp_path / "sd.yml").write_text(
@@ -594,14 +599,14 @@ def test_the_gpus_of_a_server_are_known_before_it_was_ever_up_and_stay_when_it_g
         config = Config(targets=(never, here), gpu=GpuConfig(interval_seconds=0.1))
         with Driven(config, gpu_source=lambda _config: source) as driven:
             daemon = driven.after(0.5)
-            assert reading(daemon, "here").target_gpus == TargetGpus(1, "H100 SXM 80GB")
-            assert reading(daemon, "never").up is False
-            assert reading(daemon, "never").target_gpus == TargetGpus(8, "H200 SXM 141GB")
-            assert reading(daemon, "here").up is True
+            assert reading(daemon, "here").gpus.total == TargetGpus(1, "H100 SXM 80GB")
+            assert reading(daemon, "never").page.up is False
+            assert reading(daemon, "never").gpus.total == TargetGpus(8, "H200 SXM 141GB")
+            assert reading(daemon, "here").page.up is True
             server.refuse()
             driven.after(0.2)
-            assert reading(daemon, "here").up is False
-            assert reading(daemon, "here").target_gpus == TargetGpus(1, "H100 SXM 80GB")
+            assert reading(daemon, "here").page.up is False
+            assert reading(daemon, "here").gpus.total == TargetGpus(1, "H100 SXM 80GB")
 
 
 def test_another_server_of_the_same_name_does_not_inherit_its_gpus() -> None:
@@ -616,22 +621,22 @@ def test_another_server_of_the_same_name_does_not_inherit_its_gpus() -> None:
         configs = [config(Target("a", first.url, interval_seconds=0.2))]
         with Driven(configs[0], lambda: configs[-1], lambda _config: source) as driven:
             daemon = driven.after(0.5)
-            assert reading(daemon, "a").gpu_origin == "process"
+            assert reading(daemon, "a").gpus.origin == "process"
             source.gpus = (replace(gpu, processes=()),)
             driven.after(0.5)
-            assert reading(daemon, "a").gpu_uuids == ("GPU-1",)  # away for a moment
+            assert reading(daemon, "a").gpus.uuids == ("GPU-1",)  # away for a moment
             moved = (Target("a", second.url, interval_seconds=0.2), Target("b", first.url, interval_seconds=0.2))
             configs.append(config(*moved))
             assert daemon.reload() is None
             driven.after(0.5)
-            assert "process lists do not show" in reading(daemon, "a").gpu_origin
-            assert reading(daemon, "a").gpu_uuids == ()
+            assert "process lists do not show" in reading(daemon, "a").gpus.origin
+            assert reading(daemon, "a").gpus.uuids == ()
 
 
 def test_a_target_that_is_not_tried_yet_is_unknown_not_down() -> None:
     daemon = Daemon(config_for(), lambda: config_for(), lambda _config: None)
     daemon.store.add_target(Target("a", "http://127.0.0.1:9"))
-    assert (reading(daemon, "a").state, reading(daemon, "a").up) == (State.UNKNOWN, None)
+    assert (reading(daemon, "a").server.state, reading(daemon, "a").page.up) == (State.UNKNOWN, None)
 
 
 def test_a_dcgm_exporter_that_cannot_be_asked_does_not_end_a_reload() -> None:

@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 
 from llm_serving_exporter.derive.busy import BOOKINGS_ROW, LONGEST_PENDING_SECONDS
-from llm_serving_exporter.derive.derive import Settings, Tick
+from llm_serving_exporter.derive.derive import DeriveSettings, Tick
 from llm_serving_exporter.derive.roof import decode_ceiling
 from llm_serving_exporter.derive.window import advance_window, find_spans
 from llm_serving_exporter.derive.work import compute_seconds, prefill_flops
@@ -25,7 +25,7 @@ from tests.support.rows import check_rows
 
 MODEL = served(LLAMA_8B)
 ROOF = roof(MODEL)
-KNOWN = Settings(hardware=Hardware(H100, Parallel(), 1.0), models={"m": MODEL})
+KNOWN = DeriveSettings(hardware=Hardware(H100, Parallel(), 1.0), models={"m": MODEL})
 INTERVAL = 5.0
 # steps that are made at a time while nobody joins or leaves: less than half a second
 STEPS = 50
@@ -168,7 +168,7 @@ def run(snapshots: Iterator[Snapshot]) -> list[Tick]:
 
 
 def busy_of(result: Tick) -> BusySeconds:
-    [engine] = result.kept
+    [engine] = result.tick_engines
     assert engine.busy is not None
     return engine.busy
 
@@ -283,7 +283,7 @@ def test_a_pause_ends_what_is_waited_for() -> None:
     assert last.unattributed == last.pending_seconds == 0.0
     assert last.prefill + last.decode - before.prefill - before.decode == pytest.approx(2 * INTERVAL)
     assert last.prefill - before.prefill < 0.1
-    [engine] = results[720].kept
+    [engine] = results[720].tick_engines
     waits = engine.figures[BOOKINGS_ROW]
     assert waits.window is None
     assert waits.started_seconds == 719 * INTERVAL

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.derive.devices import find_cap, make_sample
+from llm_serving_exporter.derive.devices import find_cap
+from llm_serving_exporter.gpus.attribution import make_sample
 from llm_serving_exporter.model.derived import Cap
 from llm_serving_exporter.model.gpu import GpuReading
 from llm_serving_exporter.model.record import replace

@@ -47,9 +47,9 @@ def read(numbers: range, running: str | None = None) -> list[TargetReading]:
 
 
 def is_suspect(reading: TargetReading) -> bool:
-    assert reading.derived is not None
-    suspect = reading.derived.quality.get("requests_running") is Quality.SUSPECT
-    assert suspect is (reading.derived.causes.get("requests_running") is Cause.COUNTERS)
+    assert reading.page.derived is not None
+    suspect = reading.page.derived.quality.get("requests_running") is Quality.SUSPECT
+    assert suspect is (reading.page.derived.causes.get("requests_running") is Cause.COUNTERS)
     return suspect
 
 
@@ -72,7 +72,7 @@ def test_a_gauge_that_shows_nothing_through_a_load_is_suspect(numbers: range) ->
     assert not any(verdicts[:10])
     # and not by turns
     assert verdicts == sorted(verdicts)
-    last = found[-1].derived
+    last = found[-1].page.derived
     assert last is not None
     # what rests on it says so
     assert last.quality["batch_utilization_ratio"] is Quality.SUSPECT
@@ -85,8 +85,8 @@ def test_a_gauge_that_shows_nothing_through_a_load_is_suspect(numbers: range) ->
 def test_a_gauge_that_shows_a_request_again_is_believed_again() -> None:
     *lied, said = readings(steps(range(149, 173), "0") + steps(range(173, 174)), seconds=1.0)
     assert is_suspect(lied[-1])
-    assert said.snapshot is not None
-    assert said.snapshot.engines[0].requests_running
+    assert said.page.snapshot is not None
+    assert said.page.snapshot.engines[0].requests_running
     assert not is_suspect(said)
 
 

@@ -23,7 +23,7 @@ SCRIPT = """
 import json, sys
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.commands.once import as_document_of, as_table
-from llm_serving_exporter.derive.derive import Settings, derive
+from llm_serving_exporter.derive.derive import DeriveSettings, derive
 from llm_serving_exporter.expose import serving
 from llm_serving_exporter.expose.encode import write_text
 from llm_serving_exporter.expose.families import Families
@@ -35,9 +35,10 @@ from tests.support.builders.windows import engine, pages
 asked = json.loads(sys.argv[1])
 role = Role(asked.pop("role", "unified"))
 window = pages((engine(**asked),), (engine(**asked),), seconds=60.0)
-derived = derive(window, Settings(role=role), None)
+derived = derive(window, DeriveSettings(role=role), None)
 reading = views.reading("chat-0", [(window.later.engines[0], derived.engines[0])])
-reading = replace(reading, derivation=derived, target=replace(reading.target, role=role))
+page = replace(reading.page, derivation=derived)
+reading = replace(reading, page=page, target=replace(reading.target, role=role))
 families = Families()
 serving.add_serving(families, reading)
 serving.add_target_health(families, reading, fresh=True, now_monotonic_seconds=views.NOW_MONOTONIC)
@@ -152,7 +153,7 @@ def test_it_is_silent_on_a_front_end(copy: Path) -> None:
 
 @pytest.mark.process
 def test_the_table_with_it_is_sound(copy: Path) -> None:
-    script = "from llm_serving_exporter.derive.table import list_faults; print(list_faults())"
+    script = "from tests.support.signal_table import list_faults; print(list_faults())"
     assert run(copy, "-c", script).strip() == "[]"
 
 

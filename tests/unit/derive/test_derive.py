@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.derive.derive import Settings, derive
+from llm_serving_exporter.derive.derive import DeriveSettings, derive
 from llm_serving_exporter.derive.window import advance_window, has_restarted
 from llm_serving_exporter.model.derived import Derived, EngineDerived
 from llm_serving_exporter.model.hardware import Hardware
@@ -31,11 +31,14 @@ LAST = replace(
     prefix_cache_hits=1100.0, preemptions_total=9.0, engine_steps_total=160.0, inter_token_latency_seconds=itl(940.0),
     time_to_first_token_seconds=Histogram((0.5, 2.5), (130.0, 145.0), 160.0, 150.0), requests_running=6.0, kv_cache_usage_ratio=0.75,
 )  # fmt: skip
-SETTINGS = Settings({"ttft": 2.5}, hardware=Hardware(gpus=2.0))
+SETTINGS = DeriveSettings({"ttft": 2.5}, hardware=Hardware(gpus=2.0))
 
 
 def over(
-    *engines: EngineSnapshot, settings: Settings = SETTINGS, seconds: float = 10.0, previous: Derived | None = None
+    *engines: EngineSnapshot,
+    settings: DeriveSettings = SETTINGS,
+    seconds: float = 10.0,
+    previous: Derived | None = None,
 ) -> Derived:
     window: Window | None = None
     for place, engine in enumerate(engines):
@@ -90,13 +93,13 @@ def test_slo_counts_since_the_engine_started() -> None:
 
 
 def test_a_threshold_between_edges_counts_at_the_edge_below() -> None:
-    count = one(over(LAST, settings=Settings({"ttft": 2.0}))).slo["ttft"]
+    count = one(over(LAST, settings=DeriveSettings({"ttft": 2.0}))).slo["ttft"]
     assert (count.good, count.bad) == (130.0, 30.0)
     assert (count.configured_seconds, count.counted_seconds) == (2.0, 0.5)
 
 
 def test_a_threshold_below_every_edge_cannot_be_counted() -> None:
-    derived = over(LAST, settings=Settings({"ttft": 0.1}))
+    derived = over(LAST, settings=DeriveSettings({"ttft": 0.1}))
     assert "ttft" not in one(derived).slo
     assert derived.signals["slo_ttft"] is Absence.BELOW_BUCKETS
 
@@ -181,7 +184,7 @@ def test_http_errors_that_name_no_model_are_covered_by_all_models_of_the_server(
     for tick, counted in enumerate(((0.0, 0.0), (1000.0, 7.0), (1000.0, 7.0))):
         snapshot = Snapshot(engines(*counted), "any", 1e9 + tick, 10.0 * tick)
         window = advance_window(window, snapshot, Spans(60.0))
-        result = derive(window, Settings(), result)
+        result = derive(window, DeriveSettings(), result)
     assert result is not None
     totals = {one.model_name: one.server_errors.uncovered_total for one in result.engines if one.server_errors}
     assert totals == {"": 0.0}
@@ -264,7 +267,7 @@ def test_nothing_happened_is_idle_not_zero() -> None:
 def test_a_missing_input_hands_on_its_reason() -> None:
     bare = EngineSnapshot("m", "0", decode_tokens_total=1.0)
     absent = {"engine_steps_total": Absence.INVALID, "prefill_tokens_total": Absence.VERSION_UNKNOWN}
-    derived = derive(Window((Snapshot((bare,), "vllm", 0.0, 0.0, absent=absent),)), Settings(), None)
+    derived = derive(Window((Snapshot((bare,), "vllm", 0.0, 0.0, absent=absent),)), DeriveSettings(), None)
     assert derived.signals["engine_steps_total"] is Absence.INVALID
     assert derived.signals["phase_tokens_per_second_prefill"] is Absence.VERSION_UNKNOWN
     assert derived.signals["batch_limit_requests"] is Absence.NOT_CONFIGURED

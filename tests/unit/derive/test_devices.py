@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.derive.devices import average_samples, keep_samples, make_sample
+from llm_serving_exporter.derive.devices import average_samples, keep_samples
+from llm_serving_exporter.gpus.attribution import make_sample
 from llm_serving_exporter.model.gpu import GpuAbsence, GpuReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.sample import FailureReason

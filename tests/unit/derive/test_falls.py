@@ -96,9 +96,9 @@ def test_what_falls_is_left_out_and_nothing_is_subtracted_across_it() -> None:
 
 
 def test_what_was_yet_to_be_born_before_the_fall_does_not_count_from_0_after_it() -> None:
-    unborn = replace(page(replace(ENGINE, decode_tokens_total=None)), unborn=frozenset({"decode_tokens_total"}))
+    unborn = replace(page(replace(ENGINE, decode_tokens_total=None)), still_zero=frozenset({"decode_tokens_total"}))
     window = forget_fallen(Window((unborn,), (), Spans(60.0)), frozenset({("m", "0", "decode_tokens_total")}))
-    assert window.later.unborn == frozenset()
+    assert window.later.still_zero == frozenset()
 
 
 def test_a_histogram_whose_sum_fell_has_no_gain() -> None:

@@ -72,11 +72,10 @@ def test_more_ranks_than_kv_heads_keep_copies() -> None:
     assert two.kv_bytes_per_sequence == 2 * one.kv_bytes_per_sequence
 
 
-def test_windows_are_kept_only_with_the_hybrid_manager() -> None:
+def test_windows_are_what_sliding_layers_keep() -> None:
     form = shape((AttentionLayers(1, 1024, 8, 0, 0, Span.SLIDING, 1000),), (RecurrentLayers(2, 500, 0),))
     it = roof(flat(1e9, form=form))
     assert check_fit(it, 80e9, context_tokens=10_000).kv_bytes_per_sequence == 1000 * 2048 + 4000
-    assert check_fit(it, 80e9, context_tokens=10_000, all_full=True).kv_bytes_per_sequence == 10_000 * 2048 + 4000
 
 
 def test_experts_of_several_engines() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.commands.once import as_table
-from llm_serving_exporter.derive.devices import DCGM, ENERGY, GPM, find_lacks
+from llm_serving_exporter.gpus.attribution import DCGM, ENERGY, GPM, find_lacks
 from llm_serving_exporter.gpus.nvml import NvmlSource
 from llm_serving_exporter.gpus.source import GpuSource
 from llm_serving_exporter.model.gpu import GpuReadings
@@ -191,10 +191,10 @@ def read_with(library: Path, state: Path) -> TargetReading:
 def test_a_gb10_is_not_sent_to_hardware_that_it_is_newer_than(nvml_library, tmp_path):
     state = Path(shutil.copy(GB10, tmp_path))
     found = read_with(nvml_library, state)
-    assert found.derived is not None
+    assert found.page.derived is not None
     # no setting of dcgm.url would help: it is not among what somebody can set
-    assert found.derived.signals[DCGM] is Absence.NOT_EXPORTED
-    assert found.derived.signals[GPM] is Absence.NOT_EXPORTED
+    assert found.page.derived.signals[DCGM] is Absence.NOT_EXPORTED
+    assert found.page.derived.signals[GPM] is Absence.NOT_EXPORTED
     shown = as_table(found, everything=True)
     assert "NVIDIA GB10 has no GPM" in shown
     assert "Hopper" not in shown

@@ -41,7 +41,7 @@ def test_two_exporters_agree_on_the_increase() -> None:
 def test_what_was_yet_to_be_born_has_counted_from_zero() -> None:
     def page(value: float | None, unborn: frozenset[str] = frozenset()) -> Snapshot:
         engine = EngineSnapshot("m", "0", prefill_tokens_total=value)
-        return Snapshot((engine,), "sglang", 0.0, 0.0, may_fall=MAY_FALL, unborn=unborn)
+        return Snapshot((engine,), "sglang", 0.0, 0.0, may_fall=MAY_FALL, still_zero=unborn)
 
     rest, work = page(None, MAY_FALL), page(25.0)
     assert hold_counters({}, work, rest)[0].engines[0].prefill_tokens_total == 25.0

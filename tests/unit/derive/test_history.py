@@ -9,7 +9,7 @@ from llm_serving_exporter.derive.history import (
     Advanced,
     Continued,
     History,
-    Reading,
+    PageOrigin,
     Reset,
     Restarted,
     add_to_window,
@@ -37,7 +37,7 @@ def page(seconds: float, **engine: object) -> Snapshot:
 def take(history: History, snapshot: Snapshot, **more: object) -> Advanced:
     history, how = follow_page(history, snapshot, answered_before=True)
     assert not isinstance(how, Restarted)
-    found = advance(history, how, snapshot, Reading(READER, snapshot.monotonic_seconds), INTERVAL, **more)
+    found = advance(history, how, snapshot, PageOrigin(READER, snapshot.monotonic_seconds), INTERVAL, **more)
     return replace(found, history=add_to_window(found.history, found.snapshot, SPAN, None, INTERVAL)[0])
 
 
@@ -84,7 +84,7 @@ def test_counters_from_other_samples_are_compared_with_nothing() -> None:
     moved = replace(page(10, decode_tokens_total=7.0), sources={**SOURCES, "decode_tokens_total": 3})
     history, how = follow_page(before, moved, answered_before=True)
     assert isinstance(how, Reset)
-    found = advance(history, how, moved, Reading(READER, 10), INTERVAL)
+    found = advance(history, how, moved, PageOrigin(READER, 10), INTERVAL)
     assert found.history.window is None
     assert found.history.counts["m", "0", "decode_tokens_total"] == 7.0
 
@@ -92,7 +92,7 @@ def test_counters_from_other_samples_are_compared_with_nothing() -> None:
 def test_a_page_without_any_work_is_a_gap_and_the_next_one_a_restart() -> None:
     history = live(page(0))
     bare = replace(
-        page(0, decode_tokens_total=None, prefill_tokens_total=None, request_prompt_tokens=None), at_rest=True
+        page(0, decode_tokens_total=None, prefill_tokens_total=None, request_prompt_tokens=None), never_worked=True
     )
     for number in range(1, PAGES_OF_A_RESTART + 1):
         history, how = follow_page(history, replace(bare, monotonic_seconds=5.0 * number), answered_before=True)
@@ -106,7 +106,7 @@ def test_a_counter_that_appears_counts_from_zero_unless_its_series_is_older() ->
     young = take(first, shown)
     assert young.late == frozenset()
     assert young.history.window is not None
-    assert young.history.window.snapshots[0].unborn == {"preemptions_total"}
+    assert young.history.window.snapshots[0].still_zero == {"preemptions_total"}
     old = take(first, shown, find_created=lambda fields: dict.fromkeys(fields, 1e9 - 3600.0))
     assert old.late == {"preemptions_total"}
 

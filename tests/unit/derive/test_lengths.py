@@ -11,7 +11,7 @@ from llm_serving_exporter.derive.lengths import (
     APART_SECONDS,
     MOST_ENGINES,
     SPAN_REQUESTS,
-    Histories,
+    LengthHistories,
     follow_lengths,
 )
 from llm_serving_exporter.model.derived import Tail
@@ -42,11 +42,11 @@ class Engine:
         return Snapshot((replace(engine, **changes),), "vllm", STARTED + at, at, self.start)
 
 
-def tail_of(histories: Histories) -> Tail:
+def tail_of(histories: LengthHistories) -> Tail:
     return histories[KEY].tail
 
 
-def walked(histories: Histories, pages: Iterable[Snapshot]) -> Histories:
+def walked(histories: LengthHistories, pages: Iterable[Snapshot]) -> LengthHistories:
     for page in pages:
         histories = follow_lengths(histories, page)
     return histories
@@ -132,7 +132,7 @@ def test_a_simulated_year_stays_bounded() -> None:
 
 
 def test_engines_that_come_and_go_are_forgotten_when_they_are_too_many() -> None:
-    histories: Histories = {}
+    histories: LengthHistories = {}
     for replica in range(500):
         page = Engine(short=10.0).page(float(replica))
         histories = follow_lengths(histories, replace(page, engines=(replace(page.engines[0], engine=f"r{replica}"),)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.derive.derive import Settings, derive
+from llm_serving_exporter.derive.derive import DeriveSettings, derive
 from llm_serving_exporter.derive.window import advance_window, has_restarted
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.derived import BusySeconds, Cause, Derived, Limiter
@@ -23,13 +23,13 @@ from tests.support.models.roofs import H100, LLAMA_8B, flat, served, shape
 
 LLAMA = served(LLAMA_8B)
 HARDWARE = Hardware(H100, Parallel(), 1.0)
-KNOWN = Settings(hardware=HARDWARE, models={"m": LLAMA})
+KNOWN = DeriveSettings(hardware=HARDWARE, models={"m": LLAMA})
 INTERVAL = 5.0
 
 Reading = EngineSnapshot | tuple[EngineSnapshot, ...]
 
 
-def run(readings: list[Reading], settings: Settings | list[Settings] = KNOWN) -> list[Derived]:
+def run(readings: list[Reading], settings: DeriveSettings | list[DeriveSettings] = KNOWN) -> list[Derived]:
     """Each tick's result, as the pipeline makes it."""
     window: Window | None = None
     results: list[Derived] = []
@@ -246,7 +246,7 @@ def test_a_recorded_run_from_its_first_page_to_its_last() -> None:
     """vLLM on CPU, taken for an H100: no figure above 1, busy time as long as requests ran, one verdict for each kind of load."""
     run_ = recording("vllm-0.32-mfu")
     model = served(geometry(json.loads(Path(demo_model_config()).read_text())))
-    settings = Settings(hardware=HARDWARE, models={"tiny-llama": replace(model, estimate_sound=True)})
+    settings = DeriveSettings(hardware=HARDWARE, models={"tiny-llama": replace(model, estimate_sound=True)})
     window, previous, states, seconds = None, None, set(), 0.0
     for number, page in run_.pages.items():
         snapshot = snapshot_of(page.decode(), at=run_.timestamps[number])
@@ -284,7 +284,7 @@ def test_a_recorded_run_from_its_first_page_to_its_last() -> None:
 def test_data_parallel_engines_share_the_gpus_and_the_verdict() -> None:
     run_ = recording("vllm-0.32-dp2")
     model = served(LLAMA_8B)
-    settings = Settings(hardware=Hardware(H100, Parallel(1, 1, 2, 2)), models={"tiny-llama": model})
+    settings = DeriveSettings(hardware=Hardware(H100, Parallel(1, 1, 2, 2)), models={"tiny-llama": model})
     window = None
     for number in (8, 12, 16):
         window = advance_window(

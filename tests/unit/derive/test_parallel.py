@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.derive.roof import Spread, spread_engines
+from llm_serving_exporter.gpus.attribution import Spread, spread_engines
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.snapshot import ServerFacts
 from llm_serving_exporter.model.target import Target

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 from llm_serving_exporter.derive.planning import (
     replicas,
-    request_seconds,
     speculated_tokens,
-    target_utilisation,
     usd_per_million_tokens,
 )
 from tests.support.rows import check_rows
@@ -56,13 +54,3 @@ def test_a_whole_number_of_replicas_is_not_rounded_up() -> None:
     none = replicas(0, 500, 200, 5000, 0.7)
     assert none is not None
     assert none.whole == 0
-
-
-def test_one_token_comes_out_of_the_prefill() -> None:
-    assert request_seconds(0.05, 0.01, 1) == 0.05
-    assert request_seconds(0.05, 0.01, 0) == 0.05
-    assert request_seconds(0.05, 0.01, 101) == pytest.approx(1.05)
-
-
-def test_headroom_of_less_than_nothing() -> None:
-    assert target_utilisation(-1) is None

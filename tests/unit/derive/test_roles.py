@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.derive.derive import Settings, derive
+from llm_serving_exporter.derive.derive import DeriveSettings, derive
 from llm_serving_exporter.derive.lengths import follow_lengths
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.hardware import Hardware, Parallel
@@ -30,7 +30,7 @@ def derived(role: Role) -> Derived:
     last = engine(decoded=6000, steps=1000, prompts=60, prefill=6000, finished=600, prompt=100, output=100, kv_cache_usage_ratio=0.002,
                   kv_cache_capacity_tokens=1e5, prefix_cache_queries=60_000.0, prefix_cache_hits=59_000.0)  # fmt: skip
     snapshots = tuple(Snapshot((one,), "any", at, at) for one, at in ((first, 0.0), (last, MINUTE)))
-    settings = Settings(
+    settings = DeriveSettings(
         {"ttft": 2.0, "itl": 0.1, "e2e": 10.0}, hardware=Hardware(H100, Parallel(), 1.0), models={"m": MODEL}, role=role,
         lengths=follow_lengths({}, snapshots[-1]),
     )  # fmt: skip

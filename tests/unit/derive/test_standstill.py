@@ -7,7 +7,7 @@ import pytest
 from llm_serving_exporter.catalogue import standstill as declared
 from llm_serving_exporter.catalogue.health import ASKED_WHETHER_LIVE
 from llm_serving_exporter.derive.derive import derive
-from llm_serving_exporter.derive.figures import Settings
+from llm_serving_exporter.derive.figures import DeriveSettings
 from llm_serving_exporter.derive.standstill import Standstill, advance_standstill, measure_standstill, says_it_at_once
 from llm_serving_exporter.model.derived import Limiter
 from llm_serving_exporter.model.record import replace
@@ -131,7 +131,7 @@ def test_the_limiter_calls_it_stalled_after_the_span_and_its_hold() -> None:
             Snapshot((one,), "vllm", 1e9 + (first + place) * STEP, (first + place) * STEP)
             for place, one in enumerate(recent)
         )
-        before = derive(Window(snapshots), Settings(), before)
+        before = derive(Window(snapshots), DeriveSettings(), before)
         assert before.verdict is not None
         states.append(before.verdict.state)
     assert Limiter.STALLED not in states[: int(SPAN / STEP)]

@@ -16,11 +16,11 @@ from llm_serving_exporter.catalogue.roofline import ROOFLINE
 from llm_serving_exporter.catalogue.spec import SERVING_LABELS
 from llm_serving_exporter.derive import derive as deriving
 from llm_serving_exporter.derive.batch import SIZE_MEAN
-from llm_serving_exporter.derive.derive import Settings, derive
+from llm_serving_exporter.derive.derive import DeriveSettings, derive
 from llm_serving_exporter.derive.figures import Computed, Figure, figure, given, order_figures
 from llm_serving_exporter.derive.kv import HIT_RATIO
 from llm_serving_exporter.derive.signals import Row, Series, gauge
-from llm_serving_exporter.derive.table import ENGINE_ROWS, ROWS, list_faults
+from llm_serving_exporter.derive.table import ENGINE_ROWS, ROWS
 from llm_serving_exporter.model.derived import Derived, Range
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.record import replace
@@ -30,11 +30,12 @@ from llm_serving_exporter.model.window import Window
 from tests.support.builders.windows import engine, held, pages
 from tests.support.models.roofs import H100, LLAMA_8B, served
 from tests.support.rows import check_rows
+from tests.support.signal_table import list_faults
 
 WINDOW = pages(
     (engine(),), (engine(decoded=64_000.0, steps=1000.0, prompts=9.0, prefill=9000.0, **held(1000, 64)),), seconds=60.0
 )
-SETTINGS = Settings({"ttft": 2.0}, hardware=Hardware(H100, Parallel(), 1.0), models={"m": served(LLAMA_8B)})
+SETTINGS = DeriveSettings({"ttft": 2.0}, hardware=Hardware(H100, Parallel(), 1.0), models={"m": served(LLAMA_8B)})
 
 
 def counted(into: Counter[Figure[Any]], one: Figure[Any], done: dict[Figure[Any], Figure[Any]]) -> Figure[Any]:
@@ -67,7 +68,7 @@ def computed_figures(monkeypatch: pytest.MonkeyPatch) -> Counter[Figure[Any]]:
         wrapped[id(row)] = replace(row, figure=counted(found, row.figure, done), **others)
     rows = tuple(wrapped[id(row)] for row in ENGINE_ROWS)
     monkeypatch.setattr(deriving, "ENGINE_ROWS", rows)
-    remembering = (deriving._list_rows, deriving._list_kept_rows, deriving._order_rows, deriving._order_kept_rows)
+    remembering = (deriving._list_rows, deriving._list_tick_rows, deriving._order_rows, deriving._order_tick_rows)
     for listed in remembering:  # what they remember is of the real rows
         listed.cache_clear()
     yield found

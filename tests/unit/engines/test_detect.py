@@ -104,8 +104,8 @@ def expected(run: str) -> str | None:
 
 def refusal(reading: TargetReading) -> tuple[FailureReason | None, str]:
     """Why the last attempt failed."""
-    assert reading.last is not None
-    return reading.last.reason, reading.last.detail
+    assert reading.page.last is not None
+    return reading.page.last.reason, reading.page.last.detail
 
 
 def only_reading(*pages: str | bytes, **target: object) -> TargetReading:
@@ -157,7 +157,7 @@ def test_two_runtimes_on_one_page_are_ambiguous_and_both_are_named() -> None:
 @pytest.mark.parametrize("name", ["vllm", "sglang"])
 def test_the_setting_settles_an_ambiguous_page(name: str) -> None:
     reading = only_reading(VLLM_PAGE + SGLANG_PAGE, runtime=name)
-    assert (reading.up, reading.runtime) == (True, name)
+    assert (reading.page.up, reading.server.runtime) == (True, name)
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,10 @@ vllm:generation_tokens_total{model_name="m"} 9
 vllm:request_success_total{finish_reason="stop",model_name="m"} 2
 """
     reading = only_reading(page)
-    assert (reading.up, reading.runtime) == (True, "vllm")
-    assert [engine.decode_tokens_total for engine in (reading.snapshot.engines if reading.snapshot else ())] == [9]
+    assert (reading.page.up, reading.server.runtime) == (True, "vllm")
+    assert [
+        engine.decode_tokens_total for engine in (reading.page.snapshot.engines if reading.page.snapshot else ())
+    ] == [9]
 
 
 @pytest.mark.parametrize(("page", "name"), [(VLLM_PAGE, "vllm"), (SGLANG_PAGE, "sglang")], ids=["vllm", "sglang"])
@@ -222,9 +224,9 @@ def test_a_wrong_setting_says_what_is_there() -> None:
 def test_another_runtime_that_takes_the_address_is_recognised_without_the_setting() -> None:
     steps = [{"/metrics": VLLM_PAGE}, {"/metrics": SGLANG_PAGE}, {"/metrics": SGLANG_PAGE}]
     first, between, then = readings(steps)
-    assert first.runtime == "vllm"
-    assert (between.up, refusal(between)[0]) == (False, FailureReason.UNKNOWN_RUNTIME)
-    assert (then.up, then.runtime) == (True, "sglang")
+    assert first.server.runtime == "vllm"
+    assert (between.page.up, refusal(between)[0]) == (False, FailureReason.UNKNOWN_RUNTIME)
+    assert (then.page.up, then.server.runtime) == (True, "sglang")
 
 
 def test_no_two_runtimes_share_a_fingerprint() -> None:

@@ -191,7 +191,7 @@ def test_other_prefixes_are_the_same_families() -> None:
     plain = page("dynamo-1.6.1-frontend", 120).decode()
     assert engine_of(renamed, None, runtime=FRONTEND) == engine_of(plain, None, runtime=FRONTEND)
     last = readings([{"/metrics": renamed}])[-1]
-    assert (last.up, last.runtime) == (True, "dynamo-frontend")
+    assert (last.page.up, last.server.runtime) == (True, "dynamo-frontend")
 
 
 def test_before_the_first_request_what_is_missing_is_missing_not_zero() -> None:
@@ -211,9 +211,9 @@ def test_the_frontend_is_a_frontend_and_asks_for_the_context() -> None:
     models = b'{"object":"list","data":[{"id":"tiny","object":"model","owned_by":"nvidia","context_window":4096}]}'
     step = {"/metrics": run.pages[120], "/v1/models": models}
     last = readings([step, step])[-1]
-    assert last.page_role is Role.FRONTEND
-    assert last.snapshot is not None
-    assert last.snapshot.engines[0].context_limit_tokens == 4096
+    assert last.server.page_role is Role.FRONTEND
+    assert last.page.snapshot is not None
+    assert last.page.snapshot.engines[0].context_limit_tokens == 4096
 
 
 def test_models_of_any_shape_are_read_or_left() -> None:
@@ -273,9 +273,12 @@ def renamed(number: int, *, router: bool) -> str:
 )  # fmt: skip
 def test_a_frontend_under_another_prefix_is_told_what_to_do(router: bool, said: str) -> None:
     (found,) = readings([{"/metrics": renamed(120, router=router)}])
-    assert found.up is False
-    assert said in found.problem
-    assert "unset DYN_METRICS_PREFIX there, or write a table based_on dynamo-frontend (docs/dynamo.md)" in found.problem
+    assert found.page.up is False
+    assert said in found.page.problem
+    assert (
+        "unset DYN_METRICS_PREFIX there, or write a table based_on dynamo-frontend (docs/dynamo.md)"
+        in found.page.problem
+    )
 
 
 @check_rows("router", [True, False])
@@ -288,10 +291,10 @@ def test_the_documents_own_table_reads_a_frontend_under_another_prefix(
     steps = [{"/metrics": renamed(number, router=router)} for number in (0, 60, 120)]
     found = readings(steps, runtimes=runtimes, runtime=named)
     plain = readings([{"/metrics": page("dynamo-1.6.1-frontend", number)} for number in (0, 60, 120)])
-    assert [(one.up, one.runtime) for one in found] == [(True, "acme-frontend")] * 3
-    assert found[-1].page_role is Role.FRONTEND
-    assert [one.snapshot.engines for one in found if one.snapshot] == [
-        one.snapshot.engines for one in plain if one.snapshot
+    assert [(one.page.up, one.server.runtime) for one in found] == [(True, "acme-frontend")] * 3
+    assert found[-1].server.page_role is Role.FRONTEND
+    assert [one.page.snapshot.engines for one in found if one.page.snapshot] == [
+        one.page.snapshot.engines for one in plain if one.page.snapshot
     ]
 
 
@@ -301,7 +304,7 @@ def test_a_table_that_a_target_names_is_not_refused_as_a_router() -> None:
     )
     nothing = "".join(line for line in renamed(0, router=True).splitlines(keepends=True) if "acme_" not in line)
     (found,) = readings([{"/metrics": nothing}], runtimes=(table,), runtime="acme-frontend")
-    assert "has nothing of ACME" in found.problem
+    assert "has nothing of ACME" in found.page.problem
 
 
 # --- a worker -------------------------------------------------------------------------------------------------------
@@ -318,9 +321,9 @@ def test_a_worker_is_read_by_its_engines_own_families() -> None:
 
 def test_a_prefill_worker_says_its_role_and_a_backend_leaves_it_open() -> None:
     prefill = readings([{"/metrics": (MADE / "dynamo-worker-vllm.prom").read_bytes()}])[-1]
-    assert (prefill.runtime, prefill.page_role) == ("dynamo-worker", Role.PREFILL)
+    assert (prefill.server.runtime, prefill.server.page_role) == ("dynamo-worker", Role.PREFILL)
     backend = readings([{"/metrics": page("dynamo-1.6.1-worker", 120)}])[-1]
-    assert (backend.runtime, backend.page_role) == ("dynamo-worker", None)
+    assert (backend.server.runtime, backend.server.page_role) == ("dynamo-worker", None)
 
 
 def test_requests_that_are_no_generation_are_not_counted() -> None:
@@ -363,11 +366,11 @@ def test_a_worker_before_its_first_request_is_up_and_says_nothing() -> None:
     # Dynamo's mocker has none of its families until then; after a restart too
     assert b"vllm:" not in page("dynamo-1.6.1-worker", 0)
     last = readings([{"/metrics": page("dynamo-1.6.1-worker", 0)}])[-1]
-    assert (last.up, last.runtime) == (True, "dynamo-worker")
-    assert last.snapshot is not None
-    assert not any(engine.is_engine for engine in last.snapshot.engines)
+    assert (last.page.up, last.server.runtime) == (True, "dynamo-worker")
+    assert last.page.snapshot is not None
+    assert not any(engine.is_engine for engine in last.page.snapshot.engines)
     # whose families they will be is not known yet, and some come with the first request
-    assert last.snapshot.absent["requests_running"] is Absence.IDLE
+    assert last.page.snapshot.absent["requests_running"] is Absence.IDLE
 
 
 def test_families_that_an_imitation_lacks_are_absent() -> None:

@@ -58,11 +58,11 @@ def test_its_page_is_recognised_and_is_a_front_end(page: str) -> None:
 def test_nothing_of_it_is_taken_for_an_engine(page: str) -> None:
     """Not in its snapshot, nor in what follows: no batch, no phase, no limiter, and no good or bad first token that is not the client's."""
     reading = readings([{"/metrics": text_of(page)}] * 3, seconds=10.0)[-1]
-    assert reading.snapshot is not None
-    assert reading.derived is not None
+    assert reading.page.snapshot is not None
+    assert reading.page.derived is not None
     assert reading.role is Role.FRONTEND
-    assert reading.target_gpus is None
-    assert all(engine.requests_running is None for engine in reading.snapshot.engines)
+    assert reading.gpus.total is None
+    assert all(engine.requests_running is None for engine in reading.page.snapshot.engines)
 
 
 def test_litellm_adds_up_its_tenants_and_tells_mistakes_from_failures() -> None:
@@ -144,7 +144,7 @@ smg_router_request_duration_seconds_count{model="llama",endpoint="chat"} 12
     assert engine.http_responses_total == {"2xx": 12, "4xx": 1, "5xx": 2}
     # before the first request it is idle, however often it was asked whether it lives
     (idle,) = readings([{"/metrics": page.splitlines()[0] + "\n" + page.splitlines()[1] + "\n"}])
-    assert (idle.up, idle.runtime) == (True, "sglang-gateway")
+    assert (idle.page.up, idle.server.runtime) == (True, "sglang-gateway")
 
 
 def test_a_time_without_buckets_is_none() -> None:
@@ -230,8 +230,8 @@ def test_only_what_reads_a_first_token_says_whose_it_is() -> None:
 @check_rows(("page", "counted"), [("envoy-ai-gateway", True), ("llm-d-epp", True), ("litellm", False), ("smg", False)])
 def test_objectives_count_first_tokens_of_the_clients_clock_only(page: str, counted: bool) -> None:
     reading = readings([{"/metrics": text_of(page)}] * 3, seconds=10.0)[-1]
-    assert reading.derived is not None
-    found = [engine.slo["ttft"] for engine in reading.derived.engines if "ttft" in engine.slo]
+    assert reading.page.derived is not None
+    found = [engine.slo["ttft"] for engine in reading.page.derived.engines if "ttft" in engine.slo]
     assert bool(found) is counted
 
 
@@ -248,18 +248,18 @@ def test_workers_that_share_no_counters_are_found_and_the_remedy_is_said() -> No
     # of one worker, of the other, which has worked a third as much, and so on
     pages = [grown(share * (1 + 0.01 * tick)) for tick in range(5) for share in (3.0, 1.0)]
     found = readings([{"/metrics": page} for page in pages], seconds=10.0)
-    last = found[-1].last
+    last = found[-1].page.last
     assert last is not None
     assert last.reason is FailureReason.SEVERAL_SERVERS
     assert last.detail.startswith(
         "several workers answer here in turn, each with counters of its own: set PROMETHEUS_MULTIPROC_DIR"
     )
-    assert found[-1].up is False
+    assert found[-1].page.up is False
 
 
 def test_a_worker_alone_restarts_and_is_not_suspected() -> None:
     pages = [text_of("litellm"), text_of("litellm"), text_of("litellm").replace("9000.0", "10.0")]
-    assert all(reading.up for reading in readings([{"/metrics": page} for page in pages], seconds=10.0))
+    assert all(reading.page.up for reading in readings([{"/metrics": page} for page in pages], seconds=10.0))
 
 
 def test_litellms_own_collector_is_read_as_it_was_driven() -> None:
@@ -291,12 +291,12 @@ def test_litellms_refusals_of_our_own_questions_are_nobodys_failures() -> None:
     """60 answers with 200 of a client that counted them; the two refusals are of the exporter's GET /v1/models and /models."""
     page = (FIELD / "F3-own-questions" / "page.prom").read_text()
     reading = readings([{"/metrics": page}] * 3, seconds=10.0)[-1]
-    assert reading.snapshot is not None
-    assert reading.derived is not None
-    (engine,) = reading.snapshot.engines
+    assert reading.page.snapshot is not None
+    assert reading.page.derived is not None
+    (engine,) = reading.page.snapshot.engines
     assert (engine.model_name, engine.requests_finished_total) == ("chat-prod", {"success": 60})
     assert engine.http_responses_total == {"2xx": 60}
-    (figures,) = reading.derived.engines
+    (figures,) = reading.page.derived.engines
     assert (figures.slo["errors"].good, figures.slo["errors"].bad) == (60, 0)
 
 
@@ -349,12 +349,12 @@ def test_a_proxy_that_nobody_has_asked_anything_is_idle() -> None:
     fewer = '# TYPE litellm_remaining_team_budget_metric gauge\nlitellm_remaining_team_budget_metric{team="a"} 5\n'
     for idle in (page, fewer):
         before, after = readings([{"/metrics": idle}, {"/metrics": failed()}], seconds=10.0)
-        assert (before.state, before.runtime, before.problem) == (State.READY, "litellm", "")
-        assert before.derived is not None
-        assert before.derived.signals["requests_finished_total"] is Absence.IDLE
+        assert (before.server.state, before.server.runtime, before.page.problem) == (State.READY, "litellm", "")
+        assert before.page.derived is not None
+        assert before.page.derived.signals["requests_finished_total"] is Absence.IDLE
         # its first requests are counted from 0
-        assert after.derived is not None
-        (figures,) = after.derived.engines
+        assert after.page.derived is not None
+        (figures,) = after.page.derived.engines
         assert figures.slo["errors"].bad == 1
 
 
@@ -389,7 +389,7 @@ def test_a_front_door_of_several_models_is_none_of_them() -> None:
         one
         + 'litellm_proxy_total_requests_metric_total{route="/v1/chat/completions",requested_model="qwen",status_code="200"} 1\n'
     )
-    names = [reading.model_name for reading in readings([{"/metrics": one}, {"/metrics": two}], seconds=10.0)]
+    names = [reading.server.model_name for reading in readings([{"/metrics": one}, {"/metrics": two}], seconds=10.0)]
     assert names == ["llama", ""]
     (said,) = readings([{"/metrics": two}], model_name="all")
-    assert said.model_name == "all"
+    assert said.server.model_name == "all"

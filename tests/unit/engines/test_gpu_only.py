@@ -48,8 +48,8 @@ def last(routes: Routes, **target: object) -> TargetReading:
 
 def unexplained(one: TargetReading) -> dict[str, Absence]:
     """Signals with another reason than that the runtime says nothing."""
-    assert one.derived is not None
-    return {signal: why for signal, why in one.derived.signals.items() if why is not Absence.NO_METRICS}
+    assert one.page.derived is not None
+    return {signal: why for signal, why in one.page.derived.signals.items() if why is not Absence.NO_METRICS}
 
 
 @check_rows(
@@ -64,10 +64,10 @@ def unexplained(one: TargetReading) -> dict[str, Absence]:
 )
 def test_any_answer_is_up_and_nothing_is_said_of_the_work(runtime: str, routes: Routes) -> None:
     one = last(routes, runtime=runtime)
-    assert (one.up, one.state, one.runtime) == (True, State.READY, runtime)
+    assert (one.page.up, one.server.state, one.server.runtime) == (True, State.READY, runtime)
     assert unexplained(one) == OF_GPUS
-    assert one.derived is not None
-    assert len(one.derived.signals) > 60
+    assert one.page.derived is not None
+    assert len(one.page.derived.signals) > 60
     assert {
         "limiter",
         "slo_itl",
@@ -75,9 +75,9 @@ def test_any_answer_is_up_and_nothing_is_said_of_the_work(runtime: str, routes: 
         "batch_utilization_ratio",
         "latency_ttft",
         "compute_ceiling_ratio",
-    } <= set(one.derived.signals)
-    assert one.derived.verdict is not None
-    assert (one.derived.verdict.state, one.derived.verdict.evidence) == (Limiter.UNKNOWN, {})
+    } <= set(one.page.derived.signals)
+    assert one.page.derived.verdict is not None
+    assert (one.page.derived.verdict.state, one.page.derived.verdict.evidence) == (Limiter.UNKNOWN, {})
     assert "publishes nothing about its work" in as_table(one, everything=True)
 
 
@@ -85,40 +85,40 @@ def test_any_answer_is_up_and_nothing_is_said_of_the_work(runtime: str, routes: 
 def test_no_answer_is_down_and_an_error_is_not_up(runtime: str) -> None:
     for routes in ({}, {"/health": (500, "text/plain", b""), "/healthz": (500, "text/plain", b"")}):
         one = last(routes, runtime=runtime)
-        assert one.up is False
-        assert one.snapshot is None
+        assert one.page.up is False
+        assert one.page.snapshot is None
 
 
 def test_another_health_path_is_the_setting() -> None:
     one = last({"/status/live": "ok"}, runtime="gpu-only", metrics_path="/status/live")
-    assert one.up
-    assert one.metrics_url is not None
-    assert one.metrics_url.endswith("/status/live")
+    assert one.page.up
+    assert one.server.metrics_url is not None
+    assert one.server.metrics_url.endswith("/status/live")
 
 
 def test_they_are_never_guessed() -> None:
     """Without the setting a health page is nobody's."""
     one = last({"/health": "ok", "/api/ps": loaded(LLAMA)})
-    assert one.up is False
-    assert one.runtime == ""
+    assert one.page.up is False
+    assert one.server.runtime == ""
 
 
 def test_loaded_models_show_their_memory_and_context() -> None:
     one = last({"/api/ps": loaded(LLAMA, PHI), "/api/version": VERSION}, runtime="ollama")
-    assert one.snapshot is not None
+    assert one.page.snapshot is not None
     assert [
-        (e.model_name, e.engine, e.model_gpu_memory_bytes, e.context_limit_tokens) for e in one.snapshot.engines
+        (e.model_name, e.engine, e.model_gpu_memory_bytes, e.context_limit_tokens) for e in one.page.snapshot.engines
     ] == [
         ("llama3:8b", "0", 5e9, 4096),
         ("phi4:14b", "0", 9e9, 16384),
     ]
-    assert one.facts.version == "0.33.0"
-    assert one.facts.quantization is None  # two formats are no format
+    assert one.server.facts.version == "0.33.0"
+    assert one.server.facts.quantization is None  # two formats are no format
     available = {"model_gpu_memory_bytes", "context_limit_tokens"}
     assert unexplained(one) == dict.fromkeys(available, Absence.AVAILABLE)
-    assert one.derived is not None
-    assert one.derived.verdict is not None
-    assert one.derived.verdict.state is Limiter.UNKNOWN
+    assert one.page.derived is not None
+    assert one.page.derived.verdict is not None
+    assert one.page.derived.verdict.state is Limiter.UNKNOWN
     table = as_table(one)
     assert "llama3:8b" in table
     assert "4.66 GiB" in table
@@ -128,14 +128,14 @@ def test_loaded_models_show_their_memory_and_context() -> None:
 
 def test_one_format_of_all_is_the_servers() -> None:
     one = last({"/api/ps": loaded(LLAMA), "/api/version": VERSION}, runtime="ollama")
-    assert one.facts.quantization == "Q4_K_M"
+    assert one.server.facts.quantization == "Q4_K_M"
 
 
 def test_nothing_loaded_is_up_and_idle() -> None:
     one = last({"/api/ps": '{"models":[]}', "/api/version": VERSION}, runtime="ollama")
-    assert (one.up, one.state) == (True, State.READY)
-    assert one.snapshot is not None
-    assert [(engine.model_name, engine.engine) for engine in one.snapshot.engines] == [("", "0")]
+    assert (one.page.up, one.server.state) == (True, State.READY)
+    assert one.page.snapshot is not None
+    assert [(engine.model_name, engine.engine) for engine in one.page.snapshot.engines] == [("", "0")]
     assert unexplained(one) == {
         **OF_GPUS,
         "model_gpu_memory_bytes": Absence.IDLE,
@@ -146,22 +146,22 @@ def test_nothing_loaded_is_up_and_idle() -> None:
 def test_a_model_that_is_loaded_and_unloaded_is_no_restart() -> None:
     empty, full = {"/api/ps": '{"models":[]}'}, {"/api/ps": loaded(LLAMA)}
     found = readings([empty, full, full, empty, empty], runtime="ollama")
-    assert [one.up for one in found] == [True] * 5
-    assert found[-1].restarts_total == 0
-    assert [one.snapshot.engines[0].model_name for one in found if one.snapshot is not None] == [
+    assert [one.page.up for one in found] == [True] * 5
+    assert found[-1].server.restarts_total == 0
+    assert [one.page.snapshot.engines[0].model_name for one in found if one.page.snapshot is not None] == [
         "", "llama3:8b", "llama3:8b", "", "",
     ]  # fmt: skip
     # what is asked beside a page is known at the next
-    assert [one.facts.quantization for one in found] == [None, None, "Q4_K_M", "Q4_K_M", None]
+    assert [one.server.facts.quantization for one in found] == [None, None, "Q4_K_M", "Q4_K_M", None]
 
 
 @check_rows("body", ['{"error":"no"}', "[]", '{"models":5}', "5"])
 def test_other_json_is_not_ollamas(body: str) -> None:
     one = last({"/api/ps": (200, "application/json", body.encode())}, runtime="ollama")
-    assert one.up is False
-    assert one.last is not None
-    assert one.last.reason is FailureReason.UNKNOWN_RUNTIME
-    assert "other JSON" in one.last.detail
+    assert one.page.up is False
+    assert one.page.last is not None
+    assert one.page.last.reason is FailureReason.UNKNOWN_RUNTIME
+    assert "other JSON" in one.page.last.detail
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_odd_entries_give_no_figures(answer: object) -> None:
 
 def test_a_model_kept_in_main_memory_takes_none_of_the_gpu() -> None:
     one = last({"/api/ps": loaded(("m", 0, 2048, "Q4_0"))}, runtime="ollama")
-    assert one.snapshot is not None
-    assert one.snapshot.engines[0].model_gpu_memory_bytes == 0  # what Ollama says, not what nobody knows
+    assert one.page.snapshot is not None
+    assert one.page.snapshot.engines[0].model_gpu_memory_bytes == 0  # what Ollama says, not what nobody knows
 
 
 @pytest.mark.process

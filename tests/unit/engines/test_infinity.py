@@ -31,9 +31,9 @@ def models(**queues: int) -> str:
 
 def test_it_is_recognised_by_its_model_list_and_read() -> None:
     one = readings([{"/metrics": LATE, "/models": QUEUE}])[0]
-    assert (one.up, one.runtime, one.model_name) == (True, "infinity", "minilm")
-    assert one.snapshot is not None
-    (engine,) = one.snapshot.engines
+    assert (one.page.up, one.server.runtime, one.server.model_name) == (True, "infinity", "minilm")
+    assert one.page.snapshot is not None
+    (engine,) = one.page.snapshot.engines
     assert (engine.requests_waiting, engine.batch_limit_requests) == (3649, 16)
     assert engine.is_engine
 
@@ -42,9 +42,9 @@ def test_a_server_below_v1_is_recognised_too() -> None:
     page = LATE.replace(b'"/embeddings"', b'"/v1/embeddings"')
     for target in ({}, {"runtime": "infinity"}):
         one = readings([{"/metrics": page, "/v1/models": QUEUE}] * 2, **target)[-1]
-        assert one.snapshot is not None, one.problem
-        assert one.snapshot.engines[0].requests_waiting == 3649
-        assert one.snapshot.engines[0].http_responses_total == {"2xx": 1646}
+        assert one.page.snapshot is not None, one.page.problem
+        assert one.page.snapshot.engines[0].requests_waiting == 3649
+        assert one.page.snapshot.engines[0].http_responses_total == {"2xx": 1646}
 
 
 @check_rows(
@@ -60,9 +60,9 @@ def test_a_server_below_v1_is_recognised_too() -> None:
 def test_any_other_application_stays_unknown(listed: str | None) -> None:
     routes = {"/metrics": LATE, **({"/models": listed, "/v1/models": listed} if listed is not None else {})}
     one = readings([routes])[0]
-    assert (one.up, one.state, one.runtime) == (False, State.UNKNOWN, "")
-    assert one.last is not None
-    assert one.last.reason is FailureReason.UNKNOWN_RUNTIME
+    assert (one.page.up, one.server.state, one.server.runtime) == (False, State.UNKNOWN, "")
+    assert one.page.last is not None
+    assert one.page.last.reason is FailureReason.UNKNOWN_RUNTIME
 
 
 def test_the_queue_is_asked_for_at_each_tick_and_a_path_that_is_not_there_once() -> None:
@@ -71,9 +71,9 @@ def test_the_queue_is_asked_for_at_each_tick_and_a_path_that_is_not_there_once()
         assert replica.asked.count("/v1/models") <= 3  # to recognise it, by the polls and by the facts
         assert replica.asked.count("/models") >= 4  # to recognise it, and at each of three ticks
     waits = [
-        one.snapshot.engines[0].requests_waiting
+        one.page.snapshot.engines[0].requests_waiting
         for one in readings([{"/metrics": LATE, "/models": models(m=waiting)} for waiting in (1, 2, 3)])
-        if one.snapshot is not None
+        if one.page.snapshot is not None
     ]
     assert waits == [1, 2, 3]
 
@@ -86,19 +86,19 @@ def test_a_tick_without_the_model_list_keeps_the_engine_and_has_no_queue() -> No
     )
     before, now, after = readings([with_it, without_it, with_it])
     for one in (before, now, after):
-        assert one.snapshot is not None
-        assert [(engine.model_name, engine.engine) for engine in one.snapshot.engines] == [("minilm", "0")]
-    assert now.snapshot is not None
-    assert now.snapshot.engines[0].requests_waiting is None
-    assert now.snapshot.absent["requests_waiting"] is Absence.NOT_EXPORTED
-    assert now.snapshot.engines[0].http_responses_total == {"2xx": 1646}
-    assert after.restarts_total == 0
+        assert one.page.snapshot is not None
+        assert [(engine.model_name, engine.engine) for engine in one.page.snapshot.engines] == [("minilm", "0")]
+    assert now.page.snapshot is not None
+    assert now.page.snapshot.engines[0].requests_waiting is None
+    assert now.page.snapshot.absent["requests_waiting"] is Absence.NOT_EXPORTED
+    assert now.page.snapshot.engines[0].http_responses_total == {"2xx": 1646}
+    assert after.server.restarts_total == 0
 
 
 def test_several_models_have_a_queue_each_and_the_http_counters_are_nobodys() -> None:
     one = readings([{"/metrics": LATE, "/models": models(embed=7, rerank=0)}])[0]
-    assert one.snapshot is not None
-    assert [(e.model_name, e.requests_waiting, e.http_responses_total) for e in one.snapshot.engines] == [
+    assert one.page.snapshot is not None
+    assert [(e.model_name, e.requests_waiting, e.http_responses_total) for e in one.page.snapshot.engines] == [
         ("", None, {"2xx": 1646}),
         ("embed", 7, None),
         ("rerank", 0, None),

@@ -67,7 +67,9 @@ def test_prefill_does_not_fall_when_hits_are_booked() -> None:
     # a prompt of 500 comes in; later it ends, with 400 of it hits, and nothing else came
     page = "lightllm_batch_current_size 1\nlightllm_request_input_length_sum {}\nlightllm_cache_length_sum {}\n"
     steps = [{"/metrics": page.format(prompt, hits)} for prompt, hits in ((1000, 300), (1500, 300), (1500, 700))]
-    found = [reading.snapshot.engines[0].prefill_tokens_total for reading in readings(steps) if reading.snapshot]
+    found = [
+        reading.page.snapshot.engines[0].prefill_tokens_total for reading in readings(steps) if reading.page.snapshot
+    ]
     assert found == [0, 500, 500]
 
 
@@ -91,9 +93,9 @@ def test_counters_have_the_suffix_and_every_error_answer_is_a_failure_whoever_ma
 def test_side_endpoints_name_the_model_and_fill_the_kv_cache() -> None:
     beside = {"/get_model_name": '{"model_name": "served"}', "/token_load": '{"current_load": 0.25}'}
     *_, after = readings([{"/metrics": PAGE, **beside}, {"/metrics": LATER, **beside}])
-    assert after.runtime == "lightllm"
-    assert after.snapshot is not None
-    engine = after.snapshot.engines[0]
+    assert after.server.runtime == "lightllm"
+    assert after.page.snapshot is not None
+    engine = after.page.snapshot.engines[0]
     assert (engine.model_name, engine.kv_cache_usage_ratio, engine.requests_running) == ("served", 0.25, 22)
 
 

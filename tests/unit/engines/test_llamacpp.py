@@ -21,7 +21,7 @@ from llm_serving_exporter.engines.mapping import parse_version
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.snapshot import Absence, Quality, ServerFacts
-from llm_serving_exporter.targets.served_models import served_model
+from llm_serving_exporter.targets.server import served_model
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import engine_of, page_of, snapshot_of
 from tests.support.rows import check_rows
@@ -181,7 +181,7 @@ def test_slots_are_asked_only_while_a_request_runs() -> None:
             replica=replica,
         )
     assert replica.asked.count("/slots") == 1
-    first, second, third = (reading.snapshot.engines[0] for reading in found if reading.snapshot)
+    first, second, third = (reading.page.snapshot.engines[0] for reading in found if reading.page.snapshot)
     assert (first.kv_cache_capacity_tokens, second.kv_cache_capacity_tokens, third.kv_cache_capacity_tokens) == (
         None,
         4096.0,
@@ -197,19 +197,19 @@ def test_a_server_without_slots_is_asked_once_and_its_tokens_come_late() -> None
             [routes(RUN.pages[number], off) for number in (49, 50, 51, 60)], replica=replica, runtime="llamacpp"
         )
     assert replica.asked.count("/slots") == 1
-    assert last.snapshot is not None
-    assert last.derived is not None
-    engine = last.snapshot.engines[0]
+    assert last.page.snapshot is not None
+    assert last.page.derived is not None
+    engine = last.page.snapshot.engines[0]
     assert (engine.decode_tokens_live, engine.kv_cache_usage_ratio) == (None, None)
-    assert last.derived.signals["kv_cache_usage_ratio"] is Absence.NOT_EXPORTED
-    assert last.derived.quality["phase_tokens_per_second_decode"] is Quality.LAGGING
+    assert last.page.derived.signals["kv_cache_usage_ratio"] is Absence.NOT_EXPORTED
+    assert last.page.derived.quality["phase_tokens_per_second_decode"] is Quality.LAGGING
 
 
 def test_a_tick_without_slots_is_never_subtracted_from_one_with() -> None:
     steps = [routes(RUN.pages[number], json.dumps(slots(number))) for number in (70, 70, 80, 80, 80, 90)]
     steps[3] = routes(RUN.pages[80], (503, "text/plain", b"busy"))
     found = readings(steps, window_seconds=10.0)
-    live = [reading.snapshot.engines[0].decode_tokens_live for reading in found if reading.snapshot]
+    live = [reading.page.snapshot.engines[0].decode_tokens_live for reading in found if reading.page.snapshot]
     # from 7516 + 1 at page 70 to 8229 + 406, as if nothing had happened, and on to 9129
     assert live[2:] == [1118.0, None, 1118.0, 1612.0]
     # without: what is booked, over a window for tokens that are booked late
@@ -243,11 +243,11 @@ def test_the_stated_size_reaches_the_lookup_of_the_model() -> None:
 
 def test_the_facts_reach_the_engine_over_http() -> None:
     *_, last = readings([routes(IDLE)] * 2)
-    assert last.snapshot is not None
-    (engine,) = last.snapshot.engines
-    assert engine.model_name == last.model_name == "tiny"
+    assert last.page.snapshot is not None
+    (engine,) = last.page.snapshot.engines
+    assert engine.model_name == last.server.model_name == "tiny"
     assert (engine.batch_limit_requests, engine.context_limit_tokens) == (4.0, 1024.0)
-    assert last.facts.version == "b11434-pypi"
+    assert last.server.facts.version == "b11434-pypi"
 
 
 def test_a_build_whose_props_name_no_alias_is_named_by_its_list() -> None:

@@ -35,38 +35,38 @@ def test_loading_is_not_down() -> None:
     body = b'{"error":{"message":"Loading model","type":"unavailable_error","code":503}}'
     every = dict.fromkeys(("/prometheus/metrics", "/metrics", "/v1/metrics"), (503, "application/json", body))
     (reading,) = readings([every])
-    assert (reading.up, reading.state) == (False, State.LOADING)
-    assert reading.last is not None
-    assert reading.last.reason is FailureReason.LOADING
-    assert "Loading model" in reading.problem
+    assert (reading.page.up, reading.server.state) == (False, State.LOADING)
+    assert reading.page.last is not None
+    assert reading.page.last.reason is FailureReason.LOADING
+    assert "Loading model" in reading.page.problem
 
 
 def test_a_server_without_metrics_is_unknown_and_says_what_to_do() -> None:
     reading = last_of(recorded("metrics-disabled"))
-    assert (reading.up, reading.state) == (False, State.UNKNOWN)
-    assert reading.last is not None
-    assert (reading.last.stage, reading.last.reason, reading.last.status) == (
+    assert (reading.page.up, reading.server.state) == (False, State.UNKNOWN)
+    assert reading.page.last is not None
+    assert (reading.page.last.stage, reading.page.last.reason, reading.page.last.status) == (
         Stage.SCRAPE,
         FailureReason.STATUS,
         501,
     )
-    assert "Start it with `--metrics`" in reading.problem
+    assert "Start it with `--metrics`" in reading.page.problem
 
 
 def test_a_missing_key() -> None:
     reading = last_of(recorded("metrics-apikey-missing"))
-    assert reading.state is State.UNKNOWN
-    assert reading.last is not None
-    assert reading.last.reason is FailureReason.UNAUTHORIZED
-    assert last_of(recorded("metrics-apikey-ok")).up is True
+    assert reading.server.state is State.UNKNOWN
+    assert reading.page.last is not None
+    assert reading.page.last.reason is FailureReason.UNAUTHORIZED
+    assert last_of(recorded("metrics-apikey-ok")).page.up is True
 
 
 def test_a_sleeping_server_serves_a_copy_and_is_left_asleep() -> None:
     pages = [recorded(name) for name in ("metrics-sleeping-1", "metrics-sleeping-2", "metrics-woken")]
     with Replica() as replica:
         found = readings([routes(page) for page in pages], replica=replica)
-    assert [reading.up for reading in found] == [True] * 3
-    assert [reading.restarts_total for reading in found] == [0] * 3
+    assert [reading.page.up for reading in found] == [True] * 3
+    assert [reading.server.restarts_total for reading in found] == [0] * 3
     assert set(replica.asked) <= {"/prometheus/metrics", "/metrics", "/props", "/v1/models"}
 
 
@@ -75,11 +75,11 @@ def test_a_sleeping_server_serves_a_copy_and_is_left_asleep() -> None:
 
 def test_a_router_asked_for_no_model_says_how_to_name_one() -> None:
     reading = last_of(recorded("router-metrics-nomodel"))
-    assert (reading.up, reading.state) == (False, State.UNKNOWN)
-    assert "model name is missing from the request" in reading.problem
-    assert "metrics_path: /metrics?model=NAME" in reading.problem
+    assert (reading.page.up, reading.server.state) == (False, State.UNKNOWN)
+    assert "model name is missing from the request" in reading.page.problem
+    assert "metrics_path: /metrics?model=NAME" in reading.page.problem
     unknown = last_of(recorded("router-metrics-unknown"))
-    assert "model 'nope' not found" in unknown.problem
+    assert "model 'nope' not found" in unknown.page.problem
 
 
 def test_no_request_to_a_router_loads_a_model(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_no_request_to_a_router_loads_a_model(tmp_path: Path) -> None:
     for asked in replica.asked:
         assert asked.partition("?")[2] == "model=tiny-a&autoload=false", asked
     last = found[-1]
-    assert (last.up, last.model_name, last.facts.weight_bytes) == (True, "tiny-a", 50628608)
+    assert (last.page.up, last.server.model_name, last.server.facts.weight_bytes) == (True, "tiny-a", 50628608)
 
 
 def test_a_router_without_a_model_in_the_path_is_never_asked_for_one() -> None:
@@ -154,14 +154,14 @@ def test_a_coarse_counter_is_marked_and_never_falls() -> None:
     for tick in range(1, 8):
         # 4 a second, a step of the counter up or down
         assert rates[tick] == pytest.approx(4, abs=100 / (10 * tick)), tick
-    assert [reading.restarts_total for reading in found] == [0] * 8
+    assert [reading.server.restarts_total for reading in found] == [0] * 8
     last = found[-1]
-    assert last.derived is not None
-    assert last.derived.quality["phase_tokens_per_second_prefill"] is Quality.APPROXIMATE
+    assert last.page.derived is not None
+    assert last.page.derived.quality["phase_tokens_per_second_prefill"] is Quality.APPROXIMATE
     # fast enough, the same counter is as good as any
     fast = readings([routes(grown(12_334_700 + 40_000 * tick)) for tick in range(8)])[-1]
-    assert fast.derived is not None
-    assert "phase_tokens_per_second_prefill" not in fast.derived.quality
+    assert fast.page.derived is not None
+    assert "phase_tokens_per_second_prefill" not in fast.page.derived.quality
     exact = readings([routes(grown(40 * tick)) for tick in range(8)])[-1]
-    assert exact.derived is not None
-    assert "phase_tokens_per_second_prefill" not in exact.derived.quality
+    assert exact.page.derived is not None
+    assert "phase_tokens_per_second_prefill" not in exact.page.derived.quality

@@ -86,8 +86,8 @@ def test_gauges_are_refreshed_every_ten_seconds_and_the_window_is_long_enough_fo
         Quality.SLOW
     }
     reading = readings([{"/metrics": page(0)}] * 16, window_seconds=30.0)[-1]
-    assert reading.derived is not None
-    assert reading.derived.window_seconds == 120.0  # twelve refreshes
+    assert reading.page.derived is not None
+    assert reading.page.derived.window_seconds == 120.0  # twelve refreshes
 
 
 def test_those_that_wait_for_the_api_server_wait_too() -> None:
@@ -166,8 +166,8 @@ def test_the_side_endpoints_are_asked_and_their_absence_costs_nothing() -> None:
         "/distserve/engine_info": (200, "application/json", json.dumps('{"tp_size":2,"dp_size":1}').encode()),
     }
     with_them, without_them = (readings([{"/metrics": page(48), **routes}] * 2)[-1] for routes in (beside, {}))
-    assert with_them.runtime == without_them.runtime == "lmdeploy"
-    assert with_them.facts.model_names == ("tiny-llama",)
-    assert with_them.facts.tensor_parallel_size == 2
-    assert without_them.up
-    assert without_them.facts == ServerFacts()
+    assert with_them.server.runtime == without_them.server.runtime == "lmdeploy"
+    assert with_them.server.facts.model_names == ("tiny-llama",)
+    assert with_them.server.facts.tensor_parallel_size == 2
+    assert without_them.page.up
+    assert without_them.server.facts == ServerFacts()

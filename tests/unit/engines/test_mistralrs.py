@@ -81,9 +81,9 @@ def test_the_prefix_cache_counts_sequences_which_give_a_ratio_and_no_tokens() ->
     assert (engine.prefix_cache_queries, engine.prefix_cache_hits) == (102, 30)
     assert (engine.prefix_cache_query_tokens_total, engine.prefix_cache_hit_tokens_total) == (None, None)
     *_, after = readings([{"/metrics": PAGE}, {"/metrics": LATER}])
-    assert after.derived is not None
+    assert after.page.derived is not None
     # 110 + 15 looked up and 36 found in the later page, 102 and 30 in the first
-    assert after.derived.engines[0].prefix_cache_hit_ratio == pytest.approx((36 - 30) / (125 - 102))
+    assert after.page.derived.engines[0].prefix_cache_hit_ratio == pytest.approx((36 - 30) / (125 - 102))
 
 
 def test_reasons_are_the_neutral_ones() -> None:
@@ -125,9 +125,9 @@ def test_a_histogram_that_comes_as_a_summary_is_refused() -> None:
 def test_the_model_is_named_by_the_list_of_models_whose_first_is_an_alias() -> None:
     beside = {"/v1/models": json.dumps(MODELS)}
     *_, after = readings([{"/metrics": PAGE, **beside}, {"/metrics": LATER, **beside}])
-    assert after.runtime == "mistralrs"
-    assert after.snapshot is not None
-    assert [engine.model_name for engine in after.snapshot.engines] == ["Qwen/Qwen3-8B"]
+    assert after.server.runtime == "mistralrs"
+    assert after.page.snapshot is not None
+    assert [engine.model_name for engine in after.page.snapshot.engines] == ["Qwen/Qwen3-8B"]
 
 
 def test_several_models_are_not_guessed_among() -> None:

@@ -42,10 +42,10 @@ def test_a_newer_image_with_its_back_ends_names_is_the_back_end() -> None:
 def test_its_page_is_found_under_v1() -> None:
     with Replica() as server:
         found = readings([{"/v1/metrics": PAGE.read_bytes()}, {"/v1/metrics": LATER.read_bytes()}], replica=server)
-        assert [(one.runtime, one.up) for one in found] == [("nim", True)] * 2
+        assert [(one.server.runtime, one.page.up) for one in found] == [("nim", True)] * 2
         # found once, then known
         assert server.asked.count("/metrics") == 1
-        assert found[0].metrics_url.endswith("/v1/metrics")
+        assert found[0].server.metrics_url.endswith("/v1/metrics")
 
 
 def test_what_it_says() -> None:

@@ -38,11 +38,11 @@ def test_the_page_is_recognised_and_read() -> None:
     layout = PageParser(labels_needed()).parse(page_of(PAGE)).layout
     assert detect(layout).runtime is RAY
     first, _, last = readings([{"/metrics": page} for page in (PAGE, PAGE, LATER)])
-    assert first.runtime == "ray-vllm"
-    assert last.up
-    assert last.restarts_total == 0
-    assert last.derived is not None
-    rates = {engine.engine: engine.phase_tokens_per_second for engine in last.derived.engines}
+    assert first.server.runtime == "ray-vllm"
+    assert last.page.up
+    assert last.server.restarts_total == 0
+    assert last.page.derived is not None
+    rates = {engine.engine: engine.phase_tokens_per_second for engine in last.page.derived.engines}
     # what was counted in the 20 s between the first page and the last
     assert rates == {
         "a1b2c3d4/0": {"prefill": 7000 / 20, "decode": 3000 / 20},
@@ -73,8 +73,8 @@ def test_an_idle_server_is_no_server_that_has_gone() -> None:
     for field in ("requests_running", "requests_waiting", "kv_cache_usage_ratio", "kv_cache_capacity_tokens"):
         assert snapshot.absent[field] is Absence.IDLE
     busy, quiet, again = readings([{"/metrics": page} for page in (PAGE, idle, LATER)])
-    assert (busy.up, quiet.up, again.up) == (True, True, True)
-    assert again.restarts_total == 0
+    assert (busy.page.up, quiet.page.up, again.page.up) == (True, True, True)
+    assert again.server.restarts_total == 0
 
 
 def test_sums_that_ray_makes_up_are_not_read() -> None:
@@ -85,8 +85,8 @@ def test_sums_that_ray_makes_up_are_not_read() -> None:
         assert engine.time_to_first_token_seconds.mean() is None
         assert engine.time_to_first_token_seconds.quantile(0.9) is not None
     last = readings([{"/metrics": page} for page in (PAGE, PAGE, LATER)])[-1]
-    assert last.derived is not None
-    for derived in last.derived.engines:
+    assert last.page.derived is not None
+    for derived in last.page.derived.engines:
         assert derived.latency["ttft"].mean_seconds is None
         assert derived.latency["ttft"].quantiles
     # 0.13 to 0.15 tell computed prompt tokens by such a sum only
@@ -156,8 +156,8 @@ def test_values_are_ten_seconds_old_and_the_window_is_longer() -> None:
     assert snapshot.quality["e2e_request_latency_seconds"] is Quality.LAGGING
     # twelve refreshes, not the minute that is configured
     many = readings([{"/metrics": PAGE}] * 20)[-1]
-    assert many.derived is not None
-    assert many.derived.window_seconds == 120
+    assert many.page.derived is not None
+    assert many.page.derived.window_seconds == 120
 
 
 def test_the_agents_own_start_and_web_server_say_nothing_of_the_engines() -> None:
@@ -169,8 +169,8 @@ http_requests_total{{handler="x",method="POST",status="2xx"}} 3
     assert snapshot.process_start_unix_seconds is None
     assert snapshot.engines[0].http_responses_total is None
     last = readings([{"/metrics": text}] * 2)[-1]
-    assert last.derived is not None
-    assert last.derived.signals["http_responses_total"] is Absence.NOT_EXPORTED
+    assert last.page.derived is not None
+    assert last.page.derived.signals["http_responses_total"] is Absence.NOT_EXPORTED
 
 
 def test_every_field_has_a_row_or_a_reason() -> None:

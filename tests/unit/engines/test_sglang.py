@@ -98,7 +98,7 @@ sglang:time_to_first_token_seconds_count{{{T},is_streaming="false"}} 2
     assert "decode_tokens_live" not in snapshot.quality
     # nothing was decoded yet
     before = snapshot_of(text + first, runtime=SGLANG)
-    assert {"decode_pass_tokens", "decode_tokens_live"} <= before.unborn
+    assert {"decode_pass_tokens", "decode_tokens_live"} <= before.still_zero
     assert before.engines[0].decode_tokens_total == 20
 
 
@@ -461,17 +461,17 @@ def test_over_http_with_all_its_endpoints() -> None:
         "/v1/loads": '{"version": "0.5.23", "num_accelerators": 2, "loads": [{"max_running_requests": 48}]}',
     }
     last = readings([routes, routes], runtimes=(SGLANG,))[-1]
-    assert last.runtime == "sglang"
-    assert last.snapshot is not None
-    assert last.snapshot.engines[0].batch_limit_requests == 48
-    assert last.facts is not None
-    assert last.facts.model_roots == {"tiny-llama": "/models/tiny"}
-    assert last.facts.gpu_count == 2
+    assert last.server.runtime == "sglang"
+    assert last.page.snapshot is not None
+    assert last.page.snapshot.engines[0].batch_limit_requests == 48
+    assert last.server.facts is not None
+    assert last.server.facts.model_roots == {"tiny-llama": "/models/tiny"}
+    assert last.server.facts.gpu_count == 2
 
 
 def test_nim_passes_its_page_on_under_v1() -> None:
     last = readings([{"/v1/metrics": page("sglang-0.5.23", 46)}] * 2, runtime="sglang")[-1]
-    assert (last.up, last.metrics_url.rpartition("/v1/")[2]) == (True, "metrics")
+    assert (last.page.up, last.server.metrics_url.rpartition("/v1/")[2]) == (True, "metrics")
 
 
 def test_what_a_step_yields_under_speculation() -> None:

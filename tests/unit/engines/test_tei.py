@@ -77,27 +77,27 @@ def test_an_embedding_server_without_a_running_gauge_is_an_engine() -> None:
 def test_it_has_neither_a_decode_rate_of_0_nor_a_batch() -> None:
     routes = {"/info": json.dumps(INFO)}
     before, after = readings([{"/metrics": PAGE, **routes}, {"/metrics": LATER, **routes}])
-    assert after.runtime == "tei"
-    assert after.snapshot is not None
-    assert after.derived is not None
-    engine, derived = after.snapshot.engines[0], after.derived.engines[0]
+    assert after.server.runtime == "tei"
+    assert after.page.snapshot is not None
+    assert after.page.derived is not None
+    engine, derived = after.page.snapshot.engines[0], after.page.derived.engines[0]
     assert set(derived.phase_tokens_per_second) == {"prefill"}
-    assert before.snapshot is not None
-    earlier = before.snapshot.engines[0].prefill_tokens_total
+    assert before.page.snapshot is not None
+    earlier = before.page.snapshot.engines[0].prefill_tokens_total
     assert engine.prefill_tokens_total is not None
     assert earlier is not None
     assert derived.phase_tokens_per_second["prefill"] == pytest.approx((engine.prefill_tokens_total - earlier) / 10)
     assert (derived.batch_size_mean, derived.batch_utilization_ratio, engine.decode_tokens_total) == (None, None, None)
-    assert after.derived.signals["phase_tokens_per_second_decode"]
+    assert after.page.derived.signals["phase_tokens_per_second_decode"]
 
 
 def test_info_names_it_and_says_its_limits() -> None:
     routes = {"/info": json.dumps({**INFO, "max_batch_requests": 64})}
     *_, after = readings([{"/metrics": PAGE, **routes}, {"/metrics": LATER, **routes}])
-    assert after.snapshot is not None
-    engine = after.snapshot.engines[0]
+    assert after.page.snapshot is not None
+    engine = after.page.snapshot.engines[0]
     assert (engine.model_name, engine.context_limit_tokens, engine.batch_limit_requests) == ("embedder", 8192, 64)
-    facts = after.facts
+    facts = after.server.facts
     assert (facts.dtype, facts.version, facts.batched_tokens_limit) == ("float16", "1.9.3", 16384)
     assert facts.model_roots == {"embedder": "BAAI/bge-m3"}
 

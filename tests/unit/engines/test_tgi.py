@@ -163,28 +163,28 @@ def test_other_back_ends_have_no_batch_series() -> None:
 
 def test_an_idle_fresh_server_has_an_empty_page_and_is_idle() -> None:
     (reading,) = readings([{"/metrics": (200, "text/plain", b""), "/info": json.dumps(INFO)}], runtime="tgi")
-    assert (reading.up, reading.state, reading.model_name) == (True, State.READY, "org/model-7b")
-    assert reading.derived is not None
-    assert reading.derived.signals["decode_tokens_total"] is Absence.IDLE
+    assert (reading.page.up, reading.server.state, reading.server.model_name) == (True, State.READY, "org/model-7b")
+    assert reading.page.derived is not None
+    assert reading.page.derived.signals["decode_tokens_total"] is Absence.IDLE
 
 
 def test_the_model_is_named_by_info_and_the_admission_cap_is_no_batch_limit() -> None:
     routes = {"/info": json.dumps(INFO)}
     before, after = readings([{"/metrics": PAGE, **routes}, {"/metrics": LATER, **routes}])
-    assert before.runtime == after.runtime == "tgi"
-    assert after.snapshot is not None
-    engine = after.snapshot.engines[0]
+    assert before.server.runtime == after.server.runtime == "tgi"
+    assert after.page.snapshot is not None
+    engine = after.page.snapshot.engines[0]
     assert (engine.model_name, engine.engine, engine.context_limit_tokens) == ("org/model-7b", "0", 4096)
     assert engine.batch_limit_requests is None
-    assert after.facts.version == "3.3.7"
-    assert after.facts.model_roots == {"org/model-7b": "org/model-7b"}
+    assert after.server.facts.version == "3.3.7"
+    assert after.server.facts.model_roots == {"org/model-7b": "org/model-7b"}
     # of the live tokens, not of those booked at the end
-    assert after.derived is not None
-    assert before.snapshot is not None
-    later, earlier = engine.decode_tokens_live, before.snapshot.engines[0].decode_tokens_live
+    assert after.page.derived is not None
+    assert before.page.snapshot is not None
+    later, earlier = engine.decode_tokens_live, before.page.snapshot.engines[0].decode_tokens_live
     assert later is not None
     assert earlier is not None
-    assert after.derived.engines[0].phase_tokens_per_second["decode"] == pytest.approx((later - earlier) / 10)
+    assert after.page.derived.engines[0].phase_tokens_per_second["decode"] == pytest.approx((later - earlier) / 10)
 
 
 def test_info_before_2_3_says_dtype_and_may_say_the_batch_limit() -> None:

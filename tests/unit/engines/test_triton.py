@@ -52,8 +52,8 @@ def test_each_page_is_one_runtimes(name: str) -> None:
 def test_it_is_read_over_http(name: str) -> None:
     later = (MADE / f"{name.replace('-', '_')}-later.prom").read_text()
     found = readings([{"/metrics": PAGES[name]}, {"/metrics": later}])
-    assert [(reading.runtime, reading.up) for reading in found] == [(name, True)] * 2
-    assert found[-1].restarts_total == 0
+    assert [(reading.server.runtime, reading.page.up) for reading in found] == [(name, True)] * 2
+    assert found[-1].server.restarts_total == 0
 
 
 def test_only_the_engine_of_an_ensemble_is_one() -> None:
@@ -121,7 +121,7 @@ def test_gauges_of_the_last_iteration_fade_when_nothing_moves() -> None:
     # iterations are counted: while they move, gauges are fresh although no request ends
     steps = [page, *({"/metrics": PAGES["triton-trtllm"].replace("} 5000\n", f"}} {5000 + n}\n")} for n in range(1, 6))]
     found = readings([*steps, steps[-1], steps[-1], steps[-1], steps[-1]], runtime="triton-trtllm")
-    running = [one.snapshot.engines[0].requests_running for one in found if one.snapshot is not None]
+    running = [one.page.snapshot.engines[0].requests_running for one in found if one.page.snapshot is not None]
     assert running == [None, 48, 48, 48, 48, 48, 48, 48, 48, None]
 
 
@@ -168,7 +168,7 @@ def test_versions_of_one_model_are_engines_of_their_own() -> None:
 def test_a_version_that_is_unloaded_is_no_restart() -> None:
     pages = [versions(1, 2, tokens=100), versions(1, 2, tokens=110), versions(2, tokens=120), versions(2, tokens=130)]
     found = readings([{"/metrics": text} for text in pages])
-    assert [(one.runtime, one.restarts_total) for one in found] == [("triton-vllm", 0)] * 4
+    assert [(one.server.runtime, one.server.restarts_total) for one in found] == [("triton-vllm", 0)] * 4
 
 
 def test_vllms_name_for_the_gap_between_tokens_is_read_as_that() -> None:

@@ -38,11 +38,11 @@ def test_its_pages_are_recognised_and_a_dynamo_worker_is_not_it() -> None:
 def test_the_json_that_reading_empties_is_never_asked() -> None:
     with Replica() as server:
         (reading,) = readings([{PATH: page("trtllm-050f80de", 46), "/metrics": "[]"}], replica=server)
-        assert reading.runtime == "trtllm"
+        assert reading.server.runtime == "trtllm"
         assert "/metrics" not in server.asked
     with Replica() as server:
         (reading,) = readings([{"/metrics": "[]"}], replica=server, runtime="trtllm")
-        assert not reading.up
+        assert not reading.page.up
         assert server.asked == [PATH]
 
 
@@ -53,7 +53,7 @@ def test_a_model_called_undefined_has_no_name_until_the_server_says_one() -> Non
     assert named.engines[0].model_name == "Qwen/Qwen3-8B"
     listed = '{"object": "list", "data": [{"id": "Qwen/Qwen3-8B", "object": "model"}]}'
     found = readings([{PATH: OLD, "/v1/models": listed}] * 2)
-    snapshot = found[-1].snapshot
+    snapshot = found[-1].page.snapshot
     assert snapshot is not None
     assert [engine.model_name for engine in snapshot.engines] == ["Qwen/Qwen3-8B"]
 

@@ -55,7 +55,7 @@ def record(
 
 def ticks(*answers: Answer | list[dict[str, Any]], **target: Any) -> list[Snapshot | None]:
     steps = [{"/metrics": json.dumps(answer) if isinstance(answer, list) else answer} for answer in answers]
-    return [one.snapshot for one in readings(steps, runtime="trtllm-json", **target)]
+    return [one.page.snapshot for one in readings(steps, runtime="trtllm-json", **target)]
 
 
 def values(answer: object) -> dict[str, float]:
@@ -71,7 +71,7 @@ def test_it_is_read_only_where_the_setting_says_so() -> None:
     assert RUNTIME.fingerprints == ()
     with Replica() as server:
         (found,) = readings([{"/metrics": json.dumps([record(context=100)])}], replica=server)
-        assert found.snapshot is None
+        assert found.page.snapshot is None
         # once while looking for a page, and never again: what it answers is lost
         readings(
             [{"/metrics": json.dumps([record(context=100)])}] * 3, replica=server, metrics_path="/prometheus/metrics"
@@ -127,24 +127,24 @@ def test_an_empty_answer_is_an_engine_at_rest_also_before_any_record() -> None:
         [{"/metrics": "[]"}, {"/metrics": json.dumps(numbered(0, record(generating=1)))}, {"/metrics": "[]"}],
         runtime="trtllm-json",
     )
-    assert [(one.up, one.state, one.restarts_total) for one in found] == [(True, State.READY, 0)] * 3
-    first = found[0].snapshot
+    assert [(one.page.up, one.server.state, one.server.restarts_total) for one in found] == [(True, State.READY, 0)] * 3
+    first = found[0].page.snapshot
     assert first is not None
     assert [(engine.model_name, engine.engine) for engine in first.engines] == [("", "0")]
     assert first.absent == {row.field: Absence.IDLE for row in RUNTIME.rows}
-    assert found[0].derived is not None
-    assert found[0].derived.signals["requests_running"] is Absence.IDLE
-    assert found[1].snapshot is not None
-    assert found[1].snapshot.engines[0].requests_running == 1
+    assert found[0].page.derived is not None
+    assert found[0].page.derived.signals["requests_running"] is Absence.IDLE
+    assert found[1].page.snapshot is not None
+    assert found[1].page.snapshot.engines[0].requests_running == 1
 
 
 @check_rows("answer", ['{"error":"no"}', "[3]", "[{}]", "5", "null", '"[]"', "{}"])
 def test_other_json_is_not_an_engine_at_rest(answer: str) -> None:
     (found,) = readings([{"/metrics": (200, "application/json", answer.encode())}], runtime="trtllm-json")
-    assert (found.up, found.state) == (False, State.UNKNOWN)
-    assert found.last is not None
-    assert found.last.reason is FailureReason.UNKNOWN_RUNTIME
-    assert "other JSON" in found.problem
+    assert (found.page.up, found.server.state) == (False, State.UNKNOWN)
+    assert found.page.last is not None
+    assert found.page.last.reason is FailureReason.UNKNOWN_RUNTIME
+    assert "other JSON" in found.page.problem
 
 
 def test_an_engine_that_left_requests_in_its_queue_is_not_at_rest() -> None:
@@ -170,9 +170,9 @@ def test_a_restart_is_seen_once_by_the_engines_own_count_of_iterations() -> None
         {"/metrics": json.dumps(answer)} for answer in (old, [], new, [], numbered(2, record(generating=1)))
     ]
     found = readings([*steps[:2], None, *steps[2:]], runtime="trtllm-json")
-    assert [one.restarts_total for one in found] == [0, 0, 0, 1, 1, 1]
+    assert [one.server.restarts_total for one in found] == [0, 0, 0, 1, 1, 1]
     # what the exporter adds up goes on; what the new server said last holds over its empty answers
-    engines = [one.snapshot.engines[0] for one in found if one.snapshot is not None]
+    engines = [one.page.snapshot.engines[0] for one in found if one.page.snapshot is not None]
     assert [engine.engine_steps_total for engine in engines[-3:]] == [2, 2, 3]
     assert [engine.decode_tokens_total for engine in engines[-3:]] == [8, 8, 9]
     assert engines[-2].kv_cache_capacity_tokens == 32_000
@@ -180,7 +180,7 @@ def test_a_restart_is_seen_once_by_the_engines_own_count_of_iterations() -> None
 
 def test_a_restart_without_an_outage_between_two_answers_is_seen_too() -> None:
     steps = [{"/metrics": json.dumps(numbered(first, record(generating=1)))} for first in (500, 501, 0, 1)]
-    assert [one.restarts_total for one in readings(steps, runtime="trtllm-json")] == [0, 0, 1, 1]
+    assert [one.server.restarts_total for one in readings(steps, runtime="trtllm-json")] == [0, 0, 1, 1]
 
 
 def test_accepted_drafts_are_tokens_and_a_mean_that_is_given_includes_them() -> None:

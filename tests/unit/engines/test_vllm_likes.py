@@ -52,22 +52,22 @@ def test_the_rust_front_end_gives_what_it_has() -> None:
     said = {"/version": '{"version":"0.33.0"}'}
     steps = [{**said, "/metrics": (200, OPENMETRICS, page.encode())} for page in (RUST_IDLE, RUST_IDLE, RUST_BUSY)]
     idle, _, busy = readings(steps)
-    assert idle.runtime == "vllm"
-    assert idle.snapshot is not None
-    assert idle.snapshot.engines[0].requests_running == 0
-    assert idle.snapshot.engines[0].decode_tokens_total is None
-    assert busy.up
-    assert busy.restarts_total == 0
-    assert busy.snapshot is not None
-    (engine,) = busy.snapshot.engines
+    assert idle.server.runtime == "vllm"
+    assert idle.page.snapshot is not None
+    assert idle.page.snapshot.engines[0].requests_running == 0
+    assert idle.page.snapshot.engines[0].decode_tokens_total is None
+    assert busy.page.up
+    assert busy.server.restarts_total == 0
+    assert busy.page.snapshot is not None
+    (engine,) = busy.page.snapshot.engines
     assert (engine.prompt_tokens_total, engine.prefill_tokens_total, engine.decode_tokens_total) == (700, 500, 90)
     assert engine.requests_finished_total == {"stop": 4}
     assert engine.time_to_first_token_seconds is not None
-    assert busy.derived is not None
+    assert busy.page.derived is not None
     for signal in ("kv_cache_capacity_tokens", "requests_rejected_total", "http_responses_total"):
-        assert busy.derived.signals[signal] is Absence.NOT_EXPORTED
+        assert busy.page.derived.signals[signal] is Absence.NOT_EXPORTED
     # who restarts without a start time on its page is seen by a counter that falls
-    assert busy.snapshot.process_start_unix_seconds is None
+    assert busy.page.snapshot.process_start_unix_seconds is None
 
 
 # llm-d-inference-sim v0.10.2 (facts runtimes-others 16.2): another label, no engine, old and new names at once
@@ -130,12 +130,12 @@ NIM = {
 @pytest.mark.parametrize("runtime", [None, "vllm"])
 def test_nim_serves_the_page_below_v1(runtime: str | None) -> None:
     (found,) = readings([NIM], runtime=runtime)
-    assert found.runtime == "vllm"
-    assert found.metrics_url is not None
-    assert found.metrics_url.endswith("/v1/metrics")
+    assert found.server.runtime == "vllm"
+    assert found.server.metrics_url is not None
+    assert found.server.metrics_url.endswith("/v1/metrics")
 
 
 def test_endpoints_beside_a_page_below_v1_are_where_they_always_are() -> None:
     found = readings([NIM, NIM])[-1]
-    assert found.facts.version == "0.32.0"
-    assert found.facts.context_limit_tokens == {"tiny-llama": 2048}
+    assert found.server.facts.version == "0.32.0"
+    assert found.server.facts.context_limit_tokens == {"tiny-llama": 2048}

@@ -115,10 +115,10 @@ xinference:model_gpu_memory_used_bytes{model_uid="embed",replica_index="0",gpu_i
 
 def test_a_worker_is_read_tick_by_tick() -> None:
     *_, after = readings([{"/metrics": PAGE}, {"/metrics": LATER}])
-    assert after.runtime == "xinference"
-    assert after.derived is not None
-    assert after.snapshot is not None
-    rates = {(one.model_name, one.engine): one.phase_tokens_per_second for one in after.derived.engines}
+    assert after.server.runtime == "xinference"
+    assert after.page.derived is not None
+    assert after.page.snapshot is not None
+    rates = {(one.model_name, one.engine): one.phase_tokens_per_second for one in after.page.derived.engines}
     assert set(rates["chat", "0"]) == {"prefill", "decode"}
     assert rates["chat", "0"]["decode"] > 0
     assert rates["embed", "0"] == {}  # it does not decode

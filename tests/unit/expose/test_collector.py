@@ -20,6 +20,7 @@ from llm_serving_exporter.model.sample import Attempt, Stage
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Identity, Target, WaitingPod
 from tests.support.builders.snapshots import snapshot_of
+from tests.support.builders.target_readings import change_reading
 
 PLACE = 'namespace="",node="",pod=""'
 PAGE = 'vllm:num_requests_running{engine="0",model_name="m"} 3\n'
@@ -35,8 +36,8 @@ def exposed(store: Store, now: float, *, all_buckets: bool = False) -> str:
 @pytest.mark.parametrize(("age", "shown"), [(14.0, True), (16.0, False)])
 def test_serving_series_vanish_when_they_are_stale(age: float, shown: bool) -> None:
     store, target = Store(), Target("a", "http://127.0.0.1:9")
-    known = {"runtime": "vllm", "model_name": "m", "target_gpus": TargetGpus(2, "L40S")}
-    store.put_target(replace(store.add_target(target), snapshot=snapshot_of(PAGE, at=100.0), **known))
+    known = {"runtime": "vllm", "model_name": "m", "total": TargetGpus(2, "L40S")}
+    store.put_target(change_reading(store.add_target(target), snapshot=snapshot_of(PAGE, at=100.0), **known))
     text = exposed(store, 100.0 + age)
     assert f'llm_serving_target_gpus{{container="",gpu_name="L40S",{PLACE},target="a"}} 2.0' in text
     assert ("llm_serving_requests_running" in text) is shown
@@ -77,7 +78,7 @@ def test_buckets_that_nothing_reads_are_there_where_they_are_asked_for() -> None
             page += f'vllm:{name}_bucket{{engine="0",le="{edge}",model_name="m"}} {count}\n'
         page += f'vllm:{name}_sum{{engine="0",model_name="m"}} 7.5\nvllm:{name}_count{{engine="0",model_name="m"}} 6\n'
     store, target = Store(), Target("a", "http://127.0.0.1:9")
-    store.put_target(replace(store.add_target(target), snapshot=snapshot_of(page, at=100.0)))
+    store.put_target(change_reading(store.add_target(target), snapshot=snapshot_of(page, at=100.0)))
 
     def published(name: str, text: str) -> list[tuple[str, str]]:
         return re.findall(rf'^llm_serving_{name}_(bucket|sum|count)\{{.*?(?:,le="(.+?)".*)?\}} ', text, re.MULTILINE)
@@ -105,7 +106,7 @@ def test_a_target_that_cannot_be_rendered_leaves_the_others(
     store = Store()
     for name in ("a", "b"):
         target = Target(name, f"http://127.0.0.1/{name}")
-        store.put_target(replace(store.add_target(target), snapshot=snapshot_of(PAGE, at=100.0)))
+        store.put_target(change_reading(store.add_target(target), snapshot=snapshot_of(PAGE, at=100.0)))
     passed_through = serving.add_serving
 
     def broken(families: object, reading: object) -> None:
@@ -124,7 +125,7 @@ def test_a_target_that_cannot_be_rendered_leaves_the_others(
 def test_pods_that_wait_are_counted_by_workload_with_the_model_of_their_workload() -> None:
     store = Store()
     target = Target("a", "http://127.0.0.1:9", identity=Identity(namespace="llm", pod="chat-1", workload="chat"))
-    store.put_target(replace(store.add_target(target), model_name="m"))
+    store.put_target(change_reading(store.add_target(target), model_name="m"))
     store.put_waiting(
         (
             WaitingPod("llm", "chat-2", "chat", "Deployment", "", "unified"),

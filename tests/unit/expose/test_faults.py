@@ -10,6 +10,7 @@ from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.target import Mode, PodFault, PodState, Target
 from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.settings.discovery import choose_mode
+from tests.support.builders.target_readings import make_reading
 from tests.support.rows import check_rows
 
 TARGET = Target("chat-0", "http://10.0.0.1:8000", nodes=("node-a", "node-b"))
@@ -32,18 +33,18 @@ def attempt(reason: FailureReason | None) -> Attempt:
 
 @check_rows("reason", [None, FailureReason.REFUSED, FailureReason.TIMEOUT, FailureReason.LOADING])
 def test_a_server_whose_host_answers_has_no_fault(reason: FailureReason | None) -> None:
-    assert faults(TargetReading(TARGET, last=attempt(reason))) == []
+    assert faults(make_reading(TARGET, last=attempt(reason))) == []
 
 
 def test_a_host_that_takes_no_connection_is_silent_and_named_by_the_node_of_the_address() -> None:
     silent = {"target": "chat-0", "fault": "silent", "node": "node-a"}
-    assert faults(TargetReading(TARGET, last=attempt(FailureReason.UNREACHABLE))) == [silent]
-    nowhere = TargetReading(replace(TARGET, nodes=()), last=attempt(FailureReason.UNREACHABLE))
+    assert faults(make_reading(TARGET, last=attempt(FailureReason.UNREACHABLE))) == [silent]
+    nowhere = make_reading(replace(TARGET, nodes=()), last=attempt(FailureReason.UNREACHABLE))
     assert faults(nowhere) == [{**silent, "node": ""}]
 
 
 def test_what_kubernetes_knows_is_said_too() -> None:
-    reading = TargetReading(TARGET, last=attempt(FailureReason.UNREACHABLE), pod=PodState(fault=PodFault.NODE_LOST))
+    reading = make_reading(TARGET, last=attempt(FailureReason.UNREACHABLE), pod=PodState(fault=PodFault.NODE_LOST))
     assert [found["fault"] for found in faults(reading)] == ["silent", "node_lost"]
 
 

@@ -28,6 +28,7 @@ from llm_serving_exporter.model.reading import DrillResult, DrillVerdict
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import ExpectedReplicas, Identity, NodePlace, Role, Target
 from tests.support.builders.snapshots import snapshot_of
+from tests.support.builders.target_readings import change_reading
 
 PAGE = 'vllm:num_requests_running{engine="0",model_name="m"} 3\n'
 IDENTITY = Identity(
@@ -47,11 +48,11 @@ def samples(
     store, registry = Store(), CollectorRegistry()
     for target in targets:
         store.put_target(
-            replace(
+            change_reading(
                 store.add_target(target),
                 snapshot=snapshot_of(PAGE, at=100.0),
-                gpu_uuids=("GPU-1",),
-                gpu_origin="configured",
+                uuids=("GPU-1",),
+                origin="configured",
             )
         )
     store.put_drills(drills)

@@ -22,12 +22,12 @@ from llm_serving_exporter.expose import serving
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import LARGEST_WHOLE, encode, write_page
 from llm_serving_exporter.expose.spool import PART_BYTES, Spool, combine_crc, join_text
-from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.settings.config import WebConfig
 from llm_serving_exporter.web.server import Request, Response, WebServer
 from tests.support.builders.recordings import page
 from tests.support.builders.snapshots import snapshot_of
+from tests.support.builders.target_readings import change_reading
 from tests.support.servers.prometheus_server import PrometheusServer
 from tests.support.waiting import wait_until
 
@@ -39,7 +39,7 @@ def make_store() -> Store:
     store, snapshot = Store(), snapshot_of(page("vllm-0.32", 60).decode(), at=100.0)
     for number in range(TARGETS):
         target = Target(f"replica-{number:04}", f"http://127.0.0.1:{number + 1}")
-        store.put_target(replace(store.add_target(target), snapshot=snapshot))
+        store.put_target(change_reading(store.add_target(target), snapshot=snapshot))
     return store
 
 

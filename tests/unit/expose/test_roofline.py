@@ -13,6 +13,7 @@ from llm_serving_exporter.model.derived import EngineDerived, Limiter
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from tests.support.builders.limited import DECODING, LLAMA, reading
+from tests.support.builders.target_readings import change_reading
 from tests.support.models.moe_models import TABLE
 from tests.support.models.roofs import flat, served, shape
 
@@ -128,11 +129,11 @@ def test_what_is_known_about_the_model() -> None:
     (info,) = series(target)["llm_serving_model"]
     assert (info.labels["weight_format"], info.labels["family"]) == ("bf16", "qwen3_moe")
     assert values(target, "model_weight_bytes", "kind").keys() == {"computed"}
-    indexed = replace(target, models={"m": replace(QWEN, checkpoint_bytes=61_064_245_248)})
+    indexed = change_reading(target, models={"m": replace(QWEN, checkpoint_bytes=61_064_245_248)})
     assert values(indexed, "model_weight_bytes", "kind")["checkpoint"] == 61_064_245_248
 
 
 def test_a_long_origin_is_cut() -> None:
-    long = replace(reading(DECODING), models={"m": replace(LLAMA, origin="/very" * 100)})
+    long = change_reading(reading(DECODING), models={"m": replace(LLAMA, origin="/very" * 100)})
     (info,) = series(long)["llm_serving_model"]
     assert len(info.labels["origin"]) == roofline.LONGEST_ORIGIN

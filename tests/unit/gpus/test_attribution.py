@@ -21,6 +21,7 @@ from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, ServerFacts, Snapshot
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.settings.config import Config, DcgmConfig, SloConfig
+from tests.support.builders.target_readings import change_reading, make_reading
 
 OK = Attempt(Stage.GPU, None, "", 0.0, 0.0)
 UUIDS = ("GPU-1", "GPU-2")
@@ -201,7 +202,7 @@ def test_a_configured_gpu_that_is_not_here_counts_and_is_called_as_those_that_ar
 
 def seen(target: Target = TARGET, **changes: object) -> TargetReading:
     snapshot = Snapshot((EngineSnapshot("m", "0", requests_running=1.0),), "any", 0.0, 0.0)
-    return replace(TargetReading(target, snapshot=snapshot), **changes)
+    return change_reading(make_reading(target, snapshot=snapshot), **changes)
 
 
 def known(before: TargetReading, now: TargetReading, uuids: tuple[str, ...] = ()) -> TargetGpus | None:
@@ -213,7 +214,7 @@ def test_what_was_known_of_a_targets_gpus_stays_while_nothing_is_said() -> None:
     four = ServerFacts(gpu_count=4, gpu_name="L40S")
     first = known(seen(), seen(facts=four))
     assert first == TargetGpus(4, "L40S")
-    before = seen(facts=four, target_gpus=first)
+    before = seen(facts=four, total=first)
     assert known(before, seen(facts=ServerFacts())) == first
     # the kind alone is not said any more
     assert known(before, seen(facts=replace(four, gpu_count=2, gpu_name=None))) == TargetGpus(2, "L40S")
@@ -222,14 +223,14 @@ def test_what_was_known_of_a_targets_gpus_stays_while_nothing_is_said() -> None:
 
 def test_a_restarted_server_is_believed_once_it_was_asked_again() -> None:
     """Two of its four GPUs are seen here; that it has four, it says itself."""
-    before = seen(facts=ServerFacts(tensor_parallel_size=4), target_gpus=TargetGpus(4, H100))
+    before = seen(facts=ServerFacts(tensor_parallel_size=4), total=TargetGpus(4, H100))
     again = seen(facts=ServerFacts(), restarts_total=1)
     assert known(before, again, UUIDS) == TargetGpus(4, H100)
-    now = replace(again, target_gpus=TargetGpus(4, H100))
-    assert known(now, replace(now, facts=ServerFacts(tensor_parallel_size=2)), UUIDS) == TargetGpus(2, H100)
+    now = change_reading(again, total=TargetGpus(4, H100))
+    assert known(now, change_reading(now, facts=ServerFacts(tensor_parallel_size=2)), UUIDS) == TargetGpus(2, H100)
 
 
 def test_a_front_end_has_no_gpus() -> None:
-    known_as = seen(replace(TARGET, gpu_count=8), target_gpus=TargetGpus(8))
+    known_as = seen(replace(TARGET, gpu_count=8), total=TargetGpus(8))
     assert known(known_as, known_as) == TargetGpus(8)
-    assert known(known_as, replace(known_as, page_role=Role.FRONTEND)) is None
+    assert known(known_as, change_reading(known_as, page_role=Role.FRONTEND)) is None

@@ -65,4 +65,4 @@ def test_what_was_asked_of_a_window_is_no_part_of_it() -> None:
     asked, fresh = (EngineWindow((engine(requests_running=3.0),), 0.0) for _ in range(2))
     assert asked.mean("requests_running") == 3.0
     assert asked == fresh
-    assert name_fields(asked) == ("readings", "elapsed_seconds", "unborn")
+    assert name_fields(asked) == ("readings", "elapsed_seconds", "still_zero")

@@ -21,7 +21,7 @@ def one(**values: Any) -> EngineSnapshot:
 def window(*readings: EngineSnapshot, unborn: tuple[str, ...] = ()) -> EngineWindow:
     """`unborn`: on all pages but the last, as a counter's birth has it."""
     whole = pages(*readings)
-    earlier = (replace(snapshot, unborn=frozenset(unborn)) for snapshot in whole.snapshots[:-1])
+    earlier = (replace(snapshot, still_zero=frozenset(unborn)) for snapshot in whole.snapshots[:-1])
     (found,) = Window((*earlier, whole.later)).engines()
     return found
 
@@ -39,7 +39,7 @@ def test_a_counter_that_appears_for_another_reason_counts_from_nowhere() -> None
 
 def test_what_the_newest_page_lacks_says_nothing_of_the_first() -> None:
     first, last = Snapshot((one(),), "any", 0.0, 0.0), Snapshot((one(**{TOKENS: 7.0}),), "any", 5.0, 5.0)
-    (found,) = Window((first, replace(last, unborn=frozenset({TOKENS})))).engines()
+    (found,) = Window((first, replace(last, still_zero=frozenset({TOKENS})))).engines()
     assert found.increase(TOKENS) is None
 
 

@@ -16,6 +16,7 @@ from llm_serving_exporter.otlp.sender import Sender
 from llm_serving_exporter.settings.config import OtlpConfig
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import snapshot_of
+from tests.support.builders.target_readings import change_reading, make_reading
 from tests.support.rows import check_rows
 from tests.support.servers.otlp_receiver import receive
 
@@ -43,7 +44,7 @@ def page() -> str:
 def reading(page: str) -> TargetReading:
     target = Target("a", "http://engine-1:8000")
     snapshot = replace(snapshot_of(page), process_start_unix_seconds=NOW - 500.0)
-    return TargetReading(target, runtime="vllm", snapshot=snapshot, start_unix_seconds=NOW - 500.0)
+    return make_reading(target, runtime="vllm", snapshot=snapshot, start_unix_seconds=NOW - 500.0)
 
 
 def test_they_are_the_engines_own_histograms_with_what_is_required(reading: TargetReading, page: str) -> None:
@@ -53,7 +54,7 @@ def test_they_are_the_engines_own_histograms_with_what_is_required(reading: Targ
         assert sender.send()
         received = receiver.take()
         assert sender._left_out == {}
-        reading = replace(reading, snapshot=None)
+        reading = change_reading(reading, snapshot=None)
         assert sender.send()
         assert {name for name, _ in receiver.take().ended} == {DURATION, PER_TOKEN, FIRST}
         sender.close()
@@ -92,26 +93,28 @@ def test_nothing_of_it_is_sent_unless_one_asks(reading: TargetReading) -> None:
 
 
 def finished(reading: TargetReading, **ends: float) -> TargetReading:
-    assert reading.snapshot is not None
-    engines = tuple(replace(one, requests_finished_total=ends or None) for one in reading.snapshot.engines)
-    return replace(reading, snapshot=replace(reading.snapshot, engines=engines))
+    assert reading.page.snapshot is not None
+    engines = tuple(replace(one, requests_finished_total=ends or None) for one in reading.page.snapshot.engines)
+    return change_reading(reading, snapshot=replace(reading.page.snapshot, engines=engines))
 
 
 def approximate(reading: TargetReading) -> TargetReading:
-    assert reading.snapshot is not None
+    assert reading.page.snapshot is not None
     quality = {"time_per_output_token_seconds": Quality.APPROXIMATE}
-    return replace(reading, snapshot=replace(reading.snapshot, quality=quality))
+    return change_reading(reading, snapshot=replace(reading.page.snapshot, quality=quality))
 
 
 def uncounted(reading: TargetReading) -> TargetReading:
-    assert reading.snapshot is not None
-    return replace(reading, snapshot=replace(reading.snapshot, errors_counted=False))
+    assert reading.page.snapshot is not None
+    return change_reading(reading, snapshot=replace(reading.page.snapshot, errors_counted=False))
 
 
 def without(reading: TargetReading, field: str) -> TargetReading:
-    assert reading.snapshot is not None
-    engines = tuple(replace(one, **{field: None}) for one in reading.snapshot.engines)
-    return replace(reading, snapshot=replace(reading.snapshot, engines=engines), missing={field: "no histogram"})
+    assert reading.page.snapshot is not None
+    engines = tuple(replace(one, **{field: None}) for one in reading.page.snapshot.engines)
+    return change_reading(
+        reading, snapshot=replace(reading.page.snapshot, engines=engines), missing={field: "no histogram"}
+    )
 
 
 @check_rows(
@@ -132,7 +135,7 @@ def without(reading: TargetReading, field: str) -> TargetReading:
             lambda one: replace(one, target=replace(one.target, role=Role.DECODE)),
             dict.fromkeys((DURATION, PER_TOKEN, FIRST), "a part of a request"),
         ),
-        (lambda one: replace(one, runtime=""), dict.fromkeys((DURATION, PER_TOKEN, FIRST), "gen_ai.provider.name")),
+        (lambda one: change_reading(one, runtime=""), dict.fromkeys((DURATION, PER_TOKEN, FIRST), "gen_ai.provider.name")),
     ],
     shared=["reading"],
 )  # fmt: skip
@@ -146,9 +149,9 @@ def test_what_cannot_be_known_is_left_out_and_why(reading: TargetReading, change
 
 
 def test_engines_of_one_server_and_targets_on_one_host_are_told_apart(reading: TargetReading) -> None:
-    assert reading.snapshot is not None
-    one = reading.snapshot.engines[0]
-    both = replace(reading, snapshot=replace(reading.snapshot, engines=(one, replace(one, engine="1"))))
+    assert reading.page.snapshot is not None
+    one = reading.page.snapshot.engines[0]
+    both = change_reading(reading, snapshot=replace(reading.page.snapshot, engines=(one, replace(one, engine="1"))))
     other = replace(both, target=Target("b", "https://engine-1"))
     found = read_server_metrics([both, other], "chat")
     for metric in found.readings:

@@ -15,7 +15,6 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 
 from llm_serving_exporter.expose.encode import encode
-from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.otlp.sender import Sender
 from llm_serving_exporter.settings.config import OtlpConfig
@@ -23,6 +22,7 @@ from tests.support.builders.golden_cases import MAIN
 from tests.support.builders.golden_pages import golden_registry
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import snapshot_of
+from tests.support.builders.target_readings import make_reading
 from tests.support.paths import ROOT, TESTS
 from tests.support.servers.prometheus_server import PrometheusServer
 from tests.support.servers.server_process import find_program, program
@@ -101,7 +101,7 @@ def test_whoever_closes_leaves_nothing_that_looks_alive(tmp_path: Path, monkeypa
 
 def test_the_names_of_the_conventions_are_stored_beside_ours(tmp_path: Path) -> None:
     snapshot = snapshot_of(recording("vllm-0.32-mfu").pages[60].decode())
-    reading = TargetReading(Target("a", "http://engine-1:8000"), runtime="vllm", snapshot=snapshot)
+    reading = make_reading(Target("a", "http://engine-1:8000"), runtime="vllm", snapshot=snapshot)
     with receiving(tmp_path / "otlp") as prometheus:
         config = OtlpConfig(prometheus.url, PATH, gen_ai_operation="chat")
         sender = Sender(config, tuple, RESOURCE.items(), targets=lambda: [reading])

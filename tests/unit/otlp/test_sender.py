@@ -30,6 +30,7 @@ from llm_serving_exporter.settings.config import OtlpConfig
 from tests.support.builders.golden_cases import MAIN
 from tests.support.builders.golden_pages import golden_registry
 from tests.support.builders.snapshots import snapshot_of
+from tests.support.builders.target_readings import change_reading
 from tests.support.servers.otlp_receiver import Labels, Received, Receiver, receive
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -103,7 +104,7 @@ class Bed:
         self.reading = self.store.add_target(Target("a", "http://127.0.0.1:9"))
 
     def list_targets(self) -> list[TargetReading]:
-        return [one for one in self.store.view().targets if one.fresh(self.now, 15.0)]
+        return [one for one in self.store.view().targets if one.page.is_fresh(self.now, 15.0)]
 
     def show(
         self, *, started: float = NOW - 500.0, early: int = 2, all: int = 6, tokens: int = 1000, **more: Any
@@ -111,8 +112,8 @@ class Bed:
         """`more`: of the reading, in which the page says nothing of its process's start; without, it does."""
         page = PAGE.format(early=early, all=all, tokens=tokens)
         snapshot = replace(snapshot_of(page, at=self.now), process_start_unix_seconds=None if more else started)
-        reading = replace(self.reading, snapshot=snapshot, start_unix_seconds=started, runtime="vllm")
-        self.store.put_target(replace(reading, **more))
+        reading = change_reading(self.reading, snapshot=snapshot, start_unix_seconds=started, runtime="vllm")
+        self.store.put_target(change_reading(reading, **more))
 
     def send(self) -> Received:
         assert self.sender.send()

@@ -17,14 +17,15 @@ from tests.support.builders import views
 from tests.support.builders.landingpage import page_of
 from tests.support.builders.lying_pages import Server
 from tests.support.builders.recordings import page
+from tests.support.builders.target_readings import change_reading
 from tests.support.servers.driven_exporter import DrivenExporter
 
 
 def broken(name: str) -> TargetReading:
     """A reading that no code of ours makes: whatever looks at its engines fails."""
     good = views.reading(name, [views.engine("m")])
-    assert good.derived is not None
-    return replace(good, derivation=replace(good.derived, engines=(None,)))
+    assert good.page.derived is not None
+    return change_reading(good, derivation=replace(good.page.derived, engines=(None,)))
 
 
 @pytest.mark.parametrize("more", [0, 25])
@@ -42,7 +43,7 @@ def test_a_target_that_cannot_be_shown_says_so_and_the_others_are_there(
 
 
 def test_the_debug_page_has_the_others_too() -> None:
-    bad = replace(views.reading("bad", [views.engine("m")]), facts=None)
+    bad = change_reading(views.reading("bad", [views.engine("m")]), facts=None)
     answer = answer_debug_targets(views.view(bad, views.reading("good", [views.engine("m")])), {})
     targets = json.loads(answer.body)["targets"]
     assert [one["name"] for one in targets] == ["bad", "good"]
@@ -61,8 +62,8 @@ def test_a_target_whose_series_cannot_be_made_leaves_those_of_the_others(caplog:
     server = Server({"/metrics": page("vllm-0.32", 60)})
     with DrivenExporter("http://one", "http://two", connect=server.connect, config=Config(targets=())) as exporter:
         first, _ = exporter.tick()
-        assert first.derived is not None
-        exporter.store.put_target(replace(first, derivation=replace(first.derived, engines=(None,))))
+        assert first.page.derived is not None
+        exporter.store.put_target(change_reading(first, derivation=replace(first.page.derived, engines=(None,))))
         with caplog.at_level(logging.ERROR):
             found = exporter.scrape()
     assert found.value("decode_tokens_total", target="replica-1") > 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.derive.derive import Settings, derive
+from llm_serving_exporter.derive.derive import DeriveSettings, derive
 from llm_serving_exporter.derive.kv import LONG_CONTEXT_ROWS
 from llm_serving_exporter.derive.signals import PASSED_THROUGH
 from llm_serving_exporter.model.gpu import GpuAbsence
@@ -57,7 +57,7 @@ def test_an_unknown_code_of_a_gpu_reading_reads_as_an_error():
 def signals() -> list[str]:
     """Every name that derive reports on, from a real run of it."""
     snapshot = Snapshot((EngineSnapshot("m", "0"),), "vllm", 0.0, 0.0)
-    return list(derive(Window((snapshot,)), Settings(), None).signals)
+    return list(derive(Window((snapshot,)), DeriveSettings(), None).signals)
 
 
 @check_rows("absence", [absence for absence in Absence if absence])
@@ -69,7 +69,7 @@ def test_each_signal_that_derive_reports_has_a_sentence_for_each_reason(absence)
 
 def test_a_missing_setting_is_named():
     snapshot = Snapshot((EngineSnapshot("m", "0"),), "vllm", 0.0, 0.0)
-    reasons = derive(Window((snapshot,)), Settings(slo_errors=False), None).signals
+    reasons = derive(Window((snapshot,)), DeriveSettings(slo_errors=False), None).signals
     unset = [signal for signal, absence in reasons.items() if absence is Absence.NOT_CONFIGURED]
     assert set(unset) == {
         "batch_limit_requests", "batch_utilization_ratio", "context_limit_tokens", "slo_ttft", "slo_itl", "slo_e2e", "slo_errors",

@@ -11,12 +11,13 @@ from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.render.without_nvml import explain_without_nvml
 from tests.support.builders import views
+from tests.support.builders.target_readings import change_reading
 
 ABSENT = views.gpus(reason=FailureReason.NO_LIBRARY, detail="no library")
 
 
 def known(name: str, gpus: TargetGpus | None = None) -> TargetReading:
-    return replace(views.reading(name, [views.engine("m")]), target_gpus=gpus)
+    return change_reading(views.reading(name, [views.engine("m")]), total=gpus)
 
 
 def test_where_nvml_works_or_only_fails_for_now_nothing_is_said() -> None:
@@ -56,7 +57,7 @@ def test_targets_that_say_what_they_run_on_are_not_asked_again() -> None:
 
 
 def test_a_front_end_and_a_server_without_a_gpu_need_none() -> None:
-    front = replace(known("front"), page_role=Role.FRONTEND)
+    front = change_reading(known("front"), page_role=Role.FRONTEND)
     without = replace(known("cpu"), target=replace(known("cpu").target, gpus=()))
     assert explain_without_nvml(ABSENT, [front, without])[1].startswith("For ceilings")
     assert "front" not in explain_without_nvml(ABSENT, [front, without])[1]

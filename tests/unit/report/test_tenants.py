@@ -35,8 +35,8 @@ def read_through_the_exporter(day: gateway.Day, tenants: TenantsConfig) -> Tenan
     ends = [found[min((hour + 1) * gateway.TICKS_AN_HOUR, len(found)) - 1] for hour in range(gateway.HOURS)]
     lines: dict[str, dict[tuple[str, str], list[float]]] = {name: {} for name in QUANTITIES}
     for hour, reading in enumerate(ends):
-        assert reading.tenants is not None
-        for row in reading.tenants.rows:
+        assert reading.page.tenants is not None
+        for row in reading.page.tenants.rows:
             for name, quantity in QUANTITIES.items():
                 if quantity.counter in row.counts:
                     into = lines[name].setdefault((row.model_name, row.tenant), [0.0] * gateway.HOURS)

@@ -33,17 +33,17 @@ def list_series(asks: int, *, lie: bool = False) -> tuple[str, list[object]]:
             (reading,) = exporter.tick()
             for _ in range(asks):
                 exporter.scrape()
-            assert reading.derivation is not None
+            assert reading.page.derivation is not None
             assert reading.cost is not None
-            found = reading.derivation
+            found = reading.page.derivation
             verdict = found.verdict
             assert verdict is not None
             states.append(
                 (
-                    [(one.busy, one.tick, one.server_errors) for one in found.kept],
+                    [(one.busy, one.tick, one.server_errors) for one in found.tick_engines],
                     (verdict.state, verdict.candidate, verdict.candidate_since_monotonic_seconds),
                     [one.totals for one in reading.cost.engines],
-                    dict(reading.implausible_total),
+                    dict(reading.page.implausible_total),
                 )
             )
         text = exporter.scrape().text

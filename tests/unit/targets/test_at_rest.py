@@ -73,23 +73,23 @@ OTHERS = {
 
 
 def signals(reading: TargetReading) -> dict[str, Absence]:
-    assert reading.derived is not None
-    return dict(reading.derived.signals)
+    assert reading.page.derived is not None
+    return dict(reading.page.derived.signals)
 
 
 def increases(reading: TargetReading) -> tuple[float, float]:
     """Tokens of both phases that the exporter's own window holds."""
-    assert reading.derived is not None
-    rates = [one.phase_tokens_per_second for one in reading.derived.engines]
-    seconds = reading.derived.window_seconds
+    assert reading.page.derived is not None
+    rates = [one.phase_tokens_per_second for one in reading.page.derived.engines]
+    seconds = reading.page.derived.window_seconds
     prefill, decode = (sum(rate.get(phase, 0.0) for rate in rates) * seconds for phase in ("prefill", "decode"))
     return prefill, decode
 
 
 def counted(reading: TargetReading) -> tuple[float, float]:
     """Tokens of both phases that the server has counted since its start."""
-    assert reading.snapshot is not None
-    engines = reading.snapshot.engines
+    assert reading.page.snapshot is not None
+    engines = reading.page.snapshot.engines
     # with those of requests under way, where they are counted
     decoded = [one.decode_tokens_total if one.decode_tokens_live is None else one.decode_tokens_live for one in engines]
     return sum(one.prefill_tokens_total or 0.0 for one in engines), sum(value or 0.0 for value in decoded)
@@ -107,29 +107,30 @@ def test_a_silent_server_is_idle_and_its_first_requests_are_counted(case: Case, 
     rest = {case.path: body, **case.says}
     *idle, first = readings([rest, rest, rest, {case.path: case.first, **case.says}], **target)
     for reading in idle:
-        assert (reading.up, reading.state, reading.runtime) == (True, State.READY, case.runtime)
-        assert reading.model_name == "m"
+        assert (reading.page.up, reading.server.state, reading.server.runtime) == (True, State.READY, case.runtime)
+        assert reading.server.model_name == "m"
         for signal in ("prefill_tokens_total", "requests_finished_total"):
             assert signals(reading)[signal] is Absence.IDLE
         assert counted(reading) == (0.0, 0.0)
-    assert (first.up, first.runtime, first.restarts_total) == (True, case.runtime, 0)
+    assert (first.page.up, first.server.runtime, first.server.restarts_total) == (True, case.runtime, 0)
     assert (sum(counted(first)) > 0) is case.counts_tokens
     assert increases(first) == pytest.approx(counted(first))
-    assert first.snapshot is not None
-    assert first.derived is not None
+    assert first.page.snapshot is not None
+    assert first.page.derived is not None
     # of the tick alone too, which is what the cost of it is split by
-    ticks = [one.tick for one in first.derived.engines if one.tick is not None]
+    ticks = [one.tick for one in first.page.derived.engines if one.tick is not None]
     assert sum(tick.prefill_tokens or 0.0 for tick in ticks) == pytest.approx(counted(first)[0])
-    answered = sum(one.e2e_request_latency_seconds.count for one in first.snapshot.engines if one.e2e_request_latency_seconds)  # fmt: skip
+    latencies = [one.e2e_request_latency_seconds for one in first.page.snapshot.engines]
+    answered = sum(one.count for one in latencies if one)
     assert answered > 0
-    latencies = [one.latency.get("e2e") for one in first.derived.engines]
+    latencies = [one.latency.get("e2e") for one in first.page.derived.engines]
     assert sum(one.events for one in latencies if one is not None) == answered
 
 
 @check_rows("name", sorted(OTHERS))
 def test_one_that_is_known_by_its_page_only_is_idle_where_it_is_set(name: str) -> None:
     (reading,) = readings([{"/metrics": EMPTY}], runtime=name)
-    assert (reading.up, reading.state, reading.runtime) == (True, State.READY, name)
+    assert (reading.page.up, reading.server.state, reading.server.runtime) == (True, State.READY, name)
 
 
 def test_families_that_are_declared_and_not_read_are_those_of_a_server_at_rest() -> None:
@@ -140,9 +141,9 @@ def test_families_that_are_declared_and_not_read_are_those_of_a_server_at_rest()
     rest = f"{declared}# TYPE xinference:worker_gpu_utilization_percent gauge\nxinference:worker_gpu_utilization_percent 3\n"
     *idle, busy = readings([{"/metrics": rest}, {"/metrics": rest}, {"/metrics": first}])
     for reading in idle:
-        assert (reading.up, reading.state, reading.runtime) == (True, State.READY, "xinference")
+        assert (reading.page.up, reading.server.state, reading.server.runtime) == (True, State.READY, "xinference")
         assert signals(reading)["decode_tokens_total"] is Absence.IDLE
-    assert (busy.up, busy.restarts_total) == (True, 0)
+    assert (busy.page.up, busy.server.restarts_total) == (True, 0)
     assert sum(counted(busy)) > 0
     assert increases(busy) == pytest.approx(counted(busy))
 
@@ -152,45 +153,45 @@ def test_families_that_are_declared_and_not_read_are_those_of_a_server_at_rest()
 def test_one_that_shows_its_families_from_the_start_is_not_idle_without_them(name: str, body: Answer) -> None:
     path = RUNTIMES[name].paths[0]
     (reading,) = readings([{path: body}], runtime=name)
-    assert (reading.up, reading.state) == (False, State.UNKNOWN)
+    assert (reading.page.up, reading.server.state) == (False, State.UNKNOWN)
 
 
 @check_rows("path", ["/metrics", "/prometheus/metrics"])
 @check_rows("body", [EMPTY, OF_THE_PROCESS], ids=["empty", "process"])
 def test_a_silent_page_that_nobody_claims_is_unknown_and_not_down(body: Answer, path: str) -> None:
     (reading,) = readings([{path: body, "/v1/models": models("somebody", "m"), "/info": '{"model_id": "m"}'}])
-    assert (reading.up, reading.state, reading.runtime) == (False, State.UNKNOWN, "")
-    assert reading.last is not None
-    assert reading.last.reason in (FailureReason.EMPTY, FailureReason.UNKNOWN_RUNTIME)
+    assert (reading.page.up, reading.server.state, reading.server.runtime) == (False, State.UNKNOWN, "")
+    assert reading.page.last is not None
+    assert reading.page.last.reason in (FailureReason.EMPTY, FailureReason.UNKNOWN_RUNTIME)
 
 
 def test_a_vllm_that_shows_nothing_is_told_apart() -> None:
     """It has its families from the start, so that this is no rest."""
     (reading,) = readings([{"/metrics": OF_THE_PROCESS, "/v1/models": models("vllm", "m")}])
-    assert (reading.up, reading.state) == (False, State.UNKNOWN)
-    assert "vLLM answers beside /metrics" in reading.problem
-    assert "--disable-log-stats" in reading.problem
+    assert (reading.page.up, reading.server.state) == (False, State.UNKNOWN)
+    assert "vLLM answers beside /metrics" in reading.page.problem
+    assert "--disable-log-stats" in reading.page.problem
 
 
 def test_a_setting_that_an_endpoint_contradicts_is_refused() -> None:
     (reading,) = readings([{"/metrics": OF_THE_PROCESS, "/v1/models": models("vllm", "m")}], runtime="sglang")
-    assert (reading.up, reading.state) == (False, State.UNKNOWN)
-    assert "has nothing of SGLang (seen: beside it, vLLM)" in reading.problem
+    assert (reading.page.up, reading.server.state) == (False, State.UNKNOWN)
+    assert "has nothing of SGLang (seen: beside it, vLLM)" in reading.page.problem
 
 
 def test_a_page_of_something_else_is_no_rest() -> None:
     (reading,) = readings([{"/metrics": "acme_total 3\n", "/info": json.dumps(TGI_INFO)}], runtime="tgi")
-    assert (reading.up, reading.state) == (False, State.UNKNOWN)
+    assert (reading.page.up, reading.server.state) == (False, State.UNKNOWN)
     (reading,) = readings([{"/metrics": "acme_total 3\n", "/info": json.dumps(TGI_INFO)}])
-    assert (reading.up, reading.runtime) == (False, "")
+    assert (reading.page.up, reading.server.runtime) == (False, "")
 
 
 def test_a_server_that_restarts_and_rests_has_restarted_and_counts_from_zero_again() -> None:
     case = CASES["tgi"]
     worked, rest = {"/metrics": case.first, **case.says}, {"/metrics": EMPTY, **case.says}
     found = readings([worked, worked, rest, rest, worked])
-    assert [one.restarts_total for one in found] == [0, 0, 0, 1, 1]
-    assert [one.state for one in found] == [State.READY] * 5
+    assert [one.server.restarts_total for one in found] == [0, 0, 0, 1, 1]
+    assert [one.server.state for one in found] == [State.READY] * 5
     assert increases(found[-1]) == pytest.approx(counted(found[-1]))
 
 
@@ -199,7 +200,7 @@ def test_one_page_with_a_gap_counts_nothing_again() -> None:
     worked, gap = {"/metrics": case.first, **case.says}, {"/metrics": EMPTY, **case.says}
     # the window's start is the gap: what came before it is not known to be new
     found = readings([worked, gap, worked, *[worked] * 7], window_seconds=60.0)
-    assert {one.restarts_total for one in found} == {0}
+    assert {one.server.restarts_total for one in found} == {0}
     assert all(sum(increases(one)) == 0 for one in found)
 
 
@@ -227,7 +228,7 @@ def test_an_idle_server_is_asked_who_it_is_once() -> None:
 
 def test_the_limits_of_an_idle_server_are_known() -> None:
     reading = readings([{"/metrics": EMPTY, **CASES["tgi"].says}] * 2)[-1]
-    assert reading.snapshot is not None
-    (engine,) = reading.snapshot.engines
+    assert reading.page.snapshot is not None
+    (engine,) = reading.page.snapshot.engines
     assert engine.context_limit_tokens == 4096
-    assert reading.facts.version == "3.3.7"
+    assert reading.server.facts.version == "3.3.7"

@@ -26,8 +26,8 @@ def page(*counters: str) -> dict[str, str]:
 
 def decoded(reading: TargetReading, engine: int = 0) -> float | None:
     """Generated tokens a second over the window."""
-    assert reading.derived is not None
-    return reading.derived.engines[engine].phase_tokens_per_second.get("decode")
+    assert reading.page.derived is not None
+    return reading.page.derived.engines[engine].phase_tokens_per_second.get("decode")
 
 
 def play(*pages: dict[str, str] | None) -> list[TargetReading]:

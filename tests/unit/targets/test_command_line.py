@@ -65,8 +65,8 @@ def ticks(
         clock.seconds += 31.0
         reading = hosted.tick()
         hosted.refresh_facts()
-    assert reading.snapshot is not None, reading.last
-    (found,) = reading.snapshot.engines
+    assert reading.page.snapshot is not None, reading.page.last
+    (found,) = reading.page.snapshot.engines
     return found.batch_limit_requests, found.batch_limit_source
 
 

@@ -93,16 +93,16 @@ def rest(case: Case, ticks: int = REST_TICKS, **more: object) -> list[TargetRead
 
 def check_rest(found: list[TargetReading]) -> None:
     for reading in found:
-        assert (reading.up, reading.state) == (True, State.READY), reading.problem
-        assert reading.derived is not None
-        assert not [name for name, quality in reading.derived.quality.items() if quality is Quality.SUSPECT]
-        assert not reading.derived.causes
-        verdict = reading.derived.verdict
+        assert (reading.page.up, reading.server.state) == (True, State.READY), reading.page.problem
+        assert reading.page.derived is not None
+        assert not [name for name, quality in reading.page.derived.quality.items() if quality is Quality.SUSPECT]
+        assert not reading.page.derived.causes
+        verdict = reading.page.derived.verdict
         assert verdict is None or verdict.state in (Limiter.STARVED, Limiter.UNKNOWN)
-        for engine in reading.derived.engines:
+        for engine in reading.page.derived.engines:
             values: Mapping[str, float] = engine.phase_tokens_per_second
             assert all(isfinite(value) and value == 0 for value in values.values())
-    assert found[-1].restarts_total == 0
+    assert found[-1].server.restarts_total == 0
 
 
 @check_rows("name", list_quick)
@@ -129,14 +129,14 @@ def test_the_same_of_a_further_page_where_its_runtime_is_set(name: str) -> None:
 
 def check_set(name: str) -> None:
     case = list_pages()[name]
-    recognised = rest(case, 1)[0].runtime
+    recognised = rest(case, 1)[0].server.runtime
     set_to = rest(case, 6, runtime=recognised)
     check_rest(set_to)
-    assert set_to[0].runtime == recognised
+    assert set_to[0].server.runtime == recognised
 
 
 def test_nearly_every_runtime_is_tried() -> None:
-    tried = {rest(case, 1)[0].runtime for case in list_pages().values()}
+    tried = {rest(case, 1)[0].server.runtime for case in list_pages().values()}
     # JSON pages, servers without a page
     assert len(RUNTIMES.keys() - tried) <= 6, RUNTIMES.keys() - tried
 

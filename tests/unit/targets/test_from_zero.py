@@ -23,9 +23,9 @@ def sglang(number: int, version: str | None = "0.5.23") -> Routes:
 
 
 def engine(reading: TargetReading) -> tuple[EngineSnapshot, EngineDerived]:
-    assert reading.snapshot is not None
-    assert reading.derived is not None
-    (snapshot,), (derived,) = reading.snapshot.engines, reading.derived.engines
+    assert reading.page.snapshot is not None
+    assert reading.page.derived is not None
+    (snapshot,), (derived,) = reading.page.snapshot.engines, reading.page.derived.engines
     return snapshot, derived
 
 
@@ -37,14 +37,14 @@ def test_an_idle_sglang_has_them_all_at_zero_where_its_version_is_known() -> Non
     assert snapshot.preemptions_total == 0.0
     assert derived.slo == {"ttft": SloCount(0.0, 0.0, 2.5, 2.0), "errors": SloCount(0.0, 0.0)}
     assert derived.server_errors == ServerErrors(0.0, 0.0, 0.0, 0.0)
-    assert idle.derived is not None
+    assert idle.page.derived is not None
     for signal in ("slo_ttft", "slo_errors", "preemptions_total"):
-        assert idle.derived.signals[signal] is Absence.AVAILABLE
+        assert idle.page.derived.signals[signal] is Absence.AVAILABLE
 
     snapshot, derived = engine(busy)
     assert snapshot.preemptions_total is not None
     assert snapshot.preemptions_total > 0
-    assert busy.restarts_total == 0
+    assert busy.server.restarts_total == 0
     assert (derived.slo["ttft"].counted_seconds, derived.slo["errors"].bad) == (2.0, 0.0)
     assert derived.slo["ttft"].bad > 0
 
@@ -88,13 +88,13 @@ def test_answers_that_are_missing_for_a_page_are_not_counted_again() -> None:
 
 def test_restarts_stand_at_zero_before_the_first_page() -> None:
     (refused,) = readings([None])
-    assert (refused.up, refused.restarts_total) == (False, 0)
+    assert (refused.page.up, refused.server.restarts_total) == (False, 0)
 
 
 def test_a_restart_of_an_engine_whose_preemptions_are_gone_with_it_is_one() -> None:
     """Its first page after the restart has none of the counters."""
     found = readings([sglang(0), sglang(78), sglang(0), sglang(78)])
-    assert [reading.restarts_total for reading in found] == [0, 0, 1, 1]
+    assert [reading.server.restarts_total for reading in found] == [0, 0, 1, 1]
 
 
 def test_of_several_engines_only_what_each_has_itself_is_at_zero() -> None:
@@ -105,7 +105,7 @@ def test_of_several_engines_only_what_each_has_itself_is_at_zero() -> None:
     )
     steps = [{"/metrics": page, "/server_info": json.dumps({"version": "0.5.23"})}] * 2
     idle = readings(steps, runtime="sglang")[-1]
-    assert idle.snapshot is not None
-    assert idle.derived is not None
-    assert [one.preemptions_total for one in idle.snapshot.engines] == [0.0, 0.0]
-    assert [one.slo for one in idle.derived.engines] == [{}, {}]
+    assert idle.page.snapshot is not None
+    assert idle.page.derived is not None
+    assert [one.preemptions_total for one in idle.page.snapshot.engines] == [0.0, 0.0]
+    assert [one.slo for one in idle.page.derived.engines] == [{}, {}]

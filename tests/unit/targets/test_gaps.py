@@ -52,13 +52,13 @@ def watched() -> Iterator[Watched]:
 
 
 def window_seconds(reading: TargetReading) -> float:
-    assert reading.derived is not None
-    return reading.derived.window_seconds
+    assert reading.page.derived is not None
+    return reading.page.derived.window_seconds
 
 
 def decode_rate(reading: TargetReading) -> float | None:
-    assert reading.derived is not None
-    return reading.derived.engines[0].phase_tokens_per_second.get("decode")
+    assert reading.page.derived is not None
+    return reading.page.derived.engines[0].phase_tokens_per_second.get("decode")
 
 
 @pytest.mark.parametrize("asleep", [16.0, 3600.0, 20 * 365 * 86_400.0])
@@ -68,27 +68,27 @@ def test_a_gap_starts_the_window_again_and_the_counters_go_on(asleep: float) -> 
         before = target.tokens
         target.running = 0
         found = target.tick(asleep)
-        assert found.restarts_total == 0
+        assert found.server.restarts_total == 0
         assert window_seconds(found) == 0
         assert decode_rate(found) is None
-        assert found.snapshot is not None
-        assert found.snapshot.engines[0].decode_tokens_total == before
+        assert found.page.snapshot is not None
+        assert found.page.snapshot.engines[0].decode_tokens_total == before
         target.running = 4
         found = target.tick()
         assert window_seconds(found) == INTERVAL
         assert decode_rate(found) == pytest.approx(100.0)
-        assert found.restarts_total == 0
+        assert found.server.restarts_total == 0
 
 
 @check_rows(("missed", "kept"), [(1, True), (2, True), (3, False), (8, False)])
 def test_an_outage_of_more_than_three_intervals_is_a_gap(missed: int, kept: bool) -> None:
     with watched() as target:
         for _ in range(missed):
-            assert target.tick(answers=False).up is False
+            assert target.tick(answers=False).page.up is False
         found = target.tick()
-        assert found.up is True
+        assert found.page.up is True
         assert window_seconds(found) == (INTERVAL * (4 + missed) if kept else 0)
-        assert found.restarts_total == 0
+        assert found.server.restarts_total == 0
         assert decode_rate(target.tick()) == pytest.approx(100.0)
 
 
@@ -96,11 +96,11 @@ def test_what_was_done_in_a_gap_is_no_work_of_the_first_tick_after_it() -> None:
     with watched() as target:
         target.running = 0
         found = target.tick(3600.0)
-        assert found.derived is not None
-        assert found.derived.engines[0].tick is not None
-        assert found.derived.engines[0].tick.busy is False
+        assert found.page.derived is not None
+        assert found.page.derived.engines[0].tick is not None
+        assert found.page.derived.engines[0].tick.busy is False
         target.running = 4
         found = target.tick(3600.0)
-        assert found.derived is not None
-        assert found.derived.engines[0].tick is not None
-        assert found.derived.engines[0].tick.busy is True
+        assert found.page.derived is not None
+        assert found.page.derived.engines[0].tick is not None
+        assert found.page.derived.engines[0].tick.busy is True

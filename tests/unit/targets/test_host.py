@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.cost.terms import COST
-from llm_serving_exporter.derive.derive import Settings
+from llm_serving_exporter.derive.derive import DeriveSettings
 from llm_serving_exporter.gpus.attribution import SettingsBuilder
 from llm_serving_exporter.gpus.dcgm_source import DcgmSource
 from llm_serving_exporter.gpus.nvml import NvmlSource
@@ -56,7 +56,7 @@ def host_of(*targets: Target, config: Config | None = None, **sources: object) -
     return host
 
 
-def settings(host: TargetHost, target: Target) -> Settings:
+def settings(host: TargetHost, target: Target) -> DeriveSettings:
     """What the next tick of a target would be worked out with."""
     host.read_gpus()
     return host._settings_for(SettingsBuilder(), target, ServerFacts(), 1)
@@ -164,18 +164,18 @@ def test_a_tick_has_the_gpus_their_origin_and_its_cost() -> None:
             hosted = host.add_target(here)
             host.settle_targets()
             first = hosted.tick()
-            assert (first.gpu_origin, first.target_gpus) == ("", None)
+            assert (first.gpus.origin, first.gpus.total) == ("", None)
             host.read_gpus()
             second = hosted.tick()
             clock.seconds += 10.0
             server.refuse()
             down = hosted.tick()
-    assert (second.gpu_uuids, second.gpu_origin) == (("GPU-1",), "only_target")
-    assert second.target_gpus == TargetGpus(1, "H100 SXM 80GB")
+    assert (second.gpus.uuids, second.gpus.origin) == (("GPU-1",), "only_target")
+    assert second.gpus.total == TargetGpus(1, "H100 SXM 80GB")
     assert second.cost is not None
     assert second.cost.price is not None
     # ten seconds of one GPU at 3.6 USD an hour, which nobody used
-    assert (down.up, down.target_gpus) == (False, second.target_gpus)
+    assert (down.page.up, down.gpus.total) == (False, second.gpus.total)
     assert spent(down) == pytest.approx(0.01)
 
 
@@ -229,7 +229,7 @@ def test_a_new_configuration_counts_from_the_next_tick_on() -> None:
 
             def threshold() -> float | None:
                 clock.seconds += 5.0
-                derived = hosted.tick().derived
+                derived = hosted.tick().page.derived
                 assert derived is not None
                 return derived.engines[0].slo["ttft"].configured_seconds
 
@@ -272,11 +272,11 @@ def test_targets_come_and_go_while_gpus_are_read_and_targets_tick() -> None:
 def test_a_tick_has_what_kubernetes_says_of_the_pod() -> None:
     host = host_of(HERE)
     hosted = host.targets["here"]
-    assert (hosted.tick().state, hosted.tick().pod) == (State.DOWN, None)
+    assert (hosted.tick().server.state, hosted.tick().server.pod) == (State.DOWN, None)
     new = PodState(loading_limit_seconds=600.0)
     host.put_pod_states({"here": new})
     reading = hosted.tick()
-    assert (reading.state, reading.pod) == (State.LOADING, new)
+    assert (reading.server.state, reading.server.pod) == (State.LOADING, new)
     host.put_pod_states({"here": PodState(was_ready=True)})
-    assert hosted.tick().state is State.DOWN
+    assert hosted.tick().server.state is State.DOWN
     host.close()

@@ -21,13 +21,13 @@ def test_each_page_is_counted_and_the_first_is_logged(caplog: pytest.LogCaptureF
     with DrivenExporter("http://lying", connect=server.connect) as exporter, caplog.at_level(logging.WARNING):
         for _ in range(3):
             (reading,) = exporter.tick()
-        assert reading.implausible_total == {"kv_cache_usage_ratio": 3}
+        assert reading.page.implausible_total == {"kv_cache_usage_ratio": 3}
         said = [record.getMessage() for record in caplog.records if "cannot be true" in record.getMessage()]
         assert said == ["target=replica-0: kv_cache_usage_ratio is left out, it cannot be true: 1e+15"]
         server.routes = {"/metrics": AFTER}
         (reading,) = exporter.tick()
-        assert reading.snapshot is not None
-        assert reading.snapshot.left_out == ()
+        assert reading.page.snapshot is not None
+        assert reading.page.snapshot.left_out == ()
         assert exporter.scrape().value("implausible_values_total", signal="kv_cache_usage_ratio") == 3
 
 
@@ -39,8 +39,8 @@ def test_a_figure_that_cannot_be_is_left_out_with_its_reason() -> None:
         server.routes = {"/metrics": change_samples(lying, "vllm:prefix_cache_hits_total", lambda _: 287e6)}
         (reading,) = exporter.tick()
         found = exporter.scrape()
-    assert reading.derived is not None
-    assert reading.derived.engines[0].prefix_cache_hit_ratio is None
+    assert reading.page.derived is not None
+    assert reading.page.derived.engines[0].prefix_cache_hit_ratio is None
     assert found.value("signal_available", signal="prefix_cache_hit_ratio", reason="implausible") == 0
     assert found.value("implausible_values_total", signal="prefix_cache_hit_ratio") == 1
 

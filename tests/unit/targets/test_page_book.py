@@ -7,7 +7,7 @@ import weakref
 
 from llm_serving_exporter.engines.apply import Plans
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.targets.page_book import PageBook
+from llm_serving_exporter.targets.page_source import PageBook
 from tests.support.builders.recordings import page as recorded_page
 from tests.support.builders.snapshots import page_of
 

@@ -11,7 +11,7 @@ from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.target import HttpSettings, PodFault, PodState, Target
 from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.targets.host import TargetHost
-from llm_serving_exporter.targets.states import choose_failed_state
+from llm_serving_exporter.targets.server import choose_failed_state
 from tests.support.builders.golden_cases import MADE
 from tests.support.builders.recordings import page, recording
 from tests.support.rows import check_rows
@@ -29,41 +29,41 @@ LIST = (200, "application/json", b'[{"iter": 1, "iterLatencyMS": 3.5}]')
 def test_a_page_at_its_usual_place_is_found_and_asked_for_there_ever_after() -> None:
     with Replica() as server:
         found = readings([{"/metrics": VLLM}] * 3, replica=server)
-    assert [one.up for one in found] == [True] * 3
+    assert [one.page.up for one in found] == [True] * 3
     assert server.asked.count("/prometheus/metrics") == 1
     assert server.asked.count("/metrics") == 3
 
 
 def test_a_server_that_guards_unknown_paths_is_read_all_the_same() -> None:
     (found,) = readings([{"/metrics": VLLM, "/prometheus/metrics": FORBIDDEN}])
-    assert (found.up, found.runtime) == (True, "vllm")
+    assert (found.page.up, found.server.runtime) == (True, "vllm")
 
 
 def test_a_guarded_page_is_told_before_one_that_is_not_there() -> None:
     (found,) = readings([{"/v1/metrics": FORBIDDEN}])
-    assert found.last is not None
-    assert found.last.reason is FailureReason.UNAUTHORIZED
-    assert "/v1/metrics" in found.problem
+    assert found.page.last is not None
+    assert found.page.last.reason is FailureReason.UNAUTHORIZED
+    assert "/v1/metrics" in found.page.problem
 
 
 def test_nothing_anywhere_is_told_of_the_usual_place() -> None:
     (found,) = readings([{}])
-    assert found.last is not None
-    assert (found.last.reason, found.last.status) == (FailureReason.STATUS, 404)
-    assert "/metrics" in found.problem
-    assert "/prometheus" not in found.problem
+    assert found.page.last is not None
+    assert (found.page.last.reason, found.page.last.status) == (FailureReason.STATUS, 404)
+    assert "/metrics" in found.page.problem
+    assert "/prometheus" not in found.page.problem
 
 
 def test_json_that_is_emptied_by_reading_is_asked_for_once_at_most() -> None:
     """TensorRT-LLM without return_perf_metrics has only its JSON; a second reader would take the iterations away from the first."""
     with Replica() as server:
         found = readings([{"/metrics": LIST}] * 4, replica=server)
-    assert all(one.last is not None and one.last.reason is FailureReason.CONTENT_TYPE for one in found)
+    assert all(one.page.last is not None and one.page.last.reason is FailureReason.CONTENT_TYPE for one in found)
     assert server.asked.count("/metrics") == 1
     for one in found:
-        assert one.state is State.UNKNOWN
-        assert "`return_perf_metrics: true`" in one.problem
-        assert "`runtime: trtllm-json`" in one.problem
+        assert one.server.state is State.UNKNOWN
+        assert "`return_perf_metrics: true`" in one.page.problem
+        assert "`runtime: trtllm-json`" in one.page.problem
 
 
 def test_an_outage_is_no_reason_to_read_the_json_again_before_ten_minutes_are_over() -> None:
@@ -80,21 +80,21 @@ def test_an_outage_is_no_reason_to_read_the_json_again_before_ten_minutes_are_ov
 def test_another_server_where_there_was_json_is_found() -> None:
     steps: list[Routes | None] = [{"/metrics": LIST}, None, *[{"/metrics": VLLM}] * 10]
     found = readings(steps, seconds=60.0)  # asked at 60 s, and again at 660 s
-    assert [one.up for one in found] == [False] * 10 + [True] * 2
-    assert found[-1].runtime == "vllm"
+    assert [one.page.up for one in found] == [False] * 10 + [True] * 2
+    assert found[-1].server.runtime == "vllm"
     # TensorRT-LLM with its page switched on is found at once
     (_, _, trtllm) = readings([{"/metrics": LIST}, None, {"/prometheus/metrics": TRTLLM, "/metrics": LIST}])
-    assert (trtllm.up, trtllm.runtime) == (True, "trtllm")
+    assert (trtllm.page.up, trtllm.server.runtime) == (True, "trtllm")
 
 
 def test_an_html_page_in_its_place_is_gone_with_the_next_tick() -> None:
     """A gateway's answer while the engine is away."""
     away = (200, "text/html", b"<html>back soon</html>")
     first, second = readings([{"/metrics": away, "/prometheus/metrics": away}, {"/metrics": VLLM}])
-    assert first.last is not None
-    assert first.last.reason is FailureReason.CONTENT_TYPE
-    assert "TensorRT" not in first.problem
-    assert second.up
+    assert first.page.last is not None
+    assert first.page.last.reason is FailureReason.CONTENT_TYPE
+    assert "TensorRT" not in first.page.problem
+    assert second.page.up
 
 
 @check_rows(
@@ -114,11 +114,11 @@ def test_a_page_at_tensorrt_llms_place_that_shows_nothing_keeps_its_json_from_be
         found = readings([idle, idle, {"/prometheus/metrics": TRTLLM, "/metrics": LIST}], replica=server)
         assert "/metrics" not in server.asked
     for one in found[:2]:
-        assert (one.up, one.state) == (False, State.UNKNOWN)
-        assert one.last is not None
-        assert one.last.reason is reason
-        assert "/prometheus/metrics" in one.problem
-    assert (found[2].up, found[2].runtime) == (True, "trtllm")
+        assert (one.page.up, one.server.state) == (False, State.UNKNOWN)
+        assert one.page.last is not None
+        assert one.page.last.reason is reason
+        assert "/prometheus/metrics" in one.page.problem
+    assert (found[2].page.up, found[2].server.runtime) == (True, "trtllm")
 
 
 @check_rows(
@@ -126,12 +126,12 @@ def test_a_page_at_tensorrt_llms_place_that_shows_nothing_keeps_its_json_from_be
 )
 def test_an_answer_that_is_no_page_at_tensorrt_llms_place_is_passed_by(answer: Answer) -> None:
     (found,) = readings([{"/prometheus/metrics": answer, "/metrics": VLLM}])
-    assert (found.up, found.runtime) == (True, "vllm")
+    assert (found.page.up, found.server.runtime) == (True, "vllm")
 
 
 def test_an_empty_page_elsewhere_does_not_end_the_search() -> None:
     (found,) = readings([{"/metrics": "", "/v1/metrics": VLLM}])
-    assert (found.up, found.runtime) == (True, "vllm")
+    assert (found.page.up, found.server.runtime) == (True, "vllm")
 
 
 def asked_for_lists(pages: list[str], seconds: float = 10.0) -> int:
@@ -155,13 +155,13 @@ def test_what_tells_the_runtime_later_is_seen() -> None:
     infinity = recording("infinity-0.0.78")
     late, models = infinity.pages[84], infinity.members["json/models-0084.json"]
     found = readings([*[{"/metrics": late}] * 3, *[{"/metrics": late, "/models": models}] * 5])
-    assert [one.runtime for one in found] == [""] * 6 + ["infinity"] * 2
+    assert [one.server.runtime for one in found] == [""] * 6 + ["infinity"] * 2
 
 
 def test_tensorrt_llms_page_is_found_without_touching_its_json() -> None:
     with Replica() as server:
         (found,) = readings([{"/prometheus/metrics": TRTLLM, "/metrics": LIST}], replica=server)
-    assert (found.up, found.runtime) == (True, "trtllm")
+    assert (found.page.up, found.server.runtime) == (True, "trtllm")
     assert "/metrics" not in server.asked
 
 
@@ -174,15 +174,15 @@ def test_a_page_that_was_found_is_looked_for_anew_when_another_server_has_the_ad
             replica=server,
         )
         read = server.asked.count("/metrics")
-    assert [one.up for one in found] == [True, True, False, False, False, False, True, True, True]
+    assert [one.page.up for one in found] == [True, True, False, False, False, False, True, True, True]
     # vLLM's twice, the JSON once where vLLM's page was and once in the search
     assert read == 4
-    assert (found[-1].runtime, found[-1].restarts_total) == ("nim", 1)
+    assert (found[-1].server.runtime, found[-1].server.restarts_total) == ("nim", 1)
 
 
 def test_a_setting_that_does_not_fit_says_what_the_page_is() -> None:
     (found,) = readings([{"/metrics": VLLM}], runtime="sglang")
-    assert "has nothing of SGLang (seen: a page of vLLM)" in found.problem
+    assert "has nothing of SGLang (seen: a page of vLLM)" in found.page.problem
 
 
 # --- servers that speak TLS ---------------------------------------------------------------------------------------
@@ -210,17 +210,17 @@ def read_secure(ticks: int, **target: object) -> tuple[list[TargetReading], TlsR
 
 def test_a_url_that_says_http_is_told_to_say_https_and_nobody_is_down() -> None:
     (found,), _ = read_secure(1)
-    assert (found.state, found.up) == (State.UNKNOWN, False)
-    assert "speaks TLS, and is asked by plain HTTP; let the target's url begin with https://" in found.problem
-    assert "crash" not in found.problem
+    assert (found.server.state, found.page.up) == (State.UNKNOWN, False)
+    assert "speaks TLS, and is asked by plain HTTP; let the target's url begin with https://" in found.page.problem
+    assert "crash" not in found.page.problem
 
 
 def test_a_pod_whose_scheme_is_a_guess_is_asked_by_tls_once_it_shows_that_it_speaks_it() -> None:
     found, server = read_secure(3, may_speak_tls=True)
-    assert [one.up for one in found] == [True] * 3
-    assert found[-1].metrics_url == f"https://127.0.0.1:{server.port}/metrics"
+    assert [one.page.up for one in found] == [True] * 3
+    assert found[-1].server.metrics_url == f"https://127.0.0.1:{server.port}/metrics"
     # what stands beside the page is asked in the same way
-    assert found[-1].facts.version == "0.32.0"
+    assert found[-1].server.facts.version == "0.32.0"
     assert server.plain == 1
 
 
@@ -245,10 +245,10 @@ def test_a_page_that_fails_is_no_engine_that_is_down(page: Answer, health: str, 
     with Replica() as server:
         found = readings([{path: page, health: b"{}"}] * 3, replica=server, runtime=runtime)
     for one in found:
-        assert (one.state, one.up) == (State.UNKNOWN, False)
-        assert one.last is not None
-        assert one.last.reason is FailureReason.PAGE_FAILS
-        assert f"{health} says that the server is well: its page alone fails" in one.problem
+        assert (one.server.state, one.page.up) == (State.UNKNOWN, False)
+        assert one.page.last is not None
+        assert one.page.last.reason is FailureReason.PAGE_FAILS
+        assert f"{health} says that the server is well: its page alone fails" in one.page.problem
     # asked once before it is said, at each tick
     assert server.asked.count(health) == 3
 
@@ -271,22 +271,22 @@ def test_a_page_that_hangs_is_asked_about_in_the_time_that_is_left_of_the_interv
         target = Target("a", server.url, runtime="vllm", interval_seconds=2.0, http=HttpSettings(timeout_seconds=0.5))
         found = host.add_target(target).tick()
         host.close()
-    assert found.last is not None
-    assert found.state is state
-    assert (found.last.reason is FailureReason.PAGE_FAILS) == (state is State.UNKNOWN)
+    assert found.page.last is not None
+    assert found.server.state is state
+    assert (found.page.last.reason is FailureReason.PAGE_FAILS) == (state is State.UNKNOWN)
 
 
 @check_rows("health", [None, (503, "application/json", b"{}"), BROKEN])
 def test_a_server_that_is_not_well_either_is_down(health: Answer | None) -> None:
     routes: dict[str, Answer] = {"/metrics": BROKEN} | ({"/health": health} if health is not None else {})
     (found,) = readings([routes])
-    assert found.last is not None
-    assert (found.state, found.last.reason) == (State.DOWN, FailureReason.STATUS)
+    assert found.page.last is not None
+    assert (found.server.state, found.page.last.reason) == (State.DOWN, FailureReason.STATUS)
 
 
 def test_a_page_that_is_well_again_goes_on() -> None:
     found = readings([{"/metrics": VLLM}, {"/metrics": BROKEN, "/health": b""}, {"/metrics": VLLM}])
-    assert [one.state for one in found] == [State.READY, State.UNKNOWN, State.READY]
+    assert [one.server.state for one in found] == [State.READY, State.UNKNOWN, State.READY]
 
 
 def test_a_pod_that_crashes_is_down_whatever_its_page_says() -> None:

@@ -31,7 +31,7 @@ def test_a_side_endpoint_that_hangs_costs_no_page_and_is_asked_again_later() -> 
         "/server_info": fault.silent(),
     }
     with FaultServer(routes) as server, closing(pipeline_of(server.url)) as pipeline:
-        assert pipeline.tick().up is True
+        assert pipeline.tick().page.up is True
         looked_for = ["/prometheus/metrics", "/metrics"]
         assert [request.path for request in server.requests] == looked_for
         pipeline.refresh_facts()
@@ -39,7 +39,7 @@ def test_a_side_endpoint_that_hangs_costs_no_page_and_is_asked_again_later() -> 
         assert [request.path for request in server.requests] == [*looked_for, "/version", "/v1/models"]
         pipeline.refresh_facts()
         assert len(server.requests) == 4
-        assert pipeline.tick().facts.version == "0.32.0"
+        assert pipeline.tick().server.facts.version == "0.32.0"
 
 
 def test_side_endpoints_stand_below_the_same_prefix_as_the_page() -> None:
@@ -50,7 +50,7 @@ def test_side_endpoints_stand_below_the_same_prefix_as_the_page() -> None:
         pipeline.tick()
         pipeline.refresh_facts()
         reading = pipeline.tick()
-    assert (reading.facts.version, reading.facts.context_limit_tokens) == ("0.32.0", {"tiny-llama": 2048})
+    assert (reading.server.facts.version, reading.server.facts.context_limit_tokens) == ("0.32.0", {"tiny-llama": 2048})
 
 
 def test_an_endpoint_that_fails_once_is_asked_again_and_nothing_known_is_lost() -> None:
@@ -71,9 +71,9 @@ def test_an_endpoint_that_fails_once_is_asked_again_and_nothing_known_is_lost() 
             now[0] += 1.0
             reading = pipeline.tick()
             pipeline.refresh_facts()
-            if reading.facts.context_limit_tokens:
+            if reading.server.facts.context_limit_tokens:
                 break
-    assert (reading.facts.version, reading.facts.context_limit_tokens) == ("0.32.0", {"tiny-llama": 2048})
+    assert (reading.server.facts.version, reading.server.facts.context_limit_tokens) == ("0.32.0", {"tiny-llama": 2048})
 
 
 def test_several_replicas_behind_one_address_are_refused_not_mixed() -> None:
@@ -86,15 +86,15 @@ def test_several_replicas_behind_one_address_are_refused_not_mixed() -> None:
             now[0] += 1.0
             states.append(pipeline.tick())
         last = states[-1]
-        assert (last.up, last.state) == (False, State.UNKNOWN)
-        assert last.last is not None
-        assert last.last.reason is FailureReason.SEVERAL_SERVERS
-        assert "list each replica" in last.problem
+        assert (last.page.up, last.server.state) == (False, State.UNKNOWN)
+        assert last.page.last is not None
+        assert last.page.last.reason is FailureReason.SEVERAL_SERVERS
+        assert "list each replica" in last.page.problem
         # one server alone again: after a while it is believed
         for _ in range(30):
             now[0] += 1.0
             last = pipeline.tick()
-        assert last.up is True
+        assert last.page.up is True
 
 
 def test_one_failover_is_only_a_restart() -> None:
@@ -104,4 +104,4 @@ def test_one_failover_is_only_a_restart() -> None:
             server.behave("/metrics", fault.page(body))
             now[0] += 1.0
             reading = pipeline.tick()
-    assert (reading.up, reading.restarts_total) == (True, 1)
+    assert (reading.page.up, reading.server.restarts_total) == (True, 1)

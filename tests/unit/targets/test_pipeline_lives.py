@@ -31,8 +31,8 @@ vllm:cache_config_info{{block_size="16",num_gpu_blocks="2560"}} 1
 
 def test_a_gauge_that_freezes_is_not_shown_because_the_old_life_moved() -> None:
     found = readings([triton(5000), triton(5001), triton(10, of_new_life=True), triton(11, of_new_life=True)])
-    assert [one.restarts_total for one in found] == [0, 0, 1, 1]
-    running = [one.snapshot.engines[0].requests_running for one in found if one.snapshot]
+    assert [one.server.restarts_total for one in found] == [0, 0, 1, 1]
+    running = [one.page.snapshot.engines[0].requests_running for one in found if one.page.snapshot]
     assert running == [None, 48, None, 48]
 
 
@@ -43,13 +43,13 @@ def test_a_counter_that_is_read_otherwise_after_an_upgrade_counts_on_from_0() ->
         [vllm("0.9.1", 900_200 + 100 * tick) for tick in range(3)],
     )
     found = readings([*old, None, *new])
-    assert [one.facts.version for one in found] == [None, "0.8.5", "0.8.5", "0.8.5", "0.9.1", "0.9.1"]
-    prefill = [one.snapshot.engines[0].prefill_tokens_total for one in found if one.up and one.snapshot]
+    assert [one.server.facts.version for one in found] == [None, "0.8.5", "0.8.5", "0.8.5", "0.9.1", "0.9.1"]
+    prefill = [one.page.snapshot.engines[0].prefill_tokens_total for one in found if one.page.up and one.page.snapshot]
     assert prefill == [None, 0, 100, 0, 100]
-    assert found[-2].derived is not None
-    assert found[-2].derived.window_seconds == 0
-    assert found[-1].derived is not None
-    assert found[-1].derived.engines[0].phase_tokens_per_second["prefill"] == 100 / 10
+    assert found[-2].page.derived is not None
+    assert found[-2].page.derived.window_seconds == 0
+    assert found[-1].page.derived is not None
+    assert found[-1].page.derived.engines[0].phase_tokens_per_second["prefill"] == 100 / 10
 
 
 def test_a_counter_that_is_back_after_an_upgrade_is_not_held_against_its_old_unit() -> None:
@@ -61,9 +61,11 @@ def test_a_counter_that_is_back_after_an_upgrade_is_not_held_against_its_old_uni
     whole = str(new[1]["/metrics"])
     without = "".join(line for line in whole.splitlines(keepends=True) if "cache_hits" not in line)
     found = readings([*old, None, new[0], {**new[1], "/metrics": without}, new[2]])
-    cached = [one.snapshot.engines[0].cached_prompt_tokens_total for one in found if one.up and one.snapshot]
+    cached = [
+        one.page.snapshot.engines[0].cached_prompt_tokens_total for one in found if one.page.up and one.page.snapshot
+    ]
     assert cached == [None, 16_000, 16_000, None, 1000]
-    assert found[-1].restarts_total == 0
+    assert found[-1].server.restarts_total == 0
 
 
 def test_an_endpoint_that_the_old_server_did_not_have_is_asked_again_after_a_restart() -> None:
@@ -72,7 +74,7 @@ def test_an_endpoint_that_the_old_server_did_not_have_is_asked_again_after_a_res
     found = readings(
         [{"/metrics": later}, {"/metrics": later}, {"/metrics": earlier, **load}, {"/metrics": earlier, **load}]
     )
-    assert [one.restarts_total for one in found] == [0, 0, 1, 1]
-    usage = [one.snapshot.engines[0].kv_cache_usage_ratio for one in found if one.snapshot]
+    assert [one.server.restarts_total for one in found] == [0, 0, 1, 1]
+    usage = [one.page.snapshot.engines[0].kv_cache_usage_ratio for one in found if one.page.snapshot]
     # refused for good, it would have been asked again a minute later
     assert usage == [None, None, 0.25, 0.25]

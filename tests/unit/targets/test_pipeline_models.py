@@ -22,7 +22,7 @@ from llm_serving_exporter.model.snapshot import ServerFacts
 from llm_serving_exporter.model.target import HttpSettings, ModelSettings, Role, ServedModel, Target
 from llm_serving_exporter.sim.recording import demo_model_config
 from llm_serving_exporter.targets.pipeline import TargetPipeline
-from llm_serving_exporter.targets.served_models import ModelBook, served_model
+from llm_serving_exporter.targets.server import ModelBook, served_model
 from tests.support.builders.golden_cases import MADE
 from tests.support.builders.pipelines import make_pipeline
 from tests.support.builders.recordings import page
@@ -68,25 +68,25 @@ def rig(settings: ModelSettings, root: str | None = None, **target: Any) -> Iter
 
 
 def known(reading: TargetReading) -> ModelFacts:
-    (found,) = reading.models.values()
+    (found,) = reading.server.models.values()
     assert isinstance(found, ModelFacts), found
     return found
 
 
 def unknown(reading: TargetReading) -> FactsError:
-    (found,) = reading.models.values()
+    (found,) = reading.server.models.values()
     assert isinstance(found, FactsError), found
     return found
 
 
 def reasons(reading: TargetReading) -> set[str]:
-    assert reading.derived is not None
-    return {why.value for why in reading.derived.signals.values()}
+    assert reading.page.derived is not None
+    return {why.value for why in reading.page.derived.signals.values()}
 
 
 def test_a_configured_model_is_known_at_the_tick_after_the_first() -> None:
     with rig(ModelSettings(config=demo_model_config()), gpu_model="L40S", gpu_count=1) as it:
-        assert it.pipeline.tick().models == {}
+        assert it.pipeline.tick().server.models == {}
         it.pipeline.refresh_facts()
         it.server.behave("/metrics", fault.page(LATE))
         it.now[0] += 3.0
@@ -96,8 +96,8 @@ def test_a_configured_model_is_known_at_the_tick_after_the_first() -> None:
     assert 38e6 < facts.geometry.parameters_total < 38.5e6
     assert facts.name == NAME
     assert not {"model_unknown", "architecture_unknown"} & reasons(reading)
-    assert reading.derived is not None
-    assert reading.derived.engines[0].roofline.decode_ceiling is not None
+    assert reading.page.derived is not None
+    assert reading.page.derived.engines[0].roofline.decode_ceiling is not None
 
 
 def test_a_model_is_known_before_its_first_request_and_after_a_restart() -> None:
@@ -107,12 +107,12 @@ def test_a_model_is_known_before_its_first_request_and_after_a_restart() -> None
         for number in (0, 46, 0):
             it.server.behave(path, fault.page(page("trtllm-050f80de", number)))
             reading = it.look()
-            assert reading.runtime == "trtllm"
+            assert reading.server.runtime == "trtllm"
             assert known(reading).name == NAME
             assert "model_unknown" not in reasons(reading)
-            assert reading.derived is not None
-            assert reading.derived.signals["phase_reference_seconds_per_token"] == ""
-    assert reading.restarts_total == 1
+            assert reading.page.derived is not None
+            assert reading.page.derived.signals["phase_reference_seconds_per_token"] == ""
+    assert reading.server.restarts_total == 1
 
 
 def test_a_page_that_will_not_show_an_engine_looks_up_no_model() -> None:
@@ -120,7 +120,7 @@ def test_a_page_that_will_not_show_an_engine_looks_up_no_model() -> None:
     with rig(ModelSettings(config=demo_model_config())) as it:
         it.server.behave("/prometheus/metrics", fault.page((MADE / "trtllm-1.1.prom").read_bytes()))
         reading = it.look()
-        assert (reading.runtime, reading.models) == ("trtllm", {})
+        assert (reading.server.runtime, reading.server.models) == ("trtllm", {})
 
 
 def test_a_model_that_nothing_knows_is_the_reason_of_its_signals(caplog: pytest.LogCaptureFixture) -> None:
@@ -207,11 +207,11 @@ def test_a_front_end_looks_up_no_models() -> None:
     configured = ModelSettings(config=demo_model_config())
     with rig(configured, role=Role.FRONTEND) as it:
         reading = it.look()
-        assert (reading.model_name, reading.models) == (NAME, {})
+        assert (reading.server.model_name, reading.server.models) == (NAME, {})
     with rig(configured) as it:
         it.server.behave("/metrics", fault.page(page("dynamo-1.6.1-frontend", 60)))
         reading = it.look()
-        assert (reading.role, reading.model_name, reading.models) == (Role.FRONTEND, "tiny", {})
+        assert (reading.role, reading.server.model_name, reading.server.models) == (Role.FRONTEND, "tiny", {})
 
 
 def test_without_a_book_no_model_is_known() -> None:
@@ -220,14 +220,14 @@ def test_without_a_book_no_model_is_known() -> None:
         with closing(make_pipeline(target)) as pipeline:
             pipeline.tick()
             pipeline.refresh_facts()
-            assert pipeline.tick().models == {}
+            assert pipeline.tick().server.models == {}
 
 
 def test_a_lookup_that_breaks_costs_no_page() -> None:
     """The book never raises; were it to, ticks go on."""
     with rig(ModelSettings(config="\0")) as it:
         reading = it.look()
-    assert reading.up is True
+    assert reading.page.up is True
     assert unknown(reading).reason == "model_unknown"
 
 

@@ -25,8 +25,8 @@ def read(run: str, *numbers: int) -> list[TargetReading]:
 
 
 def signals(reading: TargetReading) -> dict[str, Absence]:
-    assert reading.derived is not None
-    return dict(reading.derived.signals)
+    assert reading.page.derived is not None
+    return dict(reading.page.derived.signals)
 
 
 def lost(found: list[TargetReading]) -> dict[str, Absence]:

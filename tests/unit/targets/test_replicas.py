@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.derive.bandwidth import ROOF_ROW
-from llm_serving_exporter.derive.roof import spread_engines
 from llm_serving_exporter.derive.work import Roof, estimate_touched_experts, experts_touched
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.serving import add_target_health
+from llm_serving_exporter.gpus.attribution import spread_engines
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import ServerFacts
 from llm_serving_exporter.model.target import Identity, ModelSettings, ReplicaPart, Target
 from llm_serving_exporter.targets.host import HostedTarget
-from llm_serving_exporter.targets.replicas import name_replica
+from llm_serving_exporter.targets.several_servers import name_replica
 from tests.support.builders.recordings import page
 from tests.support.models.modelfolders import LLAMA, folder
 from tests.support.rows import check_rows
@@ -93,8 +93,10 @@ def rank(name: str, settings: ModelSettings, **more: Any) -> Target:
 
 def roof_of(reading: TargetReading, engine: int = 0) -> Roof:
     """Of the engine so many places behind the first."""
-    assert reading.derivation is not None
-    found = [roof for one in reading.derivation.kept if (roof := one.figures.get(ROOF_ROW)) is not None][engine]
+    assert reading.page.derivation is not None
+    found = [roof for one in reading.page.derivation.tick_engines if (roof := one.figures.get(ROOF_ROW)) is not None][
+        engine
+    ]
     assert isinstance(found, Roof)
     return found
 
@@ -114,12 +116,14 @@ def shown_ranks(reading: TargetReading) -> dict[tuple[str, str], float]:
 def test_two_targets_of_a_group_are_one_replica(stack: ExitStack, tmp_path: Path) -> None:
     fleet = Fleet(stack, rank("a", moe(tmp_path)), rank("b", moe(tmp_path)))
     found = fleet.read()
-    assert {name: one.part for name, one in found.items()} == dict.fromkeys("ab", ReplicaPart("ep-0", 4, 2, 4))
-    gpus = [one.target_gpus.count for one in found.values() if one.target_gpus is not None]
+    assert {name: one.server.replica_part for name, one in found.items()} == dict.fromkeys(
+        "ab", ReplicaPart("ep-0", 4, 2, 4)
+    )
+    gpus = [one.gpus.total.count for one in found.values() if one.gpus.total is not None]
     assert gpus == [2, 2], "each has its own ranks' GPUs: four in all, not four each"
     assert shown_ranks(found["a"]) == {("ep-0", "replica"): 4.0, ("ep-0", "target"): 2.0, ("ep-0", "read"): 4.0}
     fleet.servers["b"].refuse()
-    assert fleet.read((12, 12))["a"].part == ReplicaPart("ep-0", 4, 2, 2)
+    assert fleet.read((12, 12))["a"].server.replica_part == ReplicaPart("ep-0", 4, 2, 2)
     assert fleet.host._replicas.find_siblings("b") is None
     fleet.host.remove_target("a")
     fleet.host.settle_targets()
@@ -146,22 +150,22 @@ def test_tokens_are_the_sum_of_what_is_read(stack: ExitStack, tmp_path: Path) ->
 def test_of_ranks_that_nobody_reads_the_own_ones_stand_for_all(stack: ExitStack, tmp_path: Path) -> None:
     """Two of four are read, 16 and 1 requests: 34 of four."""
     found = Fleet(stack, rank("a", moe(tmp_path)), quiet_on={"a": ("1",)}).read()
-    assert found["a"].part == ReplicaPart("ep-0", 4, 2, 2)
+    assert found["a"].server.replica_part == ReplicaPart("ep-0", 4, 2, 2)
     assert roof_of(found["a"]).parallel.token_ranks == pytest.approx(34 / 16, rel=0.05)
 
 
 def test_all_ranks_on_one_page_need_no_name(stack: ExitStack, tmp_path: Path) -> None:
     target = rank("a", moe(tmp_path), data_parallel_size=None, group="")
     found = Fleet(stack, target, quiet_on={"a": ("1",)}).read()["a"]
-    assert found.part is None
+    assert found.server.replica_part is None
     assert roof_of(found).parallel.token_ranks == pytest.approx(17 / 16, rel=0.05)
     assert roof_of(found, 1).parallel.token_ranks == pytest.approx(17, rel=0.05)
 
 
 def test_plans_do_not_depend_on_who_is_busy(stack: ExitStack, tmp_path: Path) -> None:
     """Reference seconds and capacities take all ranks for equally busy."""
-    even = Fleet(stack, rank("a", moe(tmp_path))).read()["a"].derived
-    uneven = Fleet(stack, rank("a", moe(tmp_path)), quiet_on={"a": ("1",)}).read()["a"].derived
+    even = Fleet(stack, rank("a", moe(tmp_path))).read()["a"].page.derived
+    uneven = Fleet(stack, rank("a", moe(tmp_path)), quiet_on={"a": ("1",)}).read()["a"].page.derived
     assert even is not None
     assert uneven is not None
     for one, other in zip(even.engines[-2:], uneven.engines[-2:], strict=True):
@@ -183,7 +187,7 @@ def test_plans_do_not_depend_on_who_is_busy(stack: ExitStack, tmp_path: Path) ->
 def test_what_is_a_replica_by_itself(stack: ExitStack, tmp_path: Path, changes: Mapping[str, Any]) -> None:
     more = {name: value for name, value in changes.items() if name != "config"}
     target = rank("a", ModelSettings(config=str(folder(tmp_path / "model", changes.get("config", MOE)))), **more)
-    assert Fleet(stack, target).read()["a"].part is None
+    assert Fleet(stack, target).read()["a"].server.replica_part is None
 
 
 def test_whose_parts_targets_are() -> None:
@@ -221,9 +225,9 @@ def test_sglangs_own_word(tmp_path: Path, said: Mapping[str, Any], layout: Paral
     steps = [{"/metrics": page("sglang-0.5.23", number), "/server_info": info} for number in (104, 104, 130)]
     reading = readings(steps, seconds=26.0, model=moe(tmp_path), gpu_model="H200")[-1]
     assert roof_of(reading).parallel == layout
-    assert reading.target_gpus is not None
-    assert reading.target_gpus.count == layout.gpus == gpus
-    assert reading.part is None, "its one page has all ranks"
+    assert reading.gpus.total is not None
+    assert reading.gpus.total.count == layout.gpus == gpus
+    assert reading.server.replica_part is None, "its one page has all ranks"
 
 
 @check_rows(
@@ -241,8 +245,8 @@ def test_vllms_own_word(tmp_path: Path, said: Mapping[str, Any], layout: Paralle
     steps = [{"/metrics": page("vllm-0.32-dp2", number), "/server_info": info} for number in (8, 8, 12)]
     reading = readings(steps, model=moe(tmp_path), gpu_model="H200")[-1]
     assert roof_of(reading).parallel == layout
-    assert reading.target_gpus is not None
-    assert reading.target_gpus.count == layout.gpus == gpus
+    assert reading.gpus.total is not None
+    assert reading.gpus.total.count == layout.gpus == gpus
 
 
 def test_what_tensorrt_llm_does_not_say_is_configured(tmp_path: Path) -> None:
@@ -251,8 +255,8 @@ def test_what_tensorrt_llm_does_not_say_is_configured(tmp_path: Path) -> None:
     said: dict[str, Any] = {"tensor_parallel_size": 1, "data_parallel_size": 8, "gpu_count": 8}
     reading = readings(steps, model=moe(tmp_path), gpu_model="H200", model_name="deepseek", **said)[-1]
     assert roof_of(reading).parallel == Parallel(1, 1, 8, 8)
-    assert reading.target_gpus is not None
-    assert reading.target_gpus.count == 8
+    assert reading.gpus.total is not None
+    assert reading.gpus.total.count == 8
 
 
 def test_configuration_wins_over_the_servers_word_of_experts() -> None:

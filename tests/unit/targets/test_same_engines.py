@@ -6,7 +6,8 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.model.target import Identity, Target
-from llm_serving_exporter.targets.same_engines import SameEngines
+from llm_serving_exporter.targets.several_servers import SameEngines
+from tests.support.builders.target_readings import make_reading
 from tests.support.rows import check_rows
 
 START = 1_700_000_000.42
@@ -22,7 +23,7 @@ ENGINE, PROXY = target(8200, gpus=1), target(8000)
 def read(of: Target, at: float, tokens: float, start: float | None = START, **more: float) -> TargetReading:
     finished = {"stop": tokens / 100}
     engine = EngineSnapshot("m", "0", decode_tokens_total=tokens, requests_finished_total=finished, **more)
-    return TargetReading(of, snapshot=Snapshot((engine,), "vllm", START + at, at, process_start_unix_seconds=start))
+    return make_reading(of, snapshot=Snapshot((engine,), "vllm", START + at, at, process_start_unix_seconds=start))
 
 
 def test_a_page_between_two_pages_of_the_engine_is_the_engines() -> None:

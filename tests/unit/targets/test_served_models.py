@@ -15,7 +15,7 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import ModelSettings, ServedModel
-from llm_serving_exporter.targets.served_models import MOST_KEPT, ModelBook
+from llm_serving_exporter.targets.server import MOST_KEPT, ModelBook
 from tests.support.models.modelfolders import LLAMA, cached, folder
 
 SERVED = ServedModel("small")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from llm_serving_exporter.engines.registry import RUNTIMES
-from llm_serving_exporter.targets.side_endpoints import place_beside
+from llm_serving_exporter.targets.page_source import place_beside
 from tests.support.rows import check_rows
 
 VLLM = RUNTIMES["vllm"]

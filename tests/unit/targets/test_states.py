@@ -6,7 +6,7 @@ from llm_serving_exporter.model.reading import State
 from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.snapshot import EngineSnapshot, Snapshot
 from llm_serving_exporter.model.target import PodFault, PodState
-from llm_serving_exporter.targets.states import choose_failed_state, choose_good_state
+from llm_serving_exporter.targets.server import choose_failed_state, choose_good_state
 from tests.support.rows import check_rows
 
 START = 1_700_000_000.0

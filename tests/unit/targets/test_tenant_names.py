@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from llm_serving_exporter.model.tenants import UNLABELLED, WITHHELD, TenantKind, TenantSettings
-from llm_serving_exporter.targets.tenant_names import TenantNames
+from llm_serving_exporter.targets.tenants import TenantNames
 from tests.support.rows import check_rows
 
 

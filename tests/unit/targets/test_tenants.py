@@ -25,8 +25,7 @@ from llm_serving_exporter.model.tenants import OTHER, UNLABELLED, WITHHELD, Tena
 from llm_serving_exporter.model.text import escape_label_value
 from llm_serving_exporter.settings.config import Config, TenantsConfig
 from llm_serving_exporter.targets.host import TargetHost
-from llm_serving_exporter.targets.tenant_names import HEX_DIGITS, TenantNames
-from llm_serving_exporter.targets.tenants import MOST_GONE, TenantCounter
+from llm_serving_exporter.targets.tenants import HEX_DIGITS, MOST_GONE, TenantCounter, TenantNames
 from llm_serving_exporter.web.pages.debug import answer_debug_targets
 from tests.support.builders.landingpage import landing_bytes
 from tests.support.builders.recordings import recording
@@ -43,8 +42,8 @@ Counts = dict[tuple[str, str], dict[str, float]]
 
 
 def counts_of(reading: TargetReading) -> Counts:
-    assert reading.tenants is not None
-    return {(row.model_name, row.tenant): dict(row.counts) for row in reading.tenants.rows}
+    assert reading.page.tenants is not None
+    return {(row.model_name, row.tenant): dict(row.counts) for row in reading.page.tenants.rows}
 
 
 def litellm(tokens: dict[tuple[str, str], float], label: str = "team_alias") -> str:
@@ -109,7 +108,7 @@ def test_each_series_has_the_labels_that_the_catalogue_declares() -> None:
 
 def test_tenants_are_off_unless_they_are_asked_for() -> None:
     reading = read([litellm({("m", "ads"): 1.0})] * 2, TenantsConfig())[-1]
-    assert reading.tenants is None
+    assert reading.page.tenants is None
     assert "tenant" not in text_of(reading)
 
 
@@ -127,8 +126,8 @@ def test_tenants_are_off_unless_they_are_asked_for() -> None:
 def test_each_gateways_page_names_its_tenants(page: str, tenants: TenantsConfig, expected: set[str]) -> None:
     reading = read([(TESTS / "made" / f"{page}.prom").read_text()] * 2, tenants)[-1]
     assert {tenant for _, tenant in counts_of(reading)} == expected
-    assert reading.tenants is not None
-    assert reading.tenants.signals[PROMPT] is Absence.AVAILABLE
+    assert reading.page.tenants is not None
+    assert reading.page.tenants.signals[PROMPT] is Absence.AVAILABLE
 
 
 @pytest.mark.parametrize(
@@ -142,8 +141,8 @@ def test_each_gateways_page_names_its_tenants(page: str, tenants: TenantsConfig,
 def test_a_page_that_knows_no_tenants_says_so(page: str, tenants: TenantsConfig, why: Absence) -> None:
     reading = read([(TESTS / "made" / f"{page}.prom").read_text()] * 2, tenants)[-1]
     assert counts_of(reading) == {}
-    assert reading.tenants is not None
-    assert set(reading.tenants.signals.values()) == {why}
+    assert reading.page.tenants is not None
+    assert set(reading.page.tenants.signals.values()) == {why}
     assert f'reason="{why.value}",signal="{PROMPT}"' in text_of(reading)
 
 
@@ -151,9 +150,9 @@ def test_an_engines_page_says_that_it_counts_no_adapters() -> None:
     run = recording("vllm-0.32")
     page = run.pages[min(run.pages)].decode()
     reading = readings([{"/metrics": page}] * 2, tenants=TenantsConfig(TenantKind.ADAPTER))[-1]
-    assert reading.tenants is not None
-    assert set(reading.tenants.signals.values()) == {Absence.NOT_EXPORTED}
-    assert readings([{"/metrics": page}] * 2, tenants=TEAMS)[-1].tenants is None
+    assert reading.page.tenants is not None
+    assert set(reading.page.tenants.signals.values()) == {Absence.NOT_EXPORTED}
+    assert readings([{"/metrics": page}] * 2, tenants=TEAMS)[-1].page.tenants is None
 
 
 def test_counting_begins_at_0_and_a_new_tenant_is_seen_at_0() -> None:
@@ -224,7 +223,7 @@ def test_another_worker_that_answers_once_in_a_while_is_no_restart() -> None:
     first = [{("m", "ads"): 1e6 + 10 * tick, ("m", "seo"): 5e5 + tick} for tick in range(60)]
     second: dict[tuple[str, str], float] = {("m", "ads"): 3e5, ("m", "seo"): 4e5, ("m", "new"): 100.0}
     found = read([litellm(second if tick % 30 == 10 else tokens) for tick, tokens in enumerate(first)])
-    assert all(reading.up for reading in found)
+    assert all(reading.page.up for reading in found)
     last = counts_of(found[-1])
     assert (last["m", "ads"][PROMPT], last["m", "seo"][PROMPT]) == (590, 59)
 
@@ -330,15 +329,15 @@ def test_workers_without_a_shared_folder_are_suspect_and_count_for_nobody() -> N
     mixed = [litellm({("m", "ads"): share * (1 + 0.01 * tick)}) for tick in range(20) for share in (3e6, 1e6)]
     found = read([litellm({("m", "ads"): 3e6}), *mixed])
     # once it is known, it stays known: 30 ticks of 10 s are three times as long as falls are remembered
-    assert {reading.up for reading in found[8:]} == {False}
+    assert {reading.page.up for reading in found[8:]} == {False}
     last = found[-1]
-    assert last.last is not None
-    assert last.last.reason is FailureReason.SEVERAL_SERVERS
-    assert "PROMETHEUS_MULTIPROC_DIR" in last.problem
+    assert last.page.last is not None
+    assert last.page.last.reason is FailureReason.SEVERAL_SERVERS
+    assert "PROMETHEUS_MULTIPROC_DIR" in last.page.problem
     suspect = [line for line in text_of(last).splitlines() if line.startswith("llm_serving_signal_suspect")]
     assert any('cause="several_servers"' in line and 'signal="prompt_tokens_total"' in line for line in suspect)
     # nothing since the first fall is anybody's
-    published = [counts_of(reading)["m", "ads"][PROMPT] for reading in found if reading.tenants is not None]
+    published = [counts_of(reading)["m", "ads"][PROMPT] for reading in found if reading.page.tenants is not None]
     assert max(published) <= 3e6 * 0.01
 
 

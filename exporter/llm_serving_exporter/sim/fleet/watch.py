@@ -120,7 +120,7 @@ class Watch:
         now = self._now()
         view = self._store.view()
         for reading in view.targets:
-            fresh = reading.fresh(now, self._stale_seconds)
+            fresh = reading.page.is_fresh(now, self._stale_seconds)
             serving.add_target_health(families, reading, fresh=fresh, now_monotonic_seconds=now)
             if fresh:
                 serving.add_serving(families, reading)

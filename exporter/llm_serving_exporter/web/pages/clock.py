@@ -15,13 +15,13 @@ class Clock:
 
     def fresh(self, reading: TargetReading) -> bool:
         """Whether its figures are shown."""
-        return reading.fresh(self.monotonic, self._stale_after_seconds)
+        return reading.page.is_fresh(self.monotonic, self._stale_after_seconds)
 
     def page_age(self, reading: TargetReading) -> str:
         """How long ago the last good page came; "" where none did."""
-        if reading.snapshot is None:
+        if reading.page.snapshot is None:
             return ""
-        return span(max(0.0, self.monotonic - reading.snapshot.monotonic_seconds))
+        return span(max(0.0, self.monotonic - reading.page.snapshot.monotonic_seconds))
 
     def ago(self, unix: float) -> str:
         """How long ago an instant of the wall clock was."""

@@ -46,7 +46,7 @@ def _cells(one: EngineCost, *, fresh: bool) -> list[str]:
 
 def _basis(reading: TargetReading, found: TargetCost) -> str:
     now = describe_price(reading, found) or "no price is in force now"
-    window = span(reading.derived.window_seconds) if reading.derived is not None else "a window"
+    window = span(reading.page.derived.window_seconds) if reading.page.derived is not None else "a window"
     return (
         f"{now}; per million tokens and per request over {window}, idle time included; spent since the exporter started; "
         f"{describe_split(found)}: {found.inputs}"

@@ -22,7 +22,7 @@ MOST_NAMES = 20
 def answer_ready(view: View) -> Response:
     """200 once every configured target was tried at least once, with success or without, or there are none; otherwise 503 with their
     names."""
-    missing = [reading.target.name for reading in view.targets if reading.attempts_total == 0]
+    missing = [reading.target.name for reading in view.targets if reading.page.attempts_total == 0]
     if not missing:
         return plain(200, "llm-serving-exporter is ready.")
     names = ", ".join(missing[:MOST_NAMES]) + (
@@ -71,29 +71,29 @@ def _target_isolated(reading: TargetReading) -> dict[str, Any]:
 
 
 def _target(reading: TargetReading) -> dict[str, Any]:
-    snapshot, derived = reading.snapshot, reading.derived
+    snapshot, derived = reading.page.snapshot, reading.page.derived
     return {
         "name": reading.target.name,
         "url": reading.target.url,
         "identity": {**as_dict(reading.target.identity), "labels": dict(reading.target.identity.labels)},
         "nodes": reading.target.nodes,
-        "pod": as_dict(reading.pod) if reading.pod is not None else None,
-        "metrics_url": reading.metrics_url or None,
-        "state": reading.state.value,
-        "up": reading.up,
-        "problem": reading.problem or None,
-        "runtime": reading.runtime or None,
-        "model_name": reading.model_name or None,
-        "facts": as_dict(reading.facts),
-        "start_unix_seconds": reading.start_unix_seconds,
-        "restarts_total": reading.restarts_total,
-        "attempts_total": reading.attempts_total,
+        "pod": as_dict(reading.server.pod) if reading.server.pod is not None else None,
+        "metrics_url": reading.server.metrics_url or None,
+        "state": reading.server.state.value,
+        "up": reading.page.up,
+        "problem": reading.page.problem or None,
+        "runtime": reading.server.runtime or None,
+        "model_name": reading.server.model_name or None,
+        "facts": as_dict(reading.server.facts),
+        "start_unix_seconds": reading.server.start_unix_seconds,
+        "restarts_total": reading.server.restarts_total,
+        "attempts_total": reading.page.attempts_total,
         "failures_total": [
             {"stage": stage.value, "reason": reason.value, "count": count}
-            for (stage, reason), count in sorted(reading.failures_total.items())
+            for (stage, reason), count in sorted(reading.page.failures_total.items())
         ],
-        "last_attempt": _attempt(reading.last, reading.target),
-        "recent_failures": [_attempt(attempt, reading.target) for attempt in reversed(reading.recent_failures)],
+        "last_attempt": _attempt(reading.page.last, reading.target),
+        "recent_failures": [_attempt(attempt, reading.target) for attempt in reversed(reading.page.recent_failures)],
         "last_page": None
         if snapshot is None
         else {
@@ -106,18 +106,20 @@ def _target(reading: TargetReading) -> dict[str, Any]:
             {
                 "signal": signal,
                 "reason": reason.value,
-                "why": place_remedy(why_absent(signal, reason, reading.missing, reading.gpu_lacks), reading.target),
+                "why": place_remedy(
+                    why_absent(signal, reason, reading.server.missing, reading.gpus.lacks), reading.target
+                ),
             }
             for signal, reason in (derived.signals.items() if derived else ())
             if reason
         ],
         "quality": {signal: quality.value for signal, quality in derived.quality.items()} if derived else {},
-        "implausible_total": reading.implausible_total,
+        "implausible_total": reading.page.implausible_total,
         "left_out": [
             {"model_name": one.model_name, "engine": one.engine, "name": one.name, "what": one.what}
             for one in (*(snapshot.left_out if snapshot else ()), *(derived.left_out if derived else ()))
         ],
-        "gpus": {"uuids": reading.gpu_uuids, "origin": reading.gpu_origin or None},
+        "gpus": {"uuids": reading.gpus.uuids, "origin": reading.gpus.origin or None},
     }
 
 

@@ -31,17 +31,17 @@ Engine = tuple[EngineSnapshot, EngineDerived]
 
 def render_engines(reading: TargetReading) -> Markup:
     """Every figure of a target whose last page is fresh; nothing where it has none."""
-    if reading.snapshot is None or reading.derived is None:
+    if reading.page.snapshot is None or reading.page.derived is None:
         return NO_MARKUP
-    derived = {(one.model_name, one.engine): one for one in reading.derived.engines}
+    derived = {(one.model_name, one.engine): one for one in reading.page.derived.engines}
     engines = [
         (one, derived[one.model_name, one.engine])
-        for one in reading.snapshot.engines
+        for one in reading.page.snapshot.engines
         if one.is_engine and (one.model_name, one.engine) in derived
     ]
     if len(engines) == 1:
-        return _tiles(engines[0], reading.derived) + _latencies(engines[0][1], reading.derived)
-    return _several(engines) if engines else _loaded(reading.snapshot.engines)
+        return _tiles(engines[0], reading.page.derived) + _latencies(engines[0][1], reading.page.derived)
+    return _several(engines) if engines else _loaded(reading.page.snapshot.engines)
 
 
 def _loaded(models: Sequence[EngineSnapshot]) -> Markup:

@@ -61,7 +61,7 @@ def _part_of_node(view: View, readings: GpuReadings) -> str:
 def _table(view: View, readings: GpuReadings, all_of_them: tuple[GpuReading, ...]) -> Markup:
     targets: dict[str, list[str]] = {}
     for reading in view.targets:
-        for uuid in reading.gpu_uuids:
+        for uuid in reading.gpus.uuids:
             targets.setdefault(uuid, []).append(reading.target.name)
     rows = [row(_name(gpu, targets.get(gpu.identity.uuid, ())), _cells(gpu)) for gpu in all_of_them[:MOST_GPUS]]
     left = len(all_of_them) - MOST_GPUS

@@ -105,7 +105,7 @@ def render_landing(
 
 
 def _summary(view: View) -> Markup:
-    states = Counter(reading.state for reading in view.targets)
+    states = Counter(reading.server.state for reading in view.targets)
     chips = [badge(f"{states[state]} {state.value}", kind) for state, kind in BADGES.items() if states[state]]
     targets = count_nouns(len(view.targets), "target")
     chips.insert(0, badge(targets, "plain"))
@@ -160,7 +160,7 @@ def _targets(view: View, clock: Clock, only: str) -> Iterator[Markup]:
     if len(shown) > MOST_CARDS:
         yield render_overview(view.targets, clock)
         shown = tuple(
-            reading for reading in view.targets if reading.state is not State.READY or not clock.fresh(reading)
+            reading for reading in view.targets if reading.server.state is not State.READY or not clock.fresh(reading)
         )
     for reading in shown[:MOST_CARDS]:
         yield _card_isolated(reading, clock)
@@ -184,19 +184,19 @@ def _card(reading: TargetReading, clock: Clock) -> Markup:
         fill(
             '<div class="title"><h2>{}</h2><span title="{}">{}</span></div>',
             reading.target.name,
-            STATES[reading.state],
-            badge(reading.state.value, BADGES[reading.state]),
+            STATES[reading.server.state],
+            badge(reading.server.state.value, BADGES[reading.server.state]),
         ),
         _facts(reading, clock),
         _problem(reading, clock, fresh=fresh),
     ]
-    if fresh and reading.derived is not None:
+    if fresh and reading.page.derived is not None:
         parts += [
             render_engines(reading),
             render_roofline(reading),
             render_cost(reading, fresh=True),
             _absent(reading),
-            _careful(reading.derived, reading.part),
+            _careful(reading.page.derived, reading.server.replica_part),
         ]
     else:
         parts.append(render_cost(reading, fresh=False))
@@ -206,9 +206,9 @@ def _card(reading: TargetReading, clock: Clock) -> Markup:
 
 def _facts(reading: TargetReading, clock: Clock) -> Markup:
     target = reading.target
-    url = reading.metrics_url or target.url
+    url = reading.server.metrics_url or target.url
     age = clock.page_age(reading)
-    last = reading.last
+    last = reading.page.last
     page = (
         f", {size(last.page_bytes)} in {1000 * last.duration_seconds:.0f} ms"
         if last and last.ok and last.page_bytes
@@ -216,48 +216,50 @@ def _facts(reading: TargetReading, clock: Clock) -> Markup:
     )
     return facts(
         (
-            fill("<b>{} {}</b>", reading.runtime, reading.facts.version or "") if reading.runtime else "",
+            fill("<b>{} {}</b>", reading.server.runtime, reading.server.facts.version or "")
+            if reading.server.runtime
+            else "",
             fill("<b>{}</b>", list_models(reading)) if list_models(reading) else "",
             f"role {reading.role.value}" if reading.role is not Role.UNIFIED else "",
             f"group {target.group}" if target.group else "",
             describe_identity(target),
             fill('<a href="{}" rel="noreferrer">{}</a>', url, url),
             f"last page {age} ago{page}" if age else "no page was read yet",
-            f"engine up for {clock.ago(reading.start_unix_seconds)}"
-            if reading.up and reading.start_unix_seconds
+            f"engine up for {clock.ago(reading.server.start_unix_seconds)}"
+            if reading.page.up and reading.server.start_unix_seconds
             else "",
-            f"{count_nouns(reading.restarts_total, 'restart')} seen" if reading.restarts_total else "",
-            _describe_window(reading.derived) if reading.derived and clock.fresh(reading) else "",
+            f"{count_nouns(reading.server.restarts_total, 'restart')} seen" if reading.server.restarts_total else "",
+            _describe_window(reading.page.derived) if reading.page.derived and clock.fresh(reading) else "",
             _gpus_of(reading),
-            _ranks_of(reading.part) if reading.part is not None else "",
+            _ranks_of(reading.server.replica_part) if reading.server.replica_part is not None else "",
         )
     )
 
 
 def _problem(reading: TargetReading, clock: Clock, *, fresh: bool) -> Markup:
     withdrawn = ""
-    if reading.snapshot is not None and not fresh:
+    if reading.page.snapshot is not None and not fresh:
         withdrawn = f"The last page is {clock.page_age(reading)} old; its figures are no longer shown."
-    last, pod = reading.last, explain_pod(reading.pod, reading.state)
+    last, pod = reading.page.last, explain_pod(reading.server.pod, reading.server.state)
     if last is not None and last.reason is not None:
         # what Kubernetes knows is the cause, and then the general advice leads away from it
         advice = "" if pod else place_remedy(what_to_do(last.reason), reading.target)
-        return note(BADGES[reading.state], pod, reading.problem or last.detail, advice, withdrawn)
+        return note(BADGES[reading.server.state], pod, reading.page.problem or last.detail, advice, withdrawn)
     if pod:
-        return note(BADGES[reading.state], pod, withdrawn)
-    if reading.state is State.SLEEPING:
+        return note(BADGES[reading.server.state], pod, withdrawn)
+    if reading.server.state is State.SLEEPING:
         return note("calm", STATES[State.SLEEPING], withdrawn)
     return note("warn", withdrawn)
 
 
 def _absent(reading: TargetReading) -> Markup:
     """Every absent signal with its reason, those that somebody can act on first; signals with the same reason share a line."""
-    signals = dict(reading.derived.signals) if reading.derived is not None else {}
+    signals = dict(reading.page.derived.signals) if reading.page.derived is not None else {}
     signals |= reading.cost.signals if reading.cost is not None else {}
-    signals |= reading.tenants.signals if reading.tenants is not None else {}
+    signals |= reading.page.tenants.signals if reading.page.tenants is not None else {}
     absent = [(signal, absence) for signal, absence in signals.items() if absence]
     absent.sort(key=lambda entry: not can_be_set(entry[1]))
-    lacks = reading.missing, reading.gpu_lacks
+    lacks = reading.server.missing, reading.gpus.lacks
     told = [(signal, place_remedy(why_absent(signal, absence, *lacks), reading.target)) for signal, absence in absent]
     return _by_sentence("Not available", told)
 
@@ -289,14 +291,16 @@ def _by_sentence(heading: str, told: Sequence[tuple[str, str]]) -> Markup:
 
 
 def _gpus_of(reading: TargetReading) -> str:
-    configured = len(reading.target.gpus or ()) if reading.gpu_origin == "configured" else 0
-    if len(reading.gpu_uuids) < configured:
-        return f"{len(reading.gpu_uuids)} of {count_nouns(configured, 'configured GPU is', 'configured GPUs are')} visible here"
-    if not reading.gpu_uuids:
-        unknown = reading.target_gpus is None and reading.role is not Role.FRONTEND
-        return f"GPUs not known: {reading.gpu_origin}" if unknown and reading.gpu_origin not in ("", *_ORIGINS) else ""
-    found = _ORIGINS.get(reading.gpu_origin, reading.gpu_origin)
-    return f"{count_nouns(len(reading.gpu_uuids), 'GPU')}, {found}"
+    configured = len(reading.target.gpus or ()) if reading.gpus.origin == "configured" else 0
+    if len(reading.gpus.uuids) < configured:
+        return f"{len(reading.gpus.uuids)} of {count_nouns(configured, 'configured GPU is', 'configured GPUs are')} visible here"
+    if not reading.gpus.uuids:
+        unknown = reading.gpus.total is None and reading.role is not Role.FRONTEND
+        return (
+            f"GPUs not known: {reading.gpus.origin}" if unknown and reading.gpus.origin not in ("", *_ORIGINS) else ""
+        )
+    found = _ORIGINS.get(reading.gpus.origin, reading.gpus.origin)
+    return f"{count_nouns(len(reading.gpus.uuids), 'GPU')}, {found}"
 
 
 def _ranks_of(part: ReplicaPart) -> str:
@@ -306,11 +310,11 @@ def _ranks_of(part: ReplicaPart) -> str:
 
 def _failures(reading: TargetReading, clock: Clock) -> Markup:
     """The latest kinds of failure, newest first; a run of equal ones is one line."""
-    latest = reversed(reading.recent_failures)
+    latest = reversed(reading.page.recent_failures)
     runs = [
         list(run) for _, run in groupby(latest, key=lambda attempt: (attempt.stage, attempt.reason, attempt.detail))
     ]
-    if runs and len(runs[0]) == 1 and runs[0][0] == reading.last:
+    if runs and len(runs[0]) == 1 and runs[0][0] == reading.page.last:
         del runs[0]  # the problem of now says it already
     if not runs:
         return NO_MARKUP

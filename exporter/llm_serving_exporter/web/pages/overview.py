@@ -42,14 +42,14 @@ def _link(name: str) -> Markup:
 
 def list_models(reading: TargetReading) -> str:
     """The models that a target serves: two of them by name, and how many more."""
-    engines = reading.snapshot.engines if reading.snapshot is not None else ()
-    names = sorted({engine.model_name for engine in engines if engine.model_name}) or [reading.model_name]
+    engines = reading.page.snapshot.engines if reading.page.snapshot is not None else ()
+    names = sorted({engine.model_name for engine in engines if engine.model_name}) or [reading.server.model_name]
     more = f" and {len(names) - 2} more" if len(names) > 2 else ""
     return ", ".join(names[:2]) + more
 
 
 def _overview_cells_isolated(reading: TargetReading, clock: Clock) -> list[str]:
-    state = badge(reading.state.value, BADGES[reading.state])
+    state = badge(reading.server.state.value, BADGES[reading.server.state])
     return render_isolated(
         f"target {reading.target.name}",
         lambda: _overview_cells(reading, clock),
@@ -60,14 +60,14 @@ def _overview_cells_isolated(reading: TargetReading, clock: Clock) -> list[str]:
 def _overview_cells(reading: TargetReading, clock: Clock) -> list[str]:
     age = clock.page_age(reading)
     known = [
-        badge(reading.state.value, BADGES[reading.state]),
-        f"{reading.runtime} {reading.facts.version or ''}".strip() or NOTHING,
+        badge(reading.server.state.value, BADGES[reading.server.state]),
+        f"{reading.server.runtime} {reading.server.facts.version or ''}".strip() or NOTHING,
         list_models(reading) or NOTHING,
         f"{age} ago" if age else NOTHING,
     ]
-    if not clock.fresh(reading) or reading.derived is None or reading.snapshot is None:
+    if not clock.fresh(reading) or reading.page.derived is None or reading.page.snapshot is None:
         return [*known, *[NOTHING] * 5]
-    engines, derived = reading.snapshot.engines, reading.derived.engines
+    engines, derived = reading.page.snapshot.engines, reading.page.derived.engines
 
     def total(values: list[float | None]) -> float | None:
         there = [value for value in values if value is not None]

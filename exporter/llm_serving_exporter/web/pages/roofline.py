@@ -24,10 +24,10 @@ GPU_NOT_THE_LIMIT_BELOW = 0.25
 
 def render_roofline(reading: TargetReading) -> Markup:
     """The roofline of a target whose last page is fresh; nothing where nothing is known of it."""
-    derived = reading.derived
-    if derived is None or reading.snapshot is None:
+    derived = reading.page.derived
+    if derived is None or reading.page.snapshot is None:
         return NO_MARKUP
-    own = {(engine.model_name, engine.engine) for engine in reading.snapshot.engines if engine.is_engine}
+    own = {(engine.model_name, engine.engine) for engine in reading.page.snapshot.engines if engine.is_engine}
     engines = [one for one in derived.engines if (one.model_name, one.engine) in own]
     parts = [_limiter(derived)]
     if any(one.roofline.achieved or one.roofline.bandwidth_ceiling is not None for one in engines):
@@ -116,7 +116,7 @@ def _encoder(reading: TargetReading, derived: Derived, engines: Sequence[EngineD
     if derived.verdict is None or derived.verdict.state is Limiter.STARVED:
         return NO_MARKUP
     for one in engines:
-        facts, ratio = reading.models.get(one.model_name), one.roofline.compute_ratio
+        facts, ratio = reading.server.models.get(one.model_name), one.roofline.compute_ratio
         encoder = isinstance(facts, ModelFacts) and facts.geometry.encoder
         if encoder and ratio is not None and ratio < GPU_NOT_THE_LIMIT_BELOW:
             return note(
@@ -136,7 +136,7 @@ def _suspects(reading: TargetReading, derived: Derived) -> Markup:
 
 def _models(reading: TargetReading) -> Markup:
     lines = []
-    for name, facts in reading.models.items():
+    for name, facts in reading.server.models.items():
         if isinstance(facts, ModelFacts):
             formats = " + ".join(sorted({group.format.name for group in facts.groups}))
             geometry = facts.geometry

@@ -108,9 +108,9 @@ def test_the_pipeline_finds_every_signal_and_its_figures_are_the_fleets_own(runt
     with watched(fleet, batch_limit_requests=None) as it:
         for _ in range(30):
             reading = it.tick()["r0"]
-        assert reading.up, reading.problem
-        assert reading.runtime == runtime
-        derived, snapshot = reading.derived, reading.snapshot
+        assert reading.page.up, reading.page.problem
+        assert reading.server.runtime == runtime
+        derived, snapshot = reading.page.derived, reading.page.snapshot
         assert derived is not None
         assert snapshot is not None
         assert not snapshot.unmapped_families
@@ -141,13 +141,13 @@ def test_the_pipeline_sees_a_new_process_after_a_restart() -> None:
         before = [it.tick()["r0"] for _ in range(3)][-1]
         fleet.restart("r0")
         loading = it.tick()["r0"]
-        assert (loading.up, loading.state.value) == (False, "loading")
-        assert "loading" in loading.problem
+        assert (loading.page.up, loading.server.state.value) == (False, "loading")
+        assert "loading" in loading.page.problem
         after = [it.tick()["r0"] for _ in range(6)][-1]
-        assert after.up
-        assert after.restarts_total == 1
-        assert before.start_unix_seconds == EPOCH
-        assert after.start_unix_seconds == EPOCH + 30.0
+        assert after.page.up
+        assert after.server.restarts_total == 1
+        assert before.server.start_unix_seconds == EPOCH
+        assert after.server.start_unix_seconds == EPOCH + 30.0
 
 
 def values(page: bytes, *names: str) -> list[float | None]:

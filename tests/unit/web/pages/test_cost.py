@@ -20,6 +20,7 @@ from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
 from tests.support.builders import views
 from tests.support.builders.landingpage import page_of
+from tests.support.builders.target_readings import change_reading
 
 RESERVED = Rate("reserved", RateKind.RESERVED)
 SPENT = {
@@ -47,7 +48,7 @@ def costing(reading: TargetReading, **changes: object) -> TargetReading:
         "meta-llama/Llama-3.3-70B-Instruct", "0", "unified", EngineTotals({}, SPENT), Later(lambda: WINDOW)
     )
     found = TargetCost((engine,), Price(2.49, RESERVED), Method.ROOFLINE, "model facts", Later(dict))
-    return replace(reading, target_gpus=TargetGpus(2, "H100 SXM 80GB"), cost=replace(found, **changes))
+    return change_reading(reading, total=TargetGpus(2, "H100 SXM 80GB"), cost=replace(found, **changes))
 
 
 def test_busy_time_that_is_not_split_is_not_said_to_be() -> None:
@@ -57,7 +58,7 @@ def test_busy_time_that_is_not_split_is_not_said_to_be() -> None:
     )
     text = page_of(views.view(costing(chat, engines=(engine,)))).text
     assert "busy time is not split: what the method roofline needs is not known" in text
-    assert "1 GPU at" in page_of(views.view(replace(costing(chat), target_gpus=TargetGpus(1, "H100 SXM 80GB")))).text
+    assert "1 GPU at" in page_of(views.view(change_reading(costing(chat), total=TargetGpus(1, "H100 SXM 80GB")))).text
 
 
 def test_a_target_with_a_price() -> None:
@@ -102,8 +103,8 @@ def test_a_shared_gpu_says_its_share() -> None:
     shared = replace(chat, target=Target("chat-0", "http://chat-0:8000", gpu_share=0.5))
     assert "2 GPUs x share 0.5 at $2.49 an hour" in page_of(views.view(costing(shared))).text
     # or as it is known: instances of cards
-    slices = replace(chat, target_gpus=TargetGpus(2, "H100 SXM 80GB MIG 1g.10gb", 1 / 7))
+    slices = change_reading(chat, total=TargetGpus(2, "H100 SXM 80GB MIG 1g.10gb", 1 / 7))
     assert (
         "2 GPUs x share 0.143 at $2.49 an hour"
-        in page_of(views.view(replace(costing(chat), target_gpus=slices.target_gpus))).text
+        in page_of(views.view(change_reading(costing(chat), total=slices.gpus.total))).text
     )

@@ -10,6 +10,7 @@ from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
 from llm_serving_exporter.model.target import Role
 from tests.support.builders import views
 from tests.support.builders.landingpage import landing_bytes, page_of
+from tests.support.builders.target_readings import change_reading
 
 # --- GPUs ---------------------------------------------------------------------------------------------------------
 
@@ -94,8 +95,8 @@ def test_a_target_whose_gpus_are_not_known_says_why():
     assert "GPUs not known: the target's URL does not name this host" in page.card("moe-dp8")
     (parallel,) = (one for one in views.fleet().targets if one.target.name == "moe-dp8")
     for known in (
-        replace(parallel, target_gpus=TargetGpus(8, "H200 SXM 141GB")),
-        replace(parallel, page_role=Role.FRONTEND),
+        change_reading(parallel, total=TargetGpus(8, "H200 SXM 141GB")),
+        change_reading(parallel, page_role=Role.FRONTEND),
     ):
         assert "GPUs not known" not in page_of(views.view(known)).text
 
@@ -112,7 +113,7 @@ def test_text_from_outside_is_text_and_bounded():
     failed = views.failure(FailureReason.STATUS, evil * 1000, 1.0)
     reading = views.reading(
         evil, engines, metrics_url=f"http://x/{evil}", runtime=evil, model_name=evil, problem=evil * 1000,
-        last=failed, recent_failures=(failed, failed), gpu_uuids=(evil,), gpu_origin=evil,
+        last=failed, recent_failures=(failed, failed), uuids=(evil,), origin=evil,
     )  # fmt: skip
     bad_gpu = views.gpu(0)
     bad_gpu = replace(bad_gpu, identity=replace(bad_gpu.identity, name=evil, uuid=evil), slowdown={evil: True})

@@ -18,6 +18,7 @@ from llm_serving_exporter.web.pages.engines import MOST_ENGINES
 from llm_serving_exporter.web.pages.landing import MOST_CARDS
 from tests.support.builders import views
 from tests.support.builders.landingpage import landing_bytes, page_of
+from tests.support.builders.target_readings import change_reading, make_reading
 from tests.support.rows import check_rows
 
 # --- a target that is well ----------------------------------------------------------------------------------------
@@ -100,8 +101,8 @@ def test_what_is_to_be_read_with_care():
         "batch_size_mean": Quality.APPROXIMATE,  # absent, so there is nothing to read
     }
     reading = views.reading("a", [views.engine("m")], absent={"batch_size_mean": Absence.IDLE})
-    assert reading.derived is not None
-    reading = replace(reading, derivation=replace(reading.derived, quality=quality))
+    assert reading.page.derived is not None
+    reading = change_reading(reading, derivation=replace(reading.page.derived, quality=quality))
     lines = page_of(views.view(reading)).card("a").partition("Read with care")[2]
     assert lines.split(".")[0].strip() == "decode tokens: Contradicts another reading: an input is wrong"
     assert "request prompt tokens: Counted when a request ends" in lines
@@ -207,8 +208,8 @@ def test_a_sleeping_target_says_so():
 @check_rows("reason", list(FailureReason))
 def test_each_failure_is_shown_with_advice(reason):
     failed = views.failure(reason, "what happened", 1.0)
-    reading = TargetReading(
-        Target("a", "http://a:1"), State.UNKNOWN, up=False, last=failed, attempts_total=1, problem="what happened"
+    reading = make_reading(
+        Target("a", "http://a:1"), state=State.UNKNOWN, up=False, last=failed, attempts_total=1, problem="what happened"
     )
     card = page_of(views.view(reading)).card("a")
     assert "no page was read yet" in card
@@ -222,18 +223,18 @@ def test_a_target_not_tried_yet():
 
 @pytest.mark.parametrize("fault", PodFault)
 def test_what_kubernetes_knows_comes_before_the_failed_attempt(fault):
-    card = page_of(views.view(replace(views.down(), pod=PodState(fault=fault)))).card("chat-1")
+    card = page_of(views.view(change_reading(views.down(), pod=PodState(fault=fault)))).card("chat-1")
     assert POD_FAULTS[fault] in card
     assert what_to_do(FailureReason.REFUSED) not in card
 
 
 def test_a_lost_worker_is_told_beside_a_page_that_reads():
-    reading = replace(views.down(), last=None, pod=PodState(was_ready=True, fault=PodFault.WORKER_LOST))
+    reading = change_reading(views.down(), last=None, pod=PodState(was_ready=True, fault=PodFault.WORKER_LOST))
     assert "Another pod of its replica is gone" in page_of(views.view(reading)).card("chat-1")
 
 
 def test_a_pod_that_loads_says_why_it_counts_as_loading():
-    card = page_of(views.view(replace(views.down(), state=State.LOADING, pod=PodState()))).card("chat-1")
+    card = page_of(views.view(change_reading(views.down(), state=State.LOADING, pod=PodState()))).card("chat-1")
     assert "Its container has not been Ready since its start" in card
     assert what_to_do(FailureReason.REFUSED) not in card
 
@@ -316,12 +317,12 @@ def test_a_target_with_several_models_names_them() -> None:
 def test_ranks_that_are_not_read_are_said_to_be_assumed() -> None:
     """Experts are shared with ranks whose pages nobody reads here."""
     one = views.reading("a", [views.engine("m")])
-    told = page_of(views.view(replace(one, part=ReplicaPart("r1-0", 16, 2, 4)))).card("a")
+    told = page_of(views.view(change_reading(one, replica_part=ReplicaPart("r1-0", 16, 2, 4)))).card("a")
     assert "2 of the 16 ranks of r1-0, which share their experts" in told
     assert (
         "12 of the 16 ranks that share its experts are on pages that this exporter does not read"
         in told.partition("Read with care")[2]
     )
-    whole = page_of(views.view(replace(one, part=ReplicaPart("r1-0", 4, 2, 4)))).card("a")
+    whole = page_of(views.view(change_reading(one, replica_part=ReplicaPart("r1-0", 4, 2, 4)))).card("a")
     assert "2 of the 4 ranks of r1-0" in whole
     assert "does not read" not in whole

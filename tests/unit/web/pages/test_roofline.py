@@ -6,13 +6,13 @@ from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.model.derived import Cause, Limiter
 from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.reading import TargetReading
-from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.render.sentences import CAUSES, LIMITERS
 from llm_serving_exporter.web.pages.roofline import MOST_ENGINES, render_roofline
 from tests.support.builders import views
 from tests.support.builders.landingpage import Page, page_of
 from tests.support.builders.limited import DECODING, reading
+from tests.support.builders.target_readings import change_reading
 from tests.support.models.roofs import H100, flat, shape
 from tests.support.rows import check_rows
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_is_shown_as_it_is_with_the_likely_reason() -> None:
 
 
 def test_a_model_that_is_not_known_says_why_and_is_escaped() -> None:
-    target = replace(
+    target = change_reading(
         reading(DECODING), models={"<b>m": FactsError(Absence.ARCHITECTURE_UNKNOWN, "no formula for <i>this</i>")}
     )
     assert "Model <b>m: no formula for <i>this</i>" in card(target)
@@ -89,8 +89,8 @@ def test_a_model_that_is_not_known_says_why_and_is_escaped() -> None:
 
 
 def test_nothing_is_said_of_a_target_without_a_page() -> None:
-    assert render_roofline(replace(reading(DECODING), snapshot=None)) == ""
-    assert render_roofline(replace(reading(DECODING), derivation=None)) == ""
+    assert render_roofline(change_reading(reading(DECODING), snapshot=None)) == ""
+    assert render_roofline(change_reading(reading(DECODING), derivation=None)) == ""
 
 
 @check_rows("state", Limiter)
