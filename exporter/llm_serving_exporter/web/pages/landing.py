@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
+from urllib.parse import quote
 
 from markupsafe import Markup
 
 from llm_serving_exporter.catalogue.roofline import DECODE_CEILING
 from llm_serving_exporter.gpus.ownership import Origin
+from llm_serving_exporter.model.cost import CostPhase, EngineCost, TargetCost
 from llm_serving_exporter.model.derived import Derived
 from llm_serving_exporter.model.gpu import DRIVER_SOURCES
 from llm_serving_exporter.model.numbers import add_up
@@ -19,10 +21,11 @@ from llm_serving_exporter.model.sample import Attempt
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.target import ReplicaPart, Role
 from llm_serving_exporter.model.text import count_nouns
-from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, join, note, soft
+from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, header, join, note, row, soft, table
 from llm_serving_exporter.render.identity import describe_identity
 from llm_serving_exporter.render.isolated import render_isolated
-from llm_serving_exporter.render.numbers import size, span
+from llm_serving_exporter.render.numbers import NOTHING, count, number, share, size, span, usd_to_the_cent
+from llm_serving_exporter.render.prices import describe_price, describe_split
 from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.render.sentences import (
     QUALITIES,
@@ -33,13 +36,156 @@ from llm_serving_exporter.render.sentences import (
     what_to_do,
     why_absent,
 )
-from llm_serving_exporter.web.pages.clock import Clock
-from llm_serving_exporter.web.pages.cost import render_cost
-from llm_serving_exporter.web.pages.engines import render_engines
+from llm_serving_exporter.web.pages.engines import render_engines, render_roofline
 from llm_serving_exporter.web.pages.gpus import render_gpus
-from llm_serving_exporter.web.pages.overview import BADGES, list_models, render_overview
-from llm_serving_exporter.web.pages.roofline import render_roofline
-from llm_serving_exporter.web.pages.style import STYLE
+
+# --- The instant of the page, and how old what it shows is.
+
+
+class Clock:
+    """The instant of the page, and from when on a reading is too old to be shown."""
+
+    def __init__(self, unix: float, monotonic: float, stale_after_seconds: float) -> None:
+        self.unix, self.monotonic = unix, monotonic
+        self._stale_after_seconds = stale_after_seconds
+
+    def fresh(self, reading: TargetReading) -> bool:
+        """Whether its figures are shown."""
+        return reading.page.is_fresh(self.monotonic, self._stale_after_seconds)
+
+    def page_age(self, reading: TargetReading) -> str:
+        """How long ago the last good page came; "" where none did."""
+        if reading.page.snapshot is None:
+            return ""
+        return span(max(0.0, self.monotonic - reading.page.snapshot.monotonic_seconds))
+
+    def ago(self, unix: float) -> str:
+        """How long ago an instant of the wall clock was."""
+        return span(max(0.0, self.unix - unix))
+
+
+# --- The table of all targets, where they are too many for a card each.
+
+
+BADGES = {State.READY: "good", State.LOADING: "wait", State.SLEEPING: "calm", State.DOWN: "bad", State.UNKNOWN: "warn"}
+
+
+def render_overview(targets: tuple[TargetReading, ...], clock: Clock) -> Markup:
+    """One row a target, with what its last good page says where that is fresh."""
+    columns = (
+        "state",
+        "engine",
+        "model",
+        "last page",
+        "prefill, tok/s",
+        "decode, tok/s",
+        "running",
+        "waiting",
+        "KV cache",
+    )
+    rows = (row(_link(reading.target.name), _overview_cells_isolated(reading, clock)) for reading in targets)
+    return fill(
+        '<section class="card" id="targets"><div class="title"><h2>Targets</h2></div>{}</section>',
+        table(header("target", columns), rows),
+    )
+
+
+def _link(name: str) -> Markup:
+    return fill('<a href="/?target={}">{}</a>', quote(name, safe=""), name)
+
+
+def list_models(reading: TargetReading) -> str:
+    """The models that a target serves: two of them by name, and how many more."""
+    engines = reading.page.snapshot.engines if reading.page.snapshot is not None else ()
+    names = sorted({engine.model_name for engine in engines if engine.model_name}) or [reading.server.model_name]
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    return ", ".join(names[:2]) + more
+
+
+def _overview_cells_isolated(reading: TargetReading, clock: Clock) -> list[str]:
+    state = badge(reading.server.state.value, BADGES[reading.server.state])
+    return render_isolated(
+        f"target {reading.target.name}",
+        lambda: _overview_cells(reading, clock),
+        lambda why: [state, why, *[NOTHING] * 7],
+    )
+
+
+def _overview_cells(reading: TargetReading, clock: Clock) -> list[str]:
+    age = clock.page_age(reading)
+    known = [
+        badge(reading.server.state.value, BADGES[reading.server.state]),
+        f"{reading.server.runtime} {reading.server.facts.version or ''}".strip() or NOTHING,
+        list_models(reading) or NOTHING,
+        f"{age} ago" if age else NOTHING,
+    ]
+    if not clock.fresh(reading) or reading.page.derived is None or reading.page.snapshot is None:
+        return [*known, *[NOTHING] * 5]
+    engines, derived = reading.page.snapshot.engines, reading.page.derived.engines
+
+    def total(values: list[float | None]) -> float | None:
+        there = [value for value in values if value is not None]
+        return add_up(there) if values and len(there) == len(values) else None
+
+    usage = [engine.kv_cache_usage_ratio for engine in engines if engine.kv_cache_usage_ratio is not None]
+    fullest = f"{'≤ ' if len(usage) > 1 else ''}{share(max(usage))}" if usage else NOTHING
+    return [
+        *known,
+        number(total([one.phase_tokens_per_second.get("prefill") for one in derived])),
+        number(total([one.phase_tokens_per_second.get("decode") for one in derived])),
+        count(total([one.requests_running for one in engines])),
+        count(total([one.requests_waiting for one in engines])),
+        fullest,
+    ]
+
+
+# --- What a target costs: the price in force, the unit costs of the window, where the money went since the exporter started.
+
+
+MOST_ROWS = 64
+_COLUMNS = (
+    "prefill, $/M", "decode, $/M", "blended, $/M", "$/request", "spent", "prefill", "decode", "idle", "down", "other",
+)  # fmt: skip
+
+
+def render_cost(reading: TargetReading, *, fresh: bool) -> Markup:
+    """Nothing where the target has no price and never had one. `fresh`: whether figures of the window are shown."""
+    found = reading.cost
+    if found is None or not any(one.totals.usd for one in found.engines):
+        return NO_MARKUP
+    rows = [row(_name(one, found), _cells(one, fresh=fresh)) for one in found.engines[:MOST_ROWS]]
+    return table(header("cost", _COLUMNS), rows) + fill('<p class="facts">{}</p>', _basis(reading, found))
+
+
+def _name(one: EngineCost, found: TargetCost) -> str:
+    return one.model_name or "?" if len(found.engines) == 1 else f"{one.model_name or '?'} / {one.engine}"
+
+
+def _cells(one: EngineCost, *, fresh: bool) -> list[str]:
+    each = one.window.usd_per_million_tokens if fresh else {}
+    by_phase: dict[str, float] = {}
+    for (phase, _rate, _method), amount in one.totals.usd.items():
+        by_phase[phase] = by_phase.get(phase, 0.0) + amount
+    everything = add_up(by_phase.values())
+    return [
+        *(usd_to_the_cent(each.get((phase, "allocated"))) for phase in ("prefill", "decode", "blended")),
+        usd_to_the_cent(one.window.usd_per_request if fresh else None),
+        usd_to_the_cent(everything),
+        *(share(by_phase.get(phase.value, 0.0) / everything) if everything > 0 else NOTHING for phase in CostPhase),
+    ]
+
+
+def _basis(reading: TargetReading, found: TargetCost) -> str:
+    now = describe_price(reading, found) or "no price is in force now"
+    window = span(reading.page.derived.window_seconds) if reading.page.derived is not None else "a window"
+    return (
+        f"{now}; per million tokens and per request over {window}, idle time included; spent since the exporter started; "
+        f"{describe_split(found)}: {found.inputs}"
+    )
+
+
+# --- The page, and a card for each target.
+
 
 REFRESH_SECONDS = 10
 # above that many targets they stand in one table, and only those with a problem have a card of their own
@@ -342,3 +488,86 @@ def _describe_window(derived: Derived) -> str:
     if live is None or live == derived.window_seconds:
         return f"figures over {span(derived.window_seconds)}"
     return f"figures over {span(live)}, of what is booked late or refreshed slowly over up to {span(derived.window_seconds)}"
+
+
+# --- Its style sheet: light and dark, wide and narrow, nothing loaded from anywhere.
+
+
+STYLE = Markup("""
+:root {
+  color-scheme: light dark;
+  --page: #f4f5f7; --card: #fff; --line: #e1e4e9; --text: #1c2330; --soft: #5d6778; --link: #1756c4; --bar: #e6e9ee;
+  --good: #12703a; --good-back: #dcf3e4; --bad: #b3231a; --bad-back: #fde4e1; --warn: #8a5300; --warn-back: #fdeecb;
+  --wait: #1a5fa8; --wait-back: #dcebfb; --calm: #5b4a9a; --calm-back: #e9e4fa; --fill: #3b7ddd;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --page: #12151b; --card: #1b2029; --line: #2e3542; --text: #e5e9f0; --soft: #98a3b5; --link: #7fb0ff; --bar: #2b3240;
+    --good: #7ddba1; --good-back: #173625; --bad: #ff9a90; --bad-back: #44201d; --warn: #f3c26b; --warn-back: #3c2f14;
+    --wait: #8fc1f7; --wait-back: #1a3048; --calm: #bcaef5; --calm-back: #2c2649; --fill: #5b97ee;
+  }
+}
+* { box-sizing: border-box; }
+body {
+  margin: 0; background: var(--page); color: var(--text); font: 15px/1.45 system-ui, "Segoe UI", Roboto, sans-serif;
+  font-variant-numeric: tabular-nums; -webkit-text-size-adjust: 100%;
+}
+main, body > header, body > footer { max-width: 1240px; margin: 0 auto; padding: 0 20px; }
+body > header { padding-top: 22px; }
+h1 { font-size: 21px; margin: 0; letter-spacing: -.01em; }
+h1 small, .soft { color: var(--soft); font-weight: 400; }
+h1 small { font-size: 14px; margin-left: 6px; letter-spacing: 0; }
+a { color: var(--link); text-decoration: none; }
+a:hover, a:focus-visible { text-decoration: underline; }
+.top { display: flex; flex-wrap: wrap; gap: 6px 24px; align-items: baseline; justify-content: space-between; }
+nav { display: flex; flex-wrap: wrap; gap: 4px 16px; }
+.summary { display: flex; flex-wrap: wrap; gap: 8px; margin: 14px 0 0; padding: 0; list-style: none; }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 16px 18px; margin: 16px 0; }
+.card > :last-child { margin-bottom: 0; }
+.title { display: flex; flex-wrap: wrap; gap: 4px 12px; align-items: center; }
+h2 { font-size: 17px; margin: 0; overflow-wrap: anywhere; }
+h3 { font-size: 13px; font-weight: 600; margin: 16px 0 4px; color: var(--soft); }
+.facts { margin: 4px 0 0; color: var(--soft); font-size: 13px; overflow-wrap: anywhere; }
+.facts > * { margin-right: 14px; display: inline-block; max-width: 100%; }
+.facts b { color: var(--text); font-weight: 500; }
+.badge { border-radius: 99px; padding: 2px 10px; font-size: 12.5px; font-weight: 600; white-space: nowrap; }
+.good { color: var(--good); background: var(--good-back); } .bad { color: var(--bad); background: var(--bad-back); }
+.warn { color: var(--warn); background: var(--warn-back); } .wait { color: var(--wait); background: var(--wait-back); }
+.calm { color: var(--calm); background: var(--calm-back); } .plain { background: var(--bar); color: var(--text); }
+.note { border-radius: 8px; padding: 9px 12px; margin: 12px 0; overflow-wrap: anywhere; }
+.note p { margin: 0; } .note p + p { margin-top: 2px; color: var(--text); font-size: 14px; }
+.tiles { display: grid; grid-template-columns: repeat(5, 1fr); gap: 14px 22px; margin: 16px 0; }
+.tiles dt { color: var(--soft); font-size: 12.5px; }
+.tiles dd { margin: 0; font-size: 19px; font-weight: 600; letter-spacing: -.01em; line-height: 1.3; }
+.tiles dd small { display: block; font-size: 12.5px; font-weight: 400; color: var(--soft); letter-spacing: 0; }
+.bar { display: block; height: 5px; border-radius: 3px; background: var(--bar); overflow: hidden; margin: 3px 0; min-width: 60px; }
+.bar i { display: block; height: 100%; background: var(--fill); border-radius: 3px; }
+.bar.high i { background: var(--bad); }
+td .bar { display: inline-block; width: 44px; min-width: 44px; margin: 0 6px 2px 0; }
+.level { display: inline-block; min-width: 48px; }
+th[scope=colgroup] { text-align: center; } tr:has(th[scope=colgroup]) th { border-bottom: 0; padding-bottom: 0; }
+th[scope=row] { position: sticky; left: 0; background: var(--card); }
+/* the names of pods are long, and break before a figure leaves the page */
+#gpus th[scope=row], #targets th[scope=row] { white-space: normal; overflow-wrap: anywhere; min-width: 230px; }
+.scroll { overflow-x: auto; margin: 8px 0 0; }
+table { border-collapse: collapse; font-size: 14px; width: 100%; }
+th { color: var(--soft); font-weight: 500; font-size: 12.5px; }
+th, td { text-align: right; padding: 5px 10px; white-space: nowrap; border-bottom: 1px solid var(--line); vertical-align: top; }
+th:first-child, td:first-child { padding-left: 0; } th:last-child, td:last-child { padding-right: 0; }
+tbody tr:last-child > * { border-bottom: 0; }
+tfoot td, tfoot th { border-top: 1px solid var(--line); border-bottom: 0; font-weight: 600; color: var(--text); }
+tbody th, tfoot th { color: var(--text); font-size: 14px; } .text { text-align: left; } td.wrap { white-space: normal; min-width: 200px; }
+ul.why { margin: 4px 0 0; padding: 0; list-style: none; font-size: 13.5px; }
+ul.why li { padding: 3px 0; overflow-wrap: anywhere; } ul.why b { font-weight: 500; }
+code { font: 12.5px/1.4 ui-monospace, "SF Mono", Menlo, Consolas, monospace; }
+body > footer { color: var(--soft); font-size: 13px; padding-bottom: 26px; }
+@media (max-width: 900px) { .tiles { grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); } }
+@media (max-width: 560px) {
+  main, body > header, body > footer { padding: 0 12px; }
+  body > header { padding-top: 14px; } body > footer { padding-bottom: 18px; }
+  .card { padding: 13px 13px; margin: 12px 0; }
+  th, td { padding: 5px 7px; } th[scope=row] { white-space: normal; min-width: 94px; }
+ #gpus th[scope=row], #targets th[scope=row] { min-width: 158px; }
+  .tiles { grid-template-columns: repeat(auto-fill, minmax(118px, 1fr)); gap: 12px; } .tiles dd { font-size: 17px; }
+}
+""")

@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from llm_serving_exporter.render.html import fill, join
 from llm_serving_exporter.render.runbooks import RunbookEntry, list_runbooks, read_runbook
 from llm_serving_exporter.web.exchange import Handler, Request, Response
-from llm_serving_exporter.web.pages.style import STYLE
+from llm_serving_exporter.web.pages.landing import STYLE
 
 PATH = "/runbooks/"
 # the longest that we have written is a tenth of it

@@ -8,7 +8,7 @@ from llm_serving_exporter.model.hardware import Hardware, Parallel
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.render.sentences import CAUSES, LIMITERS
-from llm_serving_exporter.web.pages.roofline import MOST_ENGINES, render_roofline
+from llm_serving_exporter.web.pages.engines import MOST_ENGINES, render_roofline
 from tests.support.builders import views
 from tests.support.builders.landingpage import Page, page_of
 from tests.support.builders.limited import DECODING, reading
