@@ -1,6 +1,7 @@
 """What healthy replicas of the simulator show in each five minutes, as the rules count it: `python -m bench.outlier_blocks FILE`.
 
-The blocks go through the exporter's own stages (`sim.fleet.watch`). `bench.outliers` puts weeks of fleets of any size together from them.
+The blocks go through the exporter's own stages.
+`bench.outliers` puts weeks of fleets of any size together from them.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Burst, Profile
-from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
-from llm_serving_exporter.sim.fleet.scenario import Event, History, Scenario
-from llm_serving_exporter.sim.fleet.spec import EngineSpec
-from llm_serving_exporter.sim.fleet.watch import Watch
-from llm_serving_exporter.sim.fleet.workload import Lengths, Mix, Prefixes
+from llm_serving_simulator.fleet.rate import DAY_SECONDS, Burst, Profile
+from llm_serving_simulator.fleet.replica import ReplicaSpec
+from llm_serving_simulator.fleet.scenario import Event, History, Scenario
+from llm_serving_simulator.fleet.spec import EngineSpec
+from llm_serving_simulator.fleet.watch import Watch
+from llm_serving_simulator.fleet.workload import Lengths, Mix, Prefixes
 
 BLOCK_SECONDS, SAMPLE_SECONDS = 300.0, 60.0
 WARM_SECONDS = 1200.0

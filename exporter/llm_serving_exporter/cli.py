@@ -9,6 +9,9 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from llm_serving_exporter.model.text import count_nouns
@@ -213,37 +216,36 @@ def _demo(words: list[str]) -> int:
     from llm_serving_exporter import logs
 
     if "--recording" in words:
-        from llm_serving_exporter.sim.demo import run as run_recording
-
         logs.set_up("warn", "logfmt")
-        return run_recording([word for word in words if word != "--recording"])
-    from llm_serving_alerts.fleet_demo import run
-
-    try:
-        from llm_serving_dashboards.command import render_for_demo
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "grafanalib":
-            raise
-        boards = None
-    else:
-        boards = render_for_demo
+        return _run_pack("llm_serving_simulator.demo", [word for word in words if word != "--recording"])
+    dashboards = _import_dashboards()
     # of a lost node every poll fails: that is the story, not news
     logs.set_up("error", "logfmt")
-    return run(words, boards)
+    boards = None if dashboards is None else dashboards.render_for_demo
+    return _run_pack("llm_serving_simulator.fleet_demo", words, boards)
 
 
 def _simulate(words: list[str]) -> int:
     from llm_serving_exporter import logs
-    from llm_serving_exporter.sim.fleet.command import run
 
     logs.set_up("warn", "logfmt")
-    return run(words)
+    return _run_pack("llm_serving_simulator.fleet.command", words)
 
 
-def _rules(words: list[str]) -> int:
-    from llm_serving_alerts.command import run
+def _run_pack(module: str, words: list[str], *more: object) -> int:
+    """A pack's command. The packs stand on the exporter, which imports none of them: it loads what is asked for by name."""
+    status: int = import_module(module).run(words, *more)
+    return status
 
-    return run(words)
+
+def _import_dashboards() -> ModuleType | None:
+    """None where grafanalib, which is an extra, is not installed."""
+    try:
+        return import_module("llm_serving_dashboards.command")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "grafanalib":
+            raise
+        return None
 
 
 def _runbook(words: list[str]) -> int:
@@ -259,23 +261,13 @@ def _runtimes(words: list[str]) -> int:
 
 
 def _dashboards(words: list[str]) -> int:
-    try:
-        from llm_serving_dashboards.command import run
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "grafanalib":
-            raise
+    if _import_dashboards() is None:
         print_message(
             "error: dashboards are made with grafanalib, which is not installed. "
             "Run pip install 'llm-serving-exporter[dashboards]', or pip install '.[dashboards]' in a clone."
         )
         return EXIT_FAILED
-    return run(words)
-
-
-def _drill(words: list[str]) -> int:
-    from llm_serving_exporter.drill.command import run
-
-    return run(words)
+    return _run_pack("llm_serving_dashboards.command", words)
 
 
 def _report(words: list[str]) -> int:
@@ -313,10 +305,10 @@ def _run(config: Config, arguments: argparse.Namespace) -> int:
 _OWN_ARGUMENTS: dict[str, Callable[[list[str]], int]] = {
     "ceiling": _ceiling,
     "demo": _demo,
-    "drill": _drill,
+    "drill": partial(_run_pack, "llm_serving_drill.command"),
     "page-test": _page_test,
     "report": _report,
-    "rules": _rules,
+    "rules": partial(_run_pack, "llm_serving_alerts.command"),
     "runbook": _runbook,
     "runtimes": _runtimes,
     "dashboards": _dashboards,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.sim.replay import SteppedServer
+from llm_serving_simulator.replay import SteppedServer
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import engine_of
 from tests.support.servers.exporter_process import Exporter

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llm_serving_exporter.sim.recording import demo_model_config
-from llm_serving_exporter.sim.replay import SteppedServer
+from llm_serving_simulator.recording import demo_model_config
+from llm_serving_simulator.replay import SteppedServer
 from tests.support.builders.recordings import recording
 from tests.support.servers.exporter_process import Exporter, Scraped
 

@@ -9,7 +9,7 @@ import pytest
 
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.settings.config import Config
-from llm_serving_exporter.sim.replay import SteppedServer
+from llm_serving_simulator.replay import SteppedServer
 from tests.support.builders.recordings import recording
 from tests.support.rows import check_rows
 from tests.support.servers.driven_exporter import DrivenExporter

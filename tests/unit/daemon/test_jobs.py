@@ -35,7 +35,7 @@ from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import HttpSettings, Identity, Target
 from llm_serving_exporter.settings.config import Config, DcgmConfig, GpuConfig, SloConfig
 from llm_serving_exporter.settings.discovery import FileDiscovery
-from llm_serving_exporter.sim.replay import SteppedServer
+from llm_serving_simulator.replay import SteppedServer
 from tests.support.builders.configuration import load_text
 from tests.support.builders.exporterpages import amd_labels, amd_page
 from tests.support.builders.handschedule import HandSchedule

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS
-from llm_serving_exporter.sim.replay import SteppedServer
+from llm_serving_simulator.replay import SteppedServer
 from tests.nvml_stub.stub import StubState, stub_environment
 from tests.support.builders.recordings import recording
 from tests.support.servers.exporter_process import Exporter

@@ -1,0 +1,123 @@
+"""What Prometheus and Alertmanager know of the drilled replicas: forecast, readings, baseline, counts, alerts that came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llm_serving_drill import names
+from llm_serving_drill.api import Alertmanager, Prometheus
+from llm_serving_drill.course import Baseline, Counts, Forecast, Reading, Scope, Settings, Sighting
+from llm_serving_drill.measures import make_baseline, make_reading
+from llm_serving_exporter.clients.json_api import ApiError
+from llm_serving_exporter.model.record import replace
+
+# of a range query: what a median of the baseline rests on
+_MOST_POINTS = 250
+
+Sightings = dict[str, Sighting]
+
+
+class Observer:
+    """Asks the APIs about one model's replicas. Every method raises ApiError. Times by Prometheus' clock, which goes on by `clock`."""
+
+    def __init__(
+        self,
+        scope: Scope,
+        settings: Settings,
+        prometheus: Prometheus,
+        alertmanager: Alertmanager | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._scope, self._settings = scope, settings
+        self._prometheus, self._alertmanager = prometheus, alertmanager
+        self._clock = clock
+        self._offset = prometheus.now() - clock()
+
+    def now(self) -> float:
+        """Unix seconds."""
+        return self._clock() + self._offset
+
+    def ask_forecast(self) -> Forecast:
+        """What is known before anything is lost."""
+        ask, matchers = self._prometheus, self._scope.matchers
+        nodes = ask.instant(names.replicas_by_node(matchers))
+        capacity = {labels.get("node", ""): value for labels, value in ask.instant(names.capacity_by_node(matchers))}
+        largest = min(capacity, key=lambda node: (-capacity[node], node), default=None)
+        replicas = {labels["node"]: round(value) for labels, value in nodes if labels.get("node")}
+        reading = self.take_reading()
+        return Forecast(
+            reading,
+            replicas,
+            largest or None,
+            ask.alert_rules(),
+            ask.active_alerts(self._scope),
+            self._ask_others() if reading.ready is None else (),
+        )
+
+    def _ask_others(self) -> tuple[tuple[str, str], ...]:
+        found = self._prometheus.instant(names.models_and_roles())
+        return tuple(sorted((labels.get("model_name", ""), labels.get("role", "")) for labels, _ in found))
+
+    def take_reading(self) -> Reading:
+        """All records of now."""
+        ask, matchers, now = self._prometheus, self._scope.matchers, self.now()
+        samples = ask.instant(names.at_once(names.BY_MODEL, matchers))
+        alive = ask.value(names.replicas_alive(matchers))
+        try:
+            return make_reading(now, samples, alive)
+        except ValueError as error:
+            raise ApiError(
+                f"Prometheus has more than one fleet of this model: {error}; name one with --selector"
+            ) from None
+
+    def measure_baseline(self, end_unix_seconds: float) -> Baseline:
+        """The time up to then."""
+        ask, matchers, seconds = self._prometheus, self._scope.matchers, self._settings.baseline_seconds
+        step = max(self._settings.interval_seconds, seconds / _MOST_POINTS)
+        series = ask.range(names.at_once(names.BEFORE, matchers), end_unix_seconds - seconds, end_unix_seconds, step)
+        return make_baseline(seconds, series, ask.value(names.rejected(self._scope, seconds), end_unix_seconds))
+
+    def count_events(self, begin_unix_seconds: float, end_unix_seconds: float) -> Counts:
+        """What the engines counted in between."""
+        ask, seconds = self._prometheus, end_unix_seconds - begin_unix_seconds
+        outcomes = ask.instant(names.ttft_events(self._scope, seconds), end_unix_seconds)
+        events = {labels.get("outcome", ""): value for labels, value in outcomes}
+        rejected = ask.value(names.rejected(self._scope, seconds), end_unix_seconds)
+        return Counts(events.get("good"), events.get("bad"), rejected)
+
+    def see_firing(self, sightings: Sightings, now: float) -> Sightings:
+        """The sightings with what Prometheus says of these alerts now."""
+        found = dict(sightings)
+        for alert in self._prometheus.active_alerts(self._scope):
+            seen = found.get(alert.name)
+            if seen is None:
+                continue
+            since = seen.pending_unix_seconds
+            found[alert.name] = replace(
+                seen,
+                severity=alert.severity,
+                pending_unix_seconds=alert.active_since_unix_seconds if since is None else since,
+                firing_unix_seconds=now
+                if alert.firing and seen.firing_unix_seconds is None
+                else seen.firing_unix_seconds,
+            )
+        return found
+
+    def see_received(self, sightings: Sightings, now: float) -> Sightings:
+        """The sightings with what Alertmanager has of these alerts now; unchanged where none is asked."""
+        found = dict(sightings)
+        for received in self._alertmanager.received_alerts(self._scope) if self._alertmanager else ():
+            seen = found.get(received.labels.get("alertname", ""))
+            # what it still has of an earlier time is not this one
+            if seen is None or seen.firing_unix_seconds is None:
+                continue
+            first = seen.received_unix_seconds is None
+            found[seen.name] = replace(
+                seen,
+                received_unix_seconds=now if first else seen.received_unix_seconds,
+                receivers=tuple(dict.fromkeys((*seen.receivers, *received.receivers))),
+                # one moment in which it was let through is enough
+                silenced=received.silenced if first else seen.silenced and received.silenced,
+                inhibited=received.inhibited if first else seen.inhibited and received.inhibited,
+            )
+        return found
