@@ -14,12 +14,12 @@ from llm_serving_simulator.child import Child
 PROGRAMS = ("prometheus-alertmanager", "alertmanager")
 
 
-def program() -> str | None:
+def find_alertmanager() -> str | None:
     """Where Alertmanager is; None where it is not on PATH."""
     return next(filter(None, map(shutil.which, PROGRAMS)), None)
 
 
-def told_to_nobody(config: str) -> str:
+def silence_receivers(config: str) -> str:
     """The same configuration whose receivers have names and no integrations: who would be told is known, and nobody is."""
     document = yaml.safe_load(config)
     document["receivers"] = [{"name": receiver["name"]} for receiver in document["receivers"]]
@@ -29,12 +29,12 @@ def told_to_nobody(config: str) -> str:
 
 
 class Alertmanager(Child):
-    """The program as a child process with that configuration, made harmless by `told_to_nobody`. Raises as `Child`."""
+    """The program as a child process with that configuration, made harmless by `silence_receivers`. Raises as `Child`."""
 
     def __init__(self, program: str, config: str, port: int = 0, cancelled: threading.Event | None = None) -> None:
         def prepare(folder: Path, address: str) -> list[str]:
             file = folder / "alertmanager.yml"
-            file.write_text(told_to_nobody(config), encoding="utf-8")
+            file.write_text(silence_receivers(config), encoding="utf-8")
             return [
                 program,
                 f"--config.file={file}",

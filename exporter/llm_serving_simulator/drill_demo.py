@@ -35,7 +35,7 @@ from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.settings.flags import CommandParser
 from llm_serving_exporter.settings.kinds import format_duration
 from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_INTERRUPTED, ended_by_signal, print_line, print_message
-from llm_serving_simulator import alertmanager
+from llm_serving_simulator.alertmanager import Alertmanager, find_alertmanager
 from llm_serving_simulator.child import ChildError
 from llm_serving_simulator.fleet.paced import ServedGpuSource, paced_config
 from llm_serving_simulator.fleet.rate import Profile
@@ -220,13 +220,13 @@ def _start(args: argparse.Namespace, stack: ExitStack, ended: threading.Event) -
 
 
 def _start_alertmanager(settings: Settings, stack: ExitStack, ended: threading.Event) -> str | None:
-    program = alertmanager.program()
+    program = find_alertmanager()
     if program is None:
         print_line(
             "no Alertmanager on PATH: the drill runs without (Debian, Ubuntu: apt-get install prometheus-alertmanager)"
         )
         return None
-    running = alertmanager.Alertmanager(program, alertmanager_config(settings), cancelled=ended)
+    running = Alertmanager(program, alertmanager_config(settings), cancelled=ended)
     stack.callback(running.close)
     return running.url
 

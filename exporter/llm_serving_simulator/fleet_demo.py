@@ -29,7 +29,7 @@ from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.settings.flags import CommandParser
 from llm_serving_exporter.settings.kinds import format_duration
 from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, ended_by_signal, print_line, print_message
-from llm_serving_simulator import alertmanager, grafana
+from llm_serving_simulator.alertmanager import Alertmanager, find_alertmanager
 from llm_serving_simulator.child import ChildError
 from llm_serving_simulator.fleet.fleet import Fleet
 from llm_serving_simulator.fleet.gpus import gpus_of
@@ -39,6 +39,7 @@ from llm_serving_simulator.fleet.scenario import History, Scenario
 from llm_serving_simulator.fleet.scenario_file import load_story
 from llm_serving_simulator.fleet.server import FleetServer
 from llm_serving_simulator.fleet.usual import SHORT, recorded, usual
+from llm_serving_simulator.grafana import Grafana, find_grafana
 from llm_serving_simulator.options import add_listening, port, speed
 from llm_serving_simulator.ports import explain_moved, find_free_address, find_free_port
 from llm_serving_simulator.prometheus import Pace, Past, Prometheus, Rules
@@ -196,10 +197,10 @@ def _start_rules(
 ) -> tuple[str | None, str | None]:
     """Prometheus, and Alertmanager where it is installed: their URLs."""
     told = None
-    receiver = alertmanager.program()
+    receiver = find_alertmanager()
     if receiver is not None:
         try:
-            running = alertmanager.Alertmanager(receiver, alertmanager_config(settings), cancelled=ended)
+            running = Alertmanager(receiver, alertmanager_config(settings), cancelled=ended)
         except (OSError, ChildError) as error:
             print_line(f"Alertmanager did not start, the demo runs without: {error}")
         else:
@@ -231,7 +232,7 @@ def _start_grafana(
     stack: ExitStack,
     ended: threading.Event,
 ) -> str | None:
-    found = grafana.find_program()
+    found = find_grafana()
     if found is None:
         print_line("no Grafana on PATH: the demo runs without dashboards")
         return None
@@ -241,7 +242,7 @@ def _start_grafana(
     dashboards, provisioning = boards(settings, prometheus)
     try:
         free = find_free_port("127.0.0.1", args.grafana_port, "--grafana-port")
-        running = grafana.Grafana(*found, dashboards, provisioning, free, ended)
+        running = Grafana(*found, dashboards, provisioning, free, ended)
     except (OSError, LLMServingExporterError, ChildError) as error:
         print_line(f"Grafana did not start, the demo runs without: {error}")
         return None

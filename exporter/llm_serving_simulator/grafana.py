@@ -14,7 +14,7 @@ _HOMES = (Path("/usr/share/grafana"),)
 _READY_SECONDS = 60.0
 
 
-def find_program() -> tuple[str, Path] | None:
+def find_grafana() -> tuple[str, Path] | None:
     """The program and its home folder; None where Grafana is not on PATH, or its home is not found."""
     program = shutil.which("grafana")
     if program is None:

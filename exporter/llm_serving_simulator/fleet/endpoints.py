@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 
-from llm_serving_simulator.fleet.page_vllm import VERSION
+from llm_serving_simulator.fleet.page_vllm import VLLM_VERSION
 from llm_serving_simulator.fleet.spec import VLLM, EngineSpec
 
 SGLANG_VERSION = "0.5.23"
@@ -32,7 +32,7 @@ def _vllm(spec: EngineSpec, start_unix_seconds: int) -> dict[str, bytes]:
     }  # fmt: skip
     return _bytes(
         {
-            "/version": {"version": spec.version or VERSION},
+            "/version": {"version": spec.version or VLLM_VERSION},
             "/v1/models": {"object": "list", "data": [model]},
             # with VLLM_SERVER_DEV_MODE=1
             "/server_info": {"vllm_config": config},

@@ -23,7 +23,7 @@ _ZEROS = (
 )  # fmt: skip
 
 
-class Gauges(Struct, frozen=True):
+class LoggedGauges(Struct, frozen=True):
     """What the scheduler logged last."""
 
     at_seconds: float = 0.0  # simulated time of that log line
@@ -35,7 +35,7 @@ class Gauges(Struct, frozen=True):
     context_tokens: int = 0  # of all running requests
 
 
-def log_gauges(engine: Engine, before: Gauges, now_seconds: float) -> Gauges:
+def log_gauges(engine: Engine, before: LoggedGauges, now_seconds: float) -> LoggedGauges:
     """What the scheduler has logged by now."""
     if engine.hung:
         return before
@@ -46,7 +46,7 @@ def log_gauges(engine: Engine, before: Gauges, now_seconds: float) -> Gauges:
         return before
     # the sum of contexts keeps its last value while nothing decodes
     contexts = engine.context_tokens if engine.batch else before.context_tokens
-    return Gauges(
+    return LoggedGauges(
         now_seconds,
         counts.prefill_passes,
         counts.decode_passes,
@@ -57,7 +57,7 @@ def log_gauges(engine: Engine, before: Gauges, now_seconds: float) -> Gauges:
     )
 
 
-def write_page(engine: Engine, logged: Gauges) -> bytes:
+def write_sglang_page(engine: Engine, logged: LoggedGauges) -> bytes:
     """The page now."""
     spec, books, counts = engine.spec, engine.books, engine.books.counts
     served = {"engine_type": "unified", "model_name": spec.served_name}
@@ -122,7 +122,7 @@ def write_page(engine: Engine, logged: Gauges) -> bytes:
     return http.page() + writer.page() + scheduler.page()
 
 
-def _gauges(writer: Writer, engine: Engine, logged: Gauges) -> None:
+def _gauges(writer: Writer, engine: Engine, logged: LoggedGauges) -> None:
     spec = engine.spec
     capacity = engine.kv.blocks * engine.kv.block_tokens
     evictable = engine.kv.cached_blocks * engine.kv.block_tokens

@@ -11,7 +11,7 @@ from llm_serving_simulator.fleet.exposition import Writer, labels_text
 from llm_serving_simulator.fleet.spec import EngineSpec
 from llm_serving_simulator.fleet.tally import Tally
 
-VERSION = "0.32.0"
+VLLM_VERSION = "0.32.0"
 _HANDLER = "/v1/chat/completions"
 _REASONS = ("stop", "length", "abort", "error", "repetition")
 _PARAMS_N_EDGES = (1.0, 2.0, 5.0, 10.0, 20.0)
@@ -28,7 +28,7 @@ _CACHE_CONFIG = {
 }  # fmt: skip
 
 
-def write_page(engine: Engine, start_unix_seconds: float) -> bytes:
+def write_vllm_page(engine: Engine, start_unix_seconds: float) -> bytes:
     """The page now of an engine whose process started at that time."""
     spec, books, counts = engine.spec, engine.books, engine.books.counts
     writer = Writer({"engine": "0", "model_name": spec.served_name}, start_unix_seconds)

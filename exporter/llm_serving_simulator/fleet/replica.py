@@ -6,10 +6,11 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from llm_serving_exporter.model.record import Struct
-from llm_serving_simulator.fleet import page_sglang, page_vllm
 from llm_serving_simulator.fleet.books import Counts
 from llm_serving_simulator.fleet.engine import Engine
 from llm_serving_simulator.fleet.exposition import leave_out
+from llm_serving_simulator.fleet.page_sglang import LoggedGauges, log_gauges, write_sglang_page
+from llm_serving_simulator.fleet.page_vllm import write_vllm_page
 from llm_serving_simulator.fleet.request import Record
 from llm_serving_simulator.fleet.spec import VLLM, EngineSpec
 
@@ -51,7 +52,7 @@ class Replica:
         self.past = Counts()
         self.wanted = True
         self.held = 0  # requests that its front end keeps back
-        self._logged = page_sglang.Gauges()
+        self._logged = LoggedGauges()
         self._on_first_token = on_first_token
 
     @property
@@ -84,7 +85,7 @@ class Replica:
     def serve(self) -> None:
         """The model is loaded."""
         self.state = ReplicaState.READY
-        self._logged = page_sglang.Gauges()
+        self._logged = LoggedGauges()
         self.engine = Engine(self.spec.engine, self.ready_seconds, on_first_token=self._on_first_token)
 
     def drain(self) -> None:
@@ -106,8 +107,8 @@ class Replica:
         if self.engine is None:
             return None
         if self.spec.engine.runtime == VLLM:
-            page = page_vllm.write_page(self.engine, started_unix_seconds)
+            page = write_vllm_page(self.engine, started_unix_seconds)
         else:
-            self._logged = page_sglang.log_gauges(self.engine, self._logged, now_seconds)
-            page = page_sglang.write_page(self.engine, self._logged)
+            self._logged = log_gauges(self.engine, self._logged, now_seconds)
+            page = write_sglang_page(self.engine, self._logged)
         return leave_out(page, self.spec.engine.lacks) if self.spec.engine.lacks else page

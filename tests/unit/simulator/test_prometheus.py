@@ -12,7 +12,7 @@ import yaml
 
 from llm_serving_alerts.routes import alertmanager_config
 from llm_serving_alerts.settings_file import default_settings
-from llm_serving_simulator import alertmanager
+from llm_serving_simulator.alertmanager import Alertmanager, find_alertmanager, silence_receivers
 from llm_serving_simulator.ports import require_free
 from llm_serving_simulator.prometheus import Pace, Prometheus, Rules
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
@@ -20,7 +20,7 @@ from tests.support.yaml_text import load_yaml
 
 RULE = {"alert": "Always", "expr": "vector(1)", "labels": {"severity": "warning", "model_name": "m"}}
 needs_both = pytest.mark.skipif(
-    shutil.which("prometheus") is None or alertmanager.program() is None, reason="`make test` installs both"
+    shutil.which("prometheus") is None or find_alertmanager() is None, reason="`make test` installs both"
 )
 
 
@@ -31,7 +31,7 @@ def ask(url: str) -> Any:
 
 def test_receivers_keep_their_names_and_lose_what_they_would_send_by() -> None:
     before = load_yaml(alertmanager_config(default_settings()))
-    after = load_yaml(alertmanager.told_to_nobody(alertmanager_config(default_settings())))
+    after = load_yaml(silence_receivers(alertmanager_config(default_settings())))
     assert [receiver["name"] for receiver in before["receivers"]] == [
         receiver["name"] for receiver in after["receivers"]
     ]
@@ -43,11 +43,11 @@ def test_receivers_keep_their_names_and_lose_what_they_would_send_by() -> None:
 @pytest.mark.process
 @needs_both
 def test_an_alert_of_the_rules_is_known_for_whom() -> None:
-    found = alertmanager.program()
+    found = find_alertmanager()
     prometheus = shutil.which("prometheus")
     assert found is not None
     assert prometheus is not None
-    routes = alertmanager.Alertmanager(found, alertmanager_config(default_settings()))
+    routes = Alertmanager(found, alertmanager_config(default_settings()))
     try:
         rules = Rules(
             {"own.yml": yaml.safe_dump({"groups": [{"name": "own", "rules": [RULE]}]})},
