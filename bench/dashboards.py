@@ -26,7 +26,7 @@ from typing import Any
 from bench.servers import sum_thread_cpu_seconds
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_exporter.settings.kinds import parse_duration
-from llm_serving_simulator.fleet.exposition import labels_text
+from llm_serving_simulator.fleet.pages import labels_text
 from tests.simweek.build import NAME, Plan, simulated, week_settings
 from tests.simweek.grown import NAMES
 from tests.support.builders.panelqueries import name_times

@@ -30,7 +30,7 @@ from bench.hanging import quantile
 from bench.pictures import draw_ticks, write_picture
 from bench.run import moving_pages
 from bench.servers import Nginx, Program, free_port
-from llm_serving_simulator.recording import demo_model_config
+from llm_serving_simulator.replay import demo_model_config
 
 OURS, THEIRS = "ours", "vmagent"
 # what each calls itself

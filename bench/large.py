@@ -17,7 +17,7 @@ from pathlib import Path
 from bench.cycle import Asking, OurCycle, idle_share, metric, say, scrape_config, show_pages, side_by_side, vmagent
 from bench.servers import Nginx, free_port
 from llm_serving_exporter.model.target import ModelSettings, Target
-from llm_serving_simulator.carry import Carry
+from llm_serving_simulator.replay import Carry
 from tests.made.sglang_ranks import page as sglang_ranks
 from tests.support.builders.recordings import recording
 

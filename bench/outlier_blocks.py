@@ -14,12 +14,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from llm_serving_exporter.model.record import replace
-from llm_serving_simulator.fleet.rate import DAY_SECONDS, Burst, Profile
-from llm_serving_simulator.fleet.replica import ReplicaSpec
+from llm_serving_simulator.fleet.fleet import ReplicaSpec
+from llm_serving_simulator.fleet.history import Watch
 from llm_serving_simulator.fleet.scenario import Event, History, Scenario
 from llm_serving_simulator.fleet.spec import EngineSpec
-from llm_serving_simulator.fleet.watch import Watch
-from llm_serving_simulator.fleet.workload import Lengths, Mix, Prefixes
+from llm_serving_simulator.fleet.workload import DAY_SECONDS, Burst, Lengths, Mix, Prefixes, Profile
 
 BLOCK_SECONDS, SAMPLE_SECONDS = 300.0, 60.0
 WARM_SECONDS = 1200.0

@@ -51,8 +51,7 @@ from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.fetch.page import PageParser
 from llm_serving_exporter.model.sample import Page
 from llm_serving_exporter.model.target import ModelSettings, Target
-from llm_serving_simulator.carry import Carry
-from llm_serving_simulator.recording import demo_model_config
+from llm_serving_simulator.replay import Carry, demo_model_config
 from tests.support.builders.recordings import page as recorded_page
 from tests.support.builders.recordings import recording
 from tests.support.servers.server_process import find_program

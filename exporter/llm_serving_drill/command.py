@@ -6,6 +6,7 @@ import argparse
 import itertools
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,19 +14,21 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from llm_serving_drill.api import Alertmanager, Grafana, Prometheus
-from llm_serving_drill.arguments import UsageError, access_of, parser, scope_of, settings_of
-from llm_serving_drill.commands import Running
-from llm_serving_drill.course import Course, Scope
+from llm_serving_drill.course import Bounds, Course, Scope, Settings
+from llm_serving_drill.names import PREFIX
+from llm_serving_drill.observer import Alertmanager, Grafana, Prometheus
 from llm_serving_drill.report import as_document, as_markdown
-from llm_serving_drill.runner import Drill, Rim, Started
+from llm_serving_drill.runner import Drill, Rim, Running, Started
 from llm_serving_drill.verdict import judge
 from llm_serving_exporter.clients.json_api import Access, ApiError, JsonApi
+from llm_serving_exporter.clients.secrets import SecretError, read_secret
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.reading import DrillResult, DrillVerdict
-from llm_serving_exporter.model.target import Role
+from llm_serving_exporter.model.target import Role, Secret
 from llm_serving_exporter.model.text import hide_credentials
+from llm_serving_exporter.settings.flags import CommandParser, attribute, duration
+from llm_serving_exporter.settings.problems import shown
 from llm_serving_exporter.state.drill_results import record_result, require_recordable, split_identity
 from llm_serving_exporter.terminal import (
     EXIT_FAILED,
@@ -36,6 +39,331 @@ from llm_serving_exporter.terminal import (
     print_line,
     print_message,
 )
+
+# --- The flags of `drill`, and what they say: scope, settings and access. Every refusal names its flag and what to write.
+
+
+DESCRIPTION = """\
+Loses a node on purpose, or waits for one to be lost, and measures through Prometheus what users noticed, whether
+somebody was told, and how long it took to recover. Asks the recorded N-1 first and refuses where that says no or
+unknown. docs/drill.md says how to plan one and what the verdict means."""
+
+EPILOG = """\
+examples:
+  # what would be done, and whether it may be
+  llm-serving-exporter drill --prometheus.url http://prometheus:9090 --model Qwen/Qwen3-32B --plan
+
+  # drain a node, bring it back once the alert is there, give up where users suffer
+  llm-serving-exporter drill --prometheus.url http://prometheus:9090 --model Qwen/Qwen3-32B --node gpu-7 \\
+      --trigger-command 'kubectl drain gpu-7 --ignore-daemonsets --delete-emptydir-data' --restore-command 'kubectl uncordon gpu-7' \\
+      --hold page --max-ttft 10s --max-errors-ratio 0.02 --alertmanager.url http://alertmanager:9093 \\
+      --output-dir drills/ --drill.result-file /var/lib/llm-serving-exporter/drills.json
+
+  # somebody else pulls the plug
+  llm-serving-exporter drill --prometheus.url http://prometheus:9090 --model Qwen/Qwen3-32B --watch --loss-timeout 8h
+
+exit status: 0 passed (--plan: may begin), 1 failed, aborted or not begun, 2 bad usage, 130 interrupted"""
+
+APIS = ("prometheus", "alertmanager", "grafana")
+WITH_BASIC_AUTH = ("prometheus", "alertmanager")
+CREDENTIALS = ("bearer-token-file", "username", "password-file")
+# what the report and the memory of a drill can hold
+_MOST_LOOKS = 20_000
+_SHORTEST_INTERVAL_SECONDS = 0.05
+_MATCHER = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"([^"\\\x00-\x1f]*)"\s*')
+_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s?#]*)?")
+
+
+class UsageError(LLMServingExporterError):
+    """A flag that cannot be used; the message names it. Never leaves this package."""
+
+
+def share(text: str) -> float:
+    """Above 0 and below 1. Raises argparse.ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share between 0 and 1. Write one such as 0.99.")
+    return value
+
+
+def parser() -> CommandParser:
+    """The command's parser."""
+    found = CommandParser(
+        "drill",
+        usage="%(prog)s --prometheus.url URL --model NAME (--trigger-command COMMAND | --watch | --plan) [OPTIONS]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+    )
+    say = found.add_argument_group("whose drill").add_argument
+    say("--model", required=True, metavar="NAME", help="the model, as the label model_name has it")
+    say(
+        "--role",
+        default="unified",
+        choices=("unified", "prefill", "decode"),
+        help="role of its replicas (default unified)",
+    )
+    say(
+        "--selector",
+        default="",
+        metavar="MATCHERS",
+        help="""identity labels that tell fleets apart, as in 'cluster="prod",namespace="llm"'""",
+    )
+
+    group = found.add_argument_group("what happens")
+    say = group.add_argument
+    how = group.add_mutually_exclusive_group()
+    how.add_argument(
+        "--trigger-command",
+        metavar="COMMAND",
+        help="loses the node; run without a shell, its output ends in the report",
+    )
+    how.add_argument("--watch", action="store_true", help="trigger nothing: wait for a loss, of whatever cause")
+    say(
+        "--plan",
+        action="store_true",
+        help="only say what would be done and whether it may be; nothing is run, nothing is written",
+    )
+    say(
+        "--restore-command",
+        metavar="COMMAND",
+        help="undoes the trigger: run once in every drill, after --hold, when a bound is reached, on Ctrl-C, or at the end",
+    )
+    say("--shell", action="store_true", help="run both commands by /bin/sh")
+    say("--command-timeout", type=duration, default=600.0, metavar="10m", help="of either command (default 10m)")
+    say("--node", metavar="NAME", help="the node that is to go (default: the one with the most ready replicas)")
+    say(
+        "--hold",
+        metavar="10m|page",
+        help="how long the loss lasts before it is restored; page: until every expected alert has come "
+        "(default: until the replicas come back without the restore command)",
+    )
+    say(
+        "--force",
+        action="store_true",
+        help="begin although N-1 says no or unknown, or something else is wrong; the report says so",
+    )
+
+    say = found.add_argument_group("when it is broken off").add_argument
+    say("--max-errors-ratio", type=share, default=0.05, metavar="SHARE", help="of failed requests in 5m (default 0.05)")
+    say("--max-ttft", type=duration, metavar="10s", help="p99 time to first token over 5m (default: no bound)")
+    say("--max-lost", type=_replicas, metavar="N", help="replicas that may go (default: as many as stand on the node)")
+    say(
+        "--max-duration",
+        type=duration,
+        default=1800.0,
+        metavar="30m",
+        help="time to recover, from the trigger on (default 30m)",
+    )
+    say(
+        "--loss-timeout", type=duration, metavar="5m", help="time for the loss to be seen (default 5m, with --watch 1h)"
+    )
+
+    say = found.add_argument_group("what is measured").add_argument
+    say(
+        "--baseline",
+        type=duration,
+        default=600.0,
+        metavar="10m",
+        help="time before the loss to compare with (default 10m)",
+    )
+    say(
+        "--objective",
+        type=share,
+        default=0.99,
+        metavar="SHARE",
+        help="share of good times to first token (default 0.99)",
+    )
+    say(
+        "--expect-alert",
+        action="append",
+        metavar="NAME",
+        help="an alert that has to come, once for each; none for nothing "
+        "(default: LLMServingReplicaLost, LLMServingTargetsDown and LLMServingN1Critical where they are due)",
+    )
+    say(
+        "--page-slack",
+        type=duration,
+        default=120.0,
+        metavar="2m",
+        help="how long after its `for` an alert may come (default 2m)",
+    )
+    say("--settle", type=duration, default=60.0, metavar="1m", help="time that a recovery must last (default 1m)")
+    say("--interval", type=duration, default=5.0, metavar="5s", help="time between two looks (default 5s)")
+    say(
+        "--rate-window",
+        type=duration,
+        default=300.0,
+        metavar="5m",
+        help="range of the recorded 5m rates, where rules are rendered for a faster fleet",
+    )
+
+    group = found.add_argument_group(
+        "what it asks", "Secrets are read from files. No proxy and no netrc is heeded, no redirect followed."
+    )
+    say = group.add_argument
+    urls = {
+        "prometheus": "the one that evaluates the rules",
+        "alertmanager": "asked whether it has the alert, and for whom",
+        "grafana": f"gets an annotation over the time of the drill; needs {_credential('grafana', 'bearer-token-file')}",
+    }
+    for api, about in urls.items():
+        say(f"--{api}.url", dest=f"{api}_url", required=api == "prometheus", metavar="URL", help=about)
+    for api in APIS:
+        who = api.capitalize()
+        helps = (f"token for {who}", f"basic auth at {who}", "its password")
+        for name, metavar, about in zip(CREDENTIALS, ("FILE", "NAME", "FILE"), helps, strict=True):
+            if name == "bearer-token-file" or api in WITH_BASIC_AUTH:
+                flag = _credential(api, name)
+                say(flag, dest=attribute(flag), metavar=metavar, help=about)
+    say("--ca-file", metavar="FILE", help="certificates to trust instead of the system's")
+
+    say = found.add_argument_group("what is left").add_argument
+    say("--output-dir", metavar="FOLDER", help="where the report goes, as JSON and Markdown (default: none is written)")
+    say(
+        "--drill.result-file",
+        dest="drill_result_file",
+        metavar="FILE",
+        help="drill results that an exporter publishes, which has the same flag",
+    )
+    return found
+
+
+def _replicas(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:7]) <= 100_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of replicas from 1 up. Write one such as 2.")
+    return int(text)
+
+
+def scope_of(args: argparse.Namespace) -> Scope:
+    """Whose drill. Raises UsageError."""
+    labels: dict[str, str] = {}
+    rest = args.selector
+    while rest.strip():
+        match = _MATCHER.match(rest)
+        if match is None or (match.end() < len(rest) and rest[match.end()] != ","):
+            raise UsageError(
+                f"""flag --selector: {args.selector!r} is not like 'cluster="prod",namespace="llm"'; write it so"""
+            )
+        if match[1] in labels or match[1] in ("model_name", "role", "__name__"):
+            raise UsageError(f"flag --selector: {match[1]} is given twice, or has a flag of its own; leave it away")
+        labels[match[1]] = match[2]
+        rest = rest[match.end() + 1 :]
+    if not args.model.strip():
+        raise UsageError("flag --model: it is empty; write the model's name as the label model_name has it")
+    return Scope(args.model, args.role, tuple(labels.items()))
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    """How it is to run. Raises UsageError."""
+    if not (args.trigger_command is not None or args.watch or args.plan):
+        raise UsageError("give one of --trigger-command, --watch and --plan")
+    for flag, command in (("--trigger-command", args.trigger_command), ("--restore-command", args.restore_command)):
+        if command is not None and not command.strip():
+            raise UsageError(f"flag {flag}: it is empty; write a command, or leave the flag away")
+    if args.restore_command is not None and args.trigger_command is None:
+        raise UsageError(
+            "flag --restore-command: there is nothing to undo without --trigger-command; give both, or neither"
+        )
+    hold_for_page = args.hold == "page"
+    hold = None if args.hold is None or hold_for_page else _flag("--hold", args.hold)
+    if args.hold is not None and args.restore_command is None:
+        raise UsageError("flag --hold: nothing ends the loss after that time; give --restore-command")
+    if hold is not None and hold >= args.max_duration:
+        raise UsageError("flag --hold: it must be shorter than --max-duration, which is to hold the recovery too")
+    if args.interval < _SHORTEST_INTERVAL_SECONDS or args.max_duration / args.interval > _MOST_LOOKS:
+        raise UsageError(f"flag --interval: write 50ms or more, and at most {_MOST_LOOKS} of them in --max-duration")
+    for flag in ("baseline", "max_duration", "rate_window"):
+        if getattr(args, flag) <= 0:
+            raise UsageError(f"flag --{flag.replace('_', '-')}: write a duration above 0")
+    loss_timeout = args.loss_timeout
+    if loss_timeout is None:
+        loss_timeout = 3600.0 if args.watch else 300.0
+    return Settings(
+        Bounds(args.max_errors_ratio, args.max_ttft, args.max_duration, args.max_lost),
+        watch=args.watch,
+        force=args.force,
+        node=args.node,
+        expected_alerts=_expected(args.expect_alert),
+        objective=args.objective,
+        baseline_seconds=args.baseline,
+        loss_timeout_seconds=loss_timeout,
+        settle_seconds=args.settle,
+        interval_seconds=args.interval,
+        hold_seconds=hold,
+        hold_for_page=hold_for_page,
+        page_slack_seconds=args.page_slack,
+        rate_window_seconds=args.rate_window,
+    )
+
+
+def _expected(named: list[str] | None) -> tuple[str, ...] | None:
+    if named is None:
+        return None
+    if "none" in named:
+        if len(named) > 1:
+            raise UsageError("flag --expect-alert: none stands alone; leave the others away")
+        return ()
+    # as the rules call them, and as the documents do
+    return tuple(dict.fromkeys(name if name.startswith(PREFIX) else f"{PREFIX}{name}" for name in named))
+
+
+def access_of(args: argparse.Namespace) -> dict[str, Access]:
+    """The APIs that are asked, by name, with their secrets read. Raises UsageError."""
+    found = {}
+    for api in APIS:
+        url = getattr(args, f"{api}_url")
+        token_flag, username_flag, password_flag = (_credential(api, name) for name in CREDENTIALS)
+        token_file, username, password_file = (
+            getattr(args, attribute(flag), None) for flag in (token_flag, username_flag, password_flag)
+        )
+        if url is None:
+            if token_file or username or password_file:
+                raise UsageError(f"flag --{api}.url: it is missing beside its credentials; give it too")
+            continue
+        if not _URL.fullmatch(url):
+            raise UsageError(
+                f"flag --{api}.url: {shown(url)} is not like http://host:9090; write it so, credentials have flags of their own"
+            )
+        if api == "grafana" and token_file is None:
+            raise UsageError(f"flag --grafana.url: it needs {token_flag}; give it too")
+        if (username is None) != (password_file is None) or (username and token_file):
+            raise UsageError(f"flag {username_flag}: give it with {password_flag}, and no token beside it")
+        found[api] = Access(
+            api.capitalize(),
+            url,
+            f"--{api}.url",
+            bearer_token=None if token_file is None else _secret(token_flag, token_file),
+            basic=None
+            if username is None or password_file is None
+            else (username, _secret(password_flag, password_file)),
+            ca_file=args.ca_file,
+        )
+    if args.ca_file is not None and not os.path.isfile(args.ca_file):
+        raise UsageError(f"flag --ca-file: there is no file {args.ca_file}; check the path")
+    return found
+
+
+def _credential(api: str, name: str) -> str:
+    """The flag for a credential of an API. Prometheus is the one that is always asked, as in `report`: its flags need no prefix."""
+    return f"--{name}" if api == "prometheus" else f"--{api}.{name}"
+
+
+def _secret(flag: str, path: str) -> str:
+    try:
+        return read_secret(Secret(file=path), {})
+    except SecretError as error:
+        raise UsageError(f"flag {flag}: {error}; check the path, and that the file holds one line") from None
+
+
+def _flag(flag: str, text: str) -> float:
+    try:
+        return duration(text)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"flag {flag}: {error}") from None
+
 
 # Unix seconds, verdict
 Recorder = Callable[[float, DrillVerdict], None]

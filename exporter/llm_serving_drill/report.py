@@ -7,10 +7,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from llm_serving_drill.course import Course, Reading, Sighting
-from llm_serving_drill.measures import compare_forecast, find_extremes, find_recovery, readings_since_loss
-from llm_serving_drill.paging import Paged, judge_alerts
-from llm_serving_drill.progress import format_ttft
-from llm_serving_drill.verdict import Judged, count_rejections, judge, share_of_bad_ttft
+from llm_serving_drill.plan import format_ttft
+from llm_serving_drill.verdict import (
+    Judged,
+    Paged,
+    compare_forecast,
+    count_rejections,
+    find_extremes,
+    find_recovery,
+    judge,
+    judge_alerts,
+    readings_since_loss,
+    share_of_bad_ttft,
+)
 from llm_serving_exporter.model.record import as_dict
 from llm_serving_exporter.model.text import blank_unprintable, on_one_line
 from llm_serving_exporter.render.numbers import NOTHING, count, number, share, span

@@ -35,14 +35,10 @@ from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.settings.flags import CommandParser
 from llm_serving_exporter.settings.kinds import format_duration
 from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_INTERRUPTED, ended_by_signal, print_line, print_message
-from llm_serving_simulator.alertmanager import Alertmanager, find_alertmanager
-from llm_serving_simulator.child import ChildError
-from llm_serving_simulator.fleet.paced import ServedGpuSource, paced_config
-from llm_serving_simulator.fleet.rate import Profile
-from llm_serving_simulator.fleet.scenario import Scenario
-from llm_serving_simulator.fleet.scenario_file import load
-from llm_serving_simulator.fleet.server import FleetServer
-from llm_serving_simulator.prometheus import Pace, Prometheus, Rules
+from llm_serving_simulator.fleet.scenario import Scenario, load
+from llm_serving_simulator.fleet.server import FleetServer, ServedGpuSource, paced_config
+from llm_serving_simulator.fleet.workload import Profile
+from llm_serving_simulator.programs import Alertmanager, ChildError, Pace, Prometheus, Rules, find_alertmanager
 
 _SCENARIO, _NODE = "node-loss-under-load", "node-0"
 # the scenario's load as a share of what its four nodes can do (its summary says so), and what is left of them without one

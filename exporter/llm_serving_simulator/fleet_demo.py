@@ -29,20 +29,24 @@ from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.settings.flags import CommandParser
 from llm_serving_exporter.settings.kinds import format_duration
 from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, ended_by_signal, print_line, print_message
-from llm_serving_simulator.alertmanager import Alertmanager, find_alertmanager
-from llm_serving_simulator.child import ChildError
 from llm_serving_simulator.fleet.fleet import Fleet
 from llm_serving_simulator.fleet.gpus import gpus_of
-from llm_serving_simulator.fleet.paced import ServedGpuSource, paced_config
-from llm_serving_simulator.fleet.rate import DAY_SECONDS
-from llm_serving_simulator.fleet.scenario import History, Scenario
-from llm_serving_simulator.fleet.scenario_file import load_story
-from llm_serving_simulator.fleet.server import FleetServer
-from llm_serving_simulator.fleet.usual import SHORT, recorded, usual
-from llm_serving_simulator.grafana import Grafana, find_grafana
-from llm_serving_simulator.options import add_listening, port, speed
-from llm_serving_simulator.ports import explain_moved, find_free_address, find_free_port
-from llm_serving_simulator.prometheus import Pace, Past, Prometheus, Rules
+from llm_serving_simulator.fleet.history import SHORT, recorded, usual
+from llm_serving_simulator.fleet.scenario import History, Scenario, load_story
+from llm_serving_simulator.fleet.server import FleetServer, ServedGpuSource, paced_config
+from llm_serving_simulator.fleet.workload import DAY_SECONDS
+from llm_serving_simulator.options import add_listening, explain_moved, find_free_address, find_free_port, port, speed
+from llm_serving_simulator.programs import (
+    Alertmanager,
+    ChildError,
+    Grafana,
+    Pace,
+    Past,
+    Prometheus,
+    Rules,
+    find_alertmanager,
+    find_grafana,
+)
 
 _STORY = "demo"
 _EXPORTER_HOST, _EXPORTER_PORT, _GRAFANA_PORT = "127.0.0.1", 10077, 3000

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llm_serving_simulator.recording import demo_model_config
-from llm_serving_simulator.replay import SteppedServer
+from llm_serving_simulator.replay import SteppedServer, demo_model_config
 from tests.support.builders.recordings import recording
 from tests.support.servers.exporter_process import Exporter, Scraped
 

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from llm_serving_simulator.recording import Recording
-from llm_serving_simulator.replay import SteppedServer
+from llm_serving_simulator.replay import Recording, SteppedServer
 from tests.support.builders.recordings import recording
 from tests.support.rows import check_rows
 from tests.support.servers.driven_exporter import DrivenExporter

@@ -156,8 +156,7 @@ class Metric:
     formerly: Formerly | None = None  # its name before a rename, under which it stands too for one minor version
     # the range in force: what is outside is not published, but absent as implausible
     bounds: Bounds = field(init=False)
-    # the name as exposed, with the prefix
-    full_name: str = field(init=False)
+    full_name: str = field(init=False)  # the name as exposed, with the prefix
     subject: Subject = field(init=False)  # what its series are about, as its labels say
     former: Metric | None = field(init=False, compare=False, repr=False)  # the same under the former name
 

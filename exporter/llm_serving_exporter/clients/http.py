@@ -36,29 +36,21 @@ class HttpError(LLMServingExporterError):
 class Limits(Struct, frozen=True):
     """How long an exchange may take and how large its answer may be."""
 
-    # until a connection stands
-    connect_seconds: float
-    # from the request to the first byte of the answer, and again to the last
-    answer_seconds: float
-    # of the body, after decompression
-    most_bytes: int
+    connect_seconds: float  # until a connection stands
+    answer_seconds: float  # from the request to the first byte of the answer, and again to the last
+    most_bytes: int  # of the body, after decompression
     # an answer that is too long or too slow is cut, for its status says enough; otherwise it is an HttpError
     cut: bool = False
-    # of the exchange as a whole, None = the sum of the above
-    total_seconds: float | None = None
+    total_seconds: float | None = None  # of the exchange as a whole, None = the sum of the above
 
 
 class Answer(Struct, frozen=True):
     """What a server answered."""
 
-    # where it was asked, without the query
-    url: str
-    # HTTP status code
+    url: str  # where it was asked, without the query
     status: int
-    # names compare without case
-    headers: Mapping[str, str]
-    # at most `Limits.most_bytes`
-    content: bytes
+    headers: Mapping[str, str]  # names compare without case
+    content: bytes  # at most `Limits.most_bytes`
 
 
 class HttpSession:

@@ -38,18 +38,12 @@ class ApiError(LLMServingExporterError):
 class Access(Struct, frozen=True):
     """Where an API is, and how to get in."""
 
-    # its name in messages: "Prometheus"
-    what: str
-    # http or https, with the path below which it serves
-    url: str
-    # the flag to check where it does not answer
-    flag: str
-    # as it stood in its file; None = none is sent
-    bearer_token: str | None = None
-    # user name and password; None = none are sent
-    basic: tuple[str, str] | None = None
-    # authorities to trust instead of the system's
-    ca_file: str | None = None
+    what: str  # its name in messages: "Prometheus"
+    url: str  # http or https, with the path below which it serves
+    flag: str  # the flag to check where it does not answer
+    bearer_token: str | None = None  # as it stood in its file; None = none is sent
+    basic: tuple[str, str] | None = None  # user name and password; None = none are sent
+    ca_file: str | None = None  # authorities to trust instead of the system's
 
 
 class JsonApi:

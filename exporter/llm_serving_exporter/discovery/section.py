@@ -17,10 +17,8 @@ class Source(Struct, frozen=True):
     name: str  # path, URL, or another name by which users know it; its problems begin with it
     # the last good ones, () where it says that there are none; None where it has not been good yet
     targets: tuple[Target, ...] | None
-    # why it cannot be used as it is now
-    problems: tuple[Problem, ...] = ()
-    # what has no effect in what `targets` are from
-    warnings: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()  # why it cannot be used as it is now
+    warnings: tuple[str, ...] = ()  # what has no effect in what `targets` are from
 
 
 class SectionReading(Struct, frozen=True):

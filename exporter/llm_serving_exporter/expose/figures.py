@@ -21,15 +21,11 @@ _PLACES = {metric.name: place for place, metric in enumerate((*DERIVED, *ROOFLIN
 class _Planned(NamedTuple):
     """The series of one metric that one row's value becomes."""
 
-    # as the catalogue declares it
     metric: Metric
-    # its labels beyond those of every serving series
-    own: tuple[str, ...]
-    # where the value comes from
-    row: Row[Any]
+    own: tuple[str, ...]  # its labels beyond those of every serving series
+    row: Row[Any]  # where the value comes from
     series: Series
-    # the same
-    part: Callable[[Any], Any] | None
+    part: Callable[[Any], Any] | None  # the same
     # what a section has of it where the part is one number; None: one number does not fill its labels
     of_number: tuple[Element, ...] | None
 

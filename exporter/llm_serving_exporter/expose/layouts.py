@@ -34,16 +34,11 @@ _NOT_FINITE = b"null"
 class Added(NamedTuple):
     """Series of one metric that were added by one call."""
 
-    # as the catalogue declares it
     metric: Metric
-    # the place of their shared labels
-    place: int
-    # names of their own labels
-    own: Own
-    # for each series the values of those, or the value where it is one
-    keys: Keys
-    # of a histogram, whether it has a count and a sum; None: it is no histogram
-    has_sum: bool | None
+    place: int  # the place of their shared labels
+    own: Own  # names of their own labels
+    keys: Keys  # for each series the values of those, or the value where it is one
+    has_sum: bool | None  # of a histogram, whether it has a count and a sum; None: it is no histogram
 
 
 def read_section(section: Sequence[Element]) -> Iterator[Added]:
@@ -65,14 +60,10 @@ def read_section(section: Sequence[Element]) -> Iterator[Added]:
 class _Line(NamedTuple):
     """One line: pieces of text by what they are."""
 
-    # the name on the wire
-    name: str
-    # the place of its shared labels
-    place: int
-    # names of its own labels
-    own: Own
-    # their values, as they are written
-    values: tuple[str, ...]
+    name: str  # the name on the wire
+    place: int  # the place of its shared labels
+    own: Own  # names of its own labels
+    values: tuple[str, ...]  # their values, as they are written
 
 
 def _list_lines(added: Added) -> Iterator[_Line]:

@@ -12,11 +12,9 @@ from llm_serving_exporter.errors import ConfigError, LLMServingExporterError, Pr
 from llm_serving_exporter.settings.flags import CommandParser, duration_once_bare
 from llm_serving_exporter.settings.kinds import format_duration
 from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, ended_by_signal, print_line, print_message, run_command
-from llm_serving_simulator.fleet.exporter_config import exporter_config
 from llm_serving_simulator.fleet.fleet import Fleet
-from llm_serving_simulator.fleet.scenario import Scenario
-from llm_serving_simulator.fleet.scenario_file import load, names
-from llm_serving_simulator.fleet.server import FleetServer
+from llm_serving_simulator.fleet.scenario import Scenario, load, names
+from llm_serving_simulator.fleet.server import FleetServer, exporter_config
 from llm_serving_simulator.options import port, speed
 
 _DEFAULT_SCENARIO = "calm-day"

@@ -18,13 +18,10 @@ from collections import deque
 from collections.abc import Callable
 from math import inf
 
-from llm_serving_simulator.fleet.batch import DecodeBatch, PromptStep, Sequence, Shown
+from llm_serving_simulator.fleet.batch import DecodeBatch, DecodeRun, KvCache, PromptStep, Sequence, Shown
 from llm_serving_simulator.fleet.books import Books
-from llm_serving_simulator.fleet.cost import Chunk
-from llm_serving_simulator.fleet.kv import KvCache
-from llm_serving_simulator.fleet.request import Outcome, Record, Request
-from llm_serving_simulator.fleet.run import DecodeRun
-from llm_serving_simulator.fleet.spec import EngineSpec
+from llm_serving_simulator.fleet.spec import Chunk, EngineSpec
+from llm_serving_simulator.fleet.workload import Outcome, Record, Request
 
 
 class Engine:

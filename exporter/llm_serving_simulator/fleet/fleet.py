@@ -3,15 +3,169 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from enum import StrEnum
 from typing import Protocol
 
-from llm_serving_simulator.fleet.books import Counts
+from llm_serving_exporter.model.record import Struct
+from llm_serving_simulator.fleet.books import MARK_SECONDS, Counts, Ledger, Totals, Truth
 from llm_serving_simulator.fleet.engine import Engine
-from llm_serving_simulator.fleet.replica import Replica, ReplicaSpec, ReplicaState
-from llm_serving_simulator.fleet.request import Outcome, Quiet, Record, Request
-from llm_serving_simulator.fleet.router import Router
-from llm_serving_simulator.fleet.truth import MARK_SECONDS, Ledger, Totals, Truth
+from llm_serving_simulator.fleet.pages import LoggedGauges, leave_out, log_gauges, write_sglang_page, write_vllm_page
+from llm_serving_simulator.fleet.spec import VLLM, EngineSpec
+from llm_serving_simulator.fleet.workload import Outcome, Quiet, Record, Request
+
+# --- One replica: an engine that starts, loads, serves, drains, and goes down.
+
+
+class ReplicaState(StrEnum):
+    """What a replica is doing. A hung engine is ready: nothing outside can tell."""
+
+    STOPPED = "stopped"  # not wanted, or being replaced
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"  # serves what it has, gets nothing new
+    DOWN = "down"  # its node is gone
+
+
+class ReplicaSpec(Struct, frozen=True):
+    """A replica as a scenario states it."""
+
+    name: str  # unique in the fleet
+    nodes: tuple[str, ...]  # that it spans, its GPUs spread evenly over them
+    engine: EngineSpec  # model, GPUs and limits
+
+    def __post_init__(self) -> None:
+        if not self.nodes or self.engine.gpus % len(self.nodes):
+            raise ValueError(
+                f"replica {self.name}: {self.engine.gpus} GPUs do not spread evenly over {len(self.nodes)} nodes"
+            )
+
+
+class Replica:
+    """`engine` is there while it is ready or drains. `started_seconds`: of the process that is, or was last."""
+
+    def __init__(self, spec: ReplicaSpec, on_first_token: Callable[[Record], None]) -> None:
+        self.spec = spec
+        self.state = ReplicaState.STOPPED
+        self.engine: Engine | None = None
+        self.started_seconds = 0.0
+        self.ready_seconds = 0.0
+        self.starts = 0
+        self.past = Counts()
+        self.wanted = True
+        self.held = 0  # requests that its front end keeps back
+        self._logged = LoggedGauges()
+        self._on_first_token = on_first_token
+
+    @property
+    def name(self) -> str:
+        """Its name, which no other has."""
+        return self.spec.name
+
+    @property
+    def ready(self) -> bool:
+        """Whether the router may choose it."""
+        return self.state is ReplicaState.READY
+
+    @property
+    def load(self) -> int:
+        """Requests that it has."""
+        return self.engine.load + self.held if self.engine else 0
+
+    @property
+    def counts(self) -> Counts:
+        """Over all its lives."""
+        return self.past + self.engine.books.counts if self.engine else self.past
+
+    def start(self, at_seconds: float) -> None:
+        """A new process, which loads the model first."""
+        self.state, self.started_seconds = ReplicaState.LOADING, at_seconds
+        self.ready_seconds = at_seconds + self.spec.engine.loading_seconds
+        self.starts += 1
+        self.held = 0
+
+    def serve(self) -> None:
+        """The model is loaded."""
+        self.state = ReplicaState.READY
+        self._logged = LoggedGauges()
+        self.engine = Engine(self.spec.engine, self.ready_seconds, on_first_token=self._on_first_token)
+
+    def drain(self) -> None:
+        """Takes nothing new."""
+        self.state = ReplicaState.DRAINING
+
+    def end(self, state: ReplicaState) -> list[Record]:
+        """The process is gone; the requests that went with it."""
+        self.state = state
+        if self.engine is None:
+            return []
+        lost = self.engine.crash()
+        self.past = self.past + self.engine.books.counts
+        self.engine = None
+        return lost
+
+    def page(self, started_unix_seconds: float, now_seconds: float) -> bytes | None:
+        """Its metrics page at `now_seconds` of simulated time, of a process that started then by the wall; None while it does not serve."""
+        if self.engine is None:
+            return None
+        if self.spec.engine.runtime == VLLM:
+            page = write_vllm_page(self.engine, started_unix_seconds)
+        else:
+            self._logged = log_gauges(self.engine, self._logged, now_seconds)
+            page = write_sglang_page(self.engine, self._logged)
+        return leave_out(page, self.spec.engine.lacks) if self.spec.engine.lacks else page
+
+
+# --- Which replica a request goes to.
+
+
+def least_loaded(replicas: Iterable[Replica]) -> Replica | None:
+    """The ready replica with the fewest requests, of several the one that has had the fewest so far; None where none is ready."""
+    ready = [
+        (len(engine.running) + len(engine.waiting) + replica.held, engine.books.counts.submitted, replica.name, replica)
+        for replica in replicas
+        # asked for each request: most of what it costs to pass one on
+        if (engine := replica.engine) is not None and replica.state is ReplicaState.READY
+    ]
+    return min(ready)[3] if ready else None
+
+
+class Router:
+    """The least loaded replica gets a request, unless it is pinned to another one. A pin counts while its replica is ready."""
+
+    def __init__(self) -> None:
+        self._shares: dict[str, float] = {}
+        self._longest: dict[str, int] = {}  # least tokens of a prompt
+        # since a share was pinned last
+        self._routed = 0
+        self._pinned: dict[str, int] = {}
+
+    def pin_share(self, name: str, share: float) -> None:
+        """A replica gets that share of the requests, evenly, from now on."""
+        self._shares[name] = share
+        self._routed, self._pinned = 0, {}
+
+    def pin_long_prompts(self, name: str, tokens: int) -> None:
+        """A replica gets the prompts of at least so many tokens, and nothing else."""
+        self._longest[name] = tokens
+
+    def choose(self, replicas: Collection[Replica], request: Request) -> Replica | None:
+        """Where a request goes; None where no replica is ready."""
+        if not self._shares and not self._longest:
+            return least_loaded(replicas)
+        pinned = {
+            one.name: one for one in replicas if one.ready and (one.name in self._shares or one.name in self._longest)
+        }
+        for name, tokens in self._longest.items():
+            if name in pinned and request.prompt_tokens >= tokens:
+                return pinned[name]
+        self._routed += 1
+        for name, share in self._shares.items():
+            if name in pinned and self._pinned.get(name, 0) < int(share * self._routed):
+                self._pinned[name] = self._pinned.get(name, 0) + 1
+                return pinned[name]
+        return least_loaded(one for one in replicas if one.name not in pinned) or least_loaded(replicas)
+
 
 # how long a replica that is to stop may finish its requests, and how often it is looked whether it has
 DRAIN_SECONDS, DRAIN_LOOK_SECONDS = 120.0, 1.0

@@ -16,8 +16,7 @@ from collections.abc import Callable
 from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.sample import Attempt, FailureReason, Stage
-from llm_serving_simulator.fleet.fleet import Fleet
-from llm_serving_simulator.fleet.replica import Replica
+from llm_serving_simulator.fleet.fleet import Fleet, Replica
 
 # averages over about this long, as NVML's own utilisation figures
 _WINDOW_SECONDS = 5.0

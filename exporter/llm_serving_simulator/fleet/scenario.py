@@ -1,15 +1,37 @@
-"""A scenario: a fleet, what it is asked for, what happens to it, and which alerts that must raise."""
+"""Scenarios of a fleet: what they state, and how a file of one is read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import re
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
 
+from llm_serving_exporter.errors import ConfigError, FactsError, Problem
 from llm_serving_exporter.model.record import Struct, field, replace
-from llm_serving_simulator.fleet.fleet import Fleet
-from llm_serving_simulator.fleet.rate import DAY_SECONDS, Profile, Step
-from llm_serving_simulator.fleet.replica import ReplicaSpec
-from llm_serving_simulator.fleet.workload import Mix, PoissonWorkload
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.document import parse_yaml
+from llm_serving_exporter.settings.keys import Key, Keys, elements, mapping, names_of, read_keys, table, value
+from llm_serving_exporter.settings.kinds import Kind, parse_duration
+from llm_serving_exporter.settings.problems import InvalidValueError, Node, Place, did_you_mean, shown
+from llm_serving_simulator.fleet.fleet import Fleet, ReplicaSpec
+from llm_serving_simulator.fleet.spec import RUNTIMES, EngineSpec
+from llm_serving_simulator.fleet.workload import (
+    DAY_SECONDS,
+    Burst,
+    Daily,
+    Lengths,
+    Mix,
+    PoissonWorkload,
+    Prefixes,
+    Profile,
+    Step,
+)
+
+# --- A scenario: a fleet, what it is asked for, what happens to it, and which alerts that must raise.
 
 
 class Event(Struct, frozen=True):
@@ -139,3 +161,398 @@ class Scenario(Struct, frozen=True):
     @staticmethod
     def _shifted(mix: Mix, begin: float) -> Mix:
         return replace(mix, from_seconds=begin + mix.from_seconds) if mix.from_seconds else mix
+
+
+# --- Sections of a scenario file -> a Scenario; what cannot be used is reported at its place.
+
+
+T = TypeVar("T")
+
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+
+
+def _number(lowest: float, highest: float, *, above: bool = False) -> Kind[float]:
+    bounds = f"{'above' if above else 'from'} {lowest:g} to {highest:g}"
+
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not lowest <= number <= highest or (above and number == lowest):
+            raise InvalidValueError(f"{shown(text)} is not a number {bounds}", f"Write a number {bounds}.")
+        return number
+
+    return Kind(f"a number {bounds}", parse)
+
+
+_TIME = Kind("a time such as 10m", parse_duration)
+_TOKENS = kinds.integer(1, 10_000_000)
+_SHARE = _number(0, 1)
+_FACTOR = _number(0, 1000)
+_POSITIVE = _number(0, 1e6, above=True)
+
+_ENGINE = table(
+    model=Key(reads=kinds.text("model")),
+    alias=Key(reads=kinds.text("name")),
+    version=Key(reads=kinds.text("version")),
+    gpu=Key(reads=kinds.text("GPU")),
+    runtime=Key(reads=kinds.choice("runtime", RUNTIMES)),
+    tensor=Key(reads=kinds.integer(1, 64)),
+    pipeline=Key(reads=kinds.integer(1, 64)),
+    max_num_seqs=Key(reads=kinds.integer(1, 4096)),
+    max_num_batched_tokens=Key(reads=_TOKENS),
+    context_limit_tokens=Key(reads=_TOKENS),
+    block_tokens=Key(reads=kinds.integer(1, 1024)),
+    kv_blocks=Key(reads=_TOKENS),
+    memory_utilisation=Key(reads=_number(0, 1, above=True)),
+    prefix_caching=Key(reads=kinds.BOOLEAN),
+    max_waiting=Key(reads=kinds.integer(0, 1_000_000)),
+    bandwidth_efficiency=Key(reads=_number(0, 1, above=True)),
+    compute_efficiency=Key(reads=_number(0, 1, above=True)),
+    overhead_seconds=Key(name="overhead", reads=_TIME),
+    loading_seconds=Key(name="loading", reads=_TIME),
+)
+_FLEET = table(
+    replicas=Key(reads=kinds.integer(1, 1000)),
+    nodes_per_replica=Key(reads=kinds.integer(1, 64)),
+    replicas_per_node=Key(reads=kinds.integer(1, 64)),
+    retry=Key(reads=kinds.BOOLEAN),
+    ready=Key(reads=kinds.integer(0, 1000)),
+)
+_LENGTHS = table(
+    median=Key(reads=_POSITIVE, required=True),
+    sigma=Key(reads=_number(0, 5)),
+    least=Key(reads=_TOKENS),
+    most=Key(reads=_TOKENS),
+    tail_share=Key(reads=_SHARE),
+    tail_from=Key(reads=_POSITIVE),
+    tail_alpha=Key(reads=_POSITIVE),
+)
+_PREFIXES = table(
+    share=Key(reads=_SHARE),
+    count=Key(reads=kinds.integer(1, 100_000)),
+    tokens=Key(reads=_TOKENS),
+    zipf=Key(reads=_number(0, 5)),
+)
+_DAILY = table(amplitude=Key(reads=_SHARE), peak_hour=Key(reads=_number(0, 24)), weekend=Key(reads=_number(0, 10)))
+_STEP = table(at_seconds=Key(name="at", reads=_TIME, required=True), factor=Key(reads=_FACTOR, required=True))
+_BURST = table(
+    at_seconds=Key(name="at", reads=_TIME, required=True),
+    for_seconds=Key(name="for", reads=_TIME, required=True),
+    factor=Key(reads=_FACTOR, required=True),
+    every_seconds=Key(name="every", reads=kinds.DURATION),
+)
+_BEGINS = table(weekday=Key(reads=kinds.choice("weekday", _WEEKDAYS)), hour=Key(reads=_number(0, 24)))
+_EVENT = table(
+    at=Key(reads=_TIME, required=True),
+    do=Key(reads=kinds.choice("thing to do", ACTIONS), required=True),
+    node=Key(reads=kinds.text("node")),
+    factor=Key(reads=_POSITIVE),
+    share=Key(reads=_SHARE),
+    seconds=Key(reads=_TIME),
+    to=Key(reads=kinds.integer(0, 1000)),
+)
+_SLO = table(**{name: Key(reads=kinds.DURATION) for name in ("ttft", "itl", "e2e")})
+_HISTORY = table(days=Key(reads=_number(0, 60, above=True), required=True), factor=Key(reads=_FACTOR))
+_CHAPTER = table(
+    at_seconds=Key(name="at", reads=_TIME, required=True), says=Key(reads=kinds.text("sentence", 500), required=True)
+)
+_ALERT = table(
+    name=Key(reads=kinds.text("name"), required=True),
+    after_seconds=Key(name="after", reads=_TIME),
+    within_seconds=Key(name="within", reads=kinds.DURATION),
+)
+SECTIONS = (
+    "summary", "seed", "duration", "begins", "engine", "fleet", "workload", "events", "slo", "expected_replicas", "history", "alerts",
+    "story",
+)  # fmt: skip
+
+
+class ScenarioReader:
+    """Reads the sections of one file; faults go to `place`."""
+
+    def __init__(self, tree: Mapping[str, Node], place: Place) -> None:
+        self._tree, self._place = tree, place
+
+    def scenario(self, name: str) -> Scenario | None:
+        """The scenario, None where something is wrong."""
+        place = self._place
+        engine = self._engine()
+        replicas, retry, ready = self._fleet(engine)
+        rate, mixes = self._workload()
+        duration = self._one("duration", kinds.DURATION)
+        summary = self._one("summary", kinds.text("summary", 500))
+        for key, given in (("duration", duration), ("summary", summary), ("workload", rate), ("fleet", replicas)):
+            if given is None and not place.problems:
+                place.key(key).refuse("is missing", "Every scenario needs it.")
+        events = tuple(
+            event
+            for node, where in elements(self._tree.get("events"), place.key("events"), "events")
+            if (event := self._event(node, where, replicas or ())) is not None
+        )
+        alerts = tuple(
+            alert
+            for node, where in elements(self._tree.get("alerts"), place.key("alerts"), "alerts")
+            if (alert := self._alert(node, where)) is not None
+        )
+        story = self._listed(Chapter, _CHAPTER, self._tree.get("story"), place.key("story"))
+        slo = _read_as(Slo, _SLO, self._tree.get("slo"), place.key("slo"))
+        history = None
+        if "history" in self._tree:
+            history = _read_as(History, _HISTORY, self._tree["history"], place.key("history"))
+        seed = self._one("seed", kinds.integer(0, 2**31))
+        expected = self._one("expected_replicas", kinds.integer(0, 10_000))
+        if place.problems or not (replicas and rate and mixes and duration and summary and slo):
+            return None
+        return Scenario(
+            name=name,
+            summary=summary,
+            duration_seconds=duration,
+            replicas=replicas,
+            rate=rate,
+            mixes=mixes,
+            seed=1 if seed is None else seed,
+            retry=retry,
+            ready=ready,
+            events=tuple(sorted(events, key=lambda event: event.at_seconds)),
+            slo=slo,
+            expected_replicas=expected,
+            history=history,
+            alerts=alerts,
+            story=tuple(sorted(story, key=lambda chapter: chapter.at_seconds)),
+        )
+
+    def _one(self, key: str, kind: Kind[T]) -> T | None:
+        return value(self._tree.get(key), self._place.key(key), kind)
+
+    def _engine(self) -> EngineSpec | None:
+        place = self._place.key("engine")
+        engine = _read_as(EngineSpec, _ENGINE, self._tree.get("engine"), place)
+        try:
+            if engine is not None:
+                _ = engine.cost, engine.usable_blocks
+        except FactsError as error:
+            place.refuse(error.what, f"{error.fix[:1].upper()}{error.fix[1:]}." if error.fix else "")
+            return None
+        except ValueError as error:
+            place.refuse(str(error), "")
+            return None
+        return engine
+
+    def _fleet(self, engine: EngineSpec | None) -> tuple[tuple[ReplicaSpec, ...] | None, bool, int | None]:
+        place = self._place.key("fleet")
+        given = _values(self._tree.get("fleet"), place, _FLEET)
+        wide, together = given.get("nodes_per_replica", 1), given.get("replicas_per_node", 1)
+        if "replicas" not in given:
+            if not place.problems:
+                place.key("replicas").refuse("is missing", "Say how many replicas there are.")
+            return None, False, None
+        if wide > 1 and together > 1:
+            place.refuse("replicas span nodes or share them, not both", "Leave one of the two out.")
+        if engine is None or place.problems:
+            return None, False, None
+        made = []
+        for number in range(given["replicas"]):
+            first = number * wide if wide > 1 else number // together
+            nodes = tuple(f"node-{first + offset}" for offset in range(wide))
+            try:
+                made.append(ReplicaSpec(f"replica-{number}", nodes, engine))
+            except ValueError as error:
+                place.refuse(str(error), "Choose engine.tensor and engine.pipeline so that it does.")
+                return None, False, None
+        return tuple(made), given.get("retry", False), given.get("ready")
+
+    def _workload(self) -> tuple[Profile | None, tuple[Mix, ...]]:
+        place = self._place.key("workload")
+        given = mapping(self._tree.get("workload"), place, ("rate", "prompt", "output", "prefixes", "changes"))
+        first = self._mix(given, place, 0.0, None)
+        mixes = [] if first is None else [first]
+        for node, where in elements(given.get("changes"), place.key("changes"), "changes"):
+            change = mapping(node, where, ("at", "prompt", "output", "prefixes"))
+            at = value(change.get("at"), where.key("at"), _TIME)
+            if at is None:
+                where.key("at").refuse("is missing", "Say when it changes.")
+            elif mixes and (mix := self._mix(change, where, at, mixes[-1])) is not None:
+                mixes.append(mix)
+        mixes.sort(key=lambda mix: mix.from_seconds)
+        return self._rate(given.get("rate"), place.key("rate")), tuple(mixes)
+
+    def _mix(self, given: Mapping[str, Node], place: Place, at: float, before: Mix | None) -> Mix | None:
+        """The lengths from `at` on. What is not given stays as it was in `before`."""
+        found: dict[str, Any] = {}
+        for key, known, make in (
+            ("prompt", _LENGTHS, Lengths),
+            ("output", _LENGTHS, Lengths),
+            ("prefixes", _PREFIXES, Prefixes),
+        ):
+            if key in given:
+                found[key] = _read_as(make, known, given[key], place.key(key))
+            elif before is not None:
+                found[key] = getattr(before, key)
+            elif known is _LENGTHS:
+                place.key(key).refuse("is missing", "Say how long they are: {median: 500}.")
+        if place.problems:
+            return None
+        return Mix(**found, from_seconds=at)
+
+    def _rate(self, node: Node | None, place: Place) -> Profile | None:
+        given = mapping(node, place, ("base", "daily", "steps", "bursts"))
+        base = value(given.get("base"), place.key("base"), _number(0, 10_000))
+        if base is None:
+            if not place.problems:
+                place.key("base").refuse("is missing", "Write requests per second of the whole fleet.")
+            return None
+        daily = _values(given.get("daily"), place.key("daily"), _DAILY)
+        steps = self._listed(Step, _STEP, given.get("steps"), place.key("steps"))
+        bursts = self._listed(Burst, _BURST, given.get("bursts"), place.key("bursts"))
+        return Profile(
+            base,
+            Daily(**daily, begins_seconds=self._begins()),
+            tuple(sorted(steps, key=lambda step: step.at_seconds)),
+            tuple(bursts),
+        )
+
+    def _begins(self) -> float:
+        given = _values(self._tree.get("begins"), self._place.key("begins"), _BEGINS)
+        weekday, hour = str(given.get("weekday", "monday")), float(given.get("hour", 0.0))
+        return _WEEKDAYS.index(weekday) * 86_400.0 + hour * 3600.0
+
+    @staticmethod
+    def _listed(make: Callable[..., T], keys: Keys, node: Node | None, place: Place) -> list[T]:
+        read = (_read_as(make, keys, element, where) for element, where in elements(node, place, "mappings"))
+        return [one for one in read if one is not None]
+
+    def _event(self, node: Node, place: Place, replicas: tuple[ReplicaSpec, ...]) -> Event | None:
+        tree = mapping(node, place, (*names_of(_EVENT), "replicas"))
+        given = read_keys(_EVENT, tree, place)
+        if not _is_complete(given, place, _required(_EVENT)):
+            return None
+        what = given["do"]
+        allowed = {"at", "do", *((VALUES[what],) if what in VALUES else ())}
+        needed = [VALUES[what]] if what in VALUES else []
+        if what in OF_NODES:
+            allowed.add("node")
+            needed.append("node")
+        if what in OF_REPLICAS:
+            allowed.add("replicas")
+        for key in tree:
+            if key not in allowed:
+                place.key(key).refuse(f"does not go with {what}", f"Keys of it: {', '.join(sorted(allowed))}.")
+        if not _is_complete(given, place, needed):
+            return None
+        nodes = {node for spec in replicas for node in spec.nodes}
+        if "node" in given and given["node"] not in nodes:
+            place.key("node").refuse(f"there is no node {shown(given['node'])}", did_you_mean(given["node"], nodes))
+        chosen = self._replica_names(tree.get("replicas"), place.key("replicas"), replicas)
+        number = given.get(VALUES.get(what, ""), 0.0)
+        return Event(given["at"], what, given.get("node", ""), chosen, float(number))
+
+    @staticmethod
+    def _replica_names(node: Node | None, place: Place, replicas: tuple[ReplicaSpec, ...]) -> tuple[str, ...] | None:
+        if node is None:
+            return None
+        known = [spec.name for spec in replicas]
+        found = []
+        for element, where in elements(node, place, "replicas' names"):
+            name = value(element, where, kinds.text("replica"))
+            if name is not None and name not in known:
+                where.refuse(f"there is no replica {shown(name)}", did_you_mean(name, known))
+            elif name is not None:
+                found.append(name)
+        return tuple(found)
+
+    @staticmethod
+    def _alert(node: Node, place: Place) -> Alert | None:
+        return _read_as(Alert, _ALERT, node, place)
+
+
+def _values(node: Node | None, place: Place, keys: Keys) -> dict[str, Any]:
+    """The values that are given and usable, by field."""
+    return read_keys(keys, mapping(node, place, names_of(keys)), place)
+
+
+def _required(keys: Keys) -> list[str]:
+    return [one.field for one in keys.values() if one.required]
+
+
+def _is_complete(given: Mapping[str, Any], place: Place, needed: Collection[str], keys: Keys = _EVENT) -> bool:
+    """Whether all that is needed is given; what is missing is reported unless something else was."""
+    missing = [field for field in needed if field not in given]
+    if missing and not place.problems:
+        place.key(keys[missing[0]].name).refuse("is missing", "Write it, or leave the whole entry out.")
+    return not missing
+
+
+def _read_as(make: Callable[..., T], keys: Keys, node: Node | None, place: Place) -> T | None:
+    """What `make` makes of a mapping's values; None where something is missing or does not go together, which is then reported."""
+    given = _values(node, place, keys)
+    if not _is_complete(given, place, _required(keys), keys):
+        return None
+    try:
+        return make(**given)
+    except ValueError as error:
+        place.refuse(str(error), "")
+        return None
+
+
+# --- Scenario files: YAML -> Scenario, or every fault with its place and what to do.
+
+
+_LARGEST_FILE_BYTES = 1 << 20
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+def names() -> list[str]:
+    """The scenarios that are shipped."""
+    folder = files("llm_serving_simulator.fleet").joinpath("scenarios")
+    return sorted(entry.name.removesuffix(".yml") for entry in folder.iterdir() if entry.name.endswith(".yml"))
+
+
+def load(name_or_path: str) -> Scenario:
+    """A shipped scenario by its name, or a file by its path. Raises ConfigError with every fault."""
+    if name_or_path in names():
+        entry = files("llm_serving_simulator.fleet").joinpath("scenarios", f"{name_or_path}.yml")
+        return parse(entry.read_text(encoding="utf-8"), f"{name_or_path}.yml", name_or_path)
+    path = Path(name_or_path)
+    if not path.suffix and _NAME.fullmatch(name_or_path):
+        raise ConfigError(
+            Problem(
+                "--scenario", "", f"there is no scenario {shown(name_or_path)}", did_you_mean(name_or_path, names())
+            )
+        )
+    try:
+        with path.open("rb") as file:
+            body = file.read(_LARGEST_FILE_BYTES + 1)
+        if len(body) > _LARGEST_FILE_BYTES:
+            raise ConfigError(Problem(name_or_path, "", "the file is larger than 1 MiB", "Is it a scenario?"))
+        text = body.decode()
+    except OSError as error:
+        raise ConfigError(
+            Problem(
+                name_or_path,
+                "",
+                f"cannot be read: {error.strerror}",
+                "Check the path; --list shows those that are shipped.",
+            )
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigError(Problem(name_or_path, "", "this is not UTF-8 text", "Save the file as UTF-8.")) from None
+    return parse(text, name_or_path, path.stem)
+
+
+def load_story(name: str) -> Scenario:
+    """A scenario that is shipped to be looked at (`stories/`), not to be measured by its alerts."""
+    entry = files("llm_serving_simulator.fleet").joinpath("stories", f"{name}.yml")
+    return parse(entry.read_text(encoding="utf-8"), f"{name}.yml", name)
+
+
+def parse(text: str, file: str, name: str) -> Scenario:
+    """A scenario's text. `file` is for messages. Raises ConfigError with every fault."""
+    problems: list[Problem] = []
+    top = Place(file, "", problems)
+    tree = parse_yaml(text, top)
+    found = ScenarioReader(mapping(tree, top, SECTIONS), top).scenario(name) if not problems else None
+    if problems or found is None:
+        raise ConfigError(*problems)
+    return found

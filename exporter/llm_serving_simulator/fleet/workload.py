@@ -6,11 +6,159 @@ import math
 import random
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
 from itertools import accumulate
+from typing import Protocol
 
 from llm_serving_exporter.model.record import Struct, field
-from llm_serving_simulator.fleet.rate import Rate
-from llm_serving_simulator.fleet.request import Quiet, Request
+
+# --- A request and what became of it: the truth that recorded series are compared with.
+
+
+class Outcome(StrEnum):
+    """How a request ended, or that it has not."""
+
+    UNDER_WAY = "under_way"
+    FINISHED = "finished"
+    ERROR = "error"  # the engine ended it with an error
+    REJECTED = "rejected"  # refused at the door: queue full, or larger than the context or the KV cache
+    LOST = "lost"  # went down with its replica and was not tried again
+    UNROUTED = "unrouted"  # no replica was ready
+
+
+class Request(Struct, frozen=True):
+    """What a client asks for."""
+
+    at_seconds: float  # simulated time
+    prompt_tokens: int  # the shared prefix included
+    output_tokens: int  # of the answer, the first included
+    prefix: str | None = None  # name of a shared beginning; None: a prompt like no other
+    prefix_tokens: int = 0  # of the shared beginning
+    luck: float = 1.0  # in [0, 1): the request ends in an error where the engine's share of errors is above it
+    reason: str = "stop"  # how it finishes: "stop" or "length"
+
+    def __post_init__(self) -> None:
+        if self.prompt_tokens < 1 or self.output_tokens < 1:
+            raise ValueError("a request has at least one prompt and one output token")
+        if self.prefix_tokens >= self.prompt_tokens:
+            raise ValueError("a shared prefix is shorter than the prompt: the last prompt token is always its own")
+
+
+class Quiet(Struct, frozen=True):
+    """Nobody asks for anything until that time."""
+
+    at_seconds: float  # simulated time
+
+
+class Record(Struct):
+    """What became of a request; None: it has not happened yet. Seconds are simulated time."""
+
+    request: Request  # as it was asked for
+    # at the engine that served it last; later than `request.at_seconds` where it was tried again
+    arrived_seconds: float
+    replica: str = ""  # that served it last
+    first_token_seconds: float | None = None  # of the last try
+    ended_seconds: float | None = None  # of the last try
+    outcome: Outcome = Outcome.UNDER_WAY  # how it ended
+    hit_tokens: int = 0  # found in the prefix cache at the first admission
+    generated_tokens: int = 0  # of the last try
+    preemptions: int = 0  # of the last try
+    tries: int = 1  # how often it was sent to an engine
+
+    @property
+    def ttft_seconds(self) -> float | None:
+        """Time to the first token, from arrival at the engine, as the engine measures it."""
+        return None if self.first_token_seconds is None else self.first_token_seconds - self.arrived_seconds
+
+
+# --- Arrival rates over time: a base, the hours of a day, steps and bursts.
+
+
+DAY_SECONDS = 86_400.0
+
+
+class Rate(Protocol):
+    """Requests/s as a function of simulated seconds."""
+
+    def requests_per_second(self, seconds: float) -> float:
+        """The rate then."""
+        ...
+
+    @property
+    def highest(self) -> float:
+        """No rate is above it."""
+        ...
+
+
+class Daily(Struct, frozen=True):
+    """A sine over the day around 1, and another level at the weekend."""
+
+    amplitude: float = 0.0  # 0-1
+    peak_hour: float = 14.0
+    weekend: float = 1.0  # factor on Saturday and Sunday
+    begins_seconds: float = 0.0  # from Monday 0:00 to the beginning of simulated time
+
+    def factor(self, seconds: float) -> float:
+        """What the base rate is multiplied with then."""
+        day, hour = divmod((seconds + self.begins_seconds) / 3600.0, 24.0)
+        wave = 1.0 + self.amplitude * math.cos(2 * math.pi * (hour - self.peak_hour) / 24.0)
+        return wave * (self.weekend if int(day) % 7 >= 5 else 1.0)
+
+
+class Step(Struct, frozen=True):
+    """From a time on, until the next step, the rate has a factor."""
+
+    at_seconds: float  # of the scenario
+    factor: float  # of the rate
+
+
+class Burst(Struct, frozen=True):
+    """For a while the rate has a factor."""
+
+    at_seconds: float  # of the scenario
+    for_seconds: float  # how long
+    factor: float  # of the rate
+    every_seconds: float | None = None  # how often it repeats; None: once
+
+    def holds(self, seconds: float) -> bool:
+        """Whether it is on then."""
+        since = seconds - self.at_seconds
+        if since < 0:
+            return False
+        return (since if self.every_seconds is None else since % self.every_seconds) < self.for_seconds
+
+
+class Profile(Struct, frozen=True):
+    """base x day x step x bursts, in requests/s."""
+
+    base: float  # requests/s
+    daily: Daily = field(default_factory=Daily)  # the day's course
+    steps: tuple[Step, ...] = ()  # in order of time
+    bursts: tuple[Burst, ...] = ()  # those under way multiply
+
+    def requests_per_second(self, seconds: float) -> float:
+        """The rate then."""
+        rate = self.base * self.daily.factor(seconds)
+        stepped = 1.0
+        for step in self.steps:
+            if step.at_seconds > seconds:
+                break
+            stepped = step.factor
+        for burst in self.bursts:
+            if burst.holds(seconds):
+                rate *= burst.factor
+        return rate * stepped
+
+    @property
+    def highest(self) -> float:
+        """No rate is above it."""
+        # before the first step the factor is 1
+        rate = self.base * (1.0 + self.daily.amplitude) * max(1.0, self.daily.weekend)
+        rate *= max((1.0, *(step.factor for step in self.steps)))
+        for burst in self.bursts:
+            rate *= max(1.0, burst.factor)
+        return rate
+
 
 _MOST_THINNED = 100
 

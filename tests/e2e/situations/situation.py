@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from llm_serving_simulator.fleet.fleet import Fleet
+from llm_serving_simulator.fleet.history import Sample
 from llm_serving_simulator.fleet.scenario import Scenario
-from llm_serving_simulator.fleet.watch import Sample
 
 MINUTE, HOUR = 60.0, 3600.0
 

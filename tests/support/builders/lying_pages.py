@@ -20,7 +20,7 @@ from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
 from llm_serving_exporter.model.target import HttpSettings, ModelSettings
 from llm_serving_exporter.render.json_text import write_json
 from llm_serving_exporter.settings.config import Config
-from llm_serving_simulator.recording import demo_model_config
+from llm_serving_simulator.replay import demo_model_config
 from tests.support.builders.golden_cases import Case
 from tests.support.servers.driven_exporter import DrivenExporter
 from tests.support.servers.replica import Answer, Routes

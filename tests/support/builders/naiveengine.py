@@ -9,9 +9,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from llm_serving_simulator.fleet.cost import Chunk
-from llm_serving_simulator.fleet.request import Request
-from llm_serving_simulator.fleet.spec import EngineSpec
+from llm_serving_simulator.fleet.spec import Chunk, EngineSpec
+from llm_serving_simulator.fleet.workload import Request
 
 
 @dataclass

@@ -12,15 +12,12 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.targets.host import TargetHost
-from llm_serving_simulator.fleet.clock import ScaledClock
-from llm_serving_simulator.fleet.fleet import Fleet
-from llm_serving_simulator.fleet.rate import DAY_SECONDS, Profile
-from llm_serving_simulator.fleet.replica import ReplicaSpec
+from llm_serving_simulator.fleet.books import Truth
+from llm_serving_simulator.fleet.fleet import Fleet, ReplicaSpec
 from llm_serving_simulator.fleet.scenario import Scenario
-from llm_serving_simulator.fleet.server import FleetServer
+from llm_serving_simulator.fleet.server import FleetServer, ScaledClock
 from llm_serving_simulator.fleet.spec import EngineSpec
-from llm_serving_simulator.fleet.truth import Truth
-from llm_serving_simulator.fleet.workload import Lengths, Mix, PoissonWorkload, Prefixes
+from llm_serving_simulator.fleet.workload import DAY_SECONDS, Lengths, Mix, PoissonWorkload, Prefixes, Profile
 
 EPOCH = 1_800_000_000.0
 MINUTE, HOUR = 60.0, 3600.0

@@ -17,7 +17,7 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.sample import Attempt, Stage
 from llm_serving_exporter.model.target import ModelSettings, Role, Target
 from llm_serving_exporter.settings.config import Config
-from llm_serving_simulator.recording import demo_model_config
+from llm_serving_simulator.replay import demo_model_config
 from tests.support.builders.recordings import page
 from tests.support.servers.driven_exporter import HandClock, hand_driven_host
 from tests.support.servers.replica import Replica

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from llm_serving_drill.api import Alertmanager, Grafana, Prometheus
 from llm_serving_drill.course import ActiveAlert, AlertRule, Scope
+from llm_serving_drill.observer import Alertmanager, Grafana, Prometheus
 from llm_serving_exporter.clients.json_api import Access, ApiError, JsonApi
 from tests.support.servers.faultbehaviours import (
     drip,

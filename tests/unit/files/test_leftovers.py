@@ -15,7 +15,7 @@ from llm_serving_exporter.files.leftovers import MARK, make_held_folder, sweep_l
 from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.state.install_time import read_or_write_install_time
 from llm_serving_exporter.state.review_runs import NAME, begin_runs
-from llm_serving_simulator.child import Child
+from llm_serving_simulator.programs import Child
 from tests.support.waiting import wait_until
 
 # killed between the first byte and the rename

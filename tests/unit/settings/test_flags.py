@@ -9,7 +9,7 @@ import pytest
 
 from llm_serving_alerts.command import _arguments as rules_arguments
 from llm_serving_dashboards.command import _parse_arguments as dashboards_arguments
-from llm_serving_drill.arguments import parser as drill_parser
+from llm_serving_drill.command import parser as drill_parser
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.commands.page_test import _parser as page_test_parser
 from llm_serving_exporter.report.settings.arguments import parser as report_parser

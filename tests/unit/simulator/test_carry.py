@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from llm_serving_simulator.carry import Carry, Line, sample_lines
+from llm_serving_simulator.replay import Carry, Line, sample_lines
 from tests.support.builders.recordings import page, recording
 from tests.support.rows import check_rows
 

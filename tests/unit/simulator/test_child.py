@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_simulator.child import Child, ChildError
+from llm_serving_simulator.programs import Child, ChildError
 
 pytestmark = pytest.mark.process
 

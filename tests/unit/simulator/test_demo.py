@@ -16,13 +16,10 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.errors import ListenError
-from llm_serving_simulator.child import ChildError
-from llm_serving_simulator.demo import run
-from llm_serving_simulator.gpus import ReplayGpuSource
-from llm_serving_simulator.ports import on_next_free_port, require_free
-from llm_serving_simulator.prometheus import Prometheus
-from llm_serving_simulator.recording import demo_recording
-from llm_serving_simulator.replay import ReplayServer, SteppedServer, split_address
+from llm_serving_simulator.demo import ReplayGpuSource, run
+from llm_serving_simulator.options import on_next_free_port, require_free
+from llm_serving_simulator.programs import ChildError, Prometheus
+from llm_serving_simulator.replay import ReplayServer, SteppedServer, demo_recording, split_address
 from tests.support.paths import ROOT
 from tests.support.quick import keep_quick
 from tests.support.rows import check_rows

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_drill.arguments import parser
-from llm_serving_drill.arguments import settings_of as drill_settings_of
+from llm_serving_drill.command import parser
+from llm_serving_drill.command import settings_of as drill_settings_of
 from llm_serving_exporter.model.record import replace
 from llm_serving_simulator.drill_demo import Stage, drill_command, post_command, run, scenario_at, settings_of
-from llm_serving_simulator.fleet.rate import Profile
 from llm_serving_simulator.fleet.server import FleetServer
+from llm_serving_simulator.fleet.workload import Profile
 from llm_serving_simulator.web import JSON_CONTENT_TYPE, Answer, SimServer
 from tests.support.waiting import PATIENCE_SECONDS
 

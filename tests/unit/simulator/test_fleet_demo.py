@@ -13,12 +13,10 @@ import pytest
 
 from llm_serving_alerts.records.cost import FLEET_COST
 from llm_serving_alerts.settings_file import default_settings
-from llm_serving_simulator.fleet.scenario import Scenario
-from llm_serving_simulator.fleet.scenario_file import load_story
-from llm_serving_simulator.fleet.usual import SHORT, Usual, recorded, usual
-from llm_serving_simulator.fleet.watch import Watch
+from llm_serving_simulator.fleet.history import SHORT, Usual, Watch, recorded, usual
+from llm_serving_simulator.fleet.scenario import Scenario, load_story
 from llm_serving_simulator.fleet_demo import run, settings_of
-from llm_serving_simulator.ports import require_free
+from llm_serving_simulator.options import require_free
 from tests.support.paths import ROOT
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_simulator.gpus import ReplayGpuSource
-from llm_serving_simulator.timeline import Timeline
+from llm_serving_simulator.demo import ReplayGpuSource
+from llm_serving_simulator.replay import Timeline
 from tests.support.builders.recordings import recording
 
 DECODE_HEAVY, PREFILL_HEAVY, IDLE = 160.5, 135.5, 5.5  # seconds into the recording

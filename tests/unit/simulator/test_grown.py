@@ -10,8 +10,7 @@ import pytest
 
 from llm_serving_exporter.fetch.exposition import TEXT, read_body
 from llm_serving_exporter.model.record import replace
-from llm_serving_simulator.fleet.scenario import Event, Scenario
-from llm_serving_simulator.fleet.scenario_file import load
+from llm_serving_simulator.fleet.scenario import Event, Scenario, load
 from tests.simweek.fleets import named
 from tests.simweek.grown import NAMES, SIMULATED, Copier, grown
 from tests.support.builders.sample_lines import SampleLine, split_sample

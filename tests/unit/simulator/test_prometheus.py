@@ -12,9 +12,8 @@ import yaml
 
 from llm_serving_alerts.routes import alertmanager_config
 from llm_serving_alerts.settings_file import default_settings
-from llm_serving_simulator.alertmanager import Alertmanager, find_alertmanager, silence_receivers
-from llm_serving_simulator.ports import require_free
-from llm_serving_simulator.prometheus import Pace, Prometheus, Rules
+from llm_serving_simulator.options import require_free
+from llm_serving_simulator.programs import Alertmanager, Pace, Prometheus, Rules, find_alertmanager, silence_receivers
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 from tests.support.yaml_text import load_yaml
 

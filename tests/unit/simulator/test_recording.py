@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_simulator.recording import Recording
+from llm_serving_simulator.replay import Recording
 from tests.support.builders.recordings import names, page, recording
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows

@@ -14,9 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from llm_serving_simulator.recording import demo_recording
-from llm_serving_simulator.replay import ReplayServer, SteppedServer, split_address
-from llm_serving_simulator.timeline import Position, Timeline
+from llm_serving_simulator.replay import Position, ReplayServer, SteppedServer, Timeline, demo_recording, split_address
 from tests.support.builders.recordings import page, recording
 from tests.support.rows import check_rows
 from tests.support.waiting import PATIENCE_SECONDS

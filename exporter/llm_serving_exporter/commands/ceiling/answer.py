@@ -35,51 +35,31 @@ DEFAULT_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 class Load(Struct, frozen=True):
     """A load to serve, and how."""
 
-    # at its peak
-    requests_per_second: float
-    # mean prompt
-    input_tokens: float
-    # mean output; 0 for an encoder
-    output_tokens: float
-    # share of a replica's throughput that may be used
-    target_utilisation: float
-    # factor on the number of replicas
-    redundancy: float
-    # share of the ceiling that a replica reaches
-    efficiency: float
+    requests_per_second: float  # at its peak
+    input_tokens: float  # mean prompt
+    output_tokens: float  # mean output; 0 for an encoder
+    target_utilisation: float  # share of a replica's throughput that may be used
+    redundancy: float  # factor on the number of replicas
+    efficiency: float  # share of the ceiling that a replica reaches
 
 
 class Question(Struct, frozen=True):
     """Everything that was asked."""
 
-    # its geometry and weights
     model: ModelFacts
-    # of one GPU
-    peaks: GpuPeaks
-    # how one replica is spread over GPUs
+    peaks: GpuPeaks  # of one GPU
     parallel: Parallel
-    # of one GPU
-    memory_bytes: int
-    # of each sequence
-    context_tokens: int
-    # of the time to first token
-    prompt_tokens: int
-    # sequences that decode together
+    memory_bytes: int  # of one GPU
+    context_tokens: int  # of each sequence
+    prompt_tokens: int  # of the time to first token
     batches: tuple[int, ...] = DEFAULT_BATCHES
-    # None where no price was given
-    usd_per_gpu_hour: float | None = None
-    # share of the memory that the engine may use
-    memory_utilisation: float = 0.9
-    # of each GPU, for activations, graphs and buffers
-    overhead_bytes: float = 0.0
-    # None where none is to be served
-    load: Load | None = None
-    # drafts of each sequence and step
-    speculation: Speculation = field(default_factory=Speculation)
-    # what was asked beyond that and is not answered, in sentences
-    caveats: tuple[str, ...] = ()
-    # what ends the batch beside the memory
-    limits: Limits = field(default_factory=Limits)
+    usd_per_gpu_hour: float | None = None  # None where no price was given
+    memory_utilisation: float = 0.9  # share of the memory that the engine may use
+    overhead_bytes: float = 0.0  # of each GPU, for activations, graphs and buffers
+    load: Load | None = None  # None where none is to be served
+    speculation: Speculation = field(default_factory=Speculation)  # drafts of each sequence and step
+    caveats: tuple[str, ...] = ()  # what was asked beyond that and is not answered, in sentences
+    limits: Limits = field(default_factory=Limits)  # what ends the batch beside the memory
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -90,59 +70,39 @@ class Question(Struct, frozen=True):
 class Line(Struct, frozen=True):
     """One batch."""
 
-    # sequences that decode together
     batch: int
-    # the expected tokens/s, and what bounds them
-    ceiling: Ceiling
-    # tokens/s at best: nothing real is above
-    upper_tokens_per_second: float
-    # with the worst routing; None where that is the expected
-    lower_tokens_per_second: float | None
-    # whether the KV of the batch fits the memory, and the engine runs as many
-    fits: bool
-    # whether it is more than the engine runs at once
-    beyond_limit: bool
-    # None without a price
-    usd_per_million_tokens: float | None
+    ceiling: Ceiling  # the expected tokens/s, and what bounds them
+    upper_tokens_per_second: float  # tokens/s at best: nothing real is above
+    lower_tokens_per_second: float | None  # with the worst routing; None where that is the expected
+    fits: bool  # whether the KV of the batch fits the memory, and the engine runs as many
+    beyond_limit: bool  # whether it is more than the engine runs at once
+    usd_per_million_tokens: float | None  # None without a price
 
 
 class Embedding(Struct, frozen=True):
     """What an encoder does instead of decoding."""
 
-    # at the dense peak; None where that is not known
-    tokens_per_second: float | None
-    # the least time of one input alone
-    floor_seconds: float | None
-    # None without a price
-    usd_per_million_tokens: float | None
+    tokens_per_second: float | None  # at the dense peak; None where that is not known
+    floor_seconds: float | None  # the least time of one input alone
+    usd_per_million_tokens: float | None  # None without a price
 
 
 class Answer(Struct, frozen=True):
     """What follows. Rates are of one replica of `parallel.gpus` GPUs."""
 
-    # what was asked
     question: Question
-    # what of the memory is left
-    fit: Fit
-    # why engines do not start like this, in sentences; () where they do
-    refusals: tuple[str, ...]
+    fit: Fit  # what of the memory is left
+    refusals: tuple[str, ...]  # why engines do not start like this, in sentences; () where they do
     # such GPUs that the weights and one sequence need at least; None where a GPU has no memory left for them
     least_gpus: int | None
-    # by batch, () for an encoder
-    lines: tuple[Line, ...]
-    # None for everything but an encoder
-    embedding: Embedding | None
+    lines: tuple[Line, ...]  # by batch, () for an encoder
+    embedding: Embedding | None  # None for everything but an encoder
     # the batch from which decode at this context is compute-bound, infinite for never; None for an encoder
     ridge_batch: float | None
-    # the same for the weights' matrices alone, attention left aside
-    weights_ridge_batch: float | None
-    # the least time of the prompt alone; None for an encoder
-    first_token_floor_seconds: float | None
-    # on the load's mix; None without a load
-    tokens_per_second_per_replica: float | None
-    # how many the load needs; None without a load
-    replicas: Replicas | None
-    # sentences for the reader
+    weights_ridge_batch: float | None  # the same for the weights' matrices alone, attention left aside
+    first_token_floor_seconds: float | None  # the least time of the prompt alone; None for an encoder
+    tokens_per_second_per_replica: float | None  # on the load's mix; None without a load
+    replicas: Replicas | None  # how many the load needs; None without a load
     notes: tuple[str, ...]
 
     @property

@@ -47,28 +47,18 @@ class Launch(Struct, frozen=True):
     """What a start command says."""
 
     engine: str
-    # how one replica is spread; experts of a model that has some
-    layout: Parallel
-    # that is served; None: the command does not say
-    model: str | None
-    # of weights that are not quantised; None: the command does not say
-    dtype: str | None = None
-    # engine's word for the weights' format; None: the command does not say
-    quantization: str | None = None
-    # of the KV cache; None: the command does not say
-    kv_cache_dtype: str | None = None
-    # share of a GPU's memory for weights and KV; None: the command does not say
-    memory_share: float | None = None
+    layout: Parallel  # how one replica is spread; experts of a model that has some
+    model: str | None  # that is served; None: the command does not say
+    dtype: str | None = None  # of weights that are not quantised; None: the command does not say
+    quantization: str | None = None  # engine's word for the weights' format; None: the command does not say
+    kv_cache_dtype: str | None = None  # of the KV cache; None: the command does not say
+    memory_share: float | None = None  # share of a GPU's memory for weights and KV; None: the command does not say
     # tokens that are drafted for each sequence and step; 0: none; None: some, and the command does not say how many
     drafts: int | None = 0
-    # dtype of recurrent state; None: neither the command nor the engine says it
-    state_dtype: str | None = None
-    # whether it embeds, ranks or classifies and does not decode
-    pooling: bool = False
-    # how much of it runs at once
-    limits: Limits = field(default_factory=Limits)
-    # families of models of whose KV cache "fp8" is a layout of their own
-    own_layouts: frozenset[str] = frozenset()
+    state_dtype: str | None = None  # dtype of recurrent state; None: neither the command nor the engine says it
+    pooling: bool = False  # whether it embeds, ranks or classifies and does not decode
+    limits: Limits = field(default_factory=Limits)  # how much of it runs at once
+    own_layouts: frozenset[str] = frozenset()  # families of models of whose KV cache "fp8" is a layout of their own
     # what it says beyond that, so that the answer is not quite of this command: sentences
     caveats: tuple[str, ...] = ()
 
@@ -76,16 +66,11 @@ class Launch(Struct, frozen=True):
 class _Said(Struct):
     """What the flags read so far say."""
 
-    # by meaning
-    sizes: dict[str, int] = field(default_factory=dict)
-    # by meaning
-    words: dict[str, str] = field(default_factory=dict)
-    # of the memory; None: not said
-    share: float | None = None
-    # by meaning, the lowest of each
-    limits: dict[str, Limit] = field(default_factory=dict)
-    # sentences
-    caveats: list[str] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)  # by meaning
+    words: dict[str, str] = field(default_factory=dict)  # by meaning
+    share: float | None = None  # of the memory; None: not said
+    limits: dict[str, Limit] = field(default_factory=dict)  # by meaning, the lowest of each
+    caveats: list[str] = field(default_factory=list)  # sentences
 
 
 def read_launch(command: str) -> Launch:

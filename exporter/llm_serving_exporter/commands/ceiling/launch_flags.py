@@ -69,34 +69,25 @@ def _limits(runtime: str) -> dict[str, str]:
 class Dialect(Struct, frozen=True):
     """How one engine is started."""
 
-    # of the engine
     name: str
-    # words one of which its command holds
-    words: tuple[str, ...]
-    # flag, with `-` for `_` -> what it says
-    flags: Mapping[str, str]
-    # word behind which the model stands without a flag; "": it always has one
-    serve: str
+    words: tuple[str, ...]  # words one of which its command holds
+    flags: Mapping[str, str]  # flag, with `-` for `_` -> what it says
+    serve: str  # word behind which the model stands without a flag; "": it always has one
     # what the flags say -> the layout; ValueError where the engine would refuse them
     spread: Callable[[Sizes], Parallel]
     # flags that make what is worked out wrong -> how, unless they say 0 or nothing
     caveats: Mapping[str, str] = field(default_factory=dict)
-    # the same of flags that need nothing behind them
-    switches: Mapping[str, str] = field(default_factory=dict)
+    switches: Mapping[str, str] = field(default_factory=dict)  # the same of flags that need nothing behind them
     # what the flags say, and the sequences that one scheduler is told to run at once -> those of the whole replica
     running: Callable[[Sizes, int], int] = lambda said, sequences: sequences
     # the fewest sequences of a scheduler that any version takes where nothing says them; None: not known, or as the memory allows
     least_default: int | None = None
-    # when memory for the recurrent state of its sequences is taken
-    states: States = States.AS_THEY_COME
-    # whether it starts only where one sequence of the longest context fits
-    holds_longest: bool = False
-    # dtype of recurrent state where no flag says it; None: not known
-    state_dtype: str | None = None
+    states: States = States.AS_THEY_COME  # when memory for the recurrent state of its sequences is taken
+    holds_longest: bool = False  # whether it starts only where one sequence of the longest context fits
+    state_dtype: str | None = None  # dtype of recurrent state where no flag says it; None: not known
     # families of models that it keeps the KV cache of in a layout of their own, which its flag calls "fp8" (`Runtime.kv_as_calibrated`)
     own_layouts: frozenset[str] = frozenset()
-    # whether a flag may be cut short, as argparse lets it
-    abbreviates: bool = True
+    abbreviates: bool = True  # whether a flag may be cut short, as argparse lets it
     # whether a variable of the environment says the same as the flag of its name: MAX_BATCH_SIZE=8
     environment: bool = False
 

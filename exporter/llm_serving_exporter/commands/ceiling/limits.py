@@ -32,31 +32,21 @@ class States(StrEnum):
 class Limit(Struct, frozen=True):
     """A number that a flag says."""
 
-    # what it says, in what the field of Limits counts
-    number: int
-    # the flag with its value, as written
-    words: str
+    number: int  # what it says, in what the field of Limits counts
+    words: str  # the flag with its value, as written
 
 
 class Limits(Struct, frozen=True):
     """What of an engine's start, or of the question, ends its batch. Sequences are of all ranks of the replica together."""
 
-    # name of the engine; "": none was named
-    engine: str = ""
-    # that run at once; None: nothing says it
-    sequences: Limit | None = None
-    # by which it is told those; "": none
-    flag: str = ""
-    # the fewest that it takes where nothing says them; None: not known
-    least_default: int | None = None
-    # tokens of one sequence, prompt and answer; None: nothing says them
-    context: Limit | None = None
-    # by which it is told those; "": none
-    context_flag: str = ""
-    # when it takes memory for recurrent state
-    states: States = States.AS_THEY_COME
-    # whether it starts only where one sequence of the longest context fits
-    holds_longest: bool = False
+    engine: str = ""  # name of the engine; "": none was named
+    sequences: Limit | None = None  # that run at once; None: nothing says it
+    flag: str = ""  # by which it is told those; "": none
+    least_default: int | None = None  # the fewest that it takes where nothing says them; None: not known
+    context: Limit | None = None  # tokens of one sequence, prompt and answer; None: nothing says them
+    context_flag: str = ""  # by which it is told those; "": none
+    states: States = States.AS_THEY_COME  # when it takes memory for recurrent state
+    holds_longest: bool = False  # whether it starts only where one sequence of the longest context fits
     # sequences, and the tokens of a step, which are fewer; None: they go together
     crossed: tuple[Limit, Limit] | None = None
 

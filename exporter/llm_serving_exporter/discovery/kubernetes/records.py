@@ -22,8 +22,7 @@ class ContainerRecord(Struct, frozen=True):
     gpus: int | None = 0  # whole GPUs that it asks for; None: it has some, and how many whole ones cannot be said
     is_sidecar: bool = False  # an init container that goes on running
     is_ready: bool = False  # as its readiness probe says now
-    # of its present life, else of the last one; None: it has not started yet
-    started_unix_seconds: float | None = None
+    started_unix_seconds: float | None = None  # of its present life, else of the last one; None: it has not started yet
     # it waits to be started again after several crashes, or for the first time behind an init container that does
     crash_loops: bool = False
 

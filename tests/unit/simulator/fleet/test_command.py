@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.cli import main
-from llm_serving_simulator.fleet.scenario_file import names
+from llm_serving_simulator.fleet.scenario import names
 from tests.support.waiting import PATIENCE_SECONDS
 
 

@@ -7,9 +7,8 @@ import pytest
 from llm_serving_exporter.derive.roof import decode_ceiling, prefill_floor_seconds
 from llm_serving_exporter.derive.work import prefill_flops
 from llm_serving_exporter.errors import FactsError
-from llm_serving_simulator.fleet.cost import Chunk, StepCost
-from llm_serving_simulator.fleet.run import DecodeRun
-from llm_serving_simulator.fleet.spec import EngineSpec
+from llm_serving_simulator.fleet.batch import DecodeRun
+from llm_serving_simulator.fleet.spec import Chunk, EngineSpec, StepCost
 from tests.support.rows import check_rows
 
 SPECS = [

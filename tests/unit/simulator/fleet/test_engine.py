@@ -8,8 +8,8 @@ import pytest
 
 from llm_serving_exporter.derive.roof import decode_ceiling, prefill_floor_seconds
 from llm_serving_simulator.fleet.engine import Engine
-from llm_serving_simulator.fleet.request import Outcome, Record, Request
 from llm_serving_simulator.fleet.spec import EngineSpec
+from llm_serving_simulator.fleet.workload import Outcome, Record, Request
 from tests.support.builders.naiveengine import simulate
 from tests.support.rows import check_rows
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_simulator.fleet.fleet import Fleet
-from llm_serving_simulator.fleet.rate import Profile, Step
-from llm_serving_simulator.fleet.replica import ReplicaSpec, ReplicaState
-from llm_serving_simulator.fleet.request import Outcome, Request
+from llm_serving_simulator.fleet.fleet import Fleet, ReplicaSpec, ReplicaState
 from llm_serving_simulator.fleet.spec import EngineSpec
-from llm_serving_simulator.fleet.workload import Lengths, Mix, PoissonWorkload, Prefixes, TraceWorkload
+from llm_serving_simulator.fleet.workload import (
+    Lengths,
+    Mix,
+    Outcome,
+    PoissonWorkload,
+    Prefixes,
+    Profile,
+    Request,
+    Step,
+    TraceWorkload,
+)
 
 ENGINE = EngineSpec(loading_seconds=30.0)
 MIX = Mix(Lengths(400), Lengths(100, most=400), Prefixes(0.5, 4, 512))

@@ -7,15 +7,12 @@ import pytest
 
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Identity
-from llm_serving_simulator.fleet.exposition import leave_out
-from llm_serving_simulator.fleet.fleet import Fleet
+from llm_serving_simulator.fleet.fleet import Fleet, ReplicaSpec, ReplicaState
 from llm_serving_simulator.fleet.gpus import FleetGpuSource, gpus_of
-from llm_serving_simulator.fleet.rate import Profile
-from llm_serving_simulator.fleet.replica import ReplicaSpec, ReplicaState
-from llm_serving_simulator.fleet.request import Outcome
+from llm_serving_simulator.fleet.history import Watch
+from llm_serving_simulator.fleet.pages import leave_out
 from llm_serving_simulator.fleet.spec import EngineSpec
-from llm_serving_simulator.fleet.watch import Watch
-from llm_serving_simulator.fleet.workload import Lengths, Mix, PoissonWorkload
+from llm_serving_simulator.fleet.workload import Lengths, Mix, Outcome, PoissonWorkload, Profile
 
 ENGINE = EngineSpec(loading_seconds=30.0)
 NEWER = replace(ENGINE, version="0.33.0", lacks=("vllm:time_to_first_token_seconds", "vllm:kv_cache_usage_perc"))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_simulator.fleet.fleet import Fleet
+from llm_serving_simulator.fleet.fleet import Fleet, ReplicaSpec
 from llm_serving_simulator.fleet.gpus import FleetGpuSource, gpu_uuid, gpus_of
-from llm_serving_simulator.fleet.replica import ReplicaSpec
-from llm_serving_simulator.fleet.request import Request
 from llm_serving_simulator.fleet.spec import EngineSpec
-from llm_serving_simulator.fleet.workload import TraceWorkload
+from llm_serving_simulator.fleet.workload import Request, TraceWorkload
 from tests.support.builders.simfleet import small_fleet
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_simulator.fleet.history import Form, Written, write_history
+from llm_serving_simulator.fleet.history import Form, Watch, Written, write_history
 from llm_serving_simulator.fleet.scenario import Slo
-from llm_serving_simulator.fleet.watch import Watch
 from tests.support.builders.simfleet import EPOCH, small_fleet
 from tests.support.waiting import PATIENCE_SECONDS
 

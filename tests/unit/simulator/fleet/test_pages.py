@@ -8,13 +8,11 @@ import subprocess
 import pytest
 
 from llm_serving_exporter.model.snapshot import Absence
-from llm_serving_simulator.fleet.exposition import Writer
-from llm_serving_simulator.fleet.fleet import Fleet
-from llm_serving_simulator.fleet.replica import ReplicaSpec
-from llm_serving_simulator.fleet.request import Request
+from llm_serving_simulator.fleet.books import Tally
+from llm_serving_simulator.fleet.fleet import Fleet, ReplicaSpec
+from llm_serving_simulator.fleet.pages import Writer
 from llm_serving_simulator.fleet.spec import EngineSpec
-from llm_serving_simulator.fleet.tally import Tally
-from llm_serving_simulator.fleet.workload import TraceWorkload
+from llm_serving_simulator.fleet.workload import Request, TraceWorkload
 from tests.support.builders.recordings import page as recorded
 from tests.support.builders.simfleet import EPOCH, small_fleet, watched
 from tests.support.waiting import PATIENCE_SECONDS

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.errors import ConfigError
-from llm_serving_simulator.fleet.rate import Burst, Daily, Profile, Step
-from llm_serving_simulator.fleet.scenario import Alert, Event, History, Slo
-from llm_serving_simulator.fleet.scenario_file import load, parse
-from llm_serving_simulator.fleet.workload import Lengths, Mix, Prefixes
+from llm_serving_simulator.fleet.scenario import Alert, Event, History, Slo, load, parse
+from llm_serving_simulator.fleet.workload import Burst, Daily, Lengths, Mix, Prefixes, Profile, Step
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_simulator.fleet.scenario_file import load, names
+from llm_serving_simulator.fleet.scenario import load, names
 from tests.support.builders.simfleet import HOUR, MINUTE, minutes, p99, starting, truth
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from llm_serving_exporter.model.record import replace
-from llm_serving_simulator.fleet.rate import DAY_SECONDS
-from llm_serving_simulator.fleet.scenario import History
-from llm_serving_simulator.fleet.scenario_file import load
-from llm_serving_simulator.fleet.workload import Lengths, Mix
+from llm_serving_simulator.fleet.scenario import History, load
+from llm_serving_simulator.fleet.workload import DAY_SECONDS, Lengths, Mix
 from tests.support.builders.simfleet import MINUTE, minutes, p99, truth
 
 

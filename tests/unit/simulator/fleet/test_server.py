@@ -10,8 +10,7 @@ import urllib.request
 import pytest
 
 from llm_serving_exporter.errors import ListenError
-from llm_serving_simulator.fleet.clock import ScaledClock
-from llm_serving_simulator.fleet.server import FleetServer
+from llm_serving_simulator.fleet.server import FleetServer, ScaledClock
 from tests.support.builders.simfleet import HandClock, small_fleet
 from tests.support.rows import check_rows
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
