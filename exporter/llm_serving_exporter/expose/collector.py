@@ -14,10 +14,13 @@ from prometheus_client.registry import Collector
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.catalogue import health
-from llm_serving_exporter.expose import cost, gpu, serving, tenants
+from llm_serving_exporter.expose import serving
+from llm_serving_exporter.expose.cost import add_cost, add_price_book, add_storage
 from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.expose.gpu import add_assignments, add_gpus, add_kubelet
 from llm_serving_exporter.expose.identity import NO_PLACES, LabelBook, list_own_labels
 from llm_serving_exporter.expose.labels import NO_LABELS
+from llm_serving_exporter.expose.tenants import add_tenants
 from llm_serving_exporter.model.cost import Attribution, PriceBook, StorageReport
 from llm_serving_exporter.model.reading import DrillVerdict, OtlpReport, TargetReading, View
 from llm_serving_exporter.model.record import Struct, field
@@ -77,9 +80,9 @@ class ViewCollector(Collector):
             if not number % _SPOOLED_EVERY:
                 families.spool_lines()
         oldest = now - setup.gpu_stale_after_seconds
-        _guarded("gpus", gpu.add_gpus, families, view, setup.node, oldest_monotonic_seconds=oldest)
-        _guarded("gpu assignment", gpu.add_assignments, families, view, setup.node, stated.get(setup.node, NOWHERE))
-        _guarded("kubelet", gpu.add_kubelet, families, view, setup.node)
+        _guarded("gpus", add_gpus, families, view, setup.node, oldest_monotonic_seconds=oldest)
+        _guarded("gpu assignment", add_assignments, families, view, setup.node, stated.get(setup.node, NOWHERE))
+        _guarded("kubelet", add_kubelet, families, view, setup.node)
         _guarded("exporter", _exporter, families, view, setup)
         _guarded("values that were left out", self._add_left_out, families, view)
         return iter(families)
@@ -166,8 +169,8 @@ def _target(
     if fresh:
         serving.add_serving(families, reading)
         families.write_section()
-        tenants.add_tenants(families, reading)
-    cost.add_cost(families, reading, fresh=fresh)
+        add_tenants(families, reading)
+    add_cost(families, reading, fresh=fresh)
 
 
 def _exporter(families: Families, view: View, setup: Setup) -> None:
@@ -187,8 +190,8 @@ def _exporter(families: Families, view: View, setup: Setup) -> None:
         families.add_value(health.OTLP_REJECTED, NO_LABELS, setup.otlp.rejected_points_total)
         families.add_value(health.OTLP_LAST_SUCCESS, NO_LABELS, setup.otlp.last_success_unix_seconds)
     _shard(families, view, setup.shard)
-    cost.add_price_book(families, setup.prices, setup.attribution)
-    cost.add_storage(families, setup.storage)
+    add_price_book(families, setup.prices, setup.attribution)
+    add_storage(families, setup.storage)
     families.add_value(health.INSTALLED_TIME, NO_LABELS, setup.installed_unix_seconds)
     for expected in setup.expected_replicas:
         labels = families.of_fleet(expected.identity, expected.model_name, expected.role)

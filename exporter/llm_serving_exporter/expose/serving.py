@@ -8,12 +8,12 @@ from operator import attrgetter
 from llm_serving_exporter.catalogue import cost, health
 from llm_serving_exporter.catalogue.roofline import SUSPECT
 from llm_serving_exporter.catalogue.serving import BATCH_LIMIT, COUNTERS, GAUGES, HISTOGRAMS
-from llm_serving_exporter.expose import roofline
 from llm_serving_exporter.expose.families import Families
 from llm_serving_exporter.expose.figures import add_figures
 from llm_serving_exporter.expose.identity import NO_PLACES, find_place, label_place
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.expose.layouts import Element
+from llm_serving_exporter.expose.roofline import add_limiter, add_model_facts
 from llm_serving_exporter.model.derived import Cause
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.numbers import resolution
@@ -69,10 +69,10 @@ def add_serving(families: Families, reading: TargetReading) -> None:
     for one in derived:
         add_figures(families, one, shared[one.model_name, one.engine])
         families.write_section()
-    roofline.add_limiter(families, reading, reading.derived)
+    add_limiter(families, reading, reading.derived)
     for name, facts in reading.models.items():
         if isinstance(facts, ModelFacts):
-            roofline.add_model_facts(families, reading.target, name, facts)
+            add_model_facts(families, reading.target, name, facts)
 
 
 def _passed_through(families: Families, engine: EngineSnapshot, labels: SharedLabels) -> None:

@@ -18,8 +18,8 @@ from llm_serving_exporter.model.target import Role
 from llm_serving_exporter.otlp.reading import Buckets, Form, Labels, Reading, Value
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.1"
-PREFIX = "gen_ai."
-UNIT = "s"
+GEN_AI_PREFIX = "gen_ai."
+GEN_AI_UNIT = "s"
 
 _PORTS = {"http": 80, "https": 443}
 # ends of a request that are no error: those that the answer wanted, and that a client went away

@@ -11,7 +11,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_C
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.otlp import gen_ai
+from llm_serving_exporter.otlp.gen_ai import GEN_AI_PREFIX, SCHEMA_URL
 from llm_serving_exporter.otlp.reading import Buckets, Form, Labels, Reading, Value
 from llm_serving_exporter.otlp.units import find_unit
 from llm_serving_exporter.otlp.wire import make_attribute, write_histogram, write_number
@@ -75,7 +75,7 @@ class _Message:
         """A metric with its points; nothing where there are none."""
         if not points:
             return
-        schema = gen_ai.SCHEMA_URL if reading.name.startswith(gen_ai.PREFIX) else ""
+        schema = SCHEMA_URL if reading.name.startswith(GEN_AI_PREFIX) else ""
         if schema not in self._scopes:
             of_scope = self._of_resource.scope_metrics.add(schema_url=schema)
             of_scope.scope.name, of_scope.scope.version = SCOPE, __version__

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from llm_serving_exporter.catalogue import PUBLISHED
 from llm_serving_exporter.catalogue.spec import Group
 from llm_serving_exporter.model.reading import TargetReading
-from llm_serving_exporter.otlp import gen_ai
+from llm_serving_exporter.otlp.gen_ai import GEN_AI_PREFIX
 from llm_serving_exporter.otlp.reading import Labels
 
 _FROM_ENGINE = (Group.COUNTERS, Group.HISTOGRAMS)
@@ -51,7 +51,7 @@ class Starts:
         metric = PUBLISHED.get(name)
         group = metric.group if metric is not None else Group.EXPORTER
         known: int | None = None
-        if group in _FROM_ENGINE or name.startswith(gen_ai.PREFIX):
+        if group in _FROM_ENGINE or name.startswith(GEN_AI_PREFIX):
             known = self._targets.get(dict(labels).get("target", ""))
         elif group in _FROM_EXPORTER:
             known = self._process

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from llm_serving_exporter.catalogue import PUBLISHED
 from llm_serving_exporter.catalogue.spec import Unit
-from llm_serving_exporter.otlp import gen_ai
+from llm_serving_exporter.otlp.gen_ai import GEN_AI_PREFIX, GEN_AI_UNIT
 
 # UCUM, and how the name ends then (prometheus/otlptranslator 1.0.0, units.go): a receiver adds that where it is missing. What stands in
 # braces is a note to people and is never added. A ratio is not "1", for which gauges are renamed to end in _ratio
@@ -34,8 +34,8 @@ def find_unit(name: str) -> str:
 
     Those of the semantic conventions have theirs, whatever becomes of their names.
     """
-    if name.startswith(gen_ai.PREFIX):
-        return gen_ai.UNIT
+    if name.startswith(GEN_AI_PREFIX):
+        return GEN_AI_UNIT
     metric = PUBLISHED.get(name)
     if metric is None:
         return ""

@@ -13,8 +13,10 @@ from typing import TextIO
 from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.catalogue.spec import Kind, Metric
 from llm_serving_exporter.daemon.store import Store
-from llm_serving_exporter.expose import cost, gpu, serving
+from llm_serving_exporter.expose import serving
+from llm_serving_exporter.expose.cost import add_cost, add_price_book
 from llm_serving_exporter.expose.families import Families, Keys
+from llm_serving_exporter.expose.gpu import add_assignments, add_gpus
 from llm_serving_exporter.expose.identity import list_identity
 from llm_serving_exporter.expose.labels import SharedLabels
 from llm_serving_exporter.expose.layouts import Element, read_section
@@ -198,16 +200,16 @@ class Watch:
             serving.add_target_health(families, reading, fresh=fresh, now_monotonic_seconds=now)
             if fresh:
                 serving.add_serving(families, reading)
-            cost.add_cost(families, reading, fresh=fresh)
-        cost.add_price_book(families, self._host.config.prices, self._host.config.attribution)
+            add_cost(families, reading, fresh=fresh)
+        add_price_book(families, self._host.config.prices, self._host.config.attribution)
         self._expected_replicas(families)
         yield from self._chosen(families)
         # an exporter a node, each with its own view of its GPUs; what all of them say alike is said once
         said: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
         for node, readings in (self._nodes.latest if self._nodes is not None else {}).items():
             families = _Wanted(self._wanted)
-            gpu.add_gpus(families, replace(view, gpus=readings), node, oldest_monotonic_seconds=now)
-            gpu.add_assignments(families, view, node)
+            add_gpus(families, replace(view, gpus=readings), node, oldest_monotonic_seconds=now)
+            add_assignments(families, view, node)
             for name, labels, value in self._chosen(families):
                 key = name, tuple(labels.items())
                 if key not in said:

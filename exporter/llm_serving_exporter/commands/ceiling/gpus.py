@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from llm_serving_exporter.commands.ceiling import arguments as kinds
+from llm_serving_exporter.commands.ceiling.arguments import MEMORY
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.facts import loader
 from llm_serving_exporter.facts.gpus import find
@@ -112,7 +112,7 @@ def _describe(
         spec = find(asked, (*own, *loader.gpu_catalogue()))
     except FactsError:
         spec = None
-    memory = flags.value("--memory", kinds.MEMORY)
+    memory = flags.value("--memory", MEMORY)
     if spec is not None:
         spec = replace(spec, own=True)
         if bandwidth is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.commands.ceiling import arguments as kinds
+from llm_serving_exporter.commands.ceiling.arguments import COUNT, DRAFTS, MOST_DRAFTS, MOST_GPUS, PROBABILITY
 from llm_serving_exporter.commands.ceiling.launch import Launch, read_launch
 from llm_serving_exporter.derive.planning import Speculation
 from llm_serving_exporter.model.hardware import Parallel
@@ -43,7 +43,7 @@ def read_layout(flags: FlagReader, model: ModelFacts | None, launch: Launch | No
         layout = replace(launch.layout, expert=experts)
         _check(flags, layout, model)
         return layout if len(flags.problems) == before else None
-    gpus, tensor, pipeline, data, expert, context = (flags.value(name, kinds.COUNT) for name in _SIZES)
+    gpus, tensor, pipeline, data, expert, context = (flags.value(name, COUNT) for name in _SIZES)
     if len(flags.problems) > before:
         return None
     ranks = data or 1
@@ -64,8 +64,8 @@ def read_layout(flags: FlagReader, model: ModelFacts | None, launch: Launch | No
 
 
 def _check(flags: FlagReader, layout: Parallel, model: ModelFacts | None) -> None:
-    if layout.gpus > kinds.MOST_GPUS:
-        flags.refuse("--dp", f"that makes {layout.gpus} GPUs", f"A replica has at most {kinds.MOST_GPUS} here.")
+    if layout.gpus > MOST_GPUS:
+        flags.refuse("--dp", f"that makes {layout.gpus} GPUs", f"A replica has at most {MOST_GPUS} here.")
     sharing = layout.tensor * layout.data
     if sharing % layout.expert:
         what = f"{layout.expert} does not divide tensor {layout.tensor} x data {layout.data}"
@@ -85,15 +85,15 @@ def _check(flags: FlagReader, layout: Parallel, model: ModelFacts | None) -> Non
 
 def read_speculation(flags: FlagReader, launch: Launch | None = None) -> Speculation:
     """None of its flags: no speculation, unless `launch`, an engine's start command, has some."""
-    drafts = flags.value("--spec", kinds.DRAFTS) or 0
+    drafts = flags.value("--spec", DRAFTS) or 0
     if launch is not None and flags.text("--spec") is None:
         if launch.drafts is None:
             flags.refuse("--launch", "it does not say how many tokens a step drafts", "Say it with --spec.")
-        elif launch.drafts > kinds.MOST_DRAFTS:
-            most = f"A step has at most {kinds.MOST_DRAFTS} drafts here."
+        elif launch.drafts > MOST_DRAFTS:
+            most = f"A step has at most {MOST_DRAFTS} drafts here."
             flags.refuse("--launch", f"it drafts {launch.drafts} tokens a step", most)
         drafts = launch.drafts or 0
-    acceptance = flags.value("--acceptance", kinds.PROBABILITY)
+    acceptance = flags.value("--acceptance", PROBABILITY)
     if (
         acceptance is not None
         and not drafts

@@ -6,8 +6,19 @@ import argparse
 import os
 from collections.abc import Mapping
 
-from llm_serving_exporter.commands.ceiling import arguments as kinds
 from llm_serving_exporter.commands.ceiling.answer import DEFAULT_BATCHES, Load, Question
+from llm_serving_exporter.commands.ceiling.arguments import (
+    BATCHES,
+    FACTOR,
+    INPUT_TOKENS,
+    MEMORY,
+    OUTPUT_TOKENS,
+    RATE,
+    SEQUENCES,
+    SHARE,
+    TOKENS,
+    USD,
+)
 from llm_serving_exporter.commands.ceiling.gpus import find_peaks
 from llm_serving_exporter.commands.ceiling.launch import Launch
 from llm_serving_exporter.commands.ceiling.layout import read_layout, read_speculation, read_start_command
@@ -41,7 +52,7 @@ def question(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Quest
     peaks = find_peaks(flags)
     parallel = read_layout(flags, model, launch)
     speculation = read_speculation(flags, launch)
-    memory = flags.value("--memory", kinds.MEMORY)
+    memory = flags.value("--memory", MEMORY)
     if memory is not None and memory <= 0:
         flags.refuse("--memory", "a GPU without memory holds no model", "Write one as in 80GB.")
     if memory is None and flags.text("--memory") is None and peaks is not None:
@@ -50,17 +61,17 @@ def question(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Quest
                 "--memory", f"it is missing, and the memory of {peaks.name} is not known", "Write one as in 80GB."
             )
         memory = peaks.memory_bytes
-    share = flags.value("--memory-utilization", kinds.SHARE)
+    share = flags.value("--memory-utilization", SHARE)
     if share is None and flags.text("--memory-utilization") is None:
         share = (launch.memory_share if launch is not None else None) or DEFAULT_SHARE
-    overhead = flags.value("--overhead", kinds.MEMORY)
+    overhead = flags.value("--overhead", MEMORY)
     if memory and share is not None and overhead is not None and overhead >= memory * share:
         flags.refuse("--overhead", "it takes all memory that the engine may use", "Write less.")
     limits = _limits(flags, launch)
-    context = flags.value("--context", kinds.TOKENS) or _usual_context(model, limits)
-    prompt = flags.value("--prompt", kinds.TOKENS) or context
-    batches = flags.value("--batches", kinds.BATCHES) or DEFAULT_BATCHES
-    price = flags.value("--price", kinds.USD)
+    context = flags.value("--context", TOKENS) or _usual_context(model, limits)
+    prompt = flags.value("--prompt", TOKENS) or context
+    batches = flags.value("--batches", BATCHES) or DEFAULT_BATCHES
+    price = flags.value("--price", USD)
     load = _load(flags, model)
     if flags.problems:
         raise ConfigError(*flags.problems)
@@ -92,7 +103,7 @@ def question(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Quest
 def _limits(flags: FlagReader, launch: Launch | None) -> Limits:
     """What ends the batch; --batch-limit goes before what a start command says."""
     limits = launch.limits if launch is not None else Limits()
-    own = flags.value("--batch-limit", kinds.SEQUENCES)
+    own = flags.value("--batch-limit", SEQUENCES)
     return limits if own is None else replace(limits, sequences=Limit(own, f"--batch-limit {own}"), crossed=None)
 
 
@@ -156,12 +167,12 @@ def _are_models(flags: FlagReader, path: str) -> bool:
 def _load(flags: FlagReader, model: ModelFacts | None) -> Load | None:
     encoder = model is not None and model.geometry.encoder
     needed = {
-        "--requests-per-second": kinds.RATE,
-        "--input-tokens": kinds.INPUT_TOKENS,
-        "--output-tokens": kinds.OUTPUT_TOKENS,
+        "--requests-per-second": RATE,
+        "--input-tokens": INPUT_TOKENS,
+        "--output-tokens": OUTPUT_TOKENS,
     }
     plan = [flags.value(flag, kind) for flag, kind in (
-        ("--target-utilization", kinds.SHARE), ("--redundancy", kinds.FACTOR), ("--efficiency", kinds.SHARE)
+        ("--target-utilization", SHARE), ("--redundancy", FACTOR), ("--efficiency", SHARE)
     )]  # fmt: skip
     given = {flag: flags.value(flag, kind) for flag, kind in needed.items()}
     if all(flags.text(flag) is None for flag in needed):
