@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from bench.cycle import PROMETHEUS_ACCEPTS, say
 from bench.render import Fleet, measure_cpu
 from llm_serving_exporter.daemon.garbage import fit_collector
-from llm_serving_exporter.expose.encode import write_page
-from llm_serving_exporter.expose.spool import LEVEL
+from llm_serving_exporter.expose.encode import LEVEL, write_page
 from llm_serving_exporter.model.sample import Page
 from llm_serving_exporter.otlp.messages import Request
 from llm_serving_exporter.otlp.sender import Sender, compress_request

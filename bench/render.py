@@ -23,8 +23,7 @@ from bench.cycle import PROMETHEUS_ACCEPTS, say
 from bench.run import moving_pages, our_target
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
-from llm_serving_exporter.expose.encode import write_page
-from llm_serving_exporter.expose.spool import LEVEL, Spool
+from llm_serving_exporter.expose.encode import LEVEL, Spool, write_page
 from llm_serving_exporter.model.cost import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.settings.config import Config

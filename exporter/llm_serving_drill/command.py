@@ -20,8 +20,8 @@ from llm_serving_drill.observer import Alertmanager, Grafana, Prometheus
 from llm_serving_drill.report import as_document, as_markdown
 from llm_serving_drill.runner import Drill, Rim, Running, Started
 from llm_serving_drill.verdict import judge
+from llm_serving_exporter.clients.http import SecretError, read_secret
 from llm_serving_exporter.clients.json_api import Access, ApiError, JsonApi
-from llm_serving_exporter.clients.secrets import SecretError, read_secret
 from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.reading import DrillResult, DrillVerdict

@@ -19,9 +19,8 @@ from llm_serving_drill.course import (
     Sighting,
 )
 from llm_serving_drill.verdict import make_baseline, make_reading
-from llm_serving_exporter.clients.json_api import ApiError, JsonApi
-from llm_serving_exporter.clients.prometheus import Labels, labels_of, understood
-from llm_serving_exporter.clients.prometheus import Prometheus as QueryApi
+from llm_serving_exporter.clients.json_api import ApiError, JsonApi, Labels, labels_of, understood
+from llm_serving_exporter.clients.json_api import Prometheus as QueryApi
 from llm_serving_exporter.model.record import replace
 
 # --- Prometheus, Alertmanager and Grafana as a drill asks them: their JSON -> values of `course`.

@@ -9,7 +9,7 @@ from statistics import fmean, median
 
 from llm_serving_drill import names
 from llm_serving_drill.course import CLIPPED_ABOVE, RESTORE, TRIGGER, Baseline, Course, Phase, Reading, Sighting
-from llm_serving_exporter.clients.prometheus import Series
+from llm_serving_exporter.clients.json_api import Series
 from llm_serving_exporter.model.reading import DrillVerdict
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import count_nouns

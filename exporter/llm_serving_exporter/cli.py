@@ -184,7 +184,7 @@ def _name_discovery(config: Config) -> str:
 
 
 def _discovered(config: Config) -> Discovered:
-    from llm_serving_exporter.discovery.first_answer import discover_once
+    from llm_serving_exporter.discovery.sections import discover_once
     from llm_serving_exporter.engines.registry import together
 
     return discover_once(config, together(config.runtimes), print_message)
@@ -202,8 +202,7 @@ def _once(config: Config, *, wait_seconds: float, as_document: bool, everything:
 
 def _ceiling(words: list[str]) -> int:
     from llm_serving_exporter.commands.ceiling.answer import answer
-    from llm_serving_exporter.commands.ceiling.arguments import parser
-    from llm_serving_exporter.commands.ceiling.question import question
+    from llm_serving_exporter.commands.ceiling.question import parser, question
     from llm_serving_exporter.commands.ceiling.table import as_document, as_table
 
     arguments = parser().parse_args(words)

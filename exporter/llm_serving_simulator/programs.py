@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import yaml
 
-from llm_serving_exporter.files.leftovers import make_held_folder
+from llm_serving_exporter.files.written import make_held_folder
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_simulator.options import on_next_free_port, require_free
 

@@ -27,8 +27,8 @@ from llm_serving_exporter.fetch.exposition import parse_text
 from llm_serving_exporter.fetch.page import KnownPages, PageParser
 from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.render.isolated import UNSHOWN
-from llm_serving_exporter.render.json_text import write_json
+from llm_serving_exporter.render.numbers import write_json
+from llm_serving_exporter.render.sentences import UNSHOWN
 from llm_serving_exporter.web.connection import answer_request
 from llm_serving_exporter.web.exchange import Request, Response
 from llm_serving_exporter.web.framing import Framing

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.catalogue.bounds import MOST_RATIO
 from llm_serving_exporter.catalogue.serving import LONGEST_SECONDS, LONGEST_TOKENS
-from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Group, Kind, Metric, Unit
+from llm_serving_exporter.catalogue.spec import MOST_RATIO, SERVING_LABELS, Group, Kind, Metric, Unit
 
 _WHY = "signal_available has the reason"
 _OURS = "derived"

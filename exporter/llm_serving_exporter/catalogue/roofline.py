@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.catalogue.bounds import MOST_RATIO
-from llm_serving_exporter.catalogue.spec import GPU_LABELS, SERVING_LABELS, Group, Kind, Metric, Unit
+from llm_serving_exporter.catalogue.spec import GPU_LABELS, MOST_RATIO, SERVING_LABELS, Group, Kind, Metric, Unit
 
 _WHY = "signal_available has the reason"
 _OURS = "derived"

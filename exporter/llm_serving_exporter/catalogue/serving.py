@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from llm_serving_exporter.catalogue.bounds import MOST_EVENTS, Bounds
-from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Group, Kind, Metric, Unit
+from llm_serving_exporter.catalogue.spec import MOST_EVENTS, SERVING_LABELS, Bounds, Group, Kind, Metric, Unit
 
 # of one request: eleven days, and a thousand times the longest context that is served
 LONGEST_SECONDS, LONGEST_TOKENS = 1e6, 1e9

@@ -6,8 +6,7 @@ import json
 import logging
 from pathlib import Path
 
-from llm_serving_exporter.files.leftovers import sweep_leftovers
-from llm_serving_exporter.files.written import write_atomically
+from llm_serving_exporter.files.written import sweep_leftovers, write_atomically
 from llm_serving_exporter.state.json_values import LARGEST_FILE_BYTES, parse_unix_seconds
 
 log = logging.getLogger("llm_serving_exporter.state")

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from llm_serving_exporter.errors import ReviewRunsError
-from llm_serving_exporter.files.leftovers import sweep_leftovers
-from llm_serving_exporter.files.written import write_atomically
+from llm_serving_exporter.files.written import sweep_leftovers, write_atomically
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.state.json_values import LARGEST_FILE_BYTES, describe_cause, parse_unix_seconds
 

@@ -7,7 +7,7 @@ import hmac
 import re
 from threading import Lock
 
-from llm_serving_exporter.files.key_file import KeyFileError, read_key_file
+from llm_serving_exporter.files.watched import KeyFileError, read_key_file
 from llm_serving_exporter.model.tenants import (
     OTHER,
     SHORTEST_KEY_BYTES,

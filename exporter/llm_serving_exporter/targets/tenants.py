@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
-from llm_serving_exporter.catalogue.bounds import MOST_EVENTS
+from llm_serving_exporter.catalogue.spec import MOST_EVENTS
 from llm_serving_exporter.engines.mapping import Runtime
 from llm_serving_exporter.engines.tenants import Key, TenantPlan, find_labels, plan_tenants
 from llm_serving_exporter.model.numbers import add_up

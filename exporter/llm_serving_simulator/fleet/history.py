@@ -14,12 +14,16 @@ from llm_serving_exporter.catalogue import health
 from llm_serving_exporter.catalogue.spec import Kind, Metric
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose import serving
-from llm_serving_exporter.expose.cost import add_cost, add_price_book
-from llm_serving_exporter.expose.families import Families, Keys
-from llm_serving_exporter.expose.gpu import add_assignments, add_gpus
-from llm_serving_exporter.expose.identity import list_identity
-from llm_serving_exporter.expose.labels import SharedLabels
-from llm_serving_exporter.expose.layouts import Element, read_section
+from llm_serving_exporter.expose.collector import add_assignments, add_gpus
+from llm_serving_exporter.expose.families import (
+    Element,
+    Families,
+    SeriesKeys,
+    SharedLabels,
+    list_identity,
+    read_section,
+)
+from llm_serving_exporter.expose.serving import add_cost, add_price_book
 from llm_serving_exporter.fetch.http import Connect, JsonAnswer
 from llm_serving_exporter.model.cost import PriceBook
 from llm_serving_exporter.model.gpu import GpuReadings
@@ -295,7 +299,7 @@ class _Wanted(Families):
             super().add_value(metric, labels, value, **own)
 
     def add_values(
-        self, metric: Metric, labels: SharedLabels, own: tuple[str, ...], keys: Keys, values: Collection[float]
+        self, metric: Metric, labels: SharedLabels, own: tuple[str, ...], keys: SeriesKeys, values: Collection[float]
     ) -> None:
         if self._keeps(metric):
             super().add_values(metric, labels, own, keys, values)

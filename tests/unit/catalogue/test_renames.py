@@ -13,17 +13,15 @@ from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter import __version__, catalogue
 from llm_serving_exporter.catalogue import METRICS, PUBLISHED, derived, serving
-from llm_serving_exporter.catalogue.renames import Formerly, list_overdue
-from llm_serving_exporter.catalogue.spec import Metric
+from llm_serving_exporter.catalogue.spec import Formerly, Metric, list_overdue
 from llm_serving_exporter.commands import once
 from llm_serving_exporter.docgen import generate
 from llm_serving_exporter.expose.encode import write_openmetrics, write_text
-from llm_serving_exporter.expose.families import Families
-from llm_serving_exporter.expose.labels import SharedLabels
+from llm_serving_exporter.expose.families import Families, SharedLabels
 from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.otlp.messages import find_unit
 from llm_serving_exporter.otlp.reading import read_family
-from llm_serving_exporter.otlp.units import find_unit
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
 
@@ -109,7 +107,7 @@ def renamed(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (once, catalogue):
         monkeypatch.setattr(module, "BY_NAME", by_name)
     published = {metric.full_name: metric for metric in (*metrics, *former)}
-    monkeypatch.setattr("llm_serving_exporter.otlp.units.PUBLISHED", published)
+    monkeypatch.setattr("llm_serving_exporter.otlp.messages.PUBLISHED", published)
     monkeypatch.setattr(generate, "METRICS", metrics)
 
 

@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.cli import main
-from llm_serving_exporter.commands.once import as_document_of, as_table, fit_config, fit_target, run
-from llm_serving_exporter.commands.once_reading import GpuPasses, read_twice
+from llm_serving_exporter.commands.once import (
+    GpuPasses,
+    as_document_of,
+    as_table,
+    fit_config,
+    fit_target,
+    read_twice,
+    run,
+)
 from llm_serving_exporter.model.cost import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.reading import TargetReading

@@ -8,7 +8,7 @@ from prometheus_client.samples import Sample
 from llm_serving_exporter.catalogue import roofline as names
 from llm_serving_exporter.expose import serving
 from llm_serving_exporter.expose.families import Families
-from llm_serving_exporter.expose.roofline import LONGEST_ORIGIN
+from llm_serving_exporter.expose.serving import LONGEST_ORIGIN
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.derived import EngineDerived, Limiter
 from llm_serving_exporter.model.reading import TargetReading

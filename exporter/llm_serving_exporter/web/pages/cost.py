@@ -8,8 +8,7 @@ from llm_serving_exporter.model.cost import CostPhase, EngineCost, TargetCost
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.render.html import NO_MARKUP, fill, header, row, table
-from llm_serving_exporter.render.numbers import NOTHING, share, span, usd_to_the_cent
-from llm_serving_exporter.render.prices import describe_price, describe_split
+from llm_serving_exporter.render.numbers import NOTHING, describe_price, describe_split, share, span, usd_to_the_cent
 
 MOST_ROWS = 64
 _COLUMNS = (

@@ -13,10 +13,8 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.html import NO_MARKUP, bar, fill, header, join, level, row, soft, table, tile
-from llm_serving_exporter.render.latency import write_quantile
-from llm_serving_exporter.render.numbers import NOTHING, count, number, seconds, share, size
-from llm_serving_exporter.render.sentences import title, write_batch_limit
-from llm_serving_exporter.render.tail import long_requests_fit, longest_share
+from llm_serving_exporter.render.numbers import NOTHING, count, number, seconds, share, size, write_quantile
+from llm_serving_exporter.render.sentences import long_requests_fit, longest_share, title, write_batch_limit
 
 QUANTILES = (0.5, 0.95, 0.99)
 LATENCIES = ("ttft", "itl", "e2e", "queue")

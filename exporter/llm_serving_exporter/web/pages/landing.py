@@ -20,15 +20,15 @@ from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.target import ReplicaPart, Role
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, join, note, soft
-from llm_serving_exporter.render.identity import describe_identity
-from llm_serving_exporter.render.isolated import render_isolated
 from llm_serving_exporter.render.numbers import size, span
-from llm_serving_exporter.render.remedies import place_remedy
 from llm_serving_exporter.render.sentences import (
     QUALITIES,
     STATES,
     can_be_set,
+    describe_identity,
     explain_pod,
+    place_remedy,
+    render_isolated,
     title,
     what_to_do,
     why_absent,

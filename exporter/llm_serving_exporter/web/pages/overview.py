@@ -9,8 +9,8 @@ from markupsafe import Markup
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.render.html import badge, fill, header, row, table
-from llm_serving_exporter.render.isolated import render_isolated
 from llm_serving_exporter.render.numbers import NOTHING, count, number, share
+from llm_serving_exporter.render.sentences import render_isolated
 from llm_serving_exporter.web.pages.clock import Clock
 
 BADGES = {State.READY: "good", State.LOADING: "wait", State.SLEEPING: "calm", State.DOWN: "bad", State.UNKNOWN: "warn"}

@@ -14,8 +14,7 @@ from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.render.html import NO_MARKUP, bar, fill, header, join, note, row, table, tile
 from llm_serving_exporter.render.numbers import NOTHING, number, share, size, span
-from llm_serving_exporter.render.remedies import place_remedy
-from llm_serving_exporter.render.sentences import describe_limiter, describe_suspect
+from llm_serving_exporter.render.sentences import describe_limiter, describe_suspect, place_remedy
 
 MOST_ENGINES = 64
 # an embedding server below this share of its compute ceiling is held up by something other than the GPU
