@@ -129,8 +129,7 @@ golden: $(DEVELOPS) ## rewrite the golden pages; read the diff
 
 bench: $(DEVELOPS) ## benchmarks against peers
 	@$(TOOLS) nginx prometheus victoria-metrics vmalert
-	$(BIN)/python -m bench.run $(ARGS)
-	$(BIN)/python -m bench.large
+	$(BIN)/python -m bench.cycle $(ARGS)
 	$(BIN)/python -m bench.fleet
 	$(BIN)/python -m bench.render
 	$(BIN)/python -m bench.start
