@@ -365,6 +365,9 @@ def _flag(flag: str, text: str) -> float:
         raise UsageError(f"flag {flag}: {error}") from None
 
 
+# --- The command
+
+
 # Unix seconds, verdict
 Recorder = Callable[[float, DrillVerdict], None]
 

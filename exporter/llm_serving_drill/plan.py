@@ -51,6 +51,9 @@ def format_progress(phase: Phase, reading: Reading | None, elapsed_seconds: floa
     )
 
 
+# --- The plan
+
+
 # that are listed where the drilled one is not among them
 _MOST_MODELS = 20
 

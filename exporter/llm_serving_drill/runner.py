@@ -102,6 +102,9 @@ def _read(pipe: IO[bytes], output: bytearray) -> None:
             del output[:-KEPT_OUTPUT_BYTES]
 
 
+# --- The drill
+
+
 _PROGRESS_SECONDS = 5.0
 _MOST_NOTES = 50
 

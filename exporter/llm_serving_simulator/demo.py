@@ -210,6 +210,9 @@ def _growth(earlier: dict[bytes, float], later: dict[bytes, float], name: bytes)
     return max(0.0, later.get(name, 0.0) - earlier.get(name, 0.0))
 
 
+# --- The command
+
+
 _ENGINE_PORT = 8000
 _EXPORTER_HOST, _EXPORTER_PORT = "127.0.0.1", 10077
 

@@ -10,7 +10,6 @@ import json
 import re
 import sys
 import tarfile
-import threading
 import time
 import zlib
 from bisect import bisect_right
@@ -258,7 +257,7 @@ def _difference(later: str, earlier: str) -> Decimal:
     return difference if difference.is_finite() else Decimal(0)
 
 
-# --- Which page of a recording is shown now: at its own pace for ever, or page by page as a test says.
+# --- Which page of a recording is shown now: at its own pace for ever.
 
 
 class Position(Struct, frozen=True):
@@ -275,32 +274,6 @@ class Pages(Protocol):
     def body(self) -> bytes:
         """The page for one GET of now."""
         ...
-
-
-class Stepped:
-    """Pages as a test chooses them, as recorded. With `advance`, every GET shows the next page, the last one stays."""
-
-    def __init__(self, recording: Recording, advance: bool = False) -> None:
-        self._recording = recording
-        self._numbers = tuple(recording.pages)
-        self._advance = advance
-        self._index = 0
-        self._lock = threading.Lock()
-
-    def show(self, number: int) -> None:
-        """Show page `number` from the next GET on. Raises KeyError where the recording has no such page."""
-        if number not in self._recording.pages:
-            raise KeyError(number)
-        with self._lock:
-            self._index = self._numbers.index(number)
-
-    def body(self) -> bytes:
-        """The page chosen; then one further, where it advances."""
-        with self._lock:
-            number = self._numbers[self._index]
-            if self._advance:
-                self._index = min(self._index + 1, len(self._numbers) - 1)
-        return self._recording.pages[number]
 
 
 class Timeline:
@@ -363,6 +336,9 @@ class Timeline:
         return rendered[1]
 
 
+# --- The server
+
+
 class ReplayServer(SimServer):
     """An HTTP server that answers as the recorded server did: /metrics, /version, /v1/models, /server_info, /health, else 404."""
 
@@ -382,18 +358,6 @@ class ReplayServer(SimServer):
         if path in self._fixed:
             return Answer(200, JSON_CONTENT_TYPE, self._fixed[path])
         return NOT_FOUND
-
-
-class SteppedServer(ReplayServer):
-    """A replay server whose page the test chooses: `show(n)`; with `advance`, every GET moves one page on."""
-
-    def __init__(self, recording: Recording, advance: bool = False, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._stepped = Stepped(recording, advance)
-        super().__init__(self._stepped, recording, host, port)
-
-    def show(self, number: int) -> None:
-        """Show page `number` from the next GET on. Raises KeyError where the recording has no such page."""
-        self._stepped.show(number)
 
 
 # the recorded servers ran with VLLM_SERVER_DEV_MODE=1, hence /server_info

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Group, Kind, Metric, Unit
+from functools import partial
+
+from llm_serving_exporter.catalogue.spec import (
+    SERVING_LABELS,
+    WHY,
+    WORKED_OUT,
+    Group,
+    Kind,
+    Metric,
+    Unit,
+    declare_figure,
+)
 
 # --- What serving costs: GPU seconds by state, USD by phase, prices in force, and what tokens and requests come to (docs/cost.md).
 
 
-_WHY = "signal_available has the reason"
 _NO_BOOK = "no price file is configured, or it does not state it"
-_OURS = "derived"
 
 
-def _counter(name: str, unit: Unit, help: str, formula: str, *labels: str, absent: str = _WHY) -> Metric:
-    return Metric(name, Kind.COUNTER, unit, Group.COST, help, (*SERVING_LABELS, *labels), absent, formula, _OURS)
-
-
-def _window(name: str, unit: Unit, help: str, formula: str, *labels: str) -> Metric:
-    return Metric(name, Kind.GAUGE, unit, Group.COST, help, (*SERVING_LABELS, *labels), _WHY, formula, _OURS)
+_window = partial(declare_figure, Group.COST)
+_counter = partial(_window, kind=Kind.COUNTER)
 
 
 def _book(
@@ -35,7 +40,7 @@ GPU_SECONDS = _counter(
 GPU_BUSY_SOURCE = Metric(
     "gpu_busy_source", Kind.GAUGE, Unit.BOOLEAN, Group.COST,
     "What says how long the target's GPUs were busy in its last busy tick, the best first: engine_time, gpm, nvml_samples, estimate, requests; 1 for the current source.",
-    ("target", "source"), "no tick was busy since the exporter's start", "", _OURS,
+    ("target", "source"), "no tick was busy since the exporter's start", "", WORKED_OUT,
 )  # fmt: skip
 COST = _counter(
     "cost_usd_total", Unit.USD,
@@ -88,7 +93,7 @@ ENERGY_PER_TOKEN = _window(
 ATTRIBUTION = Metric(
     "cost_attribution_info", Kind.INFO, Unit.BOOLEAN, Group.COST,
     "How busy time is split into prefill and decode, and from what; constant 1.",
-    (*SERVING_LABELS, "method", "inputs"), _WHY, "", _OURS,
+    (*SERVING_LABELS, "method", "inputs"), WHY, "", WORKED_OUT,
 )  # fmt: skip
 EFFICIENCY = _book(
     "cost_efficiency_ratio", Kind.GAUGE, Unit.RATIO,

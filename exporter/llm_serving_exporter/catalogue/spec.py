@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import isfinite
@@ -41,11 +40,6 @@ class Formerly(Struct, frozen=True):
     def describe(self, new_name: str) -> str:
         """What the help of the old name begins with: where to go, and until when there is time."""
         return f"Renamed to {new_name}: this name ends after {self.since}."
-
-
-def list_overdue(found: Iterable[Formerly | None], version: str) -> list[str]:
-    """Old names that should have gone from the declarations by this version of the exporter."""
-    return [one.name for one in found if one is not None and one.is_over(version)]
 
 
 # --- Which values can be: declared once for everything that is read or published, checked by one comparison that NaN fails too.
@@ -88,6 +82,9 @@ class Bounds(Struct, frozen=True):
         if not (all(map(le, (0.0, *counts), (*counts, count))) and count <= MOST_EVENTS):
             return False
         return total is None or self.least * count <= total <= self.most * (count + 1.0)
+
+
+# --- A metric
 
 
 PREFIX = "llm_serving_"
@@ -294,3 +291,26 @@ class Metric:
 
 def _subject_of(labels: tuple[str, ...]) -> Subject:
     return next((subject for label, subject in _SUBJECTS.items() if label in labels), Subject.EXPORTER)
+
+
+# what a missing figure of an engine means, and where it comes from
+WHY, WORKED_OUT = "signal_available has the reason", "derived"
+
+
+def declare_figure(
+    group: Group,
+    name: str,
+    unit: Unit,
+    help: str,
+    formula: str,
+    *labels: str,
+    kind: Kind = Kind.GAUGE,
+    absent: str = WHY,
+    most: float | None = None,
+    suspect_above: float | None = None,
+) -> Metric:
+    """A figure of an engine that the exporter works out. `labels`: beside those of every serving series."""
+    own = (*SERVING_LABELS, *labels)
+    return Metric(
+        name, kind, unit, group, help, own, absent, formula, WORKED_OUT, most=most, suspect_above=suspect_above
+    )

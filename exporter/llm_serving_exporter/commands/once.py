@@ -250,6 +250,9 @@ def _why(signal: str, why: Absence, reading: TargetReading, found: TargetCost) -
     return f"What {between} cost is not split over tokens yet: try a longer --wait."
 
 
+# --- The command
+
+
 T = TypeVar("T")
 
 

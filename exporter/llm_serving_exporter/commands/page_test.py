@@ -61,6 +61,9 @@ def _read_text(route: dict[str, Any], key: str) -> str | None:
     return found.text if isinstance(found, Scalar) else None
 
 
+# --- The command
+
+
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
 ALERT = "LLMServingPageTest"
 # developer.pagerduty.com, docs/events-api-v2/trigger-events

@@ -73,6 +73,9 @@ def read_list(
     return Listed(tuple(targets[:MOST_KNOWN_TARGETS]), warnings, tuple(problems))
 
 
+# --- A section, and what it says
+
+
 class Source(Struct, frozen=True):
     """What one file, URL or cluster says, and what of it is in use."""
 

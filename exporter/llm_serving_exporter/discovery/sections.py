@@ -175,6 +175,9 @@ def _describe_place(target: Target) -> str:
     return f"{target.url} on {', '.join(target.nodes)}" if target.nodes else target.url
 
 
+# --- The sections together
+
+
 # (section of the configuration, host of the exporter, the running sections whose place it takes) -> what runs it
 Maker = Callable[[Any, Host, Sequence[Section]], Section]
 

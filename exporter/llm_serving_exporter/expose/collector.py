@@ -187,6 +187,9 @@ def add_kubelet(families: Families, view: View, node: str) -> None:
         families.add_value(health.KUBELET_FAILURES, NO_LABELS, count, reason=reason.value)
 
 
+# --- The collector
+
+
 log = logging.getLogger("llm_serving_exporter.expose")
 
 # targets between two looks at how much text there is

@@ -269,6 +269,9 @@ def _unescape(text: str) -> str:
     return _ESCAPE.sub(lambda found: "\n" if found[1] == "n" else found[1], text) if "\\" in text else text
 
 
+# --- The page
+
+
 # a page of at most so many bytes goes out as it is: that of four targets
 LARGEST_WHOLE = 256 * 1024
 _OPENMETRICS = "application/openmetrics-text"

@@ -344,6 +344,9 @@ class SectionLayout:
 find_layout = lru_cache(maxsize=_MOST_KEPT)(SectionLayout)
 
 
+# --- Families
+
+
 T = TypeVar("T")
 SeriesKeys = Collection[tuple[str, ...]]
 

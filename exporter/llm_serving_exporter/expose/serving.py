@@ -254,6 +254,9 @@ def add_tenants(families: Families, reading: TargetReading) -> None:
         )
 
 
+# --- What a target says and how it is
+
+
 # those at which the reading of a target can end: their counters exist at 0 from the start, because an increase() over one born at 1 is 0
 TARGET_STAGES = (Stage.SCRAPE, Stage.PARSE, Stage.NORMALISE)
 

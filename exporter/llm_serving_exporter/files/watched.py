@@ -38,6 +38,9 @@ def read_key_file(path: str, shortest_bytes: int) -> bytes:
     return key
 
 
+# --- A file over time
+
+
 Value = TypeVar("Value")
 
 

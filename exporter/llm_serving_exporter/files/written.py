@@ -67,6 +67,9 @@ def _remove_unheld(path: str) -> None:
         os.close(descriptor)
 
 
+# --- Writing
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Puts `content` in the place of the file, or makes it. The folder must exist.
 

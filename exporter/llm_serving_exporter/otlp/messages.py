@@ -156,6 +156,9 @@ def _write_length(length: int) -> bytes:
     return bytes(written)
 
 
+# --- Requests
+
+
 SCOPE = "llm-serving-exporter"
 # 1 to 2 MB before compression, where receivers take 4 MB at least
 MOST_POINTS = 5000

@@ -163,6 +163,9 @@ def _pack(values: Mapping[Labels, Value]) -> bytes:
     return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1)
 
 
+# --- The sender
+
+
 log = logging.getLogger("llm_serving_exporter.otlp")
 
 # how long `close` waits for a request under way and for the ends of all series; whoever sends SIGTERM waits for it too

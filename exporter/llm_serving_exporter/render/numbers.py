@@ -151,12 +151,6 @@ def usd_plain(value: float | None) -> str:
     return usd(value).replace("$", "")
 
 
-def signed_usd(value: float | None) -> str:
-    """Like `usd`, with a plus or a minus."""
-    text = usd(value)
-    return f"+{text}" if value is not None and value > 0 and text not in ("$0.00", NOTHING) else text
-
-
 def usd_to_the_cent(value: float | None) -> str:
     """A price or a bill that a reader compares with another: "$1,234.50"; below ten cents three significant digits, "$0.000119"."""
     if value is None or not isfinite(value):

@@ -180,6 +180,9 @@ def _maybe(value: Any) -> float | None:
     return None if value is None else _amount(value)
 
 
+# --- The folder
+
+
 NAME = "cost.snapshot"
 
 

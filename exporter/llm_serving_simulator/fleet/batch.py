@@ -1,4 +1,4 @@
-"""The decoding batch of an engine: how far each sequence is, told by the number of steps since it joined.
+"""What an engine works on: the KV cache in blocks, runs of decode steps, and the decoding batch.
 
 Every sequence of the batch gets a token in every decode step, so that nothing has to be done for each of them as steps go by.
 """
@@ -271,6 +271,9 @@ def _sum(line: tuple[float, float], steps: float) -> float:
     """line(0) + line(1) + ... over the first `steps` numbers."""
     first, more = line
     return first * steps + more * steps * (steps - 1) / 2
+
+
+# --- The decoding batch: how far each sequence is, told by the number of steps since it joined.
 
 
 class Sequence(Struct, eq=False):

@@ -39,6 +39,9 @@ class Tally:
         self.total += value * times
 
 
+# --- What an engine counts over its life
+
+
 class Counts(Struct):
     """Counters, all from 0 at the engine's start. The simulated truth that exporters are compared with."""
 

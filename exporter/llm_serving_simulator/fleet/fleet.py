@@ -167,6 +167,9 @@ class Router:
         return least_loaded(one for one in replicas if one.name not in pinned) or least_loaded(replicas)
 
 
+# --- The fleet
+
+
 # how long a replica that is to stop may finish its requests, and how often it is looked whether it has
 DRAIN_SECONDS, DRAIN_LOOK_SECONDS = 120.0, 1.0
 MOST_TRIES = 3

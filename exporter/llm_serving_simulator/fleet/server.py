@@ -63,16 +63,14 @@ class ScaledClock:
         """Simulated unix time."""
         return self.epoch_unix_seconds + self.monotonic()
 
-    def real_seconds(self, simulated_seconds: float) -> float:
-        """How long so many simulated seconds really take."""
-        return simulated_seconds / self.speed
-
 
 # --- What can be asked of a running fleet and done to it: requests -> JSON. No socket here.
 #
-# GET /fleet replicas with their URLs, nodes and states; the time GET /truth?begin=S&end=S the fleet's own counts between two simulated
-# times (default: from 0 to now) POST /nodes/NAME/lose | return POST /replicas/NAME/hang | resume | restart POST /scale/N /rolling-update
-# /slow/FACTOR /errors/SHARE /prefix-cache/reset | off | on
+# GET  /fleet                        replicas with their URLs, nodes and states; the time
+# GET  /truth?begin=S&end=S          the fleet's own counts between two simulated times (default: from 0 to now)
+# POST /nodes/NAME/lose | return
+# POST /replicas/NAME/hang | resume | restart
+# POST /scale/N   /rolling-update   /slow/FACTOR   /errors/SHARE   /prefix-cache/reset | off | on
 
 
 Document = dict[str, object]

@@ -246,6 +246,9 @@ def _refuse(roof: Roof) -> None:
         )
 
 
+# --- The engine
+
+
 VLLM, SGLANG = "vllm", "sglang"
 RUNTIMES = (VLLM, SGLANG)
 

@@ -1,11 +1,11 @@
-"""What clients ask for, and when: a Poisson stream with lengths and shared prefixes drawn from one seed, or a trace."""
+"""What clients ask for, and when: a Poisson stream with lengths and shared prefixes drawn from one seed."""
 
 from __future__ import annotations
 
 import math
 import random
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from itertools import accumulate
 from typing import Protocol
@@ -160,6 +160,9 @@ class Profile(Struct, frozen=True):
         return rate
 
 
+# --- The stream of requests
+
+
 _MOST_THINNED = 100
 
 
@@ -250,17 +253,6 @@ class PoissonWorkload:
             head = mix.prefixes.tokens
         reason = "length" if output == mix.output.most else "stop"
         return Request(at, head + own, output, prefix, head, luck, reason)
-
-
-class TraceWorkload:
-    """Requests as they were seen elsewhere, in order of their times."""
-
-    def __init__(self, requests: Iterable[Request]) -> None:
-        self._requests = sorted(requests, key=lambda request: request.at_seconds)
-
-    def requests(self) -> Iterator[Request]:
-        """All of them."""
-        return iter(self._requests)
 
 
 def _zipf(prefixes: Prefixes) -> list[float]:

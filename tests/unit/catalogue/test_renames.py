@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Iterable
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,7 +14,7 @@ from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter import __version__, catalogue
 from llm_serving_exporter.catalogue import METRICS, PUBLISHED, derived, serving
-from llm_serving_exporter.catalogue.spec import Formerly, Metric, list_overdue
+from llm_serving_exporter.catalogue.spec import Formerly, Metric
 from llm_serving_exporter.commands import once
 from llm_serving_exporter.docgen import generate
 from llm_serving_exporter.expose.encode import write_openmetrics, write_text
@@ -162,6 +163,11 @@ def renames() -> dict[str, Formerly]:
         if isinstance(rule, Record) and rule.formerly is not None:
             found[rule.formerly.name] = rule.formerly
     return found
+
+
+def list_overdue(found: Iterable[Formerly], version: str) -> list[str]:
+    """Old names that should have gone from the declarations by this version of the exporter."""
+    return [one.name for one in found if one.is_over(version)]
 
 
 def test_no_former_name_stands_longer_than_its_minor_version() -> None:

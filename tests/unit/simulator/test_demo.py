@@ -19,10 +19,11 @@ from llm_serving_exporter.errors import ListenError
 from llm_serving_simulator.demo import ReplayGpuSource, run
 from llm_serving_simulator.options import on_next_free_port, require_free
 from llm_serving_simulator.programs import ChildError, Prometheus
-from llm_serving_simulator.replay import ReplayServer, SteppedServer, demo_recording, split_address
+from llm_serving_simulator.replay import ReplayServer, demo_recording, split_address
 from tests.support.paths import ROOT
 from tests.support.quick import keep_quick
 from tests.support.rows import check_rows
+from tests.support.servers.stepped import SteppedServer
 from tests.support.waiting import PATIENCE_SECONDS
 
 REPO = ROOT

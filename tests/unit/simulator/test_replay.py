@@ -14,9 +14,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from llm_serving_simulator.replay import Position, ReplayServer, SteppedServer, Timeline, demo_recording, split_address
+from llm_serving_simulator.replay import Position, ReplayServer, Timeline, demo_recording, split_address
 from tests.support.builders.recordings import page, recording
 from tests.support.rows import check_rows
+from tests.support.servers.stepped import SteppedServer
 from tests.support.waiting import PATIENCE_SECONDS
 
 

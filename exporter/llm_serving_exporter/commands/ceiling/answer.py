@@ -147,6 +147,9 @@ def _block_bytes(model: ModelFacts) -> float:
     return layers * max(model.layer_state_bytes(group) for group in recurrent)
 
 
+# --- The answer
+
+
 # figures that differ by less are one figure, rounded
 _ROUNDING = 1.02
 DEFAULT_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)

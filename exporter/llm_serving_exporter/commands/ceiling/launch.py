@@ -1,4 +1,4 @@
-"""A start command of an engine -> layout, model, formats, drafts and share of the memory that it means; `launch_flags` has the words."""
+"""A start command of an engine -> layout, model, formats, drafts and share of the memory that it means."""
 
 from __future__ import annotations
 
@@ -290,6 +290,9 @@ DIALECTS = (
     ),
 )  # fmt: skip
 ENGINES = tuple(dialect.name for dialect in DIALECTS)
+
+
+# --- Reading a command
 
 
 _OFF = ("false", "0", "no", "off")

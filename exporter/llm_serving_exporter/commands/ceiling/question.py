@@ -443,6 +443,9 @@ def read_speculation(flags: FlagReader, launch: Launch | None = None) -> Specula
     return Speculation(drafts, acceptance)
 
 
+# --- The question
+
+
 DEFAULT_CONTEXT_TOKENS = 4096
 # of the memory, vLLM's
 DEFAULT_SHARE = 0.9

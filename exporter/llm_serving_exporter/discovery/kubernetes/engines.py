@@ -234,6 +234,9 @@ def find_stack(labels: Mapping[str, str]) -> Stack | None:
     return None
 
 
+# --- Containers -> engines
+
+
 # https://kubernetes.io/docs/reference/labels-annotations-taints/#kubectl-kubernetes-io-default-container
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 # by which scrapers are told of a page, and of which port that is: Prometheus (its documentation/examples/prometheus-kubernetes.yml) and

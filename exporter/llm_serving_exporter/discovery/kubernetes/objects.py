@@ -198,6 +198,9 @@ class _Reader(Struct, frozen=True):
         return kind.read(text, place) if text else None
 
 
+# --- JSON -> these records
+
+
 Times: TypeAlias = datetime | None
 # a bound for what is kept of a pod, whatever an admission webhook made of it
 _MOST_CONTAINERS, _MOST_PORTS, _LONGEST_TEXT = 32, 64, LONGEST_VALUE

@@ -155,6 +155,9 @@ def _find_fault(pod: PodRecord, container: ContainerRecord, group: Group | None)
     return None
 
 
+# --- The section
+
+
 Pods = Mirror[tuple[str, str], PodRecord]
 # pods that have ended are no target, and clusters keep thousands of them
 _GOING_ON = "status.phase!=Succeeded,status.phase!=Failed"

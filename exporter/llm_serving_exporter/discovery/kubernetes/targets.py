@@ -271,6 +271,9 @@ def _gather(pods: Iterable[PodRecord]) -> dict[tuple[str, ...], Group]:
     return groups
 
 
+# --- Pods -> targets
+
+
 _FOR_SCRAPERS = frozenset({*SCRAPERS_SCHEMES, *SCRAPERS_SCHEMES.values()})
 KNOWN_ANNOTATIONS = ANNOTATIONS | GROUP_ANNOTATIONS | STACK_ANNOTATIONS | _FOR_SCRAPERS | {DEFAULT_CONTAINER}
 

@@ -15,8 +15,8 @@ from llm_serving_simulator.fleet.workload import (
     Profile,
     Request,
     Step,
-    TraceWorkload,
 )
+from tests.support.builders.simfleet import TraceWorkload
 
 ENGINE = EngineSpec(loading_seconds=30.0)
 MIX = Mix(Lengths(400), Lengths(100, most=400), Prefixes(0.5, 4, 512))

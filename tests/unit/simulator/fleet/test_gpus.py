@@ -7,8 +7,8 @@ import pytest
 from llm_serving_simulator.fleet.fleet import Fleet, ReplicaSpec
 from llm_serving_simulator.fleet.gpus import FleetGpuSource, gpu_uuid, gpus_of
 from llm_serving_simulator.fleet.spec import EngineSpec
-from llm_serving_simulator.fleet.workload import Request, TraceWorkload
-from tests.support.builders.simfleet import small_fleet
+from llm_serving_simulator.fleet.workload import Request
+from tests.support.builders.simfleet import TraceWorkload, small_fleet
 
 
 def test_decode_alone_shows_the_efficiency_as_bandwidth() -> None:

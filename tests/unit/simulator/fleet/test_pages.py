@@ -12,9 +12,9 @@ from llm_serving_simulator.fleet.books import Tally
 from llm_serving_simulator.fleet.fleet import Fleet, ReplicaSpec
 from llm_serving_simulator.fleet.pages import Writer
 from llm_serving_simulator.fleet.spec import EngineSpec
-from llm_serving_simulator.fleet.workload import Request, TraceWorkload
+from llm_serving_simulator.fleet.workload import Request
 from tests.support.builders.recordings import page as recorded
-from tests.support.builders.simfleet import EPOCH, small_fleet, watched
+from tests.support.builders.simfleet import EPOCH, TraceWorkload, small_fleet, watched
 from tests.support.waiting import PATIENCE_SECONDS
 
 # recorded with flags that are not on by default, or left out on purpose (see page_vllm)
