@@ -25,15 +25,14 @@ from llm_serving_exporter.settings.flags import CommandParser
 from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, ended_by_signal, print_line, print_message
 from llm_serving_simulator.options import (
     add_listening,
-    explain_moved,
     find_free_address,
-    find_free_port,
     on_next_free_port,
     port,
     port_named,
+    say_moved,
     speed,
 )
-from llm_serving_simulator.programs import ChildError, Prometheus
+from llm_serving_simulator.programs import Prometheus, start_prometheus
 from llm_serving_simulator.replay import Position, Recording, ReplayServer, Timeline, demo_model_config, demo_recording
 
 # --- GPUs that are not there: readings for the demo that follow the load of a replayed recording.
@@ -296,7 +295,7 @@ def _start(args: argparse.Namespace, stack: ExitStack, start_exporter: StartExpo
     with port_named("--engine-port", args.engine_port):
         engine = on_next_free_port(lambda port: ReplayServer(timeline, recording, port=port), args.engine_port)
     stack.callback(engine.close)
-    _say_moved("the engine", args.engine_port, engine.url)
+    say_moved("the engine", args.engine_port, engine.url)
 
     gpus = ReplayGpuSource(timeline)
     stack.callback(gpus.close)
@@ -305,7 +304,7 @@ def _start(args: argparse.Namespace, stack: ExitStack, start_exporter: StartExpo
         engine.url, gpus, tuple(find_free_address(host, port, "--web.listen-address") for host, port in asked)
     )
     stack.callback(exporter.close)
-    _say_moved("the exporter", asked[0][1], exporter.url)
+    say_moved("the exporter", asked[0][1], exporter.url)
 
     prometheus = None if args.no_prometheus else _start_prometheus(exporter.url, args.prometheus_port, stack, ended)
 
@@ -325,15 +324,7 @@ def _start_prometheus(exporter_url: str, port: int, stack: ExitStack, ended: thr
     if program is None:
         print_line("no `prometheus` on PATH: the demo runs without (Debian, Ubuntu: apt-get install prometheus)")
         return None
-    try:
-        free = find_free_port("127.0.0.1", port, "--prometheus-port")
-        prometheus = Prometheus(program, exporter_url.removeprefix("http://"), free, cancelled=ended)
-    except (OSError, LLMServingExporterError, ChildError) as error:
-        print_line(f"Prometheus did not start, the demo runs without: {error}")
-        return None
-    stack.callback(prometheus.close)
-    _say_moved("Prometheus", port, prometheus.url)
-    return prometheus
+    return start_prometheus(program, exporter_url, port, stack, ended)
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -345,8 +336,3 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--engine-port", type=port, default=_ENGINE_PORT, metavar="PORT", help="the replayed server's")
     parser.add_argument("--speed", type=speed, default=1.0, metavar="TIMES", help="times the recorded pace")
     return parser.parse_args(argv)
-
-
-def _say_moved(what: str, asked: int, url: str) -> None:
-    if (moved := explain_moved(what, asked, url)) is not None:
-        print_line(moved)

@@ -35,17 +35,17 @@ from llm_serving_simulator.fleet.history import SHORT, recorded, usual
 from llm_serving_simulator.fleet.scenario import History, Scenario, load_story
 from llm_serving_simulator.fleet.server import FleetServer, ServedGpuSource, paced_config
 from llm_serving_simulator.fleet.workload import DAY_SECONDS
-from llm_serving_simulator.options import add_listening, explain_moved, find_free_address, find_free_port, port, speed
+from llm_serving_simulator.options import add_listening, find_free_address, find_free_port, port, say_moved, speed
 from llm_serving_simulator.programs import (
     Alertmanager,
     ChildError,
     Grafana,
     Pace,
     Past,
-    Prometheus,
     Rules,
     find_alertmanager,
     find_grafana,
+    start_prometheus,
 )
 
 _STORY = "demo"
@@ -186,7 +186,7 @@ def _start_exporter(
     )
     service.start()
     stack.callback(service.close)
-    _say_moved("the exporter", asked[0][1], service.url)
+    say_moved("the exporter", asked[0][1], service.url)
     return service.url
 
 
@@ -214,14 +214,9 @@ def _start_rules(
         *(each / args.speed for each in (_SCRAPE_SECONDS, _EVALUATE_SECONDS, _LOOKBACK_SECONDS, _RESEND_SECONDS))
     )
     rules = Rules(rule_files(settings, time_scale=args.speed), told and told.removeprefix("http://"))
-    try:
-        free = find_free_port("127.0.0.1", args.prometheus_port, "--prometheus-port")
-        prometheus = Prometheus(program, exporter.removeprefix("http://"), free, pace, rules, ended, past)
-    except (OSError, LLMServingExporterError, ChildError) as error:
-        print_line(f"Prometheus did not start, the demo runs without: {error}")
+    prometheus = start_prometheus(program, exporter, args.prometheus_port, stack, ended, pace, rules, past)
+    if prometheus is None:
         return None, told
-    stack.callback(prometheus.close)
-    _say_moved("Prometheus", args.prometheus_port, prometheus.url)
     print_line(f"Prometheus         {prometheus.url}/alerts")
     if told is not None:
         print_line(f"Alertmanager       {told}/   (its receivers send nothing)")
@@ -251,7 +246,7 @@ def _start_grafana(
         print_line(f"Grafana did not start, the demo runs without: {error}")
         return None
     stack.callback(running.close)
-    _say_moved("Grafana", args.grafana_port, running.url)
+    say_moved("Grafana", args.grafana_port, running.url)
     print_line(f"Grafana            {running.url}/d/llm-serving-home")
     return running.url
 
@@ -304,11 +299,6 @@ def _read_alerts(
             name = labels["alertname"].removeprefix("LLMServing")
             words = f"{name} ({labels['severity']}): {alert['annotations'].get('summary', '')}"
             yield tuple(sorted(labels.items())), words
-
-
-def _say_moved(what: str, asked: int, url: str) -> None:
-    if (moved := explain_moved(what, asked, url)) is not None:
-        print_line(moved)
 
 
 def _parse_arguments(argv: Sequence[str]) -> argparse.Namespace:

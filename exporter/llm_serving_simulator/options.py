@@ -14,6 +14,7 @@ from llm_serving_exporter.errors import ListenError
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.flags import duration_once_bare
 from llm_serving_exporter.settings.problems import InvalidValueError
+from llm_serving_exporter.terminal import print_line
 from llm_serving_exporter.web.listen import name_cause, split_address
 
 # --- Listening where there is room: the asked port, else the next free one; and saying which port cannot be had.
@@ -71,10 +72,11 @@ def find_free_address(host: str, asked: int, flag: str) -> str:
     return f"[{host}]:{found}" if ":" in host else f"{host}:{found}"
 
 
-def explain_moved(what: str, asked: int, url: str) -> str | None:
-    """What to say where something does not listen on the port that was asked for; None where it does."""
-    found = int(url.rpartition(":")[2])
-    return f"port {asked} is in use: {what} takes {found}" if asked and found != asked else None
+def say_moved(what: str, asked: int, url: str) -> None:
+    """Tells the user where something does not listen on the port that was asked for."""
+    taken = int(url.rpartition(":")[2])
+    if asked and taken != asked:
+        print_line(f"port {asked} is in use: {what} takes {taken}")
 
 
 # --- Values of the options of `demo` and `simulate`. Each raises ArgumentTypeError.

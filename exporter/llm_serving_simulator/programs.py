@@ -10,14 +10,17 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import quote
 
 import yaml
 
+from llm_serving_exporter.errors import ListenError
 from llm_serving_exporter.files.written import make_held_folder
 from llm_serving_exporter.model.record import Struct, field
-from llm_serving_simulator.options import on_next_free_port, require_free
+from llm_serving_exporter.terminal import print_line
+from llm_serving_simulator.options import find_free_port, on_next_free_port, require_free, say_moved
 
 # --- A server program as a child process: a temporary folder, a log, ready before it is used, gone when closed.
 
@@ -193,6 +196,29 @@ class Prometheus(Child):
     def graph_url(self, expression: str, span: str = "15m") -> str:
         """The address of its graph page with `expression` drawn over the last `span`."""
         return f"{self.url}/graph?g0.expr={quote(expression, safe='')}&g0.tab=0&g0.range_input={span}"
+
+
+def start_prometheus(
+    program: str,
+    exporter_url: str,
+    asked_port: int,
+    stack: ExitStack,
+    cancelled: threading.Event,
+    pace: Pace = _PACE,
+    rules: Rules = _NO_RULES,
+    past: Past | None = None,
+) -> Prometheus | None:
+    """One that scrapes the exporter, at the asked port or the next free one, and is closed with `stack`; None, and a line for the user, where
+    it does not start."""
+    try:
+        free = find_free_port("127.0.0.1", asked_port, "--prometheus-port")
+        running = Prometheus(program, exporter_url.removeprefix("http://"), free, pace, rules, cancelled, past)
+    except (OSError, ListenError, ChildError) as error:
+        print_line(f"Prometheus did not start, the demo runs without: {error}")
+        return None
+    stack.callback(running.close)
+    say_moved("Prometheus", asked_port, running.url)
+    return running
 
 
 def _take_in(past: Past, folder: Path) -> None:
