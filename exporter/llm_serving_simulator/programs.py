@@ -208,8 +208,8 @@ def start_prometheus(
     rules: Rules = _NO_RULES,
     past: Past | None = None,
 ) -> Prometheus | None:
-    """One that scrapes the exporter, at the asked port or the next free one, and is closed with `stack`; None, and a line for the user, where
-    it does not start."""
+    """One that scrapes the exporter, at the asked port or the next free one, and is closed with `stack`; None, and a line for the user,
+    where it does not start."""
     try:
         free = find_free_port("127.0.0.1", asked_port, "--prometheus-port")
         running = Prometheus(program, exporter_url.removeprefix("http://"), free, pace, rules, cancelled, past)
