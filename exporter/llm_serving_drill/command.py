@@ -27,7 +27,7 @@ from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.reading import DrillResult, DrillVerdict
 from llm_serving_exporter.model.target import Role, Secret
 from llm_serving_exporter.model.text import hide_credentials
-from llm_serving_exporter.settings.flags import CommandParser, attribute, duration
+from llm_serving_exporter.settings.flags import CommandParser, add_rows, attribute, duration
 from llm_serving_exporter.settings.problems import shown
 from llm_serving_exporter.state.drill_results import record_result, require_recordable, split_identity
 from llm_serving_exporter.terminal import (
@@ -89,6 +89,70 @@ def share(text: str) -> float:
     return value
 
 
+def _replicas(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:7]) <= 100_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of replicas from 1 up. Write one such as 2.")
+    return int(text)
+
+
+def _credential(api: str, name: str) -> str:
+    """The flag for a credential of an API. Prometheus is the one that is always asked, as in `report`: its flags need no prefix."""
+    return f"--{name}" if api == "prometheus" else f"--{api}.{name}"
+
+
+# flags in the order of --help: name, word for the value, help, what else argparse is told
+_SWITCH = {"action": "store_true"}
+_WHOSE = (
+    ("--model", "NAME", "the model, as the label model_name has it", {"required": True}),
+    ("--role", None, "role of its replicas (default unified)", {"default": "unified", "choices": ("unified", "prefill", "decode")}),
+    ("--selector", "MATCHERS", "identity labels that tell fleets apart, as in 'cluster=\"prod\",namespace=\"llm\"'", {"default": ""}),
+)  # fmt: skip
+_HOW = (
+    ("--trigger-command", "COMMAND", "loses the node; run without a shell, its output ends in the report"),
+    ("--watch", None, "trigger nothing: wait for a loss, of whatever cause", _SWITCH),
+)
+_WHAT_HAPPENS = (
+    ("--plan", None, "only say what would be done and whether it may be; nothing is run, nothing is written", _SWITCH),
+    ("--restore-command", "COMMAND",
+     "undoes the trigger: run once in every drill, after --hold, when a bound is reached, on Ctrl-C, or at the end"),
+    ("--shell", None, "run both commands by /bin/sh", _SWITCH),
+    ("--command-timeout", "10m", "of either command (default 10m)", {"type": duration, "default": 600.0}),
+    ("--node", "NAME", "the node that is to go (default: the one with the most ready replicas)"),
+    ("--hold", "10m|page",
+     "how long the loss lasts before it is restored; page: until every expected alert has come "
+     "(default: until the replicas come back without the restore command)"),
+    ("--force", None, "begin although N-1 says no or unknown, or something else is wrong; the report says so", _SWITCH),
+)  # fmt: skip
+_BOUNDS = (
+    ("--max-errors-ratio", "SHARE", "of failed requests in 5m (default 0.05)", {"type": share, "default": 0.05}),
+    ("--max-ttft", "10s", "p99 time to first token over 5m (default: no bound)", {"type": duration}),
+    ("--max-lost", "N", "replicas that may go (default: as many as stand on the node)", {"type": _replicas}),
+    ("--max-duration", "30m", "time to recover, from the trigger on (default 30m)", {"type": duration, "default": 1800.0}),
+    ("--loss-timeout", "5m", "time for the loss to be seen (default 5m, with --watch 1h)", {"type": duration}),
+)  # fmt: skip
+_MEASURED = (
+    ("--baseline", "10m", "time before the loss to compare with (default 10m)", {"type": duration, "default": 600.0}),
+    ("--objective", "SHARE", "share of good times to first token (default 0.99)", {"type": share, "default": 0.99}),
+    ("--expect-alert", "NAME",
+     "an alert that has to come, once for each; none for nothing "
+     "(default: LLMServingReplicaLost, LLMServingTargetsDown and LLMServingN1Critical where they are due)", {"action": "append"}),
+    ("--page-slack", "2m", "how long after its `for` an alert may come (default 2m)", {"type": duration, "default": 120.0}),
+    ("--settle", "1m", "time that a recovery must last (default 1m)", {"type": duration, "default": 60.0}),
+    ("--interval", "5s", "time between two looks (default 5s)", {"type": duration, "default": 5.0}),
+    ("--rate-window", "5m", "range of the recorded 5m rates, where rules are rendered for a faster fleet",
+     {"type": duration, "default": 300.0}),
+)  # fmt: skip
+_URLS = {
+    "prometheus": "the one that evaluates the rules",
+    "alertmanager": "asked whether it has the alert, and for whom",
+    "grafana": f"gets an annotation over the time of the drill; needs {_credential('grafana', 'bearer-token-file')}",
+}
+_LEFT = (
+    ("--output-dir", "FOLDER", "where the report goes, as JSON and Markdown (default: none is written)"),
+    ("--drill.result-file", "FILE", "drill results that an exporter publishes, which has the same flag", {"dest": "drill_result_file"}),
+)  # fmt: skip
+
+
 def parser() -> CommandParser:
     """The command's parser."""
     found = CommandParser(
@@ -97,144 +161,27 @@ def parser() -> CommandParser:
         description=DESCRIPTION,
         epilog=EPILOG,
     )
-    say = found.add_argument_group("whose drill").add_argument
-    say("--model", required=True, metavar="NAME", help="the model, as the label model_name has it")
-    say(
-        "--role",
-        default="unified",
-        choices=("unified", "prefill", "decode"),
-        help="role of its replicas (default unified)",
-    )
-    say(
-        "--selector",
-        default="",
-        metavar="MATCHERS",
-        help="""identity labels that tell fleets apart, as in 'cluster="prod",namespace="llm"'""",
-    )
-
-    group = found.add_argument_group("what happens")
-    say = group.add_argument
-    how = group.add_mutually_exclusive_group()
-    how.add_argument(
-        "--trigger-command",
-        metavar="COMMAND",
-        help="loses the node; run without a shell, its output ends in the report",
-    )
-    how.add_argument("--watch", action="store_true", help="trigger nothing: wait for a loss, of whatever cause")
-    say(
-        "--plan",
-        action="store_true",
-        help="only say what would be done and whether it may be; nothing is run, nothing is written",
-    )
-    say(
-        "--restore-command",
-        metavar="COMMAND",
-        help="undoes the trigger: run once in every drill, after --hold, when a bound is reached, on Ctrl-C, or at the end",
-    )
-    say("--shell", action="store_true", help="run both commands by /bin/sh")
-    say("--command-timeout", type=duration, default=600.0, metavar="10m", help="of either command (default 10m)")
-    say("--node", metavar="NAME", help="the node that is to go (default: the one with the most ready replicas)")
-    say(
-        "--hold",
-        metavar="10m|page",
-        help="how long the loss lasts before it is restored; page: until every expected alert has come "
-        "(default: until the replicas come back without the restore command)",
-    )
-    say(
-        "--force",
-        action="store_true",
-        help="begin although N-1 says no or unknown, or something else is wrong; the report says so",
-    )
-
-    say = found.add_argument_group("when it is broken off").add_argument
-    say("--max-errors-ratio", type=share, default=0.05, metavar="SHARE", help="of failed requests in 5m (default 0.05)")
-    say("--max-ttft", type=duration, metavar="10s", help="p99 time to first token over 5m (default: no bound)")
-    say("--max-lost", type=_replicas, metavar="N", help="replicas that may go (default: as many as stand on the node)")
-    say(
-        "--max-duration",
-        type=duration,
-        default=1800.0,
-        metavar="30m",
-        help="time to recover, from the trigger on (default 30m)",
-    )
-    say(
-        "--loss-timeout", type=duration, metavar="5m", help="time for the loss to be seen (default 5m, with --watch 1h)"
-    )
-
-    say = found.add_argument_group("what is measured").add_argument
-    say(
-        "--baseline",
-        type=duration,
-        default=600.0,
-        metavar="10m",
-        help="time before the loss to compare with (default 10m)",
-    )
-    say(
-        "--objective",
-        type=share,
-        default=0.99,
-        metavar="SHARE",
-        help="share of good times to first token (default 0.99)",
-    )
-    say(
-        "--expect-alert",
-        action="append",
-        metavar="NAME",
-        help="an alert that has to come, once for each; none for nothing "
-        "(default: LLMServingReplicaLost, LLMServingTargetsDown and LLMServingN1Critical where they are due)",
-    )
-    say(
-        "--page-slack",
-        type=duration,
-        default=120.0,
-        metavar="2m",
-        help="how long after its `for` an alert may come (default 2m)",
-    )
-    say("--settle", type=duration, default=60.0, metavar="1m", help="time that a recovery must last (default 1m)")
-    say("--interval", type=duration, default=5.0, metavar="5s", help="time between two looks (default 5s)")
-    say(
-        "--rate-window",
-        type=duration,
-        default=300.0,
-        metavar="5m",
-        help="range of the recorded 5m rates, where rules are rendered for a faster fleet",
-    )
-
-    group = found.add_argument_group(
+    add_rows(found.add_argument_group("whose drill"), _WHOSE)
+    what_happens = found.add_argument_group("what happens")
+    add_rows(what_happens.add_mutually_exclusive_group(), _HOW)
+    add_rows(what_happens, _WHAT_HAPPENS)
+    add_rows(found.add_argument_group("when it is broken off"), _BOUNDS)
+    add_rows(found.add_argument_group("what is measured"), _MEASURED)
+    asked = found.add_argument_group(
         "what it asks", "Secrets are read from files. No proxy and no netrc is heeded, no redirect followed."
     )
-    say = group.add_argument
-    urls = {
-        "prometheus": "the one that evaluates the rules",
-        "alertmanager": "asked whether it has the alert, and for whom",
-        "grafana": f"gets an annotation over the time of the drill; needs {_credential('grafana', 'bearer-token-file')}",
-    }
-    for api, about in urls.items():
-        say(f"--{api}.url", dest=f"{api}_url", required=api == "prometheus", metavar="URL", help=about)
+    for api, about in _URLS.items():
+        add_rows(asked, [(f"--{api}.url", "URL", about, {"dest": f"{api}_url", "required": api == "prometheus"})])
     for api in APIS:
         who = api.capitalize()
         helps = (f"token for {who}", f"basic auth at {who}", "its password")
         for name, metavar, about in zip(CREDENTIALS, ("FILE", "NAME", "FILE"), helps, strict=True):
             if name == "bearer-token-file" or api in WITH_BASIC_AUTH:
                 flag = _credential(api, name)
-                say(flag, dest=attribute(flag), metavar=metavar, help=about)
-    say("--ca-file", metavar="FILE", help="certificates to trust instead of the system's")
-
-    say = found.add_argument_group("what is left").add_argument
-    say("--output-dir", metavar="FOLDER", help="where the report goes, as JSON and Markdown (default: none is written)")
-    say(
-        "--drill.result-file",
-        dest="drill_result_file",
-        metavar="FILE",
-        help="drill results that an exporter publishes, which has the same flag",
-    )
+                add_rows(asked, [(flag, metavar, about, {"dest": attribute(flag)})])
+    add_rows(asked, [("--ca-file", "FILE", "certificates to trust instead of the system's")])
+    add_rows(found.add_argument_group("what is left"), _LEFT)
     return found
-
-
-def _replicas(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:7]) <= 100_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of replicas from 1 up. Write one such as 2.")
-    return int(text)
 
 
 def scope_of(args: argparse.Namespace) -> Scope:
@@ -344,11 +291,6 @@ def access_of(args: argparse.Namespace) -> dict[str, Access]:
     if args.ca_file is not None and not os.path.isfile(args.ca_file):
         raise UsageError(f"flag --ca-file: there is no file {args.ca_file}; check the path")
     return found
-
-
-def _credential(api: str, name: str) -> str:
-    """The flag for a credential of an API. Prometheus is the one that is always asked, as in `report`: its flags need no prefix."""
-    return f"--{name}" if api == "prometheus" else f"--{api}.{name}"
 
 
 def _secret(flag: str, path: str) -> str:

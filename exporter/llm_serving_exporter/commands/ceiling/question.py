@@ -37,7 +37,7 @@ from llm_serving_exporter.settings.facts import (
     read_description,
     read_gpu_models,
 )
-from llm_serving_exporter.settings.flags import CommandParser, FlagReader
+from llm_serving_exporter.settings.flags import CommandParser, FlagReader, add_rows
 from llm_serving_exporter.settings.kinds import Kind
 from llm_serving_exporter.settings.problems import InvalidValueError, Place, shown
 
@@ -125,95 +125,60 @@ SHARE = _number(0, 1, "a share above 0 and up to 1", "0.9", above=True)
 FACTOR = _number(1, 1000, "a factor from 1 to 1000", "1.3")
 
 
+# flags in the order of --help: name, word for the value, help, what else argparse is told
+_MODEL = (
+    ("--model", "MODEL", "name in the built-in catalogue, a config.json, or a folder that holds one"),
+    ("--dtype", "FORMAT", "weights: bf16, fp8, int8, int4, awq, nvfp4, q4_k_m … (default: as the model is published)"),
+    ("--kv-dtype", "DTYPE", "KV cache: auto, bf16, fp8 … (default: as the checkpoint says, else auto)"),
+    ("--state-dtype", "DTYPE", "recurrent state of Mamba layers and the like (default: the config's, else fp32)"),
+    ("--model-catalogue", "PATH",
+     "models of your own, before the built-in ones: a TOML file, or a folder of such files or config.json files"),
+    ("--hf-cache", "FOLDER", "Hugging Face cache to look the name up in first (default: this user's)"),
+)  # fmt: skip
+_GPUS = (
+    ("--gpu", "GPU", '"H100 SXM", MI300X, "TPU v6e", L40S …, one of --gpu-spec, or "this one" to ask NVML'),
+    ("--gpu-spec", "FILE", "YAML file with gpu_models:, cards of your own that --gpu may name, such as the daemon's configuration"),
+    ("--gpu-bandwidth", "RATE", "of the memory of one GPU, as in 1.8TB/s, instead of the catalogue's"),
+    ("--gpu-tflops", "LIST", "dense TFLOP/s of one GPU by format, as in bf16=400,fp8=800, likewise"),
+    ("--tp", "N", "tensor-parallel size: --tp 8 means eight GPUs (default: all GPUs of a pipeline stage)"),
+    ("--pp", "N", "pipeline stages (default 1)"),
+    ("--dp", "N", "attention data-parallel ranks, of tp x pp GPUs each (default 1)"),
+    ("--ep", "N", "GPUs that one set of routed experts is spread over, of tp x dp (default 1: each rank has all)"),
+    ("--dcp", "N", "decode context parallelism: parts of a sequence's KV among the tp GPUs (default 1)"),
+    ("--launch", "COMMAND", "an engine's own start command instead of these sizes, as in 'vllm serve MODEL -tp 4 -dp 2 --max-num-seqs 64'"),
+    ("--gpus", "N", "GPUs of the replica, where --tp is left away (default: tp x pp x dp)"),
+    ("--memory", "SIZE", "memory of one GPU, as in 80GB (default: the catalogue's or NVML's)"),
+    ("--memory-utilization", "SHARE", "share of it that the engine may use (default 0.9)"),
+    ("--overhead", "SIZE", "memory of each GPU for activations, graphs and buffers, as in 2GB (default 0)", {"default": "0"}),
+    ("--price", "USD", "price of one GPU for an hour"),
+)  # fmt: skip
+_QUESTION = (
+    ("--context", "TOKENS", "tokens of each sequence (default 4096, or the model's longest where less)"),
+    ("--spec", "N", "tokens that are drafted for each sequence and step (default 0)"),
+    ("--acceptance", "SHARE", "probability that a draft is accepted if those before it were, as in 0.7"),
+    ("--prompt", "TOKENS", "prompt of the time to first token (default: --context)"),
+    ("--batches", "LIST", "sequences that decode together, as in 1,8,32 (default 1,2,4,…,256)"),
+    ("--batch-limit", "N", "most sequences that the replica runs at once (default: as many as fit)"),
+    ("--json", None, "print JSON for programs", {"action": "store_true"}),
+)  # fmt: skip
+_LOAD = (
+    ("--requests-per-second", "RATE", "at its peak"),
+    ("--input-tokens", "TOKENS", "mean prompt"),
+    ("--output-tokens", "TOKENS", "mean output; left away for an encoder"),
+    ("--target-utilization", "SHARE",
+     "share of a replica's throughput to plan with: 0.7 leaves 43 %% of headroom (default 0.7)", {"default": "0.7"}),
+    ("--redundancy", "FACTOR", "factor on the replicas, as in 1.3 (default 1)", {"default": "1"}),
+    ("--efficiency", "SHARE", "share of the ceiling that a replica reaches (default 0.6)", {"default": "0.6"}),
+)  # fmt: skip
+
+
 def parser() -> CommandParser:
     """The command's parser; the texts of its flags are checked by `question`."""
     parser = CommandParser("ceiling", usage=USAGE, description=_DESCRIPTION, epilog=EPILOG)
-    say = parser.add_argument_group("the model").add_argument
-    say("--model", metavar="MODEL", help="name in the built-in catalogue, a config.json, or a folder that holds one")
-    say(
-        "--dtype",
-        metavar="FORMAT",
-        help="weights: bf16, fp8, int8, int4, awq, nvfp4, q4_k_m … (default: as the model is published)",
-    )
-    say("--kv-dtype", metavar="DTYPE", help="KV cache: auto, bf16, fp8 … (default: as the checkpoint says, else auto)")
-    say(
-        "--state-dtype",
-        metavar="DTYPE",
-        help="recurrent state of Mamba layers and the like (default: the config's, else fp32)",
-    )
-    say(
-        "--model-catalogue",
-        metavar="PATH",
-        help="models of your own, before the built-in ones: a TOML file, or a folder of such files or config.json files",
-    )
-    say("--hf-cache", metavar="FOLDER", help="Hugging Face cache to look the name up in first (default: this user's)")
-
-    say = parser.add_argument_group("the GPUs of one replica").add_argument
-    say(
-        "--gpu",
-        metavar="GPU",
-        help='"H100 SXM", MI300X, "TPU v6e", L40S …, one of --gpu-spec, or "this one" to ask NVML',
-    )
-    say(
-        "--gpu-spec",
-        metavar="FILE",
-        help="YAML file with gpu_models:, cards of your own that --gpu may name, such as the daemon's configuration",
-    )
-    say("--gpu-bandwidth", metavar="RATE", help="of the memory of one GPU, as in 1.8TB/s, instead of the catalogue's")
-    say("--gpu-tflops", metavar="LIST", help="dense TFLOP/s of one GPU by format, as in bf16=400,fp8=800, likewise")
-    say(
-        "--tp",
-        metavar="N",
-        help="tensor-parallel size: --tp 8 means eight GPUs (default: all GPUs of a pipeline stage)",
-    )
-    say("--pp", metavar="N", help="pipeline stages (default 1)")
-    say("--dp", metavar="N", help="attention data-parallel ranks, of tp x pp GPUs each (default 1)")
-    say(
-        "--ep",
-        metavar="N",
-        help="GPUs that one set of routed experts is spread over, of tp x dp (default 1: each rank has all)",
-    )
-    say("--dcp", metavar="N", help="decode context parallelism: parts of a sequence's KV among the tp GPUs (default 1)")
-    say(
-        "--launch",
-        metavar="COMMAND",
-        help="an engine's own start command instead of these sizes, as in 'vllm serve MODEL -tp 4 -dp 2 --max-num-seqs 64'",
-    )
-    say("--gpus", metavar="N", help="GPUs of the replica, where --tp is left away (default: tp x pp x dp)")
-    say("--memory", metavar="SIZE", help="memory of one GPU, as in 80GB (default: the catalogue's or NVML's)")
-    say("--memory-utilization", metavar="SHARE", help="share of it that the engine may use (default 0.9)")
-    say(
-        "--overhead",
-        metavar="SIZE",
-        default="0",
-        help="memory of each GPU for activations, graphs and buffers, as in 2GB (default 0)",
-    )
-    say("--price", metavar="USD", help="price of one GPU for an hour")
-
-    say = parser.add_argument_group("the question").add_argument
-    say("--context", metavar="TOKENS", help="tokens of each sequence (default 4096, or the model's longest where less)")
-    say("--spec", metavar="N", help="tokens that are drafted for each sequence and step (default 0)")
-    say("--acceptance", metavar="SHARE", help="probability that a draft is accepted if those before it were, as in 0.7")
-    say("--prompt", metavar="TOKENS", help="prompt of the time to first token (default: --context)")
-    say("--batches", metavar="LIST", help="sequences that decode together, as in 1,8,32 (default 1,2,4,…,256)")
-    say("--batch-limit", metavar="N", help="most sequences that the replica runs at once (default: as many as fit)")
-    say("--json", action="store_true", help="print JSON for programs")
-
-    group = parser.add_argument_group("a load to serve", "How many replicas does it need?")
-    say = group.add_argument
-    say("--requests-per-second", metavar="RATE", help="at its peak")
-    say("--input-tokens", metavar="TOKENS", help="mean prompt")
-    say("--output-tokens", metavar="TOKENS", help="mean output; left away for an encoder")
-    say(
-        "--target-utilization",
-        metavar="SHARE",
-        default="0.7",
-        help="share of a replica's throughput to plan with: 0.7 leaves 43 %% of headroom (default 0.7)",
-    )
-    say("--redundancy", metavar="FACTOR", default="1", help="factor on the replicas, as in 1.3 (default 1)")
-    say(
-        "--efficiency", metavar="SHARE", default="0.6", help="share of the ceiling that a replica reaches (default 0.6)"
-    )
+    add_rows(parser.add_argument_group("the model"), _MODEL)
+    add_rows(parser.add_argument_group("the GPUs of one replica"), _GPUS)
+    add_rows(parser.add_argument_group("the question"), _QUESTION)
+    add_rows(parser.add_argument_group("a load to serve", "How many replicas does it need?"), _LOAD)
     return parser
 
 
