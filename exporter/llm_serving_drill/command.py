@@ -155,19 +155,19 @@ _LEFT = (
 
 def parser() -> CommandParser:
     """The command's parser."""
-    found = CommandParser(
+    flags = CommandParser(
         "drill",
         usage="%(prog)s --prometheus.url URL --model NAME (--trigger-command COMMAND | --watch | --plan) [OPTIONS]",
         description=DESCRIPTION,
         epilog=EPILOG,
     )
-    add_rows(found.add_argument_group("whose drill"), _WHOSE)
-    what_happens = found.add_argument_group("what happens")
+    add_rows(flags.add_argument_group("whose drill"), _WHOSE)
+    what_happens = flags.add_argument_group("what happens")
     add_rows(what_happens.add_mutually_exclusive_group(), _HOW)
     add_rows(what_happens, _WHAT_HAPPENS)
-    add_rows(found.add_argument_group("when it is broken off"), _BOUNDS)
-    add_rows(found.add_argument_group("what is measured"), _MEASURED)
-    asked = found.add_argument_group(
+    add_rows(flags.add_argument_group("when it is broken off"), _BOUNDS)
+    add_rows(flags.add_argument_group("what is measured"), _MEASURED)
+    asked = flags.add_argument_group(
         "what it asks", "Secrets are read from files. No proxy and no netrc is heeded, no redirect followed."
     )
     for api, about in _URLS.items():
@@ -180,8 +180,8 @@ def parser() -> CommandParser:
                 flag = _credential(api, name)
                 add_rows(asked, [(flag, metavar, about, {"dest": attribute(flag)})])
     add_rows(asked, [("--ca-file", "FILE", "certificates to trust instead of the system's")])
-    add_rows(found.add_argument_group("what is left"), _LEFT)
-    return found
+    add_rows(flags.add_argument_group("what is left"), _LEFT)
+    return flags
 
 
 def scope_of(args: argparse.Namespace) -> Scope:
@@ -259,7 +259,7 @@ def _expected(named: list[str] | None) -> tuple[str, ...] | None:
 
 def access_of(args: argparse.Namespace) -> dict[str, Access]:
     """The APIs that are asked, by name, with their secrets read. Raises UsageError."""
-    found = {}
+    access = {}
     for api in APIS:
         url = getattr(args, f"{api}_url")
         token_flag, username_flag, password_flag = (_credential(api, name) for name in CREDENTIALS)
@@ -278,7 +278,7 @@ def access_of(args: argparse.Namespace) -> dict[str, Access]:
             raise UsageError(f"flag --grafana.url: it needs {token_flag}; give it too")
         if (username is None) != (password_file is None) or (username and token_file):
             raise UsageError(f"flag {username_flag}: give it with {password_flag}, and no token beside it")
-        found[api] = Access(
+        access[api] = Access(
             api.capitalize(),
             url,
             f"--{api}.url",
@@ -290,7 +290,7 @@ def access_of(args: argparse.Namespace) -> dict[str, Access]:
         )
     if args.ca_file is not None and not os.path.isfile(args.ca_file):
         raise UsageError(f"flag --ca-file: there is no file {args.ca_file}; check the path")
-    return found
+    return access
 
 
 def _secret(flag: str, path: str) -> str:
@@ -341,17 +341,17 @@ def _print_plan(drill: Drill) -> int:
     except ApiError as error:
         print_message(str(error))
         return EXIT_FAILED
-    made = course.plan
-    assert made is not None
+    plan = course.plan
+    assert plan is not None
     lines = [
-        f"node: {made.node or 'not known'}; replicas that may go: {made.may_lose if made.may_lose is not None else 'not known'}",
-        f"alerts that are looked for: {', '.join(made.alerts) or 'none'}",
-        *(f"note: {note}" for note in made.notes),
-        *(f"no: {refusal}" for refusal in made.refusals),
-        "a drill would not begin" if made.refusals else "a drill may begin",
+        f"node: {plan.node or 'not known'}; replicas that may go: {plan.may_lose if plan.may_lose is not None else 'not known'}",
+        f"alerts that are looked for: {', '.join(plan.alerts) or 'none'}",
+        *(f"note: {note}" for note in plan.notes),
+        *(f"no: {refusal}" for refusal in plan.refusals),
+        "a drill would not begin" if plan.refusals else "a drill may begin",
     ]
     print_line("\n".join(lines))
-    return EXIT_FAILED if made.refusals else EXIT_OK
+    return EXIT_FAILED if plan.refusals else EXIT_OK
 
 
 def _run_drill(drill: Drill, args: argparse.Namespace, stopping: threading.Event, record: Recorder | None) -> int:
@@ -393,7 +393,7 @@ def _make_recorder(path: str, scope: Scope) -> Recorder:
 
 
 def _make_rim(args: argparse.Namespace, access: dict[str, Access], stopping: threading.Event, stack: ExitStack) -> Rim:
-    apis = {name: JsonApi(one) for name, one in access.items()}
+    apis = {name: JsonApi(each) for name, each in access.items()}
     for api in apis.values():
         stack.callback(api.close)
 

@@ -31,26 +31,26 @@ class Prometheus(QueryApi):
 
     def alert_rules(self) -> dict[str, AlertRule]:
         """The alerting rules that it evaluates, by name; of several tiers of one name the quickest."""
-        found: dict[str, AlertRule] = {}
+        rules: dict[str, AlertRule] = {}
         with self._understood():
             # vmalert writes null for an empty list
             groups = self._data("/api/v1/rules", [("type", "alert")])["groups"] or ()
             for rule in (rule for group in groups for rule in group["rules"] or ()):
                 name, seconds = str(rule["name"]), float(rule.get("duration") or 0.0)
-                if name not in found or seconds < found[name].for_seconds:
-                    found[name] = AlertRule(name, seconds)
-        return found
+                if name not in rules or seconds < rules[name].for_seconds:
+                    rules[name] = AlertRule(name, seconds)
+        return rules
 
     def active_alerts(self, scope: Scope) -> tuple[ActiveAlert, ...]:
         """Alerts of these replicas that are pending or firing."""
-        found = []
+        alerts = []
         with self._understood():
-            for one in self._data("/api/v1/alerts", ())["alerts"] or ():
-                labels = labels_of(one["labels"])
+            for alert in self._data("/api/v1/alerts", ())["alerts"] or ():
+                labels = labels_of(alert["labels"])
                 if _belongs_to(scope, labels):
-                    name, firing = labels.get("alertname", ""), one["state"] == "firing"
-                    found.append(ActiveAlert(name, labels.get("severity", ""), firing, _unix(one["activeAt"])))
-        return tuple(found)
+                    name, firing = labels.get("alertname", ""), alert["state"] == "firing"
+                    alerts.append(ActiveAlert(name, labels.get("severity", ""), firing, _unix(alert["activeAt"])))
+        return tuple(alerts)
 
 
 class Received(NamedTuple):
@@ -75,12 +75,14 @@ class Alertmanager:
     def received_alerts(self, scope: Scope) -> tuple[Received, ...]:
         """Alerts of these replicas that it has, silenced and inhibited ones among them. Relabelling may have dropped identity labels."""
         filters = [("filter", f"{name}={_quoted(scope.identity[name])}") for name in ("model_name", "role")]
-        found = self._api.get("/api/v2/alerts", filters)
-        if not isinstance(found, list):
+        answer = self._api.get("/api/v2/alerts", filters)
+        if not isinstance(answer, list):
             raise ApiError("what answers in Alertmanager's place is none: check --alertmanager.url")
         with understood("Alertmanager", "--alertmanager.url"):
-            known = [_received(one) for one in found]
-        return tuple(one for one in known if all(one.labels.get(key, value) == value for key, value in scope.labels))
+            received = [_received(alert) for alert in answer]
+        return tuple(
+            alert for alert in received if all(alert.labels.get(key, value) == value for key, value in scope.labels)
+        )
 
 
 class Grafana:
@@ -105,10 +107,10 @@ class Grafana:
         self._api.send("PATCH", f"/api/annotations/{annotation}", document)
 
 
-def _received(one: Any) -> Received:
-    receivers = tuple(str(receiver["name"]) for receiver in one["receivers"])
-    status = one["status"]
-    return Received(labels_of(one["labels"]), receivers, bool(status["silencedBy"]), bool(status["inhibitedBy"]))
+def _received(alert: Any) -> Received:
+    receivers = tuple(str(receiver["name"]) for receiver in alert["receivers"])
+    status = alert["status"]
+    return Received(labels_of(alert["labels"]), receivers, bool(status["silencedBy"]), bool(status["inhibitedBy"]))
 
 
 def _belongs_to(scope: Scope, labels: Labels) -> bool:
@@ -171,8 +173,8 @@ class Observer:
         )
 
     def _ask_others(self) -> tuple[tuple[str, str], ...]:
-        found = self._prometheus.instant(names.models_and_roles())
-        return tuple(sorted((labels.get("model_name", ""), labels.get("role", "")) for labels, _ in found))
+        series = self._prometheus.instant(names.models_and_roles())
+        return tuple(sorted((labels.get("model_name", ""), labels.get("role", "")) for labels, _ in series))
 
     def take_reading(self) -> Reading:
         """All records of now."""
@@ -203,13 +205,13 @@ class Observer:
 
     def see_firing(self, sightings: Sightings, now: float) -> Sightings:
         """The sightings with what Prometheus says of these alerts now."""
-        found = dict(sightings)
+        updated = dict(sightings)
         for alert in self._prometheus.active_alerts(self._scope):
-            seen = found.get(alert.name)
+            seen = updated.get(alert.name)
             if seen is None:
                 continue
             since = seen.pending_unix_seconds
-            found[alert.name] = replace(
+            updated[alert.name] = replace(
                 seen,
                 severity=alert.severity,
                 pending_unix_seconds=alert.active_since_unix_seconds if since is None else since,
@@ -217,18 +219,18 @@ class Observer:
                 if alert.firing and seen.firing_unix_seconds is None
                 else seen.firing_unix_seconds,
             )
-        return found
+        return updated
 
     def see_received(self, sightings: Sightings, now: float) -> Sightings:
         """The sightings with what Alertmanager has of these alerts now; unchanged where none is asked."""
-        found = dict(sightings)
+        updated = dict(sightings)
         for received in self._alertmanager.received_alerts(self._scope) if self._alertmanager else ():
-            seen = found.get(received.labels.get("alertname", ""))
+            seen = updated.get(received.labels.get("alertname", ""))
             # what it still has of an earlier time is not this one
             if seen is None or seen.firing_unix_seconds is None:
                 continue
             first = seen.received_unix_seconds is None
-            found[seen.name] = replace(
+            updated[seen.name] = replace(
                 seen,
                 received_unix_seconds=now if first else seen.received_unix_seconds,
                 receivers=tuple(dict.fromkeys((*seen.receivers, *received.receivers))),
@@ -236,4 +238,4 @@ class Observer:
                 silenced=received.silenced if first else seen.silenced and received.silenced,
                 inhibited=received.inhibited if first else seen.inhibited and received.inhibited,
             )
-        return found
+        return updated

@@ -96,8 +96,8 @@ def _refusals(
     if now.desired is not None and now.ready < now.desired:
         yield f"a replica is missing already: {count(now.ready)} of {count(now.desired)} wanted ones are ready"
     if settings.node is not None and forecast.replicas_by_node and settings.node not in forecast.replicas_by_node:
-        known = ", ".join(sorted(forecast.replicas_by_node))
-        yield f"no ready replica stands on the node {settings.node}; known are {known}"
+        nodes = ", ".join(sorted(forecast.replicas_by_node))
+        yield f"no ready replica stands on the node {settings.node}; known are {nodes}"
     if may_lose is None and not settings.watch:
         yield (
             "nothing says how many replicas stand on a node (target_node_info), so that too great a loss could not be told; "
@@ -113,9 +113,9 @@ def _name_others(forecast: Forecast) -> str:
     """What to do where nothing is recorded of the model and role that were asked for."""
     if not forecast.others:
         return "it has none of any model, so check that the recording rules are loaded and --prometheus.url"
-    known = [f"{model} ({role})" for model, role in forecast.others]
-    more = f" and {len(known) - _MOST_MODELS} more" if len(known) > _MOST_MODELS else ""
-    return f"check --model, --role and --selector: it has {', '.join(known[:_MOST_MODELS])}{more}"
+    models = [f"{model} ({role})" for model, role in forecast.others]
+    more = f" and {len(models) - _MOST_MODELS} more" if len(models) > _MOST_MODELS else ""
+    return f"check --model, --role and --selector: it has {', '.join(models[:_MOST_MODELS])}{more}"
 
 
 def _redundancy(now: Reading) -> Iterator[str]:

@@ -33,7 +33,7 @@ def as_document(course: Course) -> dict[str, Any]:
     """For programs: base units, null where absent, times in Unix seconds."""
     judged, back, worst = judge(course), find_recovery(course), find_extremes(course)
     lost, rejected = course.lost_unix_seconds, count_rejections(course)
-    baseline, made = course.baseline, course.plan
+    baseline, plan = course.baseline, course.plan
     return {
         "version": VERSION,
         "model_name": course.scope.model_name,
@@ -42,8 +42,8 @@ def as_document(course: Course) -> dict[str, Any]:
         "verdict": judged.verdict.value,
         "reasons": list(judged.reasons),
         "remarks": list(judged.remarks),
-        "notes": [*(made.notes if made else ()), *course.notes],
-        "forced": course.settings.force and bool(made and made.refusals),
+        "notes": [*(plan.notes if plan else ()), *course.notes],
+        "forced": course.settings.force and bool(plan and plan.refusals),
         "phase": course.phase.value,
         "window": {"start": course.start_unix_seconds, "end": course.end_unix_seconds or None},
         "lost_unix_seconds": lost,
@@ -52,12 +52,12 @@ def as_document(course: Course) -> dict[str, Any]:
         "recovered_seconds": _seconds_after(back.recovered_unix_seconds, lost),
         "settings": as_dict(course.settings),
         "plan": None
-        if made is None
+        if plan is None
         else {
-            "node": made.node,
-            "may_lose_replicas": made.may_lose,
-            "alerts": list(made.alerts),
-            "refusals": list(made.refusals),
+            "node": plan.node,
+            "may_lose_replicas": plan.may_lose,
+            "alerts": list(plan.alerts),
+            "refusals": list(plan.refusals),
         },
         "forecast": None
         if course.forecast is None
@@ -78,9 +78,9 @@ def as_document(course: Course) -> dict[str, Any]:
             "rejected": course.counts.rejected,
             "rejected_explained": None if rejected is None else rejected[1],
         },
-        "alerts": [_alert(one) for one in judge_alerts(course)],
+        "alerts": [_alert(each) for each in judge_alerts(course)],
         "commands": [as_dict(run) for run in course.commands],
-        "readings": [_reading(one) for one in _thinned(course.readings)],
+        "readings": [_reading(each) for each in _thinned(course.readings)],
     }
 
 
@@ -88,12 +88,12 @@ def _seconds_after(moment: float | None, lost: float | None) -> float | None:
     return None if moment is None or lost is None else moment - lost
 
 
-def _alert(one: Paged) -> dict[str, Any]:
-    return {**as_dict(one.sighting), "arrival": one.arrival.value, "due_unix_seconds": one.due_unix_seconds}
+def _alert(paged: Paged) -> dict[str, Any]:
+    return {**as_dict(paged.sighting), "arrival": paged.arrival.value, "due_unix_seconds": paged.due_unix_seconds}
 
 
-def _reading(one: Reading) -> dict[str, Any]:
-    return {name: value for name, value in as_dict(one).items() if value is not None and value != {}}
+def _reading(reading: Reading) -> dict[str, Any]:
+    return {name: value for name, value in as_dict(reading).items() if value is not None and value != {}}
 
 
 def _thinned(readings: Sequence[Reading]) -> Sequence[Reading]:
@@ -197,7 +197,11 @@ def _queue(course: Course) -> str:
 
 
 def _least(course: Course, phase: str) -> str:
-    rates = [one.tokens_per_second[phase] for one in readings_since_loss(course) if phase in one.tokens_per_second]
+    rates = [
+        reading.tokens_per_second[phase]
+        for reading in readings_since_loss(course)
+        if phase in reading.tokens_per_second
+    ]
     return number(min(rates, default=None))
 
 
@@ -222,7 +226,7 @@ def _forecast(course: Course) -> Iterator[str]:
 
 
 def _alerts(course: Course) -> Iterator[str]:
-    found, lost = judge_alerts(course), course.lost_unix_seconds
+    alerts, lost = judge_alerts(course), course.lost_unix_seconds
 
     def format_after(moment: float | None) -> str:
         return span(_seconds_after(moment, lost))
@@ -235,20 +239,20 @@ def _alerts(course: Course) -> Iterator[str]:
         how = " (silenced)" if seen.silenced else " (inhibited)" if seen.inhibited else ""
         return f"{format_after(seen.received_unix_seconds)}, {_format_text(', '.join(seen.receivers))}{how}"
 
-    if found:
+    if alerts:
         yield from _table(
             "Who was told, counted from the loss",
             ("alert", "severity", "fired", "Alertmanager had it, for", "due by", ""),
             (
                 (
-                    one.name,
-                    one.sighting.severity or NOTHING,
-                    format_after(one.sighting.firing_unix_seconds),
-                    format_received(one.sighting),
-                    format_after(one.due_unix_seconds),
-                    one.arrival.value,
+                    paged.name,
+                    paged.sighting.severity or NOTHING,
+                    format_after(paged.sighting.firing_unix_seconds),
+                    format_received(paged.sighting),
+                    format_after(paged.due_unix_seconds),
+                    paged.arrival.value,
                 )
-                for one in found
+                for paged in alerts
             ),
         )
 

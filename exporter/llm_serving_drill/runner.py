@@ -167,9 +167,9 @@ class Drill:
         rim = self._rim
         self._observer = Observer(self._scope, self._settings, rim.prometheus, rim.alertmanager, rim.clock)
         forecast = self._observer.ask_forecast()
-        made = make_plan(forecast, self._settings)
-        self._sightings = {name: Sighting(name) for name in made.alerts}
-        self._change_course(forecast=forecast, plan=made, end_unix_seconds=self._observer.now())
+        plan = make_plan(forecast, self._settings)
+        self._sightings = {name: Sighting(name) for name in plan.alerts}
+        self._change_course(forecast=forecast, plan=plan, end_unix_seconds=self._observer.now())
         return self.course()
 
     def run(self) -> Course:
@@ -193,11 +193,11 @@ class Drill:
         )
 
     def _run_phases(self) -> None:
-        made = self.plan().plan
-        assert made is not None
+        plan = self.plan().plan
+        assert plan is not None
         self._pause(0)
-        if made.refusals and not self._may_force():
-            raise _BrokenOffError("not begun: " + "; ".join(made.refusals))
+        if plan.refusals and not self._may_force():
+            raise _BrokenOffError("not begun: " + "; ".join(plan.refusals))
         self._enter_phase(Phase.BASELINE)
         self._change_course(baseline=self._observer.measure_baseline(self._observer.now()))
         before = self._take_reading()
@@ -224,19 +224,19 @@ class Drill:
         deadline = self._observer.now() + self._settings.loss_timeout_seconds
         while True:
             self._pause(self._settings.interval_seconds)
-            one, before = self._take_reading(), self._course.before
+            reading, before = self._take_reading(), self._course.before
             assert before is not None
             assert before.ready is not None
-            if one is not None and one.ready is not None:
-                if one.ready < before.ready:
-                    self._readings.append(one)
-                    self._change_course(start_unix_seconds=before.unix_seconds, lost_unix_seconds=one.unix_seconds)
+            if reading is not None and reading.ready is not None:
+                if reading.ready < before.ready:
+                    self._readings.append(reading)
+                    self._change_course(start_unix_seconds=before.unix_seconds, lost_unix_seconds=reading.unix_seconds)
                     try:
                         self._change_course(baseline=self._observer.measure_baseline(before.unix_seconds))
                     except ApiError as error:  # the one from before the waiting is left
                         self._add_note(str(error))
                     return
-                self._change_course(before=one)
+                self._change_course(before=reading)
             self._require_loss_by(deadline)
 
     def _trigger_loss(self, before: Reading) -> None:
@@ -252,12 +252,12 @@ class Drill:
             ended = self._collect_runs()
             if TRIGGER not in self._running:
                 self._enter_phase(Phase.WAITING)
-            one = self._take_reading()
-            if one is not None:
-                self._readings.append(one)
-                if one.ready is not None and before.ready is not None and one.ready < before.ready:
-                    self._change_course(lost_unix_seconds=one.unix_seconds)
-                self._require_within_bounds(one)
+            reading = self._take_reading()
+            if reading is not None:
+                self._readings.append(reading)
+                if reading.ready is not None and before.ready is not None and reading.ready < before.ready:
+                    self._change_course(lost_unix_seconds=reading.unix_seconds)
+                self._require_within_bounds(reading)
             if self._course.lost_unix_seconds is None:
                 if ended is not None and not ended.good:
                     why = ended.problem or f"it ended with status {ended.status}"
@@ -292,16 +292,16 @@ class Drill:
                 self._enter_phase(Phase.RESTORED)
             self._pause(settings.interval_seconds)
             self._collect_runs()
-            one = self._take_reading()
-            if one is not None:
-                self._readings.append(one)
-                self._require_within_bounds(one)
+            reading = self._take_reading()
+            if reading is not None:
+                self._readings.append(reading)
+                self._require_within_bounds(reading)
 
-    def _require_within_bounds(self, one: Reading) -> None:
-        before, made = self._course.before, self._course.plan
+    def _require_within_bounds(self, reading: Reading) -> None:
+        before, plan = self._course.before, self._course.plan
         assert before is not None
-        assert made is not None
-        reached = find_excess_loss(before, one, made.may_lose) or find_bound_reached(one, self._settings.bounds)
+        assert plan is not None
+        reached = find_excess_loss(before, reading, plan.may_lose) or find_bound_reached(reading, self._settings.bounds)
         if reached and not self._settings.watch:
             raise _BrokenOffError(reached)
         if reached and not self._bound_noted:  # what is only watched does not end by looking away
@@ -331,10 +331,10 @@ class Drill:
         """Takes over what has ended; the last such."""
         ended = None
         for what, running in tuple(self._running.items()):
-            found = running.poll()
-            if found is not None:
+            run = running.poll()
+            if run is not None:
                 del self._running[what]
-                ended = self._record_run(found)
+                ended = self._record_run(run)
         return ended
 
     def _record_run(self, run: CommandRun) -> CommandRun:
@@ -368,24 +368,24 @@ class Drill:
     def _take_reading(self) -> Reading | None:
         """One reading, with the alerts of that moment; None where Prometheus cannot be asked. Breaks off where that lasts too long, or
         where nothing says for as long how many replicas are ready."""
-        observer, one = self._observer, None
+        observer, reading = self._observer, None
         why = "nothing says how many replicas are ready any more"
         try:
-            one = observer.take_reading()
+            reading = observer.take_reading()
         except ApiError as error:
             why = str(error)
         else:
             for see in (observer.see_firing, observer.see_received):
                 try:
-                    self._sightings = see(self._sightings, one.unix_seconds)
+                    self._sightings = see(self._sightings, reading.unix_seconds)
                 except ApiError as error:
                     self._add_note(str(error))
-        if one is not None and one.ready is not None:
+        if reading is not None and reading.ready is not None:
             self._blind_since = None
         else:
             self._bear_blindness(why)
-        self._say_progress(one)
-        return one
+        self._say_progress(reading)
+        return reading
 
     def _bear_blindness(self, why: str) -> None:
         now, longest = self._observer.now(), self._settings.bounds.blind_seconds
@@ -432,9 +432,9 @@ class Drill:
             self._notes.append(text)
             self._rim.say(text)
 
-    def _say_progress(self, one: Reading | None) -> None:
+    def _say_progress(self, reading: Reading | None) -> None:
         """A line at each change of phase, and every few seconds."""
         now, phase = self._rim.clock(), self._course.phase
         if self._said is None or self._said[0] is not phase or now - self._said[1] >= _PROGRESS_SECONDS:
             self._said = phase, now
-            self._rim.say(format_progress(phase, one, now - self._began))
+            self._rim.say(format_progress(phase, reading, now - self._began))

@@ -23,19 +23,19 @@ def make_reading(
     unix_seconds: float, samples: Iterable[tuple[Mapping[str, str], float]], alive: float | None
 ) -> Reading:
     """One moment, from the samples of `names.BY_MODEL`. Raises ValueError where a series is there twice: the labels leave two fleets."""
-    found: dict[tuple[str, str], float] = {}
+    values: dict[tuple[str, str], float] = {}
     for labels, value in samples:
         name = labels.get("__name__", "")
         which = labels.get(_BY.get(name, ""), "")
-        if (name, which) in found:
+        if (name, which) in values:
             raise ValueError(f"{name} is there several times")
-        found[name, which] = value
+        values[name, which] = value
 
     def find_one(name: str, which: str = "") -> float | None:
-        return found.get((name, which))
+        return values.get((name, which))
 
     def find_each(name: str) -> dict[str, float]:
-        return {which: value for (known, which), value in found.items() if known == name and which}
+        return {which: value for (record, which), value in values.items() if record == name and which}
 
     sufficient = find_one(names.SUFFICIENT)
     used = {
@@ -85,8 +85,8 @@ def make_baseline(seconds: float, series: Iterable[Series], rejected: float | No
         values[name, labels.get(_BY.get(name, ""), "")] = [value for _, value in points]
 
     def summarise(how: Callable[[list[float]], float], name: str, which: str = "") -> float | None:
-        found = values.get((name, which))
-        return how(found) if found else None
+        recorded = values.get((name, which))
+        return how(recorded) if recorded else None
 
     above = summarise(median, names.ABOVE_TOP)
     return Baseline(
@@ -98,7 +98,7 @@ def make_baseline(seconds: float, series: Iterable[Series], rejected: float | No
         kv_usage_ratio=summarise(fmean, names.KV_USAGE),
         errors_ratio=summarise(fmean, names.SLO_BAD, "errors"),
         tokens_per_second={
-            phase: fmean(found) for (name, phase), found in values.items() if name == names.TOKENS and found
+            phase: fmean(recorded) for (name, phase), recorded in values.items() if name == names.TOKENS and recorded
         },
         ready_min=summarise(min, names.READY),
         rejected=rejected,
@@ -128,21 +128,23 @@ def find_recovery(course: Course) -> Recovery:
     before, lost = course.before, readings_since_loss(course)
     if before is None or before.ready is None or not lost:
         return Recovery()
-    ready, known = before.ready, course.baseline.waiting_max if course.baseline else None
-    longest = max(ready, known or 0.0)
+    ready, usual = before.ready, course.baseline.waiting_max if course.baseline else None
+    longest = max(ready, usual or 0.0)
     return Recovery(
-        _held_since(lost, lambda one: one.ready is not None and one.ready >= ready),
-        _held_since(lost, lambda one: one.waiting <= longest if one.waiting is not None else before.waiting is None),
+        _held_since(lost, lambda reading: reading.ready is not None and reading.ready >= ready),
+        _held_since(
+            lost, lambda reading: reading.waiting <= longest if reading.waiting is not None else before.waiting is None
+        ),
     )
 
 
 def _held_since(readings: Sequence[Reading], holds: Callable[[Reading], bool]) -> float | None:
     """Since when it has held without a break up to the last reading."""
     begun = None
-    for one in reversed(readings):
-        if not holds(one):
+    for reading in reversed(readings):
+        if not holds(reading):
             break
-        begun = one.unix_seconds
+        begun = reading.unix_seconds
     return begun
 
 
@@ -150,20 +152,20 @@ def find_longest_span(readings: Sequence[Reading], holds: Callable[[Reading], bo
     """Begin and end of the longest time in which it held at every reading; None where it never did."""
     best: tuple[float, float] | None = None
     begun: float | None = None
-    for one in readings:
-        if not holds(one):
+    for reading in readings:
+        if not holds(reading):
             begun = None
             continue
-        begun = one.unix_seconds if begun is None else begun
-        if best is None or one.unix_seconds - begun > best[1] - best[0]:
-            best = begun, one.unix_seconds
+        begun = reading.unix_seconds if begun is None else begun
+        if best is None or reading.unix_seconds - begun > best[1] - best[0]:
+            best = begun, reading.unix_seconds
     return best
 
 
 def readings_since_loss(course: Course) -> tuple[Reading, ...]:
     """Readings from the loss on."""
     since = course.lost_unix_seconds
-    return () if since is None else tuple(one for one in course.readings if one.unix_seconds >= since)
+    return () if since is None else tuple(reading for reading in course.readings if reading.unix_seconds >= since)
 
 
 class Extremes(Struct, frozen=True):
@@ -180,15 +182,15 @@ class Extremes(Struct, frozen=True):
 def find_extremes(course: Course) -> Extremes:
     """Over all readings since the loss."""
     readings = readings_since_loss(course)
-    timed = [one for one in readings if one.p99_ttft_seconds is not None]
-    slowest = max(timed, key=lambda one: (one.p99_ttft_seconds or 0.0, one.ttft_at_least), default=None)
+    timed = [reading for reading in readings if reading.p99_ttft_seconds is not None]
+    slowest = max(timed, key=lambda reading: (reading.p99_ttft_seconds or 0.0, reading.ttft_at_least), default=None)
     return Extremes(
-        ready_min=min((one.ready for one in readings if one.ready is not None), default=None),
+        ready_min=min((reading.ready for reading in readings if reading.ready is not None), default=None),
         p99_ttft_seconds=slowest.p99_ttft_seconds if slowest else None,
         p99_at_least=slowest.ttft_at_least if slowest else False,
-        waiting_max=_max_known(one.waiting for one in readings),
-        kv_usage_ratio=_max_known(one.kv_usage_ratio for one in readings),
-        errors_ratio=_max_known(one.errors_ratio for one in readings),
+        waiting_max=_max_known(reading.waiting for reading in readings),
+        kv_usage_ratio=_max_known(reading.kv_usage_ratio for reading in readings),
+        errors_ratio=_max_known(reading.errors_ratio for reading in readings),
     )
 
 
@@ -218,12 +220,16 @@ def compare_forecast(course: Course) -> tuple[Compared, ...]:
     alone: list[Reading] = []
     if course.lost_unix_seconds is not None and before is not None and before.ready is not None:
         from_then = course.lost_unix_seconds + course.settings.rate_window_seconds
-        missing = [one for one in readings_since_loss(course) if one.ready is not None and one.ready < before.ready]
-        alone = [one for one in missing if one.unix_seconds >= from_then]
+        missing = [
+            reading
+            for reading in readings_since_loss(course)
+            if reading.ready is not None and reading.ready < before.ready
+        ]
+        alone = [reading for reading in missing if reading.unix_seconds >= from_then]
     rows = []
     for resource in sorted(plan.n1_load.keys() | plan.n1_capacity.keys()):
         capacity = plan.n1_capacity.get(resource)
-        most = _max_known(one.now.get(resource) for one in alone)
+        most = _max_known(reading.now.get(resource) for reading in alone)
         reached = most / capacity if most is not None and capacity else None
         rows.append(Compared(resource, plan.demand.get(resource), capacity, plan.n1_load.get(resource), reached))
     return tuple(rows)
@@ -262,14 +268,14 @@ def judge_alerts(course: Course) -> tuple[Paged, ...]:
     if course.plan is None or course.lost_unix_seconds is None:
         return ()
     seen = {sighting.name: sighting for sighting in course.sightings}
-    found = []
+    alerts = []
     for name in course.plan.alerts:
         sighting = seen.get(name, Sighting(name))
         required = name in course.plan.required
         due, was_due = (None, True) if required else _find_due(course, name)
         arrival = _judge_arrival(course, sighting, due, was_due)
-        found.append(Paged(name, arrival, None if arrival is Arrival.NOT_DUE else due, sighting))
-    return tuple(found)
+        alerts.append(Paged(name, arrival, None if arrival is Arrival.NOT_DUE else due, sighting))
+    return tuple(alerts)
 
 
 def _judge_arrival(course: Course, sighting: Sighting, due: float | None, was_due: bool) -> Arrival:
@@ -285,9 +291,9 @@ def _judge_arrival(course: Course, sighting: Sighting, due: float | None, was_du
 
 def have_all_arrived(course: Course) -> bool:
     """Every alert that is due or was asked for is there (in time or not), and at least one is."""
-    found = judge_alerts(course)
-    came = [one for one in found if one.arrival in (Arrival.IN_TIME, Arrival.LATE, Arrival.SILENCED)]
-    return bool(came) and not any(one.arrival is Arrival.MISSING for one in found)
+    alerts = judge_alerts(course)
+    came = [alert for alert in alerts if alert.arrival in (Arrival.IN_TIME, Arrival.LATE, Arrival.SILENCED)]
+    return bool(came) and not any(alert.arrival is Arrival.MISSING for alert in alerts)
 
 
 def _find_due(course: Course, name: str) -> tuple[float | None, bool]:
@@ -310,17 +316,19 @@ def _condition_of(name: str) -> Callable[[Reading], bool]:
     """The alert's condition on a reading, as its rule has it. That N1Critical asks what was wanted for an hour is left out: nobody scales a
     model while it is drilled."""
 
-    def replica_lost(one: Reading) -> bool:
-        return one.desired is not None and (one.present or 0.0) < one.desired
+    def replica_lost(reading: Reading) -> bool:
+        return reading.desired is not None and (reading.present or 0.0) < reading.desired
 
-    def targets_down(one: Reading) -> bool:
+    def targets_down(reading: Reading) -> bool:
         # without an exporter that knows them, none is alive
-        return bool(one.desired) and 1 - (one.alive or 0.0) / (one.desired or 1.0) > names.TARGETS_DOWN_ABOVE
+        return (
+            bool(reading.desired) and 1 - (reading.alive or 0.0) / (reading.desired or 1.0) > names.TARGETS_DOWN_ABOVE
+        )
 
-    def critical(one: Reading) -> bool:
-        short = one.present is not None and one.desired is not None and one.present < one.desired
-        full = max(one.n1_load_max or 0.0, one.load_max or 0.0) > 1
-        return short and full and (one.waiting or 0.0) > 0
+    def critical(reading: Reading) -> bool:
+        short = reading.present is not None and reading.desired is not None and reading.present < reading.desired
+        full = max(reading.n1_load_max or 0.0, reading.load_max or 0.0) > 1
+        return short and full and (reading.waiting or 0.0) > 0
 
     conditions = {names.REPLICA_LOST: replica_lost, names.TARGETS_DOWN: targets_down, names.N1_CRITICAL: critical}
     return conditions.get(name, replica_lost)
@@ -336,7 +344,7 @@ def hold_is_over(course: Course, now_unix_seconds: float) -> bool:
     if not settings.hold_for_page or course.plan is None or course.forecast is None:
         return False
     sightings = {sighting.name: sighting for sighting in course.sightings}
-    waited_for = [one for one in sightings.values() if one.pending_unix_seconds and not one.firing_unix_seconds]
+    waited_for = [alert for alert in sightings.values() if alert.pending_unix_seconds and not alert.firing_unix_seconds]
     if have_all_arrived(course) and not waited_for:
         return True
     rules = [rule for name, rule in course.forecast.rules.items() if name in course.plan.alerts]
@@ -417,7 +425,7 @@ def _faults(course: Course) -> Iterator[str]:
         were = count_nouns(round(rejected[0]), "request was", "requests were")
         yield f"{were} rejected, the baseline explains {count(round(rejected[1], 1))}"
     if not course.broken_off:
-        yield from (f"{one.name} {_describe_fault(one)}" for one in judge_alerts(course) if not one.good)
+        yield from (f"{alert.name} {_describe_fault(alert)}" for alert in judge_alerts(course) if not alert.good)
 
 
 def _describe_what_is_missing(course: Course) -> str:
@@ -429,19 +437,19 @@ def _describe_what_is_missing(course: Course) -> str:
     return f"it did not stay so for {span(course.settings.settle_seconds)}"
 
 
-def _describe_fault(one: Paged) -> str:
-    if one.arrival is Arrival.SILENCED:
+def _describe_fault(alert: Paged) -> str:
+    if alert.arrival is Arrival.SILENCED:
         return "reached Alertmanager and was silenced: nobody was told"
-    if one.arrival is Arrival.LATE:
+    if alert.arrival is Arrival.LATE:
         return "came too late"
-    if one.sighting.firing_unix_seconds is not None:
+    if alert.sighting.firing_unix_seconds is not None:
         return "fired, and Alertmanager did not have it"
     return "did not fire"
 
 
 def _remarks(course: Course) -> Iterator[str]:
-    found = judge_alerts(course)
-    if found and not any(one.arrival is not Arrival.NOT_DUE for one in found) and not course.broken_off:
+    alerts = judge_alerts(course)
+    if alerts and not any(alert.arrival is not Arrival.NOT_DUE for alert in alerts) and not course.broken_off:
         yield "no alert was due: the replicas were back before any rule's time was up, so that this drill says nothing about being told"
     for run in course.commands:
         if run.what == TRIGGER and not run.good:

@@ -106,9 +106,9 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 def scenario_at(load_share: float) -> Scenario:
     """The fleet under a steady load: that share of what it can do without one of its nodes. Nothing happens to it by itself."""
-    found = load(_SCENARIO)
-    most = found.rate.base / _SCENARIO_SHARE
-    return replace(found, rate=Profile(load_share * _SURVIVING_SHARE * most), events=(), alerts=(), history=None)
+    scenario = load(_SCENARIO)
+    most = scenario.rate.base / _SCENARIO_SHARE
+    return replace(scenario, rate=Profile(load_share * _SURVIVING_SHARE * most), events=(), alerts=(), history=None)
 
 
 def settings_of(scenario: Scenario) -> Settings:
@@ -191,9 +191,9 @@ def _start(args: argparse.Namespace, stack: ExitStack, ended: threading.Event) -
     service.start()
     stack.callback(service.close)
 
-    told = _start_alertmanager(settings, stack, ended)
+    alertmanager = _start_alertmanager(settings, stack, ended)
     pace = Pace(*(each / speed for each in (_SCRAPE_SECONDS, _EVALUATE_SECONDS, _LOOKBACK_SECONDS, _RESEND_SECONDS)))
-    rules = Rules(rule_files(settings, time_scale=speed), told and told.removeprefix("http://"))
+    rules = Rules(rule_files(settings, time_scale=speed), alertmanager and alertmanager.removeprefix("http://"))
     prometheus = Prometheus(program, service.url.removeprefix("http://"), 0, pace, rules, ended)
     stack.callback(prometheus.close)
 
@@ -204,15 +204,15 @@ def _start(args: argparse.Namespace, stack: ExitStack, ended: threading.Event) -
         "nodes": len(nodes),
         "node": _NODE,
     }
-    routes = ", Alertmanager with the routes (its receivers send nothing)" if told else ""
+    routes = ", Alertmanager with the routes (its receivers send nothing)" if alertmanager else ""
     print_line(_WHAT_THIS_IS.format(**about, rate=scenario.rate.base, load=args.load, speed=speed, routes=routes))
     print_line(f"fleet           {server.control_url}/fleet")
     print_line(f"exporter        {service.url}/")
     print_line(f"Prometheus      {prometheus.url}/alerts")
-    if told is not None:
-        print_line(f"Alertmanager    {told}/")
+    if alertmanager is not None:
+        print_line(f"Alertmanager    {alertmanager}/")
     print_line("")
-    return Stage(scenario, server, service.url, prometheus.url, told, result_file)
+    return Stage(scenario, server, service.url, prometheus.url, alertmanager, result_file)
 
 
 def _start_alertmanager(settings: Settings, stack: ExitStack, ended: threading.Event) -> str | None:
@@ -294,15 +294,15 @@ def _show_published(stage: Stage, ended: threading.Event) -> None:
 def _wait_until_nothing(missing: Callable[[], str], what: str, patience_seconds: float, ended: threading.Event) -> None:
     """Until `missing` says "", with its words as progress. Raises DemoError after that many seconds and where `ended` is set."""
     began = time.monotonic()
-    said = -_PROGRESS_SECONDS
+    last = -_PROGRESS_SECONDS
     while lacking := missing():
         passed = time.monotonic() - began
         if passed > patience_seconds:
             raise DemoError(
                 f"{what} did not come about within {patience_seconds:.0f} s: {lacking}; try a lower --speed"
             )
-        if passed - said >= _PROGRESS_SECONDS:
-            said = passed
+        if passed - last >= _PROGRESS_SECONDS:
+            last = passed
             print_line(f"waiting for {what}: {lacking}")
         if ended.wait(_LOOK_SECONDS):
             raise DemoError("interrupted")

@@ -137,7 +137,7 @@ def _start(
     program, promtool = shutil.which("prometheus"), shutil.which("promtool")
     with_rules = not args.no_prometheus and program is not None and promtool is not None
     # before the story's clock runs
-    known = usual(scenario, SHORT) if with_rules else None
+    usual_week = usual(scenario, SHORT) if with_rules else None
     fleet, begin = warm_fleet(scenario)
     if ended.is_set():
         raise ChildError("interrupted")
@@ -149,17 +149,17 @@ def _start(
     print_line(_WHAT_THIS_IS.format(**about))
     print_line(f"exporter           {exporter}/")
     print_line(f"exporter's page    {exporter}/metrics")
-    prometheus = told = None
-    if program is not None and promtool is not None and known is not None:
+    prometheus = alertmanager = None
+    if program is not None and promtool is not None and usual_week is not None:
         spent = _USD_PER_GPU_HOUR * add_up(replica.engine.gpus for replica in scenario.replicas)
-        past = Past(promtool, recorded(scenario, known, args.speed, usd_per_hour=spent))
-        prometheus, told = _start_rules(program, past, settings, exporter, args, stack, ended)
+        past = Past(promtool, recorded(scenario, usual_week, args.speed, usd_per_hour=spent))
+        prometheus, alertmanager = _start_rules(program, past, settings, exporter, args, stack, ended)
     elif not args.no_prometheus:
         print_line("no `prometheus` on PATH: the demo runs without (Debian, Ubuntu: apt-get install prometheus)")
     seen = None if prometheus is None else _start_grafana(settings, prometheus, boards, args, stack, ended)
     if prometheus is not None:
         print_line(f"\n{_WHAT_IS_SHORTER.format(seconds=_LONGEST_FOR_SECONDS)}".rstrip())
-    return server, begin, Shown(exporter, prometheus, told, seen)
+    return server, begin, Shown(exporter, prometheus, alertmanager, seen)
 
 
 def _start_exporter(
@@ -178,7 +178,7 @@ def _start_exporter(
         budget_usd_per_month=_BUDGET_USD,
     )
     # its GPUs are read too, so that what the GPUs say stands beside what the pages say
-    targets = [replace(one, gpus=gpus_of(server.fleet, one.name), gpu_count=None) for one in paced.targets]
+    targets = [replace(target, gpus=gpus_of(server.fleet, target.name), gpu_count=None) for target in paced.targets]
     config = replace(paced, prices=prices, targets=tuple(targets))
     clock = server.clock
     service = Service(
@@ -200,7 +200,7 @@ def _start_rules(
     ended: threading.Event,
 ) -> tuple[str | None, str | None]:
     """Prometheus, and Alertmanager where it is installed: their URLs."""
-    told = None
+    alertmanager = None
     receiver = find_alertmanager()
     if receiver is not None:
         try:
@@ -209,18 +209,18 @@ def _start_rules(
             print_line(f"Alertmanager did not start, the demo runs without: {error}")
         else:
             stack.callback(running.close)
-            told = running.url
+            alertmanager = running.url
     pace = Pace(
         *(each / args.speed for each in (_SCRAPE_SECONDS, _EVALUATE_SECONDS, _LOOKBACK_SECONDS, _RESEND_SECONDS))
     )
-    rules = Rules(rule_files(settings, time_scale=args.speed), told and told.removeprefix("http://"))
+    rules = Rules(rule_files(settings, time_scale=args.speed), alertmanager and alertmanager.removeprefix("http://"))
     prometheus = start_prometheus(program, exporter, args.prometheus_port, stack, ended, pace, rules, past)
     if prometheus is None:
-        return None, told
+        return None, alertmanager
     print_line(f"Prometheus         {prometheus.url}/alerts")
-    if told is not None:
-        print_line(f"Alertmanager       {told}/   (its receivers send nothing)")
-    return prometheus.url, told
+    if alertmanager is not None:
+        print_line(f"Alertmanager       {alertmanager}/   (its receivers send nothing)")
+    return prometheus.url, alertmanager
 
 
 def _start_grafana(
@@ -231,8 +231,8 @@ def _start_grafana(
     stack: ExitStack,
     ended: threading.Event,
 ) -> str | None:
-    found = find_grafana()
-    if found is None:
+    grafana = find_grafana()
+    if grafana is None:
         print_line("no Grafana on PATH: the demo runs without dashboards")
         return None
     if boards is None:
@@ -241,7 +241,7 @@ def _start_grafana(
     dashboards, provisioning = boards(settings, prometheus)
     try:
         free = find_free_port("127.0.0.1", args.grafana_port, "--grafana-port")
-        running = Grafana(*found, dashboards, provisioning, free, ended)
+        running = Grafana(*grafana, dashboards, provisioning, free, ended)
     except (OSError, LLMServingExporterError, ChildError) as error:
         print_line(f"Grafana did not start, the demo runs without: {error}")
         return None
@@ -283,7 +283,7 @@ def _stamp(seconds: float) -> str:
 
 
 def _read_alerts(
-    prometheus: str, known: Mapping[tuple[tuple[str, str], ...], str]
+    prometheus: str, firing: Mapping[tuple[tuple[str, str], ...], str]
 ) -> Iterator[tuple[tuple[tuple[str, str], ...], str]]:
     """The alerts that fire, by their labels, in words; as they were where Prometheus does not answer."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -291,7 +291,7 @@ def _read_alerts(
         with opener.open(f"{prometheus}/api/v1/alerts", timeout=5) as answer:
             alerts = json.loads(answer.read())["data"]["alerts"]
     except (OSError, ValueError, urllib.error.URLError):
-        yield from known.items()
+        yield from firing.items()
         return
     for alert in alerts:
         labels = alert["labels"]

@@ -68,8 +68,8 @@ def find_free_port(host: str, asked: int, flag: str) -> int:
 
 def find_free_address(host: str, asked: int, flag: str) -> str:
     """The same as host:port."""
-    found = find_free_port(host, asked, flag)
-    return f"[{host}]:{found}" if ":" in host else f"{host}:{found}"
+    port = find_free_port(host, asked, flag)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def say_moved(what: str, asked: int, url: str) -> None:

@@ -317,7 +317,7 @@ def find_grafana() -> tuple[str, Path] | None:
     if program is None:
         return None
     homes = (Path(program).resolve().parent.parent, *_HOMES)
-    home = next((one for one in homes if (one / "conf" / "defaults.ini").is_file()), None)
+    home = next((folder for folder in homes if (folder / "conf" / "defaults.ini").is_file()), None)
     return None if home is None else (program, home)
 
 

@@ -155,10 +155,10 @@ class KvCache:
         if not self.caching or not size:
             return None
         key = f"{prefix}/{size}"
-        found = self._prefixes.get(key)
-        if found is None:
-            found = self._prefixes[key] = Cached(size, key)
-        return found
+        content = self._prefixes.get(key)
+        if content is None:
+            content = self._prefixes[key] = Cached(size, key)
+        return content
 
     def _wake(self, content: Cached, wanted: int) -> None:
         """Takes `wanted` blocks of a content out of the queue; what remains of it there nobody can find any more."""
@@ -178,8 +178,8 @@ class KvCache:
         self.free += count
         if content is None and self._queue:
             last = next(reversed(self._queue))
-            there, kept = self._queue[last]
-            if kept is None:
+            there, behind = self._queue[last]
+            if behind is None:
                 self._queue[last] = there + count, None
                 return
         self._queue[self._next_slot] = count, content

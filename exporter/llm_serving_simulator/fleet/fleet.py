@@ -154,7 +154,9 @@ class Router:
         if not self._shares and not self._longest:
             return least_loaded(replicas)
         pinned = {
-            one.name: one for one in replicas if one.ready and (one.name in self._shares or one.name in self._longest)
+            replica.name: replica
+            for replica in replicas
+            if replica.ready and (replica.name in self._shares or replica.name in self._longest)
         }
         for name, tokens in self._longest.items():
             if name in pinned and request.prompt_tokens >= tokens:
@@ -164,7 +166,7 @@ class Router:
             if name in pinned and self._pinned.get(name, 0) < int(share * self._routed):
                 self._pinned[name] = self._pinned.get(name, 0) + 1
                 return pinned[name]
-        return least_loaded(one for one in replicas if one.name not in pinned) or least_loaded(replicas)
+        return least_loaded(replica for replica in replicas if replica.name not in pinned) or least_loaded(replicas)
 
 
 # --- The fleet

@@ -116,15 +116,15 @@ class FleetGpuSource:
         return self.faults.setdefault(uuid, GpuFaults())
 
     def _all(self) -> list[GpuReading]:
-        found: list[GpuReading] = []
+        readings: list[GpuReading] = []
         for replica in self._fleet.replicas.values():
             nodes, gpus = replica.spec.nodes, replica.spec.engine.gpus
             recent, total = self._recent(replica)
             for number in range(gpus):
                 # consecutive GPUs of a replica stand in one node
                 if self._node is None or nodes[number * len(nodes) // gpus] == self._node:
-                    found.append(self._reading(replica, number, len(found), recent, total))
-        return found
+                    readings.append(self._reading(replica, number, len(readings), recent, total))
+        return readings
 
     def _recent(self, replica: Replica) -> tuple[_Use, _Use]:
         """Over the last seconds, and over all."""

@@ -163,12 +163,12 @@ class Watch:
 
     def _find_targets(self) -> None:
         """Adds and removes targets, as discovery finds them now."""
-        found = [name for name in self._names if self._discovers is None or self._discovers(self._fleet.replica(name))]
-        known = self._host.targets
-        for name in known.keys() - set(found):
+        names = [name for name in self._names if self._discovers is None or self._discovers(self._fleet.replica(name))]
+        targets = self._host.targets
+        for name in targets.keys() - set(names):
             self._host.remove_target(name)
             self._store.remove_target(name)
-        new = [name for name in found if name not in known]
+        new = [name for name in names if name not in targets]
         for name in new:
             replica = self._fleet.replica(name)
             spec = replica.spec.engine
@@ -184,7 +184,7 @@ class Watch:
             )
             self._store.add_target(target)
             self._host.add_target(target, connect_to(self._fleet, name))
-        if new or known.keys() - set(found):
+        if new or targets.keys() - set(names):
             self._host.settle_targets()
 
     def fail_gpu(self, replica: str, number: int) -> None:
@@ -209,15 +209,15 @@ class Watch:
         self._expected_replicas(families)
         yield from self._chosen(families)
         # an exporter a node, each with its own view of its GPUs; what all of them say alike is said once
-        said: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+        written: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
         for node, readings in (self._nodes.latest if self._nodes is not None else {}).items():
             families = _Wanted(self._wanted)
             add_gpus(families, replace(view, gpus=readings), node, oldest_monotonic_seconds=now)
             add_assignments(families, view, node)
             for name, labels, value in self._chosen(families):
                 key = name, tuple(labels.items())
-                if key not in said:
-                    said.add(key)
+                if key not in written:
+                    written.add(key)
                     yield name, labels, value
 
     def _chosen(self, families: Families) -> Iterator[Sample]:
@@ -226,8 +226,8 @@ class Watch:
             starts = [line.rpartition(" ") for line in lines]
             if not self._series.keys() >= {start for start, _, _ in starts}:
                 for (start, _, _), sample in zip(starts, family.samples, strict=True):
-                    kept = self._wanted is None or sample.name in self._wanted or family.name in self._wanted
-                    self._series[start] = (sample.name, sample.labels) if kept else None
+                    wanted = self._wanted is None or sample.name in self._wanted or family.name in self._wanted
+                    self._series[start] = (sample.name, sample.labels) if wanted else None
             for start, _, number in starts:
                 series = self._series[start]
                 if series is not None:
@@ -312,10 +312,10 @@ class _Wanted(Families):
 
     def add_elements(self, labels: SharedLabels, elements: Iterable[Element], numbers: Iterable[float]) -> None:
         following = iter(numbers)
-        for one in read_section(tuple(elements)):
-            values = list(islice(following, len(one.keys)))
-            if self._keeps(one.metric):
-                super().add_elements(labels, (one.metric, one.own, one.keys), values)
+        for series in read_section(tuple(elements)):
+            values = list(islice(following, len(series.keys)))
+            if self._keeps(series.metric):
+                super().add_elements(labels, (series.metric, series.own, series.keys), values)
 
     def add_histogram(self, metric: Metric, labels: SharedLabels, histogram: Histogram | None) -> None:
         if self._keeps(metric):
@@ -394,13 +394,13 @@ def write_history(
     points = written = 0
     while (at := begin + points * interval_seconds) <= until_seconds:
         fleet.advance(at)
-        found = list(watch.samples())
+        samples = list(watch.samples())
         unix = fleet.unix_seconds(at)
         if more is not None:
-            found += more(unix, found)
+            samples += more(unix, samples)
         stamp = _seconds(unix) if form is Form.OPENMETRICS else str(round(unix * 1000))
         lines = []
-        for name, of, value in found:
+        for name, of, value in samples:
             key = (name, tuple(of.items()))
             text = texts.get(key)
             if text is None:
@@ -465,7 +465,7 @@ def usual(scenario: Scenario, spans: Spans = LONG) -> Usual:
     )
     calm, calm_watch = _run(quiet, spans.calm)
     full, full_watch = _run(replace(quiet, rate=Profile(quiet.rate.highest * 4)), spans.overload)
-    told = calm.truth(spans.settle, spans.calm)
+    truth = calm.truth(spans.settle, spans.calm)
     heavy = full.truth(spans.settle, spans.overload)
     engine = scenario.replicas[0].engine
     labels = {(name, of.get("phase", of.get("source", ""))): (value, of) for name, of, value in full_watch.samples()}
@@ -485,9 +485,9 @@ def usual(scenario: Scenario, spans: Spans = LONG) -> Usual:
     return Usual(
         model_name=engine.served_name,
         gpu_name=labels["llm_serving_target_gpus", ""][1]["gpu_name"],
-        hit_ratio=told.counts.hit_tokens / told.counts.queried_tokens if told.counts.queried_tokens else None,
+        hit_ratio=truth.counts.hit_tokens / truth.counts.queried_tokens if truth.counts.queried_tokens else None,
         bandwidth_ratio=bandwidth,
-        tokens_per_request=(told.prefill_tokens + told.decode_tokens) / max(1, told.counts.finished),
+        tokens_per_request=(truth.prefill_tokens + truth.decode_tokens) / max(1, truth.counts.finished),
         work_waiting=add_up(each[phase] * weight[phase] for phase in each),
         best=each,
         replicas=len(scenario.replicas),
@@ -509,7 +509,7 @@ def _run(scenario: Scenario, seconds: float) -> tuple[Fleet, Watch]:
 
 def recorded(
     scenario: Scenario,
-    known: Usual,
+    usual_week: Usual,
     speed: float,
     *,
     skipped_seconds: float = 0.0,
@@ -523,27 +523,29 @@ def recorded(
     for ago in range(int(WEEK / MINUTE), 0, -1):
         at = -ago * MINUTE
         stamp = f"{now + at / speed:.3f}"
-        lines += [f"{series} {value:.9g} {stamp}" for series, value in past_samples(known, rate, skipped_seconds + at)]
+        lines += [
+            f"{series} {value:.9g} {stamp}" for series, value in past_samples(usual_week, rate, skipped_seconds + at)
+        ]
         if usd_per_hour is not None:
             lines.append(f"fleet:llm_serving_cost_usd:increase1h {usd_per_hour:.9g} {stamp}")
     return "\n".join([*sorted(lines, key=lambda line: line.rsplit(" ", 2)[0]), "# EOF", ""])
 
 
-def past_samples(known: Usual, rate: Profile, at: float) -> Iterator[tuple[str, float]]:
+def past_samples(usual_week: Usual, rate: Profile, at: float) -> Iterator[tuple[str, float]]:
     """Series of the recording rules that baselines read, with their values, at a second of the scenario (before it: below 0)."""
-    model = f'model_name="{known.model_name}",role="unified"'
-    kind = f'{model},gpu_name="{known.gpu_name}"'
-    yield f"model:llm_serving_targets:count{{{model}}}", known.replicas
-    if known.wanted is not None:
-        yield f"model:llm_serving_desired_replicas:max{{{model}}}", known.wanted
+    model = f'model_name="{usual_week.model_name}",role="unified"'
+    kind = f'{model},gpu_name="{usual_week.gpu_name}"'
+    yield f"model:llm_serving_targets:count{{{model}}}", usual_week.replicas
+    if usual_week.wanted is not None:
+        yield f"model:llm_serving_desired_replicas:max{{{model}}}", usual_week.wanted
     hour = add_up(rate.requests_per_second(at - 3600.0 * step / 6) for step in range(7)) / 7
-    yield f"model:llm_serving_tokens:rate1h{{{model}}}", hour * known.tokens_per_request
-    yield f"model:llm_serving_reference_work_per_replica:rate5m_waiting{{{model}}}", known.work_waiting
+    yield f"model:llm_serving_tokens:rate1h{{{model}}}", hour * usual_week.tokens_per_request
+    yield f"model:llm_serving_reference_work_per_replica:rate5m_waiting{{{model}}}", usual_week.work_waiting
     for suffix in ("", "_waiting"):
-        yield f"model_gpu:llm_serving_reference_work:max_rate5m{suffix}{{{kind}}}", known.work_waiting
-        for phase, best in known.best.items():
+        yield f"model_gpu:llm_serving_reference_work:max_rate5m{suffix}{{{kind}}}", usual_week.work_waiting
+        for phase, best in usual_week.best.items():
             yield f'model_gpu:llm_serving_phase_tokens:max_rate5m{suffix}{{{kind},phase="{phase}"}}', best
-    if known.hit_ratio is not None:
-        yield f"model:llm_serving_prefix_cache_hit:ratio_increase30m{{{model}}}", known.hit_ratio
-    for source, ratio in known.bandwidth_ratio.items():
+    if usual_week.hit_ratio is not None:
+        yield f"model:llm_serving_prefix_cache_hit:ratio_increase30m{{{model}}}", usual_week.hit_ratio
+    for source, ratio in usual_week.bandwidth_ratio.items():
         yield f'model_gpu:llm_serving_bandwidth_ceiling:ratio{{{kind},source="{source}"}}', ratio

@@ -74,16 +74,16 @@ class Writer:
 
     def counters(self, name: str, what: str, series: Iterable[tuple[Mapping[str, str], float]]) -> None:
         """A counter of several series, each with labels of its own beside the page's; none at all where there are none."""
-        found = list(series)
-        if not found:
+        samples = list(series)
+        if not samples:
             return
         self.head(name, "counter", what)
-        for more, value in found:
+        for more, value in samples:
             self.sample(name, value, **more)
         if self._created is not None:
             created = f"{name.removesuffix('_total')}_created"
             self.head(created, "gauge", what)
-            for more, _ in found:
+            for more, _ in samples:
                 self._lines.append(f"{created}{labels_text({**self._labels, **more})} {self._created}\n")
 
     def histogram(self, name: str, what: str, tally: Tally, **more: str) -> None:
@@ -232,13 +232,13 @@ def _process(writer: Writer, start_unix_seconds: float, busy_seconds: float) -> 
 
 def _rejections(writer: Writer, spec: EngineSpec, queue: int, start_unix_seconds: float) -> None:
     """They have no engine label."""
-    own = Writer({"model_name": spec.served_name}, start_unix_seconds)
-    own.counters(
+    rejections = Writer({"model_name": spec.served_name}, start_unix_seconds)
+    rejections.counters(
         "vllm:admission_rejections_total",
         "Requests that were rejected at admission.",
         [({"reason": "max_num_queued_reqs"}, queue), ({"reason": "max_num_queued_tokens"}, 0)],
     )
-    writer.raw(own.page().decode().rstrip("\n"))
+    writer.raw(rejections.page().decode().rstrip("\n"))
 
 
 def _http(writer: Writer, engine: Engine, start_unix_seconds: float) -> None:
@@ -249,13 +249,13 @@ def _http(writer: Writer, engine: Engine, start_unix_seconds: float) -> None:
         "4xx": counts.rejected_size,
         "5xx": counts.rejected_queue + counts.finished_error,
     }
-    own = Writer({"handler": _HANDLER, "method": "POST"}, start_unix_seconds)
-    own.counters(
+    responses = Writer({"handler": _HANDLER, "method": "POST"}, start_unix_seconds)
+    responses.counters(
         "http_requests_total",
         "Total number of requests by method, status and handler.",
         [({"status": status}, count) for status, count in answers.items() if count],
     )
-    if text := own.page().decode().rstrip("\n"):
+    if text := responses.page().decode().rstrip("\n"):
         writer.raw(text)
 
 

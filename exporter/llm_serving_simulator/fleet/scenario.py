@@ -352,16 +352,16 @@ class ScenarioReader:
             place.refuse("replicas span nodes or share them, not both", "Leave one of the two out.")
         if engine is None or place.problems:
             return None, False, None
-        made = []
+        replicas = []
         for number in range(given["replicas"]):
             first = number * wide if wide > 1 else number // together
             nodes = tuple(f"node-{first + offset}" for offset in range(wide))
             try:
-                made.append(ReplicaSpec(f"replica-{number}", nodes, engine))
+                replicas.append(ReplicaSpec(f"replica-{number}", nodes, engine))
             except ValueError as error:
                 place.refuse(str(error), "Choose engine.tensor and engine.pipeline so that it does.")
                 return None, False, None
-        return tuple(made), given.get("retry", False), given.get("ready")
+        return tuple(replicas), given.get("retry", False), given.get("ready")
 
     def _workload(self) -> tuple[Profile | None, tuple[Mix, ...]]:
         place = self._place.key("workload")
@@ -380,21 +380,21 @@ class ScenarioReader:
 
     def _mix(self, given: Mapping[str, Node], place: Place, at: float, before: Mix | None) -> Mix | None:
         """The lengths from `at` on. What is not given stays as it was in `before`."""
-        found: dict[str, Any] = {}
-        for key, known, make in (
+        parts: dict[str, Any] = {}
+        for key, keys, make in (
             ("prompt", _LENGTHS, Lengths),
             ("output", _LENGTHS, Lengths),
             ("prefixes", _PREFIXES, Prefixes),
         ):
             if key in given:
-                found[key] = _read_as(make, known, given[key], place.key(key))
+                parts[key] = _read_as(make, keys, given[key], place.key(key))
             elif before is not None:
-                found[key] = getattr(before, key)
-            elif known is _LENGTHS:
+                parts[key] = getattr(before, key)
+            elif keys is _LENGTHS:
                 place.key(key).refuse("is missing", "Say how long they are: {median: 500}.")
         if place.problems:
             return None
-        return Mix(**found, from_seconds=at)
+        return Mix(**parts, from_seconds=at)
 
     def _rate(self, node: Node | None, place: Place) -> Profile | None:
         given = mapping(node, place, ("base", "daily", "steps", "bursts"))
@@ -421,7 +421,7 @@ class ScenarioReader:
     @staticmethod
     def _listed(make: Callable[..., T], keys: Keys, node: Node | None, place: Place) -> list[T]:
         read = (_read_as(make, keys, element, where) for element, where in elements(node, place, "mappings"))
-        return [one for one in read if one is not None]
+        return [entry for entry in read if entry is not None]
 
     def _event(self, node: Node, place: Place, replicas: tuple[ReplicaSpec, ...]) -> Event | None:
         tree = mapping(node, place, (*names_of(_EVENT), "replicas"))
@@ -452,15 +452,15 @@ class ScenarioReader:
     def _replica_names(node: Node | None, place: Place, replicas: tuple[ReplicaSpec, ...]) -> tuple[str, ...] | None:
         if node is None:
             return None
-        known = [spec.name for spec in replicas]
-        found = []
+        names = [spec.name for spec in replicas]
+        chosen = []
         for element, where in elements(node, place, "replicas' names"):
             name = value(element, where, kinds.text("replica"))
-            if name is not None and name not in known:
-                where.refuse(f"there is no replica {shown(name)}", did_you_mean(name, known))
+            if name is not None and name not in names:
+                where.refuse(f"there is no replica {shown(name)}", did_you_mean(name, names))
             elif name is not None:
-                found.append(name)
-        return tuple(found)
+                chosen.append(name)
+        return tuple(chosen)
 
     @staticmethod
     def _alert(node: Node, place: Place) -> Alert | None:
@@ -473,7 +473,7 @@ def _values(node: Node | None, place: Place, keys: Keys) -> dict[str, Any]:
 
 
 def _required(keys: Keys) -> list[str]:
-    return [one.field for one in keys.values() if one.required]
+    return [key.field for key in keys.values() if key.required]
 
 
 def _is_complete(given: Mapping[str, Any], place: Place, needed: Collection[str], keys: Keys = _EVENT) -> bool:
@@ -552,7 +552,7 @@ def parse(text: str, file: str, name: str) -> Scenario:
     problems: list[Problem] = []
     top = Place(file, "", problems)
     tree = parse_yaml(text, top)
-    found = ScenarioReader(mapping(tree, top, SECTIONS), top).scenario(name) if not problems else None
-    if problems or found is None:
+    scenario = ScenarioReader(mapping(tree, top, SECTIONS), top).scenario(name) if not problems else None
+    if problems or scenario is None:
         raise ConfigError(*problems)
-    return found
+    return scenario

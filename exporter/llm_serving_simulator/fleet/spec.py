@@ -77,12 +77,12 @@ def vllm_edges(context_limit_tokens: int) -> Edges:
 
 def vllm_token_edges(context_limit_tokens: int) -> tuple[float, ...]:
     """The 1-2-5 series while it is not above the limit."""
-    found: list[float] = []
+    edges: list[float] = []
     power = 1
     while power <= context_limit_tokens:
-        found += [float(digit * power) for digit in (1, 2, 5) if digit * power <= context_limit_tokens]
+        edges += [float(digit * power) for digit in (1, 2, 5) if digit * power <= context_limit_tokens]
         power *= 10
-    return tuple(found)
+    return tuple(edges)
 
 
 def sglang_edges() -> Edges:
@@ -161,11 +161,11 @@ class StepCost:
         self._kv_token = kv_token_bytes(roof)
         self._token = _seconds(roof, token_flops(roof, 0.0))
         self._look = _seconds(roof, token_flops(roof, 1.0)) - self._token
-        one, many = (_seconds(roof, prefill_flops(roof, tokens, 0.0, 0.0)) for tokens in (1.0, _LONG_TOKENS))
-        # matrices a token, attention a pair of tokens: one = m + a, many = m N + a N (N + 1) / 2
-        self._pair = (many - _LONG_TOKENS * one) / (_LONG_TOKENS * (_LONG_TOKENS - 1) / 2)
-        self._matrices = one - self._pair
-        self._sample = _seconds(roof, prefill_flops(roof, 1.0, 0.0, 1.0)) - one
+        single, many = (_seconds(roof, prefill_flops(roof, tokens, 0.0, 0.0)) for tokens in (1.0, _LONG_TOKENS))
+        # matrices a token, attention a pair of tokens: single = m + a, many = m N + a N (N + 1) / 2
+        self._pair = (many - _LONG_TOKENS * single) / (_LONG_TOKENS * (_LONG_TOKENS - 1) / 2)
+        self._matrices = single - self._pair
+        self._sample = _seconds(roof, prefill_flops(roof, 1.0, 0.0, 1.0)) - single
 
     def decode(self, batch: int, contexts: int) -> Ramp:
         """Decode steps of `batch` sequences whose contexts, in tokens, add up to `contexts` in the first of them."""
@@ -230,9 +230,9 @@ def _weights(roof: Roof) -> Callable[[float, bool], float]:
 
 
 def _seconds(roof: Roof, flops: Mapping[Precision, float]) -> float:
-    found = compute_seconds(roof, flops, gpus=roof.parallel.tensor)
-    assert found is not None  # _refuse() has asked for every rate
-    return found
+    seconds = compute_seconds(roof, flops, gpus=roof.parallel.tensor)
+    assert seconds is not None  # _refuse() has asked for every rate
+    return seconds
 
 
 def _refuse(roof: Roof) -> None:
@@ -319,17 +319,17 @@ class EngineSpec(Struct, frozen=True, dict=True):
     @cached_property
     def usable_blocks(self) -> int:
         """KV blocks of the engine. Raises ValueError where there is no room for one request of full length."""
-        found = self.kv_blocks
-        if found is None:
+        blocks = self.kv_blocks
+        if blocks is None:
             gpus = self.roof.parallel.gpus
             room = gpus * (self.gpu_spec.memory_bytes * self.memory_utilisation - _SET_ASIDE_BYTES)
-            found = int((room - weight_held_bytes(self.roof)) / (kv_token_bytes(self.roof) * self.block_tokens))
-        if found * self.block_tokens < self.context_limit_tokens:
+            blocks = int((room - weight_held_bytes(self.roof)) / (kv_token_bytes(self.roof) * self.block_tokens))
+        if blocks * self.block_tokens < self.context_limit_tokens:
             raise ValueError(
-                f"{self.model} on {self.roof.parallel.gpus} x {self.gpu} has room for {max(found, 0) * self.block_tokens} tokens of KV "
+                f"{self.model} on {self.roof.parallel.gpus} x {self.gpu} has room for {max(blocks, 0) * self.block_tokens} tokens of KV "
                 f"cache, less than one request of context_limit_tokens {self.context_limit_tokens}: take more GPUs, or a smaller limit"
             )
-        return found
+        return blocks
 
     @property
     def kv_capacity_tokens(self) -> int:

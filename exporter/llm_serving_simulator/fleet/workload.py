@@ -243,7 +243,7 @@ class PoissonWorkload:
     def _request(self, at: float, number: int) -> Request:
         index = max(0, bisect_right(self._begins, at) - 1)
         mix, rng = self.mixes[index], random.Random(number)
-        output, own = mix.output.draw(rng), mix.prompt.draw(rng)
+        output, tail = mix.output.draw(rng), mix.prompt.draw(rng)
         luck, shares, which = rng.random(), rng.random(), rng.random()
         prefix, head = None, 0
         if shares < mix.prefixes.share and mix.prefixes.tokens:
@@ -252,7 +252,7 @@ class PoissonWorkload:
             prefix = f"{mix.prefixes.tokens}-{bisect_right(weights, which * weights[-1])}"
             head = mix.prefixes.tokens
         reason = "length" if output == mix.output.most else "stop"
-        return Request(at, head + own, output, prefix, head, luck, reason)
+        return Request(at, head + tail, output, prefix, head, luck, reason)
 
 
 def _zipf(prefixes: Prefixes) -> list[float]:
