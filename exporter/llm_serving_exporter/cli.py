@@ -146,35 +146,35 @@ def _check(config: Config) -> int:
         Guard(config.web.config_file, logging.getLogger("llm_serving_exporter.web"))
     for warning in (*config.warnings, *config.price_warnings):
         print_message(f"warning: {warning}")
-    found = _discovered(config)
-    _print_problems(found)
+    discovered = _discovered(config)
+    _print_problems(discovered)
     for fault in config.price_problems:
         print_message(f"error: {fault}")
-    bad = [*(["the price file"] if config.price_problems else []), *found.broken_files]
+    bad = [*(["the price file"] if config.price_problems else []), *discovered.broken_files]
     good = f"good, but for {listed(bad, 'and')}" if bad else "good"
     lines = [
-        f"{config.file or 'flags and environment'}: {good}, {count_nouns(len(found.targets), 'target')}{_origin(config, found)}"
+        f"{config.file or 'flags and environment'}: {good}, {count_nouns(len(discovered.targets), 'target')}{_origin(config, discovered)}"
     ]
-    lines += target_lines(found.targets)
+    lines += target_lines(discovered.targets)
     for number, table in enumerate(config.runtimes):
         lines += ["", *table_lines(table, f"{config.file}: runtimes[{number}]", RUNTIMES.values())]
     return EXIT_OK if print_line("\n".join(lines)) and not bad else EXIT_FAILED
 
 
-def _print_problems(found: Discovered) -> None:
+def _print_problems(discovered: Discovered) -> None:
     """What is wrong with sources of targets. A file will not mend itself, and one that is not there yet, or a server, may."""
-    broken = tuple(f"{file}: " for file in found.broken_files)
-    for problem in found.problems:
+    broken = tuple(f"{file}: " for file in discovered.broken_files)
+    for problem in discovered.problems:
         print_message(f"{'error' if broken and problem.startswith(broken) else 'warning'}: {problem}")
 
 
-def _origin(config: Config, found: Discovered) -> str:
+def _origin(config: Config, answer: Discovered) -> str:
     """Where the targets are from, beyond the configuration."""
     configured = {target.name for target in config.targets}
-    discovered = sum(target.name not in configured for target in found.targets)
+    discovered = sum(target.name not in configured for target in answer.targets)
     parts = [f"{discovered} of them from {_name_discovery(config)}"] if config.discovery else []
     if config.shard is not None:
-        parts.append(f"shard {config.shard}, {found.elsewhere} in other shards")
+        parts.append(f"shard {config.shard}, {answer.elsewhere} in other shards")
     return "".join(f", {part}" for part in parts)
 
 
@@ -195,9 +195,9 @@ def _once(config: Config, *, wait_seconds: float, as_document: bool, everything:
     from llm_serving_exporter.commands import once
 
     logs.set_up("error", config.log.format)  # the reading itself says what is wrong with a target
-    found = _discovered(config)
-    _print_problems(found)
-    return once.run(config, found.targets, wait_seconds=wait_seconds, as_json=as_document, everything=everything)
+    discovered = _discovered(config)
+    _print_problems(discovered)
+    return once.run(config, discovered.targets, wait_seconds=wait_seconds, as_json=as_document, everything=everything)
 
 
 def _ceiling(words: list[str]) -> int:
@@ -206,8 +206,8 @@ def _ceiling(words: list[str]) -> int:
     from llm_serving_exporter.commands.ceiling.table import as_document, as_table
 
     arguments = parser().parse_args(words)
-    found = answer(question(arguments, os.environ))
-    text = json.dumps(as_document(found), indent=2, allow_nan=False) if arguments.json else as_table(found)
+    ceiling = answer(question(arguments, os.environ))
+    text = json.dumps(as_document(ceiling), indent=2, allow_nan=False) if arguments.json else as_table(ceiling)
     return EXIT_OK if print_line(text) else EXIT_FAILED
 
 

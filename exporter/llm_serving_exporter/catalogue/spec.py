@@ -31,11 +31,11 @@ class Formerly(Struct, frozen=True):
 
     def is_over(self, version: str) -> bool:
         """Whether a version of the exporter (0.3.0, 0.3.0rc1) is past the one that has both names."""
-        found = _MINOR.match(version)
-        assert found
+        theirs = _MINOR.match(version)
+        assert theirs
         ours = _MINOR.match(self.since)
         assert ours
-        return (int(found[1]), int(found[2])) > (int(ours[1]), int(ours[2]))
+        return (int(theirs[1]), int(theirs[2])) > (int(ours[1]), int(ours[2]))
 
     def describe(self, new_name: str) -> str:
         """What the help of the old name begins with: where to go, and until when there is time."""
@@ -72,12 +72,12 @@ class Bounds(Struct, frozen=True):
         """Whether the value can be, and something is wrong all the same."""
         return self.suspect_above is not None and value > self.suspect_above
 
-    def admits_histogram(self, found: Histogram) -> bool:
+    def admits_histogram(self, histogram: Histogram) -> bool:
         """Whether its buckets ascend to its count, and its sum is one that so many events within the range can have.
 
         A page may be read between an event's sum and its count: the sum may be one event ahead.
         """
-        counts, count, total = found.cumulative, found.count, found.sum
+        counts, count, total = histogram.cumulative, histogram.count, histogram.sum
         # NaN fails every comparison
         if not (all(map(le, (0.0, *counts), (*counts, count))) and count <= MOST_EVENTS):
             return False

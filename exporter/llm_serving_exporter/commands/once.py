@@ -165,49 +165,49 @@ _OF_TOKENS = (PER_MILLION, PER_REQUEST)
 
 def cost_document(reading: TargetReading) -> dict[str, Any] | None:
     """Names as the exported series, without prefix; `signals` has why a figure is absent. None before the first tick."""
-    found = reading.cost
-    if found is None:
+    cost = reading.cost
+    if cost is None:
         return None
-    gpus, price = reading.target_gpus, found.price
+    gpus, price = reading.target_gpus, cost.price
     return {
         "gpus": gpus.count if gpus is not None else None,
         "gpu_name": gpus.name or None if gpus is not None else None,
         "price_usd_per_gpu_hour": price.usd_per_gpu_hour if price is not None else None,
         "rate": price.rate.name if price is not None else None,
         "before_commitments": price is not None and price.before_commitments,
-        "method": found.method.value,
-        "engines": [_engine_document(one) for one in found.engines],
-        "signals": {name: reason.value for name, reason in found.signals.items()},
+        "method": cost.method.value,
+        "engines": [_engine_document(each) for each in cost.engines],
+        "signals": {name: reason.value for name, reason in cost.signals.items()},
     }
 
 
-def _engine_document(one: EngineCost) -> dict[str, Any]:
+def _engine_document(engine: EngineCost) -> dict[str, Any]:
     each: dict[str, dict[str, float]] = {}
-    for (phase, basis), amount in one.window.usd_per_million_tokens.items():
+    for (phase, basis), amount in engine.window.usd_per_million_tokens.items():
         each.setdefault(phase, {})[basis] = amount
     return {
-        "model_name": one.model_name,
-        "engine": one.engine,
-        "role": one.role,
+        "model_name": engine.model_name,
+        "engine": engine.engine,
+        "role": engine.role,
         "cost_usd_per_million_tokens": each,
-        "tokens_per_usd": one.window.tokens_per_usd,
-        "cost_usd_per_request_mean": one.window.usd_per_request,
-        "energy_joules_per_token": one.window.joules_per_token,
+        "tokens_per_usd": engine.window.tokens_per_usd,
+        "cost_usd_per_request_mean": engine.window.usd_per_request,
+        "energy_joules_per_token": engine.window.joules_per_token,
     }
 
 
 def cost_lines(reading: TargetReading) -> list[str]:
     """Lines for the table: the price in force and each engine's figures. () where the target has no price or did not answer."""
-    found = reading.cost
-    price = None if found is None else describe_price(reading, found)
-    if found is None or price is None or not reading.up:
+    cost = reading.cost
+    price = None if cost is None else describe_price(reading, cost)
+    if cost is None or price is None or not reading.up:
         return []
-    lines = [f"\n  cost: {price}; {describe_split(found)}"]
-    for one in found.engines:
-        rows = _engine_rows(one)
+    lines = [f"\n  cost: {price}; {describe_split(cost)}"]
+    for each in cost.engines:
+        rows = _engine_rows(each)
         if rows:
             width = max(len(label) for label, _ in rows)
-            lines.append(f"    model {one.model_name or '?'}, engine {one.engine}")
+            lines.append(f"    model {each.model_name or '?'}, engine {each.engine}")
             lines += [f"      {label:<{width}}  {value}" for label, value in rows]
     return lines
 
@@ -234,14 +234,14 @@ def _engine_rows(one: EngineCost) -> list[tuple[str, str]]:
 
 def absent_costs(reading: TargetReading) -> Mapping[str, str]:
     """Why each figure of cost is absent: signal -> sentence. Empty where the target did not answer."""
-    found = reading.cost
-    if found is None or not reading.up:
+    cost = reading.cost
+    if cost is None or not reading.up:
         return {}
-    return {signal: _why(signal, why, reading, found) for signal, why in found.signals.items() if why}
+    return {signal: _why(signal, why, reading, cost) for signal, why in cost.signals.items() if why}
 
 
-def _why(signal: str, why: Absence, reading: TargetReading, found: TargetCost) -> str:
-    if signal not in _OF_TOKENS or found.price is None or why not in (Absence.IDLE, Absence.WARMING_UP):
+def _why(signal: str, why: Absence, reading: TargetReading, cost: TargetCost) -> str:
+    if signal not in _OF_TOKENS or cost.price is None or why not in (Absence.IDLE, Absence.WARMING_UP):
         return why_absent(signal, why, reading.missing, reading.gpu_lacks)
     between = f"the {span(reading.derived.window_seconds)} between the two samples" if reading.derived else "one sample"
     if why is Absence.IDLE:
@@ -388,7 +388,7 @@ def as_document_of(reading: TargetReading) -> dict[str, Any]:
         "limiter_evidence": dict(derived.verdict.evidence) if derived and derived.verdict else {},
         "suspect": {name: cause.value for name, cause in derived.causes.items()} if derived else {},
         "cost": cost_document(reading),
-        "models": {name: _model(found) for name, found in reading.models.items()},
+        "models": {name: _model(facts) for name, facts in reading.models.items()},
         "signals": {name: reason.value for name, reason in derived.signals.items()} if derived else {},
         "quality": {name: quality.value for name, quality in derived.quality.items()} if derived else {},
     }
@@ -403,25 +403,25 @@ def _figures(figures: EngineDerived) -> dict[str, Any]:
 
 def _add_former_names(document: dict[str, Any]) -> dict[str, Any]:
     """With what has the name of a series that was renamed under its former name, too."""
-    known = [(name, BY_NAME[name].former) for name in document if name in BY_NAME]
-    return document | {former.name: document[name] for name, former in known if former is not None}
+    renamed = [(name, BY_NAME[name].former) for name in document if name in BY_NAME]
+    return document | {former.name: document[name] for name, former in renamed if former is not None}
 
 
-def _model(found: ModelFacts | FactsError) -> dict[str, Any]:
-    if isinstance(found, FactsError):
-        return {"known": False, "problem": str(found)}
-    geometry = found.geometry
+def _model(facts: ModelFacts | FactsError) -> dict[str, Any]:
+    if isinstance(facts, FactsError):
+        return {"known": False, "problem": str(facts)}
+    geometry = facts.geometry
     return {
         "known": True,
-        "origin": found.origin,
+        "origin": facts.origin,
         "family": geometry.family,
         "parameters_total": geometry.parameters_total,
         "parameters_active": geometry.parameters_active,
         "decode_read_parameters": geometry.decode_read_parameters,
-        "weight_bytes": found.weight_bytes,
-        "kv_bytes_per_token": found.kv_bytes_per_token,
-        "weight_formats": sorted({group.format.name for group in found.groups}),
-        "kv_format": found.kv_format,
+        "weight_bytes": facts.weight_bytes,
+        "kv_bytes_per_token": facts.kv_bytes_per_token,
+        "weight_formats": sorted({group.format.name for group in facts.groups}),
+        "kv_format": facts.kv_format,
     }
 
 
@@ -532,9 +532,9 @@ def as_table(reading: TargetReading, *, everything: bool = False) -> str:
         width = max(len(label) for label, _ in rows)
         lines += [f"    {label:<{width}}  {value}" for label, value in rows]
     lines += cost_lines(reading)
-    for name, found in reading.models.items():
-        if isinstance(found, FactsError):
-            lines.append(f"\n  model {name or '?'} is not known: {found}")
+    for name, facts in reading.models.items():
+        if isinstance(facts, FactsError):
+            lines.append(f"\n  model {name or '?'} is not known: {facts}")
     if derived and derived.verdict and derived.verdict.state is not Limiter.UNKNOWN:
         lines.append(f"\n  limited by {describe_limiter(derived.verdict)}")
     if derived:

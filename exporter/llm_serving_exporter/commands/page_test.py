@@ -52,13 +52,13 @@ def _walk_routes(route: Any, receiver: str, seconds: float) -> Iterator[tuple[st
         seconds = parse_duration(_read_text(route, "group_wait") or "")
     yield receiver, seconds
     below = route.get("routes")
-    for one in below if isinstance(below, list) else ():
-        yield from _walk_routes(one, receiver, seconds)
+    for inner in below if isinstance(below, list) else ():
+        yield from _walk_routes(inner, receiver, seconds)
 
 
 def _read_text(route: dict[str, Any], key: str) -> str | None:
-    found = route.get(key)
-    return found.text if isinstance(found, Scalar) else None
+    node = route.get(key)
+    return node.text if isinstance(node, Scalar) else None
 
 
 # --- The command
@@ -281,9 +281,9 @@ def _through_alertmanager(session: HttpSession, base: str, wait_seconds: float) 
     print_line(f"Alertmanager has taken the alert {ALERT} ({instance}), which ends at {_utc(ends)}.")
     answer = ask(session, "GET", url, params={"filter": f'instance="{instance}"'})
     try:
-        (found,) = json.loads(answer.text)
-        receivers = [receiver["name"] for receiver in found["receivers"]]
-        muted = [*found["status"]["silencedBy"], *found["status"]["inhibitedBy"]]
+        (seen,) = json.loads(answer.text)
+        receivers = [receiver["name"] for receiver in seen["receivers"]]
+        muted = [*seen["status"]["silencedBy"], *seen["status"]["inhibitedBy"]]
     except (ValueError, KeyError, TypeError):
         raise PageError(f"{url} does not show the alert that it has just taken; look at Alertmanager's page.") from None
     if muted:

@@ -70,8 +70,8 @@ class SectionFiles:
         if len(paths) > MOST_FILES:
             what = f"file_sd matches more than {MOST_FILES} files, the rest is not read"
             Place(paths[-1], "", problems).refuse(what, "Put more targets into one file.")
-        known = self._files or {}
-        self._files = {path: known.get(path) or self._watch(path) for path in paths[:MOST_FILES]}
+        watched = self._files or {}
+        self._files = {path: watched.get(path) or self._watch(path) for path in paths[:MOST_FILES]}
         for file in self._files.values():
             file.reread()
         return SectionReading(tuple(_result(file) for file in self._files.values()), tuple(problems))
@@ -195,9 +195,9 @@ class SectionHttp:
         try:
             if self._client is None:
                 # as Prometheus tells servers how soon it will ask again
-                told = (("X-Prometheus-Refresh-Interval-Seconds", f"{self._section.refresh_seconds:g}"),)
+                headers = (("X-Prometheus-Refresh-Interval-Seconds", f"{self._section.refresh_seconds:g}"),)
                 url, http = self._section.url, self._section.http
-                self._client = HttpClient(url, http, monotonic=self._monotonic, own_headers=told)
+                self._client = HttpClient(url, http, monotonic=self._monotonic, own_headers=headers)
             answer = drive(self._client.get_json_text(self._section.path))
             self._client.close()  # servers close connections that are idle for seconds, and the next request is later
             if isinstance(answer, Refusal):
@@ -225,8 +225,8 @@ class SectionHttp:
 
     @property
     def _fix(self) -> str:
-        kept = "its last good targets stay" if self._state.listed is not None else "it has no targets so far"
-        return f"Until it answers, {kept}."
+        consequence = "its last good targets stay" if self._state.listed is not None else "it has no targets so far"
+        return f"Until it answers, {consequence}."
 
     def _refuse(self, *problems: Problem) -> None:
         self._failed += 1
@@ -260,7 +260,7 @@ class SectionHttp:
 
     def _parse(self, body: bytes, runtimes: Collection[str]) -> Listed:
         name = self._section.name
-        found = read_list(
+        listing = read_list(
             name,
             lambda place: _read_tree(body, place),
             self._section.defaults,
@@ -272,7 +272,7 @@ class SectionHttp:
         allowed: list[Target] = []
         refused: list[str] = []
         secret, in_clear = sends_secret(self._section.defaults.http), 0
-        for target in found.targets:
+        for target in listing.targets:
             parts = urlsplit(target.url)
             host = parts.hostname or ""
             if not self._allowed.allow(host):
@@ -280,7 +280,7 @@ class SectionHttp:
                 continue
             allowed.append(target)
             in_clear += secret and parts.scheme == "http"
-        problems = list(found.problems)
+        problems = list(listing.problems)
         if refused:
             hosts = list(dict.fromkeys(refused))
             named = listed([shown(host) for host in hosts[:_MOST_NAMED]], "and")
@@ -288,7 +288,7 @@ class SectionHttp:
             out = count_nouns(len(refused), "target is", "targets are")
             what = f"{out} left out, because hosts of this section does not allow {named}{more}"
             problems.append(Problem(name, "", what, "Add the hosts or their networks to hosts, if they are meant."))
-        warnings = list(found.warnings)
+        warnings = list(listing.warnings)
         if in_clear:
             warnings.append(
                 f"{name}: to {count_nouns(in_clear, 'target')} a secret is sent over http; let the list say https"

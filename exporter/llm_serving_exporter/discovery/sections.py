@@ -68,12 +68,12 @@ class Holder:
         """Whether something of this name, which has no address yet, belongs here."""
         return self._shard is None or self._shard.holds(name)
 
-    def choose(self, known: Iterable[Target]) -> Held:
+    def choose(self, targets: Iterable[Target]) -> Held:
         """The targets to read now, out of all that are known, each once."""
         if self.is_due():
             self._leaving = None
         mine, elsewhere = [], 0
-        for target in known:
+        for target in targets:
             if holds_target(self._shard, target) or (
                 self._leaving is not None and holds_target(self._leaving[0], target)
             ):
@@ -187,14 +187,14 @@ def _make_files(section: FileDiscovery, host: Host, earlier: Sequence[Section]) 
 
 
 def _make_http(section: HttpDiscovery, host: Host, earlier: Sequence[Section]) -> Section:
-    return SectionHttp(section, host, earlier=next((one for one in earlier if isinstance(one, SectionHttp)), None))
+    return SectionHttp(section, host, earlier=next((each for each in earlier if isinstance(each, SectionHttp)), None))
 
 
 def _make_pods(section: KubernetesDiscovery, host: Host, earlier: Sequence[Section]) -> Section:
     # of an extra, and 8 MB large
     from llm_serving_exporter.discovery.kubernetes.section import SectionPods
 
-    return SectionPods(section, earlier=[one for one in earlier if isinstance(one, SectionPods)])
+    return SectionPods(section, earlier=[each for each in earlier if isinstance(each, SectionPods)])
 
 
 # type of a section of the configuration -> what runs it; a further kind of discovery is a line here and one in
@@ -270,42 +270,42 @@ class Discovery:
 
     def targets(self, configured: tuple[Target, ...], runtimes: Collection[str]) -> Discovered:
         """Reads every section. Never raises. `runtimes`: names of those that have a table."""
-        found, said, failures = [], {}, 0
+        readings, said, failures = [], {}, 0
         for _, section in self._running:
             new = section.have_changed()
             reading = section.read(runtimes)
-            found.append(reading)
+            readings.append(reading)
             problems = said[id(section)] = _problems_of(reading)
             # what comes in between the two calls is read, though it was not new yet
             if new or problems != self._said.get(id(section)):
                 failures += len(problems)
         self._said = said
-        known, clashes = merge_targets(configured, found)
+        known, clashes = merge_targets(configured, readings)
         held = self._holder.choose(known)
         clashes += held.list_problems()
-        sentences = [str(problem) for reading in found for problem in _problems_of(reading)]
+        sentences = [str(problem) for reading in readings for problem in _problems_of(reading)]
         sentences += [str(problem) for problem in clashes]
-        warnings = [warning for reading in found for source in reading.sources for warning in source.warnings]
+        warnings = [warning for reading in readings for source in reading.sources for warning in source.warnings]
         return Discovered(
             targets=held.targets,
             problems=tuple((sentences + warnings)[:100]),
             failures=failures + len(clashes),
-            pods=_list_states(held.targets, found),
-            waiting=tuple(pod for pod in _list_waiting(found) if self._holder.holds(f"{pod.namespace}/{pod.pod}")),
-            workers=tuple(dict.fromkeys(worker for reading in found for worker in reading.workers)),
-            finished=frozenset(pod for reading in found for pod in reading.finished),
-            slices={device: uuid for reading in found for device, uuid in reading.slices.items()},
+            pods=_list_states(held.targets, readings),
+            waiting=tuple(pod for pod in _list_waiting(readings) if self._holder.holds(f"{pod.namespace}/{pod.pod}")),
+            workers=tuple(dict.fromkeys(worker for reading in readings for worker in reading.workers)),
+            finished=frozenset(pod for reading in readings for pod in reading.finished),
+            slices={device: uuid for reading in readings for device, uuid in reading.slices.items()},
             elsewhere=held.elsewhere,
             left_out=held.left_out,
             unanswered=tuple(
                 source.name
-                for reading in found
+                for reading in readings
                 for source in reading.sources
                 if source.targets is None and not source.problems
             ),
             broken_files=tuple(
                 source.name
-                for (section, _), reading in zip(self._running, found, strict=True)
+                for (section, _), reading in zip(self._running, readings, strict=True)
                 if isinstance(section, FileDiscovery)
                 for source in reading.sources
                 if source.problems
@@ -315,16 +315,18 @@ class Discovery:
 
 def _find_earlier(section: DiscoverySection, running: list[tuple[DiscoverySection, Section]]) -> list[Section]:
     """Sections of the same kind and source whose place a new one takes, the most alike first: what they know is not asked for again."""
-    found = []
+    candidates = []
     for config, earlier in running:
         if isinstance(section, HttpDiscovery) and isinstance(config, HttpDiscovery):
             if (config.url, config.path) == (section.url, section.path):
-                found.append((0, earlier))
+                candidates.append((0, earlier))
         elif isinstance(section, KubernetesDiscovery) and isinstance(config, KubernetesDiscovery):
-            found.append((0 if (config.namespaces, config.node) == (section.namespaces, section.node) else 1, earlier))
+            candidates.append(
+                (0 if (config.namespaces, config.node) == (section.namespaces, section.node) else 1, earlier)
+            )
         elif type(config) is type(section):
-            found.append((0, earlier))
-    return [earlier for _, earlier in sorted(found, key=lambda pair: pair[0])]
+            candidates.append((0, earlier))
+    return [earlier for _, earlier in sorted(candidates, key=lambda pair: pair[0])]
 
 
 def _problems_of(reading: SectionReading) -> list[Problem]:
@@ -345,10 +347,10 @@ def _list_states(targets: Iterable[Target], readings: Iterable[SectionReading]) 
 
 def _list_waiting(readings: Iterable[SectionReading]) -> list[WaitingPod]:
     """Pods that wait, each once: several sections may look at it."""
-    found: dict[tuple[str, str], WaitingPod] = {}
+    pods: dict[tuple[str, str], WaitingPod] = {}
     for pod in (pod for reading in readings for pod in reading.waiting):
-        found.setdefault((pod.namespace, pod.pod), pod)
-    return list(found.values())
+        pods.setdefault((pod.namespace, pod.pod), pod)
+    return list(pods.values())
 
 
 # --- Waiting for what discovery answers first: a command that ends, unlike the daemon, has no second chance.
@@ -377,15 +379,17 @@ def discover_once(config: Config, runtimes: Collection[str], say: Callable[[str]
 def _wait(
     discovery: Discovery, configured: tuple[Target, ...], runtimes: Collection[str], say: Callable[[str], object]
 ) -> Discovered:
-    found = discovery.targets(configured, runtimes)
-    started, said = elapsed_seconds(), False
-    while found.unanswered and (waited := elapsed_seconds() - started) < LONGEST_WAIT_SECONDS:
-        if waited > SILENT_SECONDS and not said:
-            said = True
-            say(f"waiting up to {LONGEST_WAIT_SECONDS:g} s for {', '.join(found.unanswered)}")
+    discovered = discovery.targets(configured, runtimes)
+    started, is_told = elapsed_seconds(), False
+    while discovered.unanswered and (waited := elapsed_seconds() - started) < LONGEST_WAIT_SECONDS:
+        if waited > SILENT_SECONDS and not is_told:
+            is_told = True
+            say(f"waiting up to {LONGEST_WAIT_SECONDS:g} s for {', '.join(discovered.unanswered)}")
         time.sleep(_LOOK_EVERY_SECONDS)
         if discovery.changed():
-            found = discovery.targets(configured, runtimes)
+            discovered = discovery.targets(configured, runtimes)
     fix = "Check that it is up and can be reached from here."
-    late = [Problem(name, "", "it has not answered in time", fix) for name in found.unanswered]
-    return replace(found, problems=(*map(str, late), *found.problems)[:100], failures=found.failures + len(late))
+    late = [Problem(name, "", "it has not answered in time", fix) for name in discovered.unanswered]
+    return replace(
+        discovered, problems=(*map(str, late), *discovered.problems)[:100], failures=discovered.failures + len(late)
+    )

@@ -151,22 +151,22 @@ def add_assignments(families: Families, view: View, node: str, place: NodePlace 
             part = reading.gpu_parts.get(uuid, _WHOLE)
             families.add_value(names.GPU_TARGET_SHARE, labels, part.share, gpu=uuid, source=part.source.value)
     nodes = set()
-    for found in view.workers:
-        labels = _label_leader(families, found.worker)
-        for uuid in found.uuids:
+    for work in view.workers:
+        labels = _label_leader(families, work.worker)
+        for uuid in work.uuids:
             families.add_info(names.GPU_TARGET_INFO, labels, gpu=uuid, origin=Origin.KUBELET.value)
-            share = found.shares.get(uuid, 1.0)
+            share = work.shares.get(uuid, 1.0)
             source = ShareSource.WHOLE if share == 1.0 else ShareSource.KUBELET
             families.add_value(names.GPU_TARGET_SHARE, labels, share, gpu=uuid, source=source.value)
         # several workers of one engine may be on this node
-        key = (found.worker.target, found.worker.model_name, found.worker.role)
+        key = (work.worker.target, work.worker.model_name, work.worker.role)
         if key not in nodes:
             nodes.add(key)
             own = {
-                "model_name": found.worker.model_name,
-                "role": found.worker.role,
+                "model_name": work.worker.model_name,
+                "role": work.worker.role,
                 "node": node,
-                **label_place(place.fill_up(found.worker.place)),
+                **label_place(place.fill_up(work.worker.place)),
             }
             families.add_info(health.TARGET_NODE_INFO, labels, **own)
 
@@ -253,16 +253,16 @@ class ViewCollector(Collector):
 
     def _add_left_out(self, families: Families, view: View) -> None:
         """Counts what the last gate left out of this page, and publishes it with what was left out of the targets' own pages."""
-        known = {reading.target.name for reading in view.targets}
+        names = {reading.target.name for reading in view.targets}
         with self._counting:
             for (target, name), number in families.left_out.items():
                 if (target, name) not in self._left_out:
                     log.warning("target=%s: %s is not published, its value cannot be true", target or "none", name)
                 self._left_out[target, name] += number
             self._count_asked(view)
-            for key in [key for key in self._left_out if key[0] and key[0] not in known]:
+            for key in [key for key in self._left_out if key[0] and key[0] not in names]:
                 del self._left_out[key]
-            self._looked_at = {name: one for name, one in self._looked_at.items() if name in known}
+            self._looked_at = {name: one for name, one in self._looked_at.items() if name in names}
             counted: dict[str, dict[str, int]] = {}
             for (target, name), number in self._left_out.items():
                 counted.setdefault(target, {})[name] = number

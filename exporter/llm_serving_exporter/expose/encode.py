@@ -141,12 +141,12 @@ def combine_crc(first: int, second: int, second_bytes: int) -> int:
 
 def _power(count: int) -> int:
     """x to the power of so many bytes."""
-    found, square = _ONE, 0
+    product, square = _ONE, 0
     while count:
         if count & 1:
-            found = _multiply(found, _square(square))
+            product = _multiply(product, _square(square))
         square, count = square + 1, count >> 1
-    return found
+    return product
 
 
 @lru_cache(maxsize=64)
@@ -209,15 +209,15 @@ class LineFamily(Family):
     def under_former_name(self, former: Metric) -> LineFamily:
         """The same samples under the name that the metric had: a line begins with its name, and has no line break in it."""
         new, old = f"\n{self.metric.full_name}", f"\n{former.full_name}"
-        found = LineFamily(former, [f"\n{piece}".replace(new, old)[1:] for piece in self.lines])
+        renamed = LineFamily(former, [f"\n{piece}".replace(new, old)[1:] for piece in self.lines])
         if self.spool is not None:
-            found.spool, rest = Spool(), b"\n"
+            renamed.spool, rest = Spool(), b"\n"
             for part in self.spool.read():
                 # the last line may go on in the next part, and so may its name
                 text, _, begun = (rest + part).rpartition(b"\n")
-                found.spool.add((text + b"\n").replace(new.encode(), old.encode())[1:])
+                renamed.spool.add((text + b"\n").replace(new.encode(), old.encode())[1:])
                 rest = b"\n" + begun
-        return found
+        return renamed
 
     # --- for the client library --------------------------------------------------------------------------------------
 
@@ -307,18 +307,21 @@ def _choose_encoder(accept: str) -> tuple[Callable[[Collector], bytes], str]:
 def _leave_out_less_wanted(accept: str) -> str:
     """The header without OpenMetrics where plain text is wanted more, or OpenMetrics not at all (RFC 9110, 12.4.2): the library takes
     OpenMetrics wherever it stands, and reads no weights."""
-    ranges = [one.strip() for one in accept.split(",")]
-    of_openmetrics = [one for one in ranges if one.lower().startswith(_OPENMETRICS)]
+    ranges = [media_range.strip() for media_range in accept.split(",")]
+    of_openmetrics = [media_range for media_range in ranges if media_range.lower().startswith(_OPENMETRICS)]
     weight = max(map(_read_weight, of_openmetrics), default=0.0)
-    others = [one for one in ranges if one not in of_openmetrics]
-    plain = max((_read_weight(one) for one in others if one.lower().startswith("text/plain")), default=0.0)
+    others = [media_range for media_range in ranges if media_range not in of_openmetrics]
+    plain = max(
+        (_read_weight(media_range) for media_range in others if media_range.lower().startswith("text/plain")),
+        default=0.0,
+    )
     return accept if weight > 0 and weight >= plain else ",".join(others)
 
 
 def _read_weight(media_range: str) -> float:
     """How much it is wanted, 0 to 1; 1 where that is not said, or not in numbers."""
-    found = _WEIGHT.search(media_range)
-    return float(found[1]) if found else 1.0
+    weight = _WEIGHT.search(media_range)
+    return float(weight[1]) if weight else 1.0
 
 
 def write_text(families: Iterable[Family]) -> bytes:

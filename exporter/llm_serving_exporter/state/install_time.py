@@ -28,8 +28,8 @@ def read_or_write_install_time(path: str | None, now_unix_seconds: float) -> flo
     file = Path(path)
     sweep_leftovers(file.parent)
     try:
-        if (known := _read(file)) >= _EARLIEST_UNIX_SECONDS:
-            return known
+        if (installed := _read(file)) >= _EARLIEST_UNIX_SECONDS:
+            return installed
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -56,7 +56,7 @@ def _read(file: Path) -> float:
     if len(content) > LARGEST_FILE_BYTES:
         raise ValueError("it is too large")
     document = json.loads(content.decode("utf-8"))
-    found = parse_unix_seconds(document, _KEY) if isinstance(document, dict) else None
-    if found is None:
+    installed = parse_unix_seconds(document, _KEY) if isinstance(document, dict) else None
+    if installed is None:
         raise ValueError(f"{_KEY} is missing")
-    return found
+    return installed

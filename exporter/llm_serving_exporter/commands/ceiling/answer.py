@@ -115,9 +115,9 @@ def note_defaults(roof: Roof, limits: Limits, room: Fit, batch: int) -> Iterator
 
 
 def _longest(roof: Roof, limits: Limits, room: Fit, tokens: int, words: str) -> Iterator[str]:
-    kept, free = kv_stored_bytes(roof, tokens), max(0.0, room.free_kv_bytes) / room.ranks
-    if kept > free:
-        yield f"{limits.engine} refuses to start: a sequence of {words} keeps {size(kept)}, and there are {size(free)}"
+    held, free = kv_stored_bytes(roof, tokens), max(0.0, room.free_kv_bytes) / room.ranks
+    if held > free:
+        yield f"{limits.engine} refuses to start: a sequence of {words} keeps {size(held)}, and there are {size(free)}"
 
 
 def _states(roof: Roof, limits: Limits, room: Fit, sequences: int, words: str) -> Iterator[str]:
@@ -287,8 +287,8 @@ def answer(question: Question) -> Answer:
 
 def _ridge(roof: Roof, context_tokens: float) -> float | None:
     """Of the whole replica."""
-    found = roof_ridge_batch(roof, context_tokens)
-    return None if found is None else found * roof.parallel.data
+    batch = roof_ridge_batch(roof, context_tokens)
+    return None if batch is None else batch * roof.parallel.data
 
 
 def _uncounted_bytes(model: ModelFacts) -> float:
@@ -300,16 +300,16 @@ def _uncounted_bytes(model: ModelFacts) -> float:
 
 def _lines(roof: Roof, question: Question, room: Fit, *, refused: bool) -> Iterator[Line]:
     for batch in question.batches:
-        found = bound_decode(roof, batch, question.context_tokens, question.speculation)
-        if found is not None:
+        bounds = bound_decode(roof, batch, question.context_tokens, question.speculation)
+        if bounds is not None:
             beyond = question.limits.most is not None and batch > question.limits.most
             fits = not refused and not beyond and (room.max_batch is None or batch <= room.max_batch)
-            price = _usd(question, found.expected.tokens_per_second)
+            price = _usd(question, bounds.expected.tokens_per_second)
             yield Line(
                 batch,
-                found.expected,
-                found.upper_tokens_per_second,
-                found.lower_tokens_per_second,
+                bounds.expected,
+                bounds.upper_tokens_per_second,
+                bounds.lower_tokens_per_second,
                 fits,
                 beyond,
                 price,

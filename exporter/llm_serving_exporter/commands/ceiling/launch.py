@@ -96,43 +96,43 @@ class Dialect(Struct, frozen=True):
     environment: bool = False
 
 
-def _spread_vllm(said: Sizes) -> Parallel:
-    tensor, data = said.get("tensor", 1), said.get("data", 1)
-    experts = tensor * data if data > 1 or "expert_parallel" in said else 1
-    return Parallel(tensor, said.get("pipeline", 1), data, experts, said.get("context", 1))
+def _spread_vllm(sizes: Sizes) -> Parallel:
+    tensor, data = sizes.get("tensor", 1), sizes.get("data", 1)
+    experts = tensor * data if data > 1 or "expert_parallel" in sizes else 1
+    return Parallel(tensor, sizes.get("pipeline", 1), data, experts, sizes.get("context", 1))
 
 
-def _spread_group(said: Sizes) -> Parallel:
+def _spread_group(sizes: Sizes) -> Parallel:
     """SGLang: plain data parallelism is whole copies."""
-    tensor, data, context = said.get("tensor", 1), said.get("data", 1), said.get("context", 1)
-    if "attention_dp" not in said:
-        return Parallel(tensor, said.get("pipeline", 1), data, said.get("expert", 1), context)
+    tensor, data, context = sizes.get("tensor", 1), sizes.get("data", 1), sizes.get("context", 1)
+    if "attention_dp" not in sizes:
+        return Parallel(tensor, sizes.get("pipeline", 1), data, sizes.get("expert", 1), context)
     if tensor % data:
         raise ValueError(f"data-parallel attention of {data} does not divide the tensor-parallel size of {tensor}")
-    return Parallel(tensor // data, said.get("pipeline", 1), data, tensor, context)
+    return Parallel(tensor // data, sizes.get("pipeline", 1), data, tensor, context)
 
 
-def _run_sglang(said: Sizes, sequences: int) -> int:
+def _run_sglang(sizes: Sizes, sequences: int) -> int:
     """Ranks of data-parallel attention divide the number (tp_worker.py: max_running_requests // dp_size), whole copies take it each."""
-    data = said.get("data", 1)
-    return sequences // data * data if "attention_dp" in said else sequences * data
+    data = sizes.get("data", 1)
+    return sequences // data * data if "attention_dp" in sizes else sequences * data
 
 
-def _run_trtllm(said: Sizes, sequences: int) -> int:
+def _run_trtllm(sizes: Sizes, sequences: int) -> int:
     """Each rank of attention (py_executor.py: tp_size * max_num_active_requests) and each stage (max_batch_size * pp_size) has its own."""
-    return sequences * said.get("pipeline", 1) * (said.get("tensor", 1) if "attention_dp" in said else 1)
+    return sequences * sizes.get("pipeline", 1) * (sizes.get("tensor", 1) if "attention_dp" in sizes else 1)
 
 
-def _spread_plain(said: Sizes) -> Parallel:
-    return Parallel(said.get("tensor", 1))
+def _spread_plain(sizes: Sizes) -> Parallel:
+    return Parallel(sizes.get("tensor", 1))
 
 
-def _spread_trtllm(said: Sizes) -> Parallel:
+def _spread_trtllm(sizes: Sizes) -> Parallel:
     """Each GPU is a rank of attention under enable_attention_dp."""
-    tensor = said.get("tensor", 1)
-    if "attention_dp" in said:
-        return Parallel(1, said.get("pipeline", 1), tensor, tensor)
-    return Parallel(tensor, said.get("pipeline", 1), 1, said.get("expert", 1))
+    tensor = sizes.get("tensor", 1)
+    if "attention_dp" in sizes:
+        return Parallel(1, sizes.get("pipeline", 1), tensor, tensor)
+    return Parallel(tensor, sizes.get("pipeline", 1), 1, sizes.get("expert", 1))
 
 
 # of vLLM 0.32 (engine/arg_utils.py), SGLang 0.5.23 (srt/arg_groups/fields), trtllm-serve 1.2 (commands/serve.py), and what they were before
@@ -346,41 +346,43 @@ def read_launch(command: str) -> Launch:
     argument what to do where that is not to quote the command. "auto" is what a command without the flag says."""
     words = shlex.split(command)
     # the first word that names one: a later one may be of a model's name
-    dialect = next((one for word in words for one in DIALECTS if any(name in word.lower() for name in one.words)), None)
+    dialect = next(
+        (each for word in words for each in DIALECTS if any(name in word.lower() for name in each.words)), None
+    )
     if dialect is None:
         raise ValueError(f"no word of it names an engine that is known here: {', '.join(ENGINES)}")
-    said = _read_flags(words, dialect)
-    formats = {what: word for what, word in said.words.items() if what in _FORMATS and word.lower() not in _USUAL}
+    meanings = _read_flags(words, dialect)
+    formats = {what: word for what, word in meanings.words.items() if what in _FORMATS and word.lower() not in _USUAL}
     return Launch(
         dialect.name,
-        dialect.spread(said.sizes),
-        said.words.get("model"),
-        memory_share=said.share,
-        drafts=_count_drafts(said),
-        state_dtype=said.words.get("state_dtype", dialect.state_dtype),
-        pooling="pooling" in said.sizes or said.words.get("task", "").lower() in _POOLING,
-        limits=_limit(said, dialect),
+        dialect.spread(meanings.sizes),
+        meanings.words.get("model"),
+        memory_share=meanings.share,
+        drafts=_count_drafts(meanings),
+        state_dtype=meanings.words.get("state_dtype", dialect.state_dtype),
+        pooling="pooling" in meanings.sizes or meanings.words.get("task", "").lower() in _POOLING,
+        limits=_limit(meanings, dialect),
         own_layouts=dialect.own_layouts,
-        caveats=tuple(said.caveats),
+        caveats=tuple(meanings.caveats),
         **formats,
     )
 
 
-def _limit(said: _Said, dialect: Dialect) -> Limits:
+def _limit(meanings: _Said, dialect: Dialect) -> Limits:
     """What ends the batch of a whole replica. Raises ValueError for a number that leaves a rank nothing."""
-    stated, step = said.limits.get(SEQUENCES), said.limits.get(STEP_TOKENS)
-    lowest = min((one for one in (stated, step) if one is not None), key=lambda one: one.number, default=None)
-    sequences = None if lowest is None else Limit(dialect.running(said.sizes, lowest.number), lowest.words)
+    stated, step = meanings.limits.get(SEQUENCES), meanings.limits.get(STEP_TOKENS)
+    lowest = min((limit for limit in (stated, step) if limit is not None), key=lambda limit: limit.number, default=None)
+    sequences = None if lowest is None else Limit(dialect.running(meanings.sizes, lowest.number), lowest.words)
     if sequences is not None and sequences.number < 1:
         raise ValueError(f"{sequences.words} is not one for each rank of data-parallel attention")
-    own = [flag for flag, meaning in dialect.flags.items() if meaning == SEQUENCES]
+    own_flag = [flag for flag, meaning in dialect.flags.items() if meaning == SEQUENCES]
     longest = [flag for flag, meaning in dialect.flags.items() if meaning == CONTEXT_LIMIT]
     return Limits(
         engine=dialect.name,
         sequences=sequences,
-        flag=own[0] if own else "",
-        least_default=None if dialect.least_default is None else dialect.running(said.sizes, dialect.least_default),
-        context=said.limits.get(CONTEXT_LIMIT),
+        flag=own_flag[0] if own_flag else "",
+        least_default=None if dialect.least_default is None else dialect.running(meanings.sizes, dialect.least_default),
+        context=meanings.limits.get(CONTEXT_LIMIT),
         context_flag=longest[0] if longest else "",
         states=dialect.states,
         holds_longest=dialect.holds_longest,
@@ -389,13 +391,13 @@ def _limit(said: _Said, dialect: Dialect) -> Limits:
 
 
 def _read_flags(words: Sequence[str], dialect: Dialect) -> _Said:
-    said = _Said()
+    meanings = _Said()
     for place, word in enumerate(words):
         flag, given, value = word.partition("=")
         follower = words[place + 1] if place + 1 < len(words) else ""
         if dialect.serve and word.rpartition("/")[2] == dialect.serve and follower and not follower.startswith("-"):
             # `trtllm-serve serve MODEL` has a word of its own between
-            said.words.setdefault(
+            meanings.words.setdefault(
                 "model", follower if follower != "serve" else next(iter(words[place + 2 :]), follower)
             )
         # configuration files' own spelling (enable_attention_dp: true) is read too
@@ -404,9 +406,9 @@ def _read_flags(words: Sequence[str], dialect: Dialect) -> _Said:
             name = f"--{name.lower()}"
         text = value if given else ("" if _FLAG.match(follower) else follower)
         if name in dialect.switches and text.lower() not in _OFF:
-            said.caveats.append(f"{flag} of the start command {dialect.switches[name]}")
+            meanings.caveats.append(f"{flag} of the start command {dialect.switches[name]}")
         if name in dialect.caveats and text.lower() not in ("", "0", "none", "{}"):
-            said.caveats.append(f"{flag} of the start command {dialect.caveats[name]}")
+            meanings.caveats.append(f"{flag} of the start command {dialect.caveats[name]}")
         meaning = dialect.flags.get(name) or dialect.flags.get("--" + name.rstrip(":"))
         if meaning is None:
             _refuse_anothers(flag, name, dialect)
@@ -414,25 +416,25 @@ def _read_flags(words: Sequence[str], dialect: Dialect) -> _Said:
             if meaning is None and is_size_of_layout(name) and text.isdigit():
                 meaning = UNREAD
         if meaning is not None:
-            _keep_flag(said, meaning, flag, text)
-    return said
+            _keep_flag(meanings, meaning, flag, text)
+    return meanings
 
 
-def _keep_flag(said: _Said, meaning: str, flag: str, text: str) -> None:
+def _keep_flag(meanings: _Said, meaning: str, flag: str, text: str) -> None:
     """Keeps what one flag says."""
     if not text and meaning not in WITHOUT_VALUE:
         raise ValueError(f"{flag} has no {WORDS.get(meaning, 'share' if meaning == SHARE else 'size')} behind it")
     if meaning == "drafting":
-        _read_drafting(said, flag, text)
+        _read_drafting(meanings, flag, text)
     elif meaning == "file":
         what = (
             f"{text}, which {flag} names, is not read: what it says of layout, formats and drafts does not count here"
         )
-        said.caveats.append(what)
+        meanings.caveats.append(what)
     elif meaning in WORDS:
-        said.words[meaning] = text
+        meanings.words[meaning] = text
     elif meaning == SHARE:
-        said.share = _read_share(flag, text)
+        meanings.share = _read_share(flag, text)
     elif meaning == UNREAD:
         if text != "1":
             what = f"how {flag} {text} spreads memory and work is not known here"
@@ -440,17 +442,17 @@ def _keep_flag(said: _Said, meaning: str, flag: str, text: str) -> None:
     elif meaning in LIMITS:
         if text.lower() not in _CHOSEN:
             limit = Limit(_read_count(flag, text), f"{flag} {text}")
-            said.limits[meaning] = min(limit, said.limits.get(meaning, limit), key=lambda one: one.number)
+            meanings.limits[meaning] = min(limit, meanings.limits.get(meaning, limit), key=lambda each: each.number)
     elif meaning in WITHOUT_VALUE:
         if text.lower() not in _OFF:
-            said.sizes[meaning] = 1
+            meanings.sizes[meaning] = 1
     elif text.isascii() and text.isdigit() and (int(text) > 0 or meaning in DRAFTS) and int(text) < 1_000_000:
-        said.sizes[meaning] = int(text)
+        meanings.sizes[meaning] = int(text)
     else:
         raise ValueError(f"{flag} has {text!r}, which is no size")
 
 
-def _read_drafting(said: _Said, flag: str, text: str) -> None:
+def _read_drafting(meanings: _Said, flag: str, text: str) -> None:
     """vLLM's settings of speculation, which are JSON."""
     try:
         settings = json.loads(text)
@@ -458,23 +460,23 @@ def _read_drafting(said: _Said, flag: str, text: str) -> None:
         settings = None
     if not isinstance(settings, Mapping):
         raise ValueError(f"{flag} has {text[:64]!r}, which is no JSON of settings: quote it")
-    said.words["algorithm"] = str(settings.get("method") or settings.get("model") or "draft")
+    meanings.words["algorithm"] = str(settings.get("method") or settings.get("model") or "draft")
     drafts = settings.get("num_speculative_tokens")
     if isinstance(drafts, int) and not isinstance(drafts, bool) and drafts >= 0:
-        said.sizes["drafts"] = drafts
+        meanings.sizes["drafts"] = drafts
 
 
-def _count_drafts(said: _Said) -> int | None:
+def _count_drafts(meanings: _Said) -> int | None:
     """Drafted tokens of a step; those of a tree are all of its tokens, though no step accepts all of them."""
-    drafts, checked = said.sizes.get("drafts"), said.sizes.get("checked")
+    drafts, checked = meanings.sizes.get("drafts"), meanings.sizes.get("checked")
     if drafts is None and checked is not None:
         drafts = max(0, checked - 1)
-    if drafts is None and said.sizes.get("draft_width", 1) == 1:
-        drafts = said.sizes.get("draft_steps")
-    algorithm = said.words.get("algorithm", "none").lower()
+    if drafts is None and meanings.sizes.get("draft_width", 1) == 1:
+        drafts = meanings.sizes.get("draft_steps")
+    algorithm = meanings.words.get("algorithm", "none").lower()
     # without an algorithm SGLang drafts nothing, whatever its sizes; vLLM's sizes imply one
     if algorithm in _USUAL:
-        return said.sizes.get("drafts", 0)
+        return meanings.sizes.get("drafts", 0)
     return drafts
 
 

@@ -104,10 +104,10 @@ def _batches(text: str) -> tuple[int, ...]:
             raise InvalidValueError(
                 f"{shown(word)} is not a batch from 1 to {_LARGEST_BATCH}", "Write whole numbers, as in 1,8,32."
             )
-    found = tuple(dict.fromkeys(map(int, words)))
-    if len(found) > MOST_BATCHES:
-        raise InvalidValueError(f"these are {len(found)} batches", f"Write at most {MOST_BATCHES}.")
-    return found
+    batches = tuple(dict.fromkeys(map(int, words)))
+    if len(batches) > MOST_BATCHES:
+        raise InvalidValueError(f"these are {len(batches)} batches", f"Write at most {MOST_BATCHES}.")
+    return batches
 
 
 MEMORY = Kind("a size of memory such as 80GB", _memory)
@@ -195,15 +195,15 @@ _UNSEEN = {
 
 def _rates(text: str) -> Mapping[Precision, float]:
     """ "bf16=400,fp8=800" -> FLOP/s by precision."""
-    found = {}
+    rates = {}
     for part in text.split(","):
         name, equals, rate = (word.strip() for word in part.partition("="))
         if not equals or name.lower() not in set(Precision):
             raise InvalidValueError(
                 f"{shown(part)} is not a rate of {', '.join(Precision)}", "Write them as in bf16=400,fp8=800."
             )
-        found[Precision(name.lower())] = TFLOPS.parse(rate)
-    return found
+        rates[Precision(name.lower())] = TFLOPS.parse(rate)
+    return rates
 
 
 RATES = Kind("dense TFLOP/s by format such as bf16=400,fp8=800", _rates)
@@ -213,8 +213,8 @@ def find_peaks(flags: FlagReader) -> GpuPeaks | None:
     """What --gpu means; None where nothing usable says it, which is then reported."""
     file = flags.text("--gpu-spec")
     before = len(flags.problems)
-    own = _read_file(file, Place(file, "", flags.problems)) if file is not None else ()
-    if file is not None and not own and len(flags.problems) == before:
+    cards = _read_file(file, Place(file, "", flags.problems)) if file is not None else ()
+    if file is not None and not cards and len(flags.problems) == before:
         flags.refuse(
             "--gpu-spec", f"{shown(file)} describes no GPU", "Write gpu_models: as in docs/ceiling-command.md."
         )
@@ -223,8 +223,8 @@ def find_peaks(flags: FlagReader) -> GpuPeaks | None:
     described = any(flags.text(flag) is not None for flag in ("--gpu-bandwidth", "--gpu-tflops"))
     asked = flags.text("--gpu")
     if not asked or not asked.strip():
-        if len(own) == 1 and not described:
-            return peaks_of_spec(own[0])
+        if len(cards) == 1 and not described:
+            return peaks_of_spec(cards[0])
         flags.refuse("--gpu", "it is missing", 'Write a name such as "H100 SXM", or "this one" to ask NVML.')
         return None
     if " ".join(asked.lower().split()) in THIS_GPU:
@@ -233,11 +233,11 @@ def find_peaks(flags: FlagReader) -> GpuPeaks | None:
                 "--gpu", "NVML says what this one is", "Leave --gpu-bandwidth and --gpu-tflops away, or name it."
             )
             return None
-        return _find_this_gpu(flags, own)
+        return _find_this_gpu(flags, cards)
     if described:
-        return _describe(flags, asked.strip(), bandwidth, rates, own)
+        return _describe(flags, asked.strip(), bandwidth, rates, cards)
     try:
-        return peaks_of_spec(find(asked, (*own, *loader.gpu_catalogue())))
+        return peaks_of_spec(find(asked, (*cards, *loader.gpu_catalogue())))
     except FactsError as error:
         if not broken:  # it may be the one that could not be read
             flags.refuse("--gpu", error.what.rstrip("."), error.fix)
@@ -253,8 +253,8 @@ def _read_file(path: str, place: Place) -> tuple[GpuSpec, ...]:
         return read_gpu_models(node[GPU_MODELS], place.key(GPU_MODELS))
     if isinstance(node, list):
         return read_gpu_models(node, place)
-    found = read_description(node, place)
-    return () if found is None else (found,)
+    card = read_description(node, place)
+    return () if card is None else (card,)
 
 
 def _describe(
@@ -262,11 +262,11 @@ def _describe(
     asked: str,
     bandwidth: float | None,
     rates: Mapping[Precision, float] | None,
-    own: Sequence[GpuSpec],
+    cards: Sequence[GpuSpec],
 ) -> GpuPeaks | None:
     """A card that the flags describe: what they leave open is the catalogue's, where that knows the name."""
     try:
-        spec = find(asked, (*own, *loader.gpu_catalogue()))
+        spec = find(asked, (*cards, *loader.gpu_catalogue()))
     except FactsError:
         spec = None
     memory = flags.value("--memory", MEMORY)
@@ -288,7 +288,7 @@ def _describe(
     return peaks_of_spec(GpuModelSettings(name, memory, bandwidth, rates).spec)
 
 
-def _find_this_gpu(flags: FlagReader, own: Sequence[GpuSpec]) -> GpuPeaks | None:
+def _find_this_gpu(flags: FlagReader, cards: Sequence[GpuSpec]) -> GpuPeaks | None:
     """What NVML says of the GPUs of this machine, MIG instances instead of the GPUs they are of."""
     from llm_serving_exporter.gpus.nvml import NvmlSource
 
@@ -308,7 +308,7 @@ def _find_this_gpu(flags: FlagReader, own: Sequence[GpuSpec]) -> GpuPeaks | None
     if not usable:
         flags.refuse("--gpu", "NVML shows no GPU on this machine", _NAME_A_GPU)
         return None
-    rows = (*own, *loader.gpu_catalogue())
+    rows = (*cards, *loader.gpu_catalogue())
     return peaks_of_many([peaks_of_identity(identity, rows) for identity in usable])
 
 
@@ -481,8 +481,10 @@ def question(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Quest
 def _limits(flags: FlagReader, launch: Launch | None) -> Limits:
     """What ends the batch; --batch-limit goes before what a start command says."""
     limits = launch.limits if launch is not None else Limits()
-    own = flags.value("--batch-limit", SEQUENCES)
-    return limits if own is None else replace(limits, sequences=Limit(own, f"--batch-limit {own}"), crossed=None)
+    stated = flags.value("--batch-limit", SEQUENCES)
+    return (
+        limits if stated is None else replace(limits, sequences=Limit(stated, f"--batch-limit {stated}"), crossed=None)
+    )
 
 
 def _usual_context(model: ModelFacts | None, limits: Limits) -> int:
@@ -498,8 +500,8 @@ def _model(flags: FlagReader, environ: Mapping[str, str], launch: Launch | None)
     folder = flags.text("--hf-cache")
     if folder is not None and not os.path.isdir(folder):
         flags.refuse("--hf-cache", f"{shown(folder)} is not a folder", "Give the one that holds models--… folders.")
-    own = flags.text("--model-catalogue")
-    if own is not None and not _are_models(flags, own):
+    catalogue = flags.text("--model-catalogue")
+    if catalogue is not None and not _are_models(flags, catalogue):
         return None
     asked = flags.text("--model") or (launch.model if launch is not None else None)
     if asked is None and launch is None and flags.text("--launch") is not None:
@@ -510,8 +512,8 @@ def _model(flags: FlagReader, environ: Mapping[str, str], launch: Launch | None)
         return None
     settings = replace(loader.given(asked.strip()), weight_format=weight_format, kv_cache_dtype=kv, state_dtype=state)
     try:
-        found = loader.model_facts(settings, _started(launch), folder or loader.hub_cache(environ), own)
-        return as_embedder(found) if launch is not None and launch.pooling else found
+        facts = loader.model_facts(settings, _started(launch), folder or loader.hub_cache(environ), catalogue)
+        return as_embedder(facts) if launch is not None and launch.pooling else facts
     except FactsError as error:
         flags.refuse("--model", error.what.rstrip("."), _FIXES.get(error.fix, error.fix))
         return None

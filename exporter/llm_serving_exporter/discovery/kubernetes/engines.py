@@ -260,9 +260,9 @@ class EnginePort(Struct, frozen=True):
 def find_engines(pod: PodRecord, stack: Stack | None, wishes: Wishes) -> tuple[EnginePort, ...]:
     """The engines of a pod, by what it says of itself, else by the row of its stack, else by what is usual. () where none can be said."""
     if wishes.ports:
-        found = [_find_asked(pod, stack, wishes, asked) for asked in wishes.ports]
+        engines = [_find_asked(pod, stack, wishes, asked) for asked in wishes.ports]
         # a name that none of its containers has
-        return () if None in found else _distinct([one for one in found if one is not None])
+        return () if None in engines else _distinct([engine for engine in engines if engine is not None])
     ports = []
     for container in _list_candidates(pod, stack, wishes):
         port = _find_port(pod, container, stack)
@@ -273,10 +273,10 @@ def find_engines(pod: PodRecord, stack: Stack | None, wishes: Wishes) -> tuple[E
 
 def _distinct(engines: Sequence[EnginePort]) -> tuple[EnginePort, ...]:
     """One a port: containers of a pod share its ports, so that a port belongs to one of them."""
-    found: dict[int, EnginePort] = {}
+    by_port: dict[int, EnginePort] = {}
     for engine in engines:
-        found.setdefault(engine.port, engine)
-    return tuple(found.values())
+        by_port.setdefault(engine.port, engine)
+    return tuple(by_port.values())
 
 
 def _find_asked(pod: PodRecord, stack: Stack | None, wishes: Wishes, asked: str | int) -> EnginePort | None:
@@ -294,26 +294,26 @@ def _find_asked(pod: PodRecord, stack: Stack | None, wishes: Wishes, asked: str 
 
 def list_working(containers: Sequence[ContainerRecord]) -> list[ContainerRecord]:
     """The containers that do the work of a pod: those with GPUs, else all but known sidecars."""
-    with_gpus = [one for one in containers if one.has_gpus]
-    own = [one for one in with_gpus or containers if one.name not in SIDECARS]
-    return own or with_gpus or list(containers)
+    with_gpus = [container for container in containers if container.has_gpus]
+    working = [container for container in with_gpus or containers if container.name not in SIDECARS]
+    return working or with_gpus or list(containers)
 
 
 def _list_candidates(pod: PodRecord, stack: Stack | None, wishes: Wishes) -> list[ContainerRecord]:
-    named = [one for one in pod.containers if stack is not None and one.name in stack.containers]
+    named = [container for container in pod.containers if stack is not None and container.name in stack.containers]
     if named:
         return named
-    if any(one.has_gpus for one in pod.containers):
+    if any(container.has_gpus for container in pod.containers):
         # whatever its name is
         return list_working(pod.containers)
-    own = [one for one in pod.containers if one.name not in SIDECARS]
+    candidates = [container for container in pod.containers if container.name not in SIDECARS]
     if wishes.scrape or wishes.ports:
         # somebody says that there is an engine
-        own = own or list(pod.containers)
-    default = [one for one in own if one.name == pod.annotations.get(DEFAULT_CONTAINER)]
-    regular = [one for one in own if not one.is_sidecar]
+        candidates = candidates or list(pod.containers)
+    default = [container for container in candidates if container.name == pod.annotations.get(DEFAULT_CONTAINER)]
+    regular = [container for container in candidates if not container.is_sidecar]
     # what has a port that is usual for pages comes before what has not, in the order of the pod
-    return default or sorted(regular, key=lambda one: not _has_usual_port(one, stack))[:1]
+    return default or sorted(regular, key=lambda container: not _has_usual_port(container, stack))[:1]
 
 
 def _has_usual_port(container: ContainerRecord, stack: Stack | None) -> bool:
@@ -347,8 +347,8 @@ def _find_port(pod: PodRecord, container: ContainerRecord, stack: Stack | None) 
 
 
 def _describe(pod: PodRecord, container: ContainerRecord, port: int, wishes: Wishes) -> EnginePort:
-    said = wishes.scheme or _find_scheme(pod, container, port)
-    return EnginePort(container, port, said or "http", is_guess=not said)
+    scheme = wishes.scheme or _find_scheme(pod, container, port)
+    return EnginePort(container, port, scheme or "http", is_guess=not scheme)
 
 
 def _find_scheme(pod: PodRecord, container: ContainerRecord, port: int) -> str:

@@ -149,7 +149,7 @@ class Mirror(Generic[K, V]):
     def copy(self) -> Copy[K, V]:
         """What is known now."""
         with self._lock:
-            problems = tuple(one for one in (self._failure, self._oddity) if one is not None)
+            problems = tuple(problem for problem in (self._failure, self._oddity) if problem is not None)
             return Copy(dict(self._records) if self._is_listed else None, problems, self._clock_offset_seconds)
 
     # --- the thread -----------------------------------------------------------------------------------------------
@@ -318,9 +318,9 @@ class Mirror(Generic[K, V]):
         goes_back = bool(self._version) and _is_before(version, self._version or "")
         # what is deleted may be told as it was last
         if goes_back and event.type != "DELETED":
-            said = f"the API server tells of version {version} after {self._version}"
+            complaint = f"the API server tells of version {version} after {self._version}"
             self._version = None
-            raise ApiError(said, GONE)
+            raise ApiError(complaint, GONE)
         if event.type in ("ADDED", "MODIFIED", "DELETED"):
             try:
                 key, record = self._reduce(event.object)
@@ -440,18 +440,21 @@ def decode_slice(body: bytes | msgspec.Raw) -> tuple[str, SliceRecord | None]:
 def _find_uuid(device: _Device) -> str:
     """An attribute without a domain is the driver's own."""
     attributes = device.attributes or {}
-    found = attributes.get(UUID) or attributes.get(f"{DRIVER}/{UUID}") or _Attribute()
-    return (found.string or "")[:_LONGEST_TEXT]
+    attribute = attributes.get(UUID) or attributes.get(f"{DRIVER}/{UUID}") or _Attribute()
+    return (attribute.string or "")[:_LONGEST_TEXT]
 
 
 def map_devices(slices: Iterable[SliceRecord]) -> dict[tuple[str, str], str]:
     """UUIDs by pool and device, of each pool's newest generation: while a driver replaces its slices there are some of both."""
     every = tuple(slices)
     newest: dict[str, int] = {}
-    for one in every:
-        newest[one.pool] = max(one.generation, newest.get(one.pool, one.generation))
+    for each in every:
+        newest[each.pool] = max(each.generation, newest.get(each.pool, each.generation))
     return {
-        (one.pool, device): uuid for one in every if one.generation == newest[one.pool] for device, uuid in one.uuids
+        (each.pool, device): uuid
+        for each in every
+        if each.generation == newest[each.pool]
+        for device, uuid in each.uuids
     }
 
 

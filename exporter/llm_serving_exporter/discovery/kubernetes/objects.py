@@ -85,8 +85,8 @@ class PodRecord(Struct, frozen=True):
     @property
     def gpus(self) -> int | None:
         """Whole GPUs that all of its containers ask for; None: that cannot be said."""
-        known = [container.gpus for container in self.containers]
-        return None if None in known else add_up(count for count in known if count is not None)
+        counts = [container.gpus for container in self.containers]
+        return None if None in counts else add_up(count for count in counts if count is not None)
 
 
 class NodeRecord(Struct, frozen=True):
@@ -116,21 +116,21 @@ _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?")
 
 
 def _ports(text: str) -> tuple[str | int, ...]:
-    found: list[str | int] = []
+    ports: list[str | int] = []
     for word in (part.strip() for part in text.split(",")):
         if word.isascii() and word.isdigit() and 0 < int(word) < 65536:
-            found.append(int(word))
+            ports.append(int(word))
         elif _PORT_NAME.fullmatch(word):
-            found.append(word)
+            ports.append(word)
         else:
             raise InvalidValueError(
                 f"{shown(word)} is no port", "Write a number or the name of a port of the container."
             )
-    if len(found) > MOST_PORTS:
+    if len(ports) > MOST_PORTS:
         raise InvalidValueError(
-            f"{len(found)} ports are more than {MOST_PORTS}", "Write one for each engine of the pod."
+            f"{len(ports)} ports are more than {MOST_PORTS}", "Write one for each engine of the pod."
         )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(ports))
 
 
 _PORTS = Kind("ports", _ports)
@@ -427,20 +427,20 @@ def _reduce_container(
 
 
 def _list_probes(spec: _Container, ports: dict[str, int]) -> tuple[tuple[int, str], ...]:
-    found: dict[int, str] = {}
+    schemes: dict[int, str] = {}
     for probe in (spec.readinessProbe, spec.startupProbe, spec.livenessProbe):
         if probe is not None and probe.httpGet is not None:
             asked = probe.httpGet.port
             number = ports.get(asked, 0) if isinstance(asked, str) else asked
             if 0 < number < 65536:
-                found.setdefault(number, probe.httpGet.scheme.lower())
-    return tuple(found.items())
+                schemes.setdefault(number, probe.httpGet.scheme.lower())
+    return tuple(schemes.items())
 
 
 def _find_port_argument(spec: _Container) -> int | None:
     """`--port 8000`, `--port=8000`, also inside a shell's command; the last one counts, as for every engine's parser."""
-    found = _PORT_ARGUMENT.findall(" ".join((*(spec.command or ()), *(spec.args or ()))))
-    return int(found[-1]) if found and 0 < int(found[-1]) < 65536 else None
+    ports = _PORT_ARGUMENT.findall(" ".join((*(spec.command or ()), *(spec.args or ()))))
+    return int(ports[-1]) if ports and 0 < int(ports[-1]) < 65536 else None
 
 
 def _find_tls_ports(words: Sequence[str]) -> Iterator[int]:

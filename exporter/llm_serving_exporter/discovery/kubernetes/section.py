@@ -105,16 +105,16 @@ class StateBook:
     def _note_begin(self, pod: PodRecord, container: ContainerRecord, clock_offset_seconds: float | None) -> float:
         """When the present life of a container began, by the monotonic clock here."""
         key, start, now = (pod.uid, container.name), container.started_unix_seconds, self._monotonic()
-        known = self._begun.get(key)
-        if known is None or known[0] != start:
+        begun = self._begun.get(key)
+        if begun is None or begun[0] != start:
             # another life than the one that was seen before begins now, whatever the kubelet's clock says
             age = 0.0
-            if known is None:
+            if begun is None:
                 age = _find_age(
                     pod, start, self._wall() if clock_offset_seconds is None else now + clock_offset_seconds
                 )
-            known = self._begun[key] = start, now - age
-        return known[1]
+            begun = self._begun[key] = start, now - age
+        return begun[1]
 
     def forget_others(self, uids: Collection[str]) -> None:
         """Forgets pods that are gone."""
@@ -137,8 +137,8 @@ def _find_age(pod: PodRecord, start: float | None, now_unix_seconds: float) -> f
     What has not started waits since its pod was made: for an image, for a volume. What is said to have started before that has a kubelet
     whose clock is behind.
     """
-    known = [moment for moment in (start, pod.created_unix_seconds) if moment is not None]
-    return max(0.0, now_unix_seconds - max(known)) if known else 0.0
+    moments = [moment for moment in (start, pod.created_unix_seconds) if moment is not None]
+    return max(0.0, now_unix_seconds - max(moments)) if moments else 0.0
 
 
 def _find_fault(pod: PodRecord, container: ContainerRecord, group: Group | None) -> PodFault | None:
@@ -149,7 +149,7 @@ def _find_fault(pod: PodRecord, container: ContainerRecord, group: Group | None)
     if group is None:
         return None
     # proxies and shippers of logs beside a worker take no part in its work
-    crashes = any(one.crash_loops for worker in group.workers for one in list_working(worker.containers))
+    crashes = any(each.crash_loops for worker in group.workers for each in list_working(worker.containers))
     if crashes or group.before or any(worker.lost_node for worker in group.workers):
         return PodFault.WORKER_LOST
     return None
@@ -289,8 +289,8 @@ class SectionPods:
 
     def copy_pods(self) -> dict[str, Mapping[tuple[str, str], PodRecord]]:
         """The pods that are known, by the name of the list that they are from."""
-        found = {mirror.listing.name: self._copy_pods(mirror).records for mirror in self._pods}
-        return {name: records for name, records in found.items() if records is not None}
+        by_listing = {mirror.listing.name: self._copy_pods(mirror).records for mirror in self._pods}
+        return {name: records for name, records in by_listing.items() if records is not None}
 
     # --- mirrors --------------------------------------------------------------------------------------------------
 
@@ -367,19 +367,20 @@ class SectionPods:
     def _note_states(
         self,
         pod: PodRecord,
-        found: FoundPod,
+        pod_targets: FoundPod,
         groups: Mapping[tuple[str, ...], Group],
         clock_offset_seconds: float | None,
     ) -> dict[str, PodState]:
         group, offset = self._find_group(pod, groups), clock_offset_seconds
         return {
-            target.name: self._states.note_state(pod, container, group, offset) for target, container in found.targets
+            target.name: self._states.note_state(pod, container, group, offset)
+            for target, container in pod_targets.targets
         }
 
     def _find_workers(
         self,
         groups: Mapping[tuple[str, ...], Group],
-        found: Mapping[str, FoundPod],
+        pods: Mapping[str, FoundPod],
         here: Collection[str],
         nodes: Mapping[str, NodeRecord],
         runtimes: tuple[str, ...],
@@ -393,7 +394,7 @@ class SectionPods:
             if group.leader is None:
                 self._look_for_leaders(group.workers, name)
             elif group.leader.uid in here:
-                workers += list_workers(group, found, nodes)
+                workers += list_workers(group, pods, nodes)
             else:
                 around = Surroundings(self._section, "", runtimes)
                 elsewhere = {group.leader.uid: find_targets(group.leader, group, None, around)}

@@ -144,12 +144,14 @@ class Membership(Struct, frozen=True):
 def find_membership(pod: PodRecord) -> Membership | None:
     """The group of a pod; None for one that stands alone, or wants to be a target of its own although it is no leader."""
     labels = pod.labels
-    found = None
+    membership = None
     if all(labels.get(name) for name in (LWS_NAME, LWS_GROUP, LWS_WORKER)):
         group = (pod.namespace, LWS_NAME, labels[LWS_NAME], labels[LWS_GROUP])
-        found = Membership(group, labels[LWS_WORKER] == "0", _read_whole(pod.annotations.get(LWS_SIZE, "")))
+        membership = Membership(group, labels[LWS_WORKER] == "0", _read_whole(pod.annotations.get(LWS_SIZE, "")))
     elif labels.get(RAY_CLUSTER) and RAY_SERVE not in labels:
-        found = Membership((pod.namespace, RAY_CLUSTER, labels[RAY_CLUSTER]), labels.get(RAY_NODE_TYPE) == "head", None)
+        membership = Membership(
+            (pod.namespace, RAY_CLUSTER, labels[RAY_CLUSTER]), labels.get(RAY_NODE_TYPE) == "head", None
+        )
     elif all(labels.get(name) for name in (GROVE_GROUP, GROVE_INDEX)) and labels.get(GROVE_CLIQUE, "").endswith(
         _GROVE_ROLES
     ):
@@ -157,12 +159,14 @@ def find_membership(pod: PodRecord) -> Membership | None:
         number = _read_whole(labels.get(GROVE_POD_INDEX, ""))
         # the workers before it, itself and the leader
         leads = labels[GROVE_CLIQUE].endswith(_GROVE_LEADER)
-        found = Membership(group, leads, None, 0 if leads or number is None else number + 2)
+        membership = Membership(group, leads, None, 0 if leads or number is None else number + 2)
     elif labels.get(KAITO_WORKSPACE) and labels.get(POD_INDEX):
-        found = Membership((pod.namespace, KAITO_WORKSPACE, labels[KAITO_WORKSPACE]), labels[POD_INDEX] == "0", None)
-    if found is not None and not found.leads and read_scrape(pod.annotations):
+        membership = Membership(
+            (pod.namespace, KAITO_WORKSPACE, labels[KAITO_WORKSPACE]), labels[POD_INDEX] == "0", None
+        )
+    if membership is not None and not membership.leads and read_scrape(pod.annotations):
         return None
-    return found
+    return membership
 
 
 def name_replica(pod: PodRecord) -> str:
@@ -241,8 +245,8 @@ class GroupBook:
                 continue
             uid = group.leader.uid
             # one whose size is not said has as many pods as its leader has had: it is made as a whole, and never shrinks
-            known = () if group.is_complete else self._complete.get(uid, ())
-            if group.is_complete or (group.has_no_gap and len(group.pods) >= len(known)):
+            last_complete = () if group.is_complete else self._complete.get(uid, ())
+            if group.is_complete or (group.has_no_gap and len(group.pods) >= len(last_complete)):
                 complete[uid] = group.pods
             elif uid in self._complete:
                 complete[uid] = self._complete[uid]
@@ -254,19 +258,19 @@ class GroupBook:
 def _gather(pods: Iterable[PodRecord]) -> dict[tuple[str, ...], Group]:
     members: dict[tuple[str, ...], list[tuple[PodRecord, Membership]]] = {}
     for pod in pods:
-        if not pod.has_ended and (found := find_membership(pod)) is not None:
-            members.setdefault(found.group, []).append((pod, found))
+        if not pod.has_ended and (membership := find_membership(pod)) is not None:
+            members.setdefault(membership.group, []).append((pod, membership))
     groups = {}
-    for group, own in members.items():
+    for group, placed in members.items():
         # of two that say they lead, as when one is made again while the old one ends, the later one goes on
-        leaders = sorted((pod for pod, place in own if place.leads), key=lambda pod: pod.created_unix_seconds or 0.0)
-        sizes = [place.size for _, place in own if place.size is not None]
+        leaders = sorted((pod for pod, place in placed if place.leads), key=lambda pod: pod.created_unix_seconds or 0.0)
+        sizes = [place.size for _, place in placed if place.size is not None]
         leader = leaders[-1] if leaders else None
-        workers = sorted((pod for pod, place in own if not place.leads), key=lambda pod: pod.name)
+        workers = sorted((pod for pod, place in placed if not place.leads), key=lambda pod: pod.name)
         if leader is not None and not leader.is_leaving:
             # what ends while its leader stays is gone for it, or worked for the leader before
             workers = [pod for pod in workers if not pod.is_leaving]
-        least = max((place.least for pod, place in own if pod in workers), default=0)
+        least = max((place.least for pod, place in placed if pod in workers), default=0)
         groups[group] = Group(leader, tuple(workers), max(sizes) if sizes else None, least=least)
     return groups
 
@@ -294,9 +298,9 @@ def is_selected(pod: PodRecord, section: KubernetesDiscovery) -> bool:
     stack = find_stack(pod.labels)
     if section.selector:
         return stack is None or stack.is_read
-    if stack is None or not stack.is_read or any(one.name == stack.worker for one in pod.containers):
+    if stack is None or not stack.is_read or any(each.name == stack.worker for each in pod.containers):
         return False
-    if stack.marks and all(one.name != stack.marks for one in pod.containers):
+    if stack.marks and all(each.name != stack.marks for each in pod.containers):
         return False
     return not stack.needs_gpus or any(container.has_gpus for container in pod.containers)
 
@@ -427,7 +431,7 @@ def _bracketed(address: str) -> str:
 
 def _list_nodes(pod: PodRecord, group: Group | None) -> tuple[str, ...]:
     pods: Iterable[PodRecord] = group.replica if group is not None else (pod,)
-    return tuple(dict.fromkeys(one.node for one in pods if one.node))
+    return tuple(dict.fromkeys(each.node for each in pods if each.node))
 
 
 def list_node_places(
@@ -447,7 +451,7 @@ def _read_place(node: NodeRecord) -> NodePlace:
 
 def _find_arguments(engine: EnginePort, engines: Sequence[EnginePort]) -> Arguments:
     """Those of the engine's container; () where it runs several engines. `engines`: all of the pod."""
-    return engine.container.arguments if [one.container for one in engines].count(engine.container) == 1 else ()
+    return engine.container.arguments if [each.container for each in engines].count(engine.container) == 1 else ()
 
 
 def _count_gpus(
