@@ -41,7 +41,7 @@ demo: $(RUNNABLE) ## a simulated fleet beside the exporter, Prometheus and Grafa
 
 drill: $(RUNNABLE) ## a node-loss drill of a simulated fleet with the rules; needs no GPU and no model
 	@$(TOOLS) prometheus alertmanager
-	@exec $(BIN)/python -m llm_serving_alerts.drill_demo $(ARGS)
+	@exec $(BIN)/python -m llm_serving_simulator.drill_demo $(ARGS)
 
 test: $(DEVELOPS) ## the quick tests: four minutes on two cores
 	@$(TOOLS) promtool prometheus amtool alertmanager victoria-metrics vmalert cc chromium
@@ -130,8 +130,7 @@ golden: $(DEVELOPS) ## rewrite the golden pages; read the diff
 
 bench: $(DEVELOPS) ## benchmarks against peers
 	@$(TOOLS) nginx prometheus victoria-metrics vmalert
-	$(BIN)/python -m bench.run $(ARGS)
-	$(BIN)/python -m bench.large
+	$(BIN)/python -m bench.cycle $(ARGS)
 	$(BIN)/python -m bench.fleet
 	$(BIN)/python -m bench.render
 	$(BIN)/python -m bench.start

@@ -7,7 +7,6 @@ of the daemon against its targets, and the gaps between the ticks of most target
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -18,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.cycle import Asking, say
+from bench.cycle import Asking
 from bench.pictures import Line, draw_lines, write_picture
+from bench.shared import make_parser, require_bytecode, say
 from tests.support.builders.recordings import page as recorded_page
 
 TARGETS = (1, 50, 200, 500, 2000)
@@ -45,8 +45,7 @@ def list_steps(out: Path, *, quick: bool) -> list[Step]:
     runs, seconds = ("1", "1") if quick else ("5", "8")
     targets = QUICK_TARGETS if quick else TARGETS
     steps = [
-        Step("run", "run", ("--runs", runs, "--seconds", seconds)),
-        Step("large", "large", ("--seconds", seconds)),
+        Step("cycle", "cycle", ("--runs", runs, "--seconds", seconds)),
         Step("start", "start", figures=False),
     ]
     for number in targets:
@@ -80,13 +79,13 @@ def keep_tables(printed: str) -> list[str]:
     return [line for line in printed.splitlines() if line.startswith("|")]
 
 
-def list_pages(run: Figures | None, large: Figures | None, usual_bytes: int) -> list[tuple[float, float, float]]:
+def list_pages(cycle: Figures | None, usual_bytes: int) -> list[tuple[float, float, float]]:
     """Whole KB of each page, our CPU milliseconds scraped every third tick, vmagent's; the usual page's are medians of runs."""
-    pages = []
-    if run is not None and run["runs"]:
-        ours, theirs = (statistics.median(one[key] for one in run["runs"]) for key in (Asking.SCRAPED.value, "vmagent"))
-        pages.append((round(usual_bytes / 1000), ours, theirs))
-    for page in large["pages"] if large is not None else ():
+    if cycle is None or not cycle["runs"]:
+        return []
+    ours, theirs = (statistics.median(one[key] for one in cycle["runs"]) for key in (Asking.SCRAPED.value, "vmagent"))
+    pages = [(round(usual_bytes / 1000), ours, theirs)]
+    for page in cycle["pages"]:
         pages.append((round(page["bytes"] / 1000), page["ours_ms"][Asking.SCRAPED.name], page["vmagent_ms"]))
     return sorted(pages)
 
@@ -144,14 +143,11 @@ def draw_fleets(fleets: Sequence[Figures], out: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.all", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser("all", __doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of tables, figures and pictures")
     parser.add_argument("--quick", action="store_true", help="whether all of it works; the figures say nothing")
     arguments = parser.parse_args()
-    if sys.dont_write_bytecode:
-        raise SystemExit("PYTHONDONTWRITEBYTECODE is set: compiling at start leaves memory behind. Unset it.")
+    require_bytecode()
     out: Path = arguments.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     say(f"load of the machine before: {os.getloadavg()[0]:.2f}")
@@ -169,7 +165,7 @@ def main() -> None:
         said = printed.splitlines()
         tables += [f"\n## {step.file}\n", *(keep_tables(printed) or [f"- {line}" for line in said if line])]
     fleets = [each for name, each in figures.items() if name.startswith("fleet-")]
-    pages = list_pages(figures.get("run"), figures.get("large"), len(recorded_page("vllm-0.32-mfu", 60)))
+    pages = list_pages(figures.get("cycle"), len(recorded_page("vllm-0.32-mfu", 60)))
     if len(pages) > 1:
         draw_pages(pages, out)
     if fleets:

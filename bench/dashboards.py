@@ -9,7 +9,6 @@ minutes on two cores; with `--data FOLDER` two, from the second time on.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -23,10 +22,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bench.servers import sum_thread_cpu_seconds
+from bench.shared import make_parser, sum_thread_cpu_seconds
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_exporter.settings.kinds import parse_duration
-from llm_serving_exporter.sim.fleet.exposition import labels_text
+from llm_serving_simulator.fleet.pages import labels_text
 from tests.simweek.build import NAME, Plan, simulated, week_settings
 from tests.simweek.grown import NAMES
 from tests.support.builders.panelqueries import name_times
@@ -295,9 +294,7 @@ def say(text: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.dashboards", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser("dashboards", __doc__)
     parser.add_argument("--beside", type=Path, help="a checkout of another version, whose boards are asked by turns")
     parser.add_argument("--data", type=Path, help="folder that keeps the data, and has it from the second time on")
     parser.add_argument("--shown", type=int, default=20, help="queries in the list of the dearest (default 20)")

@@ -7,12 +7,10 @@ OpenMetrics and compressed. It prints CPU, resident memory, and how far apart th
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
 import re
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -25,12 +23,21 @@ from pathlib import Path
 
 import yaml
 
-from bench.cycle import PROMETHEUS_ACCEPTS, say, vmagent
-from bench.hanging import quantile
 from bench.pictures import draw_ticks, write_picture
-from bench.run import moving_pages
-from bench.servers import Nginx, Program, free_port
-from llm_serving_exporter.sim.recording import demo_model_config
+from bench.shared import (
+    PROMETHEUS_ACCEPTS,
+    Nginx,
+    Program,
+    free_port,
+    make_parser,
+    moving_pages,
+    quantile,
+    require_bytecode,
+    say,
+    start_exporter,
+    vmagent,
+)
+from llm_serving_simulator.replay import demo_model_config
 
 OURS, THEIRS = "ours", "vmagent"
 # what each calls itself
@@ -56,15 +63,13 @@ class Span:
     pages: tuple[tuple[float, int, int], ...]
 
 
-def write_configs(folder: Path, nginx: Nginx, targets: int, interval: float) -> tuple[Path, Path]:
-    """Ours and vmagent's."""
+def make_configs(folder: Path, nginx: Nginx, targets: int, interval: float) -> tuple[dict[str, object], Path]:
+    """Ours, and where vmagent's is."""
     paths = [f"/replica-{number}/metrics" for number in range(targets)]
     known = {"model": {"config": demo_model_config()}, "gpu_model": "H100 SXM", "gpu_count": 1}
     listed = [{"name": path[1:-8], "url": nginx.url, "metrics_path": path, **known} for path in paths]
-    ours, theirs = folder / "exporter.yml", folder / "vmagent.yml"
-    ours.write_text(
-        yaml.safe_dump({"gpu": {"enabled": False}, "scrape": {"interval": f"{interval:g}s"}, "targets": listed})
-    )
+    ours: dict[str, object] = {"gpu": {"enabled": False}, "scrape": {"interval": f"{interval:g}s"}, "targets": listed}
+    theirs = folder / "vmagent.yml"
     address = f"127.0.0.1:{nginx.port}"
     static = [{"targets": [address], "labels": {"__metrics_path__": path, "replica": path[1:-8]}} for path in paths]
     timing = {"scrape_interval": f"{interval:g}s", "scrape_timeout": f"{interval:g}s"}
@@ -168,9 +173,7 @@ def report_span(what: str, span: Span, asked: Asked, interval: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.fleet", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser("fleet", __doc__)
     parser.add_argument("--targets", type=int, default=2000)
     parser.add_argument("--interval", type=float, default=15.0)
     parser.add_argument("--seconds", type=float, default=60.0, help="of each of the two spans (default 60)")
@@ -178,23 +181,16 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, help="where the picture of the ticks goes, an SVG")
     parser.add_argument("--json", type=Path, help="where the figures go, too")
     arguments = parser.parse_args()
-    if sys.dont_write_bytecode:
-        raise SystemExit("PYTHONDONTWRITEBYTECODE is set: compiling at start leaves memory behind. Unset it.")
+    require_bytecode()
     targets, interval, seconds = arguments.targets, arguments.interval, arguments.seconds
     pages, stopping = moving_pages(), threading.Event()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         log = folder / "asked.log"
         nginx = Nginx(next(pages), folder, log=log)
-        ours, theirs = write_configs(folder, nginx, targets, interval)
-        port = free_port()
-        command = ("-m", "llm_serving_exporter", "--config.file", str(ours), f"--web.listen-address=127.0.0.1:{port}")
-        ready = f"http://127.0.0.1:{port}/-/healthy"
-        with (
-            nginx.program,
-            vmagent(folder, nginx, theirs, free_port()) as peer,
-            Program(sys.executable, *command, ready_url=ready) as exporter,
-        ):
+        ours, theirs = make_configs(folder, nginx, targets, interval)
+        daemon, port = start_exporter(folder, ours)
+        with nginx.program, vmagent(folder, nginx, theirs, free_port()) as peer, daemon as exporter:
             mover = threading.Thread(target=show_pages, args=(nginx, pages, stopping))
             mover.start()
             programs = {OURS: exporter, THEIRS: peer}

@@ -9,14 +9,11 @@ of ticks alone.
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import selectors
-import shutil
 import socket
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -26,10 +23,7 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
-import yaml
-
-from bench.cycle import say
-from bench.servers import Program, fetch, free_port
+from bench.shared import fetch, make_parser, quantile, say, start_exporter
 from tests.support.builders.recordings import page
 
 GOOD, HANGING = 100, 400
@@ -137,12 +131,8 @@ def configure(servers: Servers, hanging: int, interval: float) -> dict[str, obje
     return {"scrape": {"interval": f"{interval:g}s"}, "gpu": {"enabled": False}, "targets": targets}
 
 
-def quantile(values: Sequence[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-
 def main(words: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser("hanging", __doc__)
     parser.add_argument("--hanging", type=int, default=HANGING)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--interval", type=float, default=5.0)
@@ -153,20 +143,10 @@ def main(words: Sequence[str] | None = None) -> None:
     servers = Servers()
     servers.start()
     with tempfile.TemporaryDirectory() as folder:
-        path, port = Path(folder) / "exporter.yml", free_port()
-        path.write_text(yaml.safe_dump(configure(servers, args.hanging, args.interval)))
+        config = configure(servers, args.hanging, args.interval)
+        daemon, port = start_exporter(Path(folder), config, nofile=args.nofile, source=args.source)
         url = f"http://127.0.0.1:{port}"
-        limited = [shutil.which("prlimit") or "prlimit", f"--nofile={args.nofile}"] if args.nofile else []
-        command = [
-            sys.executable,
-            "-m",
-            "llm_serving_exporter",
-            "--config.file",
-            str(path),
-            f"--web.listen-address=127.0.0.1:{port}",
-        ]
-        environment = {"PYTHONPATH": str(args.source)} if args.source else {}
-        with Program(*limited, *command, ready_url=f"{url}/-/healthy", environment=environment) as exporter:
+        with daemon as exporter:
             time.sleep(WARM_UP_SECONDS)
             cpu, began, pages, failed = exporter.cpu_seconds(), time.monotonic(), [], 0
             most_threads = most_files = 0

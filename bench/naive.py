@@ -1,6 +1,6 @@
 """A naive exporter, as a team writes it in an afternoon: requests reads the page, prometheus_client parses it and publishes some gauges.
 
-`python -m bench.naive PORT SECONDS [URL]`. It knows no roofline, no limiter and no cost. It is a peer of bench.run.
+`python -m bench.naive PORT SECONDS [URL]`. It knows no roofline, no limiter and no cost. It is a peer of bench.cycle.
 """
 
 from __future__ import annotations

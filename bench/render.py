@@ -8,7 +8,6 @@ page has moved. Each row is CPU of the thread that makes the page, best and mean
 
 from __future__ import annotations
 
-import argparse
 import gc
 import gzip
 import statistics
@@ -19,12 +18,10 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
-from bench.cycle import PROMETHEUS_ACCEPTS, say
-from bench.run import moving_pages, our_target
+from bench.shared import PROMETHEUS_ACCEPTS, make_parser, make_target, moving_pages, print_table
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
-from llm_serving_exporter.expose.encode import write_page
-from llm_serving_exporter.expose.spool import LEVEL, Spool
+from llm_serving_exporter.expose.encode import LEVEL, Spool, write_page
 from llm_serving_exporter.model.cost import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.settings.config import Config
@@ -45,6 +42,7 @@ class Costs:
     encode: list[float] = field(default_factory=list)  # readings to text, compression of what is kept compressed aside
     gzip: list[float] = field(default_factory=list)  # all compression of the page that goes out, level 1
     page_bytes: int = 0  # as text, of the last one
+    series: int = 0  # of a target on that, those of the exporter itself not counted
     sent_bytes: int = 0  # compressed
 
 
@@ -62,7 +60,7 @@ class Fleet:
         self._store, self.registry = Store(), CollectorRegistry()
         setup = Setup(15.0, 15.0, "node", prices=prices)
         self.registry.register(ViewCollector(self._store.view, lambda: setup, lambda: self.now))
-        self._hosted = [self._host.add_target(replace(our_target(server.url), name=name)) for name in names]
+        self._hosted = [self._host.add_target(replace(make_target(server.url), name=name)) for name in names]
         for one in self._hosted:
             self._store.add_target(one.target)
         self.tick()
@@ -130,6 +128,7 @@ def measure_pages(count: int, rounds: int) -> Costs:
             if isinstance(page, bytes):
                 kept += measure_cpu(lambda page=page: gzip.compress(page, LEVEL, mtime=0))
                 sent = gzip.compress(page, LEVEL, mtime=0)
+                costs.series = sum(b'target="replica-0"' in line for line in page.splitlines())
             costs.gzip.append(kept)
             costs.page_bytes = len(page)
             costs.sent_bytes = len(sent) if isinstance(page, bytes) else page.gzip_bytes
@@ -138,33 +137,30 @@ def measure_pages(count: int, rounds: int) -> Costs:
     return costs
 
 
-def print_table(found: dict[int, Costs]) -> None:
-    names = ("derive what only a page asks for", "encode", "gzip level 1")
-    say(f"| what | {' | '.join(f'{count} of them, best and mean' for count in found)} |")
-    say(f"|---|{'---|' * len(found)}")
-    for name, one in zip(names, ("derive", "encode", "gzip"), strict=True):
+def report(found: dict[int, Costs]) -> None:
+    """A column for each number of targets. The budgets: 1 ms to encode one target's page, and 350 series of a target."""
+    rows = []
+    for name, one in zip(
+        ("derive what only a page asks for", "encode", "gzip level 1"), ("derive", "encode", "gzip"), strict=True
+    ):
         values = [getattr(costs, one) for costs in found.values()]
-        say(f"| {name} | {' | '.join(f'{min(each):.2f} ms, {statistics.mean(each):.2f} ms' for each in values)} |")
-    say(
-        f"| page | {' | '.join(f'{one.page_bytes / 1e3:.1f} KB, {one.sent_bytes / 1e3:.1f} KB sent' for one in found.values())} |"
+        rows.append((name, *(f"{min(each):.2f} ms, {statistics.mean(each):.2f} ms" for each in values)))
+    rows.append(
+        ("page", *(f"{one.page_bytes / 1e3:.1f} KB, {one.sent_bytes / 1e3:.1f} KB sent" for one in found.values()))
     )
+    rows.append(("series of a target", *(f"{one.series}" if one.series else "" for one in found.values())))
+    print_table(("what", *(f"{count} of them, best and mean" for count in found)), rows)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.render", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser("render", __doc__)
     parser.add_argument("--targets", type=int, default=200, help="beside one (default 200)")
     parser.add_argument(
         "--rounds", type=int, default=5, help="pages of all of them (default 5); of one, forty times as many"
     )
     arguments = parser.parse_args()
-    print_table(
-        {
-            1: measure_pages(1, 40 * arguments.rounds),
-            arguments.targets: measure_pages(arguments.targets, arguments.rounds),
-        }
-    )
+    many = arguments.targets
+    report({1: measure_pages(1, 40 * arguments.rounds), many: measure_pages(many, arguments.rounds)})
 
 
 if __name__ == "__main__":

@@ -12,23 +12,29 @@ RSS not. A real driver keeps more than the tests' NVML: what was measured of it 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
-from bench.churn import run_stand_in, wait_for_targets
-from bench.cycle import say
-from bench.run import moving_pages
-from bench.servers import DRIVER_RESIDENT_BYTES, Nginx, Program, build_nvml, fetch, free_port
+from bench.shared import (
+    DRIVER_RESIDENT_BYTES,
+    Nginx,
+    Program,
+    build_nvml,
+    fetch,
+    make_parser,
+    moving_pages,
+    print_table,
+    require_bytecode,
+    say,
+    start_exporter,
+)
 from bench.stand_in import NAMESPACE, NODE_GPUS, name_node, name_pod
 from tests.nvml_stub.stub import StubState
 from tests.support.servers.kube_api import Manifest
@@ -37,6 +43,7 @@ from tests.support.servers.kubelet import StubKubelet
 SCRAPE_SECONDS = 15.0
 # of a page of all pods, which is 130 MB large, on a machine that others use too
 PAGE_SECONDS = 120.0
+START_LIMIT_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -66,28 +73,29 @@ def configure(nginx: Nginx, kubeconfig: str, socket: Path, pods: int) -> dict[st
     }
 
 
-class Daemons:
-    """Several that run at a time."""
+@contextmanager
+def run_stand_in(folder: Path, pods: int, port: int) -> Iterator[str]:
+    """The path of a kubeconfig for an API server that has so many pods, whose engines are at `port`."""
+    folder.mkdir()
+    kubeconfig, words = folder / "kubeconfig", ("--pods", str(pods), "--port", str(port))
+    with Program(sys.executable, "-m", "bench.stand_in", str(folder), *words) as program:
+        deadline = time.monotonic() + START_LIMIT_SECONDS
+        while not kubeconfig.exists():
+            if time.monotonic() > deadline or program.process.poll() is not None:
+                raise SystemExit("the stand-in did not start")
+            time.sleep(0.05)
+        yield str(kubeconfig)
 
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-        self.programs: dict[str, tuple[Program, str]] = {}
 
-    def start(self, label: str, path: Path, environment: Mapping[str, str]) -> None:
-        port = free_port()
-        url = f"http://127.0.0.1:{port}"
-        program = Program(
-            sys.executable, "-m", "llm_serving_exporter", "--config.file", str(path), f"--web.listen-address=127.0.0.1:{port}",
-            ready_url=f"{url}/-/healthy", environment=environment,
-        )  # fmt: skip
-        self.programs[label] = self._stack.enter_context(program), f"{url}/metrics"
-
-    def scrape(self, labels: list[str], stopping: threading.Event) -> None:
-        """Reads their pages as often as Prometheus would."""
-        while not stopping.wait(SCRAPE_SECONDS):
-            for label in labels:
-                with suppress(OSError):
-                    fetch(self.programs[label][1], 30.0)
+def wait_for_targets(url: str, targets: int) -> None:
+    deadline = time.monotonic() + START_LIMIT_SECONDS
+    page = ""
+    while page.count("llm_serving_target_up{") < targets:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{page.count('llm_serving_target_up{')} of {targets} targets: {page[:2000]}")
+        time.sleep(0.2)
+        with suppress(TimeoutError):  # while it starts on a machine that others use too
+            page = fetch(url, 30.0)
 
 
 def measure_sizes(folder: Path, pods: int, seconds: float, *, fleet: bool) -> dict[str, Size]:
@@ -96,22 +104,31 @@ def measure_sizes(folder: Path, pods: int, seconds: float, *, fleet: bool) -> di
     with ExitStack() as stack:
         nginx = Nginx(next(pages), folder, everywhere=True)
         stack.enter_context(nginx.program)
-        api = stack.enter_context(run_stand_in(folder / "api", pods, "--port", str(nginx.port)))
+        kubeconfig = stack.enter_context(run_stand_in(folder / "api", pods, nginx.port))
         kubelet = stack.enter_context(StubKubelet(folder / "kubelet" / "kubelet.sock"))
         for number in range(NODE_GPUS):
             kubelet.give(NAMESPACE, name_pod(number), "vllm", ids=[StubState.uuid(number)])
-        daemons = Daemons(stack)
-        rows = configure(nginx, api.kubeconfig, kubelet.path, pods)
+        rows = configure(nginx, kubeconfig, kubelet.path, pods)
         scraped = [*rows][:-1]
-        configured = {label: row for label, row in rows.items() if fleet or label in scraped}
-        for number, (label, (config, _, gpus)) in enumerate(configured.items()):
-            own = folder / str(number)
-            own.mkdir()
-            (own / "exporter.yml").write_text(yaml.safe_dump(config))
-            daemons.start(label, own / "exporter.yml", {**build_nvml(own, gpus), "NODE_NAME": name_node(0)})
+        daemons: dict[str, tuple[Program, str]] = {}
+        for number, (label, (config, _, gpus)) in enumerate(rows.items()):
+            if fleet or label in scraped:
+                own = folder / str(number)
+                own.mkdir()
+                environment = {**build_nvml(own, gpus), "NODE_NAME": name_node(0)}
+                daemon, port = start_exporter(own, config, environment=environment)
+                daemons[label] = stack.enter_context(daemon), f"http://127.0.0.1:{port}/metrics"
         for label in scraped:
-            wait_for_targets(daemons.programs[label][1], configured[label][1])
-        scraper = threading.Thread(target=daemons.scrape, args=(scraped, stopping))
+            wait_for_targets(daemons[label][1], rows[label][1])
+
+        def scrape() -> None:
+            """Reads their pages as often as Prometheus would."""
+            while not stopping.wait(SCRAPE_SECONDS):
+                for label in scraped:
+                    with suppress(OSError):
+                        fetch(daemons[label][1], 30.0)
+
+        scraper = threading.Thread(target=scrape)
         scraper.start()
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
@@ -120,7 +137,7 @@ def measure_sizes(folder: Path, pods: int, seconds: float, *, fleet: bool) -> di
         stopping.set()
         scraper.join()
         sizes = {}
-        for label, (program, url) in daemons.programs.items():
+        for label, (program, url) in daemons.items():
             resident, proportional = program.resident_bytes(), program.proportional_bytes()
             page = ""
             with suppress(OSError):
@@ -139,18 +156,13 @@ def describe_sizes(sizes: list[int]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.resident", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser("resident", __doc__)
     parser.add_argument("--pods", type=int, default=2000)
     parser.add_argument("--seconds", type=float, default=120.0, help="how long they run (default 120)")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--no-fleet", action="store_true", help="leave out the one with all pods")
     arguments = parser.parse_args()
-    if sys.dont_write_bytecode:
-        raise SystemExit(
-            "PYTHONDONTWRITEBYTECODE is set: each start would compile all modules, which leaves 8 to 15 MB behind. Unset it."
-        )
+    require_bytecode()
     found: dict[str, list[Size]] = {}
     for run in range(arguments.runs):
         say(f"run {run + 1} of {arguments.runs} …")
@@ -158,23 +170,26 @@ def main() -> None:
             what = Path(name), arguments.pods, arguments.seconds
             for label, size in measure_sizes(*what, fleet=not arguments.no_fleet).items():
                 found.setdefault(label, []).append(size)
-    say("")
-    what = f"MB, median of {arguments.runs}"
-    real = "RSS on a real driver"
-    say(
-        f"| {what:<32} | {'RSS':>24} | {real:>{len(real)}} | {'PSS':>24} | {'RSS after one more page':>24} | {'up':>5} | {'GPUs':>4} |"
+    heads = (
+        f"MB, median of {arguments.runs}",
+        "RSS",
+        "RSS on a real driver",
+        "PSS",
+        "RSS after one more page",
+        "up",
+        "GPUs",
     )
-    say(f"|{'-' * 34}|{'-' * 26}|{'-' * (len(real) + 2)}|{'-' * 26}|{'-' * 26}|{'-' * 7}|{'-' * 6}|")
+    rows = []
     for label, sizes in found.items():
-        resident = describe_sizes([size.resident for size in sizes])
-        proportional = describe_sizes([size.proportional for size in sizes])
-        after = describe_sizes([size.resident_after_page for size in sizes])
-        up, linked = min(size.up for size in sizes), min(size.linked for size in sizes)
         driver = 0 if "no NVML" in label else DRIVER_RESIDENT_BYTES
         on_driver = f"{(statistics.median(size.resident for size in sizes) + driver) / 1e6:.1f}"
-        say(
-            f"| {label:<32} | {resident:>24} | {on_driver:>{len(real)}} | {proportional:>24} | {after:>24} | {up:>5} | {linked:>4} |"
+        resident, proportional, after = (
+            describe_sizes([getattr(size, name) for size in sizes])
+            for name in ("resident", "proportional", "resident_after_page")
         )
+        least = (str(min(getattr(size, name) for size in sizes)) for name in ("up", "linked"))
+        rows.append((label, resident, on_driver, proportional, after, *least))
+    print_table(heads, rows)
     say("up: targets that were read; GPUs: those of which it is known whose they are.")
 
 

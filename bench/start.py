@@ -5,7 +5,6 @@ Wall-clock seconds, best and median of ten. `--python /usr/bin/python3` takes an
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -16,8 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.error import URLError
 
-from bench.cycle import say
-from bench.servers import Nginx, fetch, free_port
+from bench.shared import Nginx, fetch, free_port, make_parser, say
 from tests.support.builders.recordings import page as recorded_page
 
 ROUNDS = 10
@@ -59,9 +57,7 @@ def report(what: str, measure: Callable[[], float]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.start", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = make_parser("start", __doc__)
     parser.add_argument("--python", default=sys.executable)
     arguments = parser.parse_args()
     paths = os.pathsep.join(path for path in sys.path if path)

@@ -10,13 +10,11 @@ folder that holds the package).
 
 from __future__ import annotations
 
-import argparse
 import base64
 import http.client
 import multiprocessing
 import os
 import resource
-import shutil
 import socket
 import statistics
 import sys
@@ -29,8 +27,7 @@ from pathlib import Path
 import bcrypt
 import yaml
 
-from bench.cycle import say
-from bench.servers import Program, free_port
+from bench.shared import Program, free_port, make_parser, quantile, say, start_exporter
 
 SLOW, MUTE, GUESSING, GREEDY = 500, 500, 500, 100
 # bcrypt's usual cost
@@ -161,13 +158,9 @@ class Scraper:
         if not self.seconds:
             say(f"{name:<15} answered 0 of {self.failed}")
             return
-        ordered = sorted(self.seconds)
-        high = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
-        asked = len(ordered) + self.failed
-        say(
-            f"{name:<15} answered {len(ordered)} of {asked}, p50 {statistics.median(ordered) * 1000:.0f} ms, "
-            f"p99 {high * 1000:.0f} ms, most {ordered[-1] * 1000:.0f} ms"
-        )
+        middle, high = (1000 * of(self.seconds) for of in (statistics.median, lambda values: quantile(values, 0.99)))
+        answered = f"answered {len(self.seconds)} of {len(self.seconds) + self.failed}"
+        say(f"{name:<15} {answered}, p50 {middle:.0f} ms, p99 {high:.0f} ms, most {1000 * max(self.seconds):.0f} ms")
 
 
 def measure(scrapers: dict[str, Scraper], seconds: float) -> None:
@@ -179,29 +172,24 @@ def measure(scrapers: dict[str, Scraper], seconds: float) -> None:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser("strangers", __doc__)
     parser.add_argument("--own-address", action="store_true")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--nofile", help="soft:hard limit of the exporter's open files")
     parser.add_argument("--source", type=Path, help="the folder that holds another version of the package")
     args = parser.parse_args(words)
     with tempfile.TemporaryDirectory() as folder:
-        port = free_port()
         hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(HASH_ROUNDS)).decode()
-        web, config = Path(folder) / "web.yml", Path(folder) / "exporter.yml"
+        web = Path(folder) / "web.yml"
         web.write_text(yaml.safe_dump({"basic_auth_users": {"alice": hashed}}))
         targets = [{"name": "nobody", "url": f"http://127.0.0.1:{free_port()}"}]
-        config.write_text(yaml.safe_dump({"gpu": {"enabled": False}, "targets": targets}))
-        limited = [shutil.which("prlimit") or "prlimit", f"--nofile={args.nofile}"] if args.nofile else []
-        command = [
-            *limited, sys.executable, "-m", "llm_serving_exporter", "--config.file", str(config), "--web.config.file", str(web),
-            f"--web.listen-address=127.0.0.1:{port}",
-        ]  # fmt: skip
-        environment = {"PYTHONPATH": str(args.source)} if args.source else {}
+        config = {"gpu": {"enabled": False}, "targets": targets}
+        words = ("--web.config.file", str(web))
+        daemon, port = start_exporter(Path(folder), config, *words, nofile=args.nofile, source=args.source, ready=None)
         plain_port = free_port()
         (Path(folder) / "metrics").write_text("up 1\n")
         plain = [sys.executable, "-m", "http.server", str(plain_port), "--bind", "127.0.0.1", "--directory", folder]
-        with Program(*plain), Program(*command, environment=environment) as exporter:
+        with Program(*plain), daemon as exporter:
             scrapers = {
                 "kept": Scraper(port, keeps=True),
                 "new each time": Scraper(port, keeps=False),

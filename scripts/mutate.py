@@ -67,7 +67,7 @@ FURTHER_TESTS = {
     "render": "tests/unit/web tests/unit/commands",
     "report": "tests/faults/test_review_schedule.py",
     "settings": "tests/unit/test_wrong_inputs.py tests/unit/daemon",
-    "sim": "tests/truth",
+    "simulator": "tests/truth",
     "state": "tests/faults/test_state_dir.py tests/unit/daemon",
     "targets": "tests/truth tests/unit/daemon",
     "web": "tests/faults/test_survival.py",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from llm_serving_alerts.promql_tree import strip_comments
-from llm_serving_exporter.catalogue.renames import Formerly
+from llm_serving_exporter.catalogue.spec import Formerly
 
 ALERT_PREFIX = "LLMServing"
 GROUP_PREFIX = "llm-serving."

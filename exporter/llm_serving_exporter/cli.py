@@ -9,6 +9,9 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from llm_serving_exporter.model.text import count_nouns
@@ -143,35 +146,35 @@ def _check(config: Config) -> int:
         Guard(config.web.config_file, logging.getLogger("llm_serving_exporter.web"))
     for warning in (*config.warnings, *config.price_warnings):
         print_message(f"warning: {warning}")
-    found = _discovered(config)
-    _print_problems(found)
+    discovered = _discovered(config)
+    _print_problems(discovered)
     for fault in config.price_problems:
         print_message(f"error: {fault}")
-    bad = [*(["the price file"] if config.price_problems else []), *found.broken_files]
+    bad = [*(["the price file"] if config.price_problems else []), *discovered.broken_files]
     good = f"good, but for {listed(bad, 'and')}" if bad else "good"
     lines = [
-        f"{config.file or 'flags and environment'}: {good}, {count_nouns(len(found.targets), 'target')}{_origin(config, found)}"
+        f"{config.file or 'flags and environment'}: {good}, {count_nouns(len(discovered.targets), 'target')}{_origin(config, discovered)}"
     ]
-    lines += target_lines(found.targets)
+    lines += target_lines(discovered.targets)
     for number, table in enumerate(config.runtimes):
         lines += ["", *table_lines(table, f"{config.file}: runtimes[{number}]", RUNTIMES.values())]
     return EXIT_OK if print_line("\n".join(lines)) and not bad else EXIT_FAILED
 
 
-def _print_problems(found: Discovered) -> None:
+def _print_problems(discovered: Discovered) -> None:
     """What is wrong with sources of targets. A file will not mend itself, and one that is not there yet, or a server, may."""
-    broken = tuple(f"{file}: " for file in found.broken_files)
-    for problem in found.problems:
+    broken = tuple(f"{file}: " for file in discovered.broken_files)
+    for problem in discovered.problems:
         print_message(f"{'error' if broken and problem.startswith(broken) else 'warning'}: {problem}")
 
 
-def _origin(config: Config, found: Discovered) -> str:
+def _origin(config: Config, answer: Discovered) -> str:
     """Where the targets are from, beyond the configuration."""
     configured = {target.name for target in config.targets}
-    discovered = sum(target.name not in configured for target in found.targets)
+    discovered = sum(target.name not in configured for target in answer.targets)
     parts = [f"{discovered} of them from {_name_discovery(config)}"] if config.discovery else []
     if config.shard is not None:
-        parts.append(f"shard {config.shard}, {found.elsewhere} in other shards")
+        parts.append(f"shard {config.shard}, {answer.elsewhere} in other shards")
     return "".join(f", {part}" for part in parts)
 
 
@@ -181,7 +184,7 @@ def _name_discovery(config: Config) -> str:
 
 
 def _discovered(config: Config) -> Discovered:
-    from llm_serving_exporter.discovery.first_answer import discover_once
+    from llm_serving_exporter.discovery.sections import discover_once
     from llm_serving_exporter.engines.registry import together
 
     return discover_once(config, together(config.runtimes), print_message)
@@ -192,20 +195,19 @@ def _once(config: Config, *, wait_seconds: float, as_document: bool, everything:
     from llm_serving_exporter.commands import once
 
     logs.set_up("error", config.log.format)  # the reading itself says what is wrong with a target
-    found = _discovered(config)
-    _print_problems(found)
-    return once.run(config, found.targets, wait_seconds=wait_seconds, as_json=as_document, everything=everything)
+    discovered = _discovered(config)
+    _print_problems(discovered)
+    return once.run(config, discovered.targets, wait_seconds=wait_seconds, as_json=as_document, everything=everything)
 
 
 def _ceiling(words: list[str]) -> int:
     from llm_serving_exporter.commands.ceiling.answer import answer
-    from llm_serving_exporter.commands.ceiling.arguments import parser
-    from llm_serving_exporter.commands.ceiling.question import question
+    from llm_serving_exporter.commands.ceiling.question import parser, question
     from llm_serving_exporter.commands.ceiling.table import as_document, as_table
 
     arguments = parser().parse_args(words)
-    found = answer(question(arguments, os.environ))
-    text = json.dumps(as_document(found), indent=2, allow_nan=False) if arguments.json else as_table(found)
+    ceiling = answer(question(arguments, os.environ))
+    text = json.dumps(as_document(ceiling), indent=2, allow_nan=False) if arguments.json else as_table(ceiling)
     return EXIT_OK if print_line(text) else EXIT_FAILED
 
 
@@ -213,37 +215,36 @@ def _demo(words: list[str]) -> int:
     from llm_serving_exporter import logs
 
     if "--recording" in words:
-        from llm_serving_exporter.sim.demo import run as run_recording
-
         logs.set_up("warn", "logfmt")
-        return run_recording([word for word in words if word != "--recording"])
-    from llm_serving_alerts.fleet_demo import run
-
-    try:
-        from llm_serving_dashboards.command import render_for_demo
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "grafanalib":
-            raise
-        boards = None
-    else:
-        boards = render_for_demo
+        return _run_pack("llm_serving_simulator.demo", [word for word in words if word != "--recording"])
+    dashboards = _import_dashboards()
     # of a lost node every poll fails: that is the story, not news
     logs.set_up("error", "logfmt")
-    return run(words, boards)
+    boards = None if dashboards is None else dashboards.render_for_demo
+    return _run_pack("llm_serving_simulator.fleet_demo", words, boards)
 
 
 def _simulate(words: list[str]) -> int:
     from llm_serving_exporter import logs
-    from llm_serving_exporter.sim.fleet.command import run
 
     logs.set_up("warn", "logfmt")
-    return run(words)
+    return _run_pack("llm_serving_simulator.fleet.command", words)
 
 
-def _rules(words: list[str]) -> int:
-    from llm_serving_alerts.command import run
+def _run_pack(module: str, words: list[str], *more: object) -> int:
+    """A pack's command. The packs stand on the exporter, which imports none of them: it loads what is asked for by name."""
+    status: int = import_module(module).run(words, *more)
+    return status
 
-    return run(words)
+
+def _import_dashboards() -> ModuleType | None:
+    """None where grafanalib, which is an extra, is not installed."""
+    try:
+        return import_module("llm_serving_dashboards.command")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "grafanalib":
+            raise
+        return None
 
 
 def _runbook(words: list[str]) -> int:
@@ -259,23 +260,13 @@ def _runtimes(words: list[str]) -> int:
 
 
 def _dashboards(words: list[str]) -> int:
-    try:
-        from llm_serving_dashboards.command import run
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "grafanalib":
-            raise
+    if _import_dashboards() is None:
         print_message(
             "error: dashboards are made with grafanalib, which is not installed. "
             "Run pip install 'llm-serving-exporter[dashboards]', or pip install '.[dashboards]' in a clone."
         )
         return EXIT_FAILED
-    return run(words)
-
-
-def _drill(words: list[str]) -> int:
-    from llm_serving_exporter.drill.command import run
-
-    return run(words)
+    return _run_pack("llm_serving_dashboards.command", words)
 
 
 def _report(words: list[str]) -> int:
@@ -313,10 +304,10 @@ def _run(config: Config, arguments: argparse.Namespace) -> int:
 _OWN_ARGUMENTS: dict[str, Callable[[list[str]], int]] = {
     "ceiling": _ceiling,
     "demo": _demo,
-    "drill": _drill,
+    "drill": partial(_run_pack, "llm_serving_drill.command"),
     "page-test": _page_test,
     "report": _report,
-    "rules": _rules,
+    "rules": partial(_run_pack, "llm_serving_alerts.command"),
     "runbook": _runbook,
     "runtimes": _runtimes,
     "dashboards": _dashboards,

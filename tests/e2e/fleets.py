@@ -6,13 +6,11 @@ import random
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from llm_serving_exporter.sim.fleet.fleet import Fleet
-from llm_serving_exporter.sim.fleet.rate import Profile, Step
-from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
-from llm_serving_exporter.sim.fleet.scenario import Slo
-from llm_serving_exporter.sim.fleet.spec import EngineSpec
-from llm_serving_exporter.sim.fleet.watch import Watch
-from llm_serving_exporter.sim.fleet.workload import Lengths, Mix, PoissonWorkload
+from llm_serving_simulator.fleet.fleet import Fleet, ReplicaSpec
+from llm_serving_simulator.fleet.history import Watch
+from llm_serving_simulator.fleet.scenario import Slo
+from llm_serving_simulator.fleet.spec import EngineSpec
+from llm_serving_simulator.fleet.workload import Lengths, Mix, PoissonWorkload, Profile, Step
 from tests.pack.simulated import Shown, keep, keep_start
 
 # minutes: a queue at first, where the fleet is one that was seen at its limit; an hour and more of its own load; then the node goes

@@ -15,12 +15,10 @@ from llm_serving_alerts.rules import AlertRule, Group, Record
 from llm_serving_alerts.settings import Settings
 from llm_serving_exporter.model.cost import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.sim.fleet.fleet import Fleet
-from llm_serving_exporter.sim.fleet.history import Form, write_history
-from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Step
-from llm_serving_exporter.sim.fleet.scenario import Event, Scenario
-from llm_serving_exporter.sim.fleet.scenario_file import load
-from llm_serving_exporter.sim.fleet.watch import Sample, Watch
+from llm_serving_simulator.fleet.fleet import Fleet
+from llm_serving_simulator.fleet.history import Form, Sample, Watch, write_history
+from llm_serving_simulator.fleet.scenario import Event, Scenario, load
+from llm_serving_simulator.fleet.workload import DAY_SECONDS, Step
 from tests.e2e.stack import settings_of
 from tests.support.servers.victoriametrics import VictoriaMetrics, replay
 

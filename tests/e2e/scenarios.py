@@ -6,10 +6,9 @@ import warnings
 from pathlib import Path
 
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS
-from llm_serving_exporter.sim.fleet.scenario import History, Scenario
-from llm_serving_exporter.sim.fleet.scenario_file import load
-from llm_serving_exporter.sim.fleet.usual import recorded, usual
+from llm_serving_simulator.fleet.history import recorded, usual
+from llm_serving_simulator.fleet.scenario import History, Scenario, load
+from llm_serving_simulator.fleet.workload import DAY_SECONDS
 from tests.e2e.stack import EVALUATE_SECONDS, Stack, Watched, settings_of, stack
 
 SPEED = 60.0

@@ -16,10 +16,9 @@ from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.daemon.service import Service
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.sim.fleet.fleet import Fleet
-from llm_serving_exporter.sim.fleet.paced import ServedGpuSource, paced_config
-from llm_serving_exporter.sim.fleet.scenario import Scenario
-from llm_serving_exporter.sim.fleet.server import FleetServer
+from llm_serving_simulator.fleet.fleet import Fleet
+from llm_serving_simulator.fleet.scenario import Scenario
+from llm_serving_simulator.fleet.server import FleetServer, ServedGpuSource, paced_config
 from tests.support.servers.alertmanager import Alertmanager, write_config
 from tests.support.servers.pagerduty import PagerDuty
 from tests.support.servers.prometheus_server import PrometheusServer

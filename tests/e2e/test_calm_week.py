@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Step
-from llm_serving_exporter.sim.fleet.scenario import Event
+from llm_serving_simulator.fleet.scenario import Event
+from llm_serving_simulator.fleet.workload import DAY_SECONDS, Step
 from tests.e2e.replay import HOUR, MINUTE, WATCHDOG, Replayed, calm, recorded_by, replayed, rules_in_order, settings_for
 
 # recorded only where requests wait, which on a calm day none does for five minutes

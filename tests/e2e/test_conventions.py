@@ -16,8 +16,8 @@ import yaml
 from llm_serving_alerts.render import groups_text, rule_files
 from llm_serving_alerts.rules import AlertRule
 from llm_serving_alerts.settings_file import read_settings
-from llm_serving_exporter.drill.command import run
-from llm_serving_exporter.sim.fleet.exposition import labels_text
+from llm_serving_drill.command import run
+from llm_serving_simulator.fleet.pages import labels_text
 from tests.e2e.replay import read_by, recorded_by, rules_in_order, steps
 from tests.support.builders.namespaced_fleet import MODEL, NamespacedFleet
 from tests.support.conventions import BESIDE_ONE_ANOTHER, Convention

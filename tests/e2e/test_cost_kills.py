@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llm_serving_exporter.sim.recording import demo_model_config
-from llm_serving_exporter.sim.replay import SteppedServer
+from llm_serving_simulator.replay import demo_model_config
 from tests.support.builders.recordings import recording
 from tests.support.servers.prometheus_server import PrometheusServer
 from tests.support.servers.server_process import free_port
+from tests.support.servers.stepped import SteppedServer
 from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.e2e

@@ -8,8 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from llm_serving_exporter.clients.json_api import Access, JsonApi
-from llm_serving_exporter.clients.prometheus import Prometheus
+from llm_serving_exporter.clients.json_api import Access, JsonApi, Prometheus
 from llm_serving_exporter.report.command import make
 from llm_serving_exporter.report.evidence.week import parse_week
 from llm_serving_exporter.report.settings.settings import Settings

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llm_serving_exporter.drill.command import run
+from llm_serving_drill.command import run
 from tests.support.servers.alertmanager import Alertmanager
 from tests.support.servers.drillbed import INTERVAL, Bed, Fleet, scrapes
 from tests.support.servers.server_process import free_port

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="`make test-e2e` installs prometheus"),
 ]
 
-COMMAND = [sys.executable, "-m", "llm_serving_alerts.drill_demo"]
+COMMAND = [sys.executable, "-m", "llm_serving_simulator.drill_demo"]
 PATIENCE_SECONDS = 300.0
 MODEL = 'model_name="meta-llama/Llama-3.1-8B-Instruct",role="unified"'
 

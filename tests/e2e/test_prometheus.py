@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import engine_of
 from tests.support.servers.exporter_process import Exporter
 from tests.support.servers.prometheus_server import PrometheusServer
+from tests.support.servers.stepped import SteppedServer
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e

@@ -52,7 +52,7 @@ CHANGES = {
         ("help/once.txt",),
     ),
     "the order of labels": (
-        "exporter/llm_serving_exporter/expose/labels.py",
+        "exporter/llm_serving_exporter/expose/families.py",
         "for name in sorted((*shared, *own)):",
         "for name in sorted((*shared, *own), key=lambda one: (one in own, one)):",
         ("kubernetes/metrics.txt", "daemon/pages/tick-10.openmetrics"),

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.sim.fleet.scenario_file import names
-from llm_serving_exporter.sim.fleet.spec import SGLANG
+from llm_serving_simulator.fleet.scenario import names
+from llm_serving_simulator.fleet.spec import SGLANG
 from tests.e2e.scenarios import ALWAYS, MADE_BY_THE_MACHINE, assert_as_listed, assert_pages, play
 
 pytestmark = [pytest.mark.paced, pytest.mark.soak]

@@ -10,7 +10,7 @@ from collections import defaultdict
 
 import pytest
 
-from llm_serving_exporter.sim.fleet.scenario_file import load, names
+from llm_serving_simulator.fleet.scenario import load, names
 from tests.e2e.scenarios import ALWAYS
 from tests.e2e.week import PLAN, Week
 

@@ -10,9 +10,8 @@ import yaml
 
 from llm_serving_alerts.render import rule_files
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS
-from llm_serving_exporter.sim.fleet.scenario import History
-from llm_serving_exporter.sim.fleet.scenario_file import load
+from llm_serving_simulator.fleet.scenario import History, load
+from llm_serving_simulator.fleet.workload import DAY_SECONDS
 from tests.e2e.scenarios import assert_as_listed, assert_pages
 from tests.e2e.stack import EVALUATE_SECONDS, SCRAPE_SECONDS, Stack, Watched, milliseconds, settings_of, stack
 from tests.support.servers.victoriametrics import VictoriaMetrics, VmAlert

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from llm_serving_exporter.sim.recording import demo_model_config
-from llm_serving_exporter.sim.replay import SteppedServer
+from llm_serving_simulator.replay import demo_model_config
 from tests.support.builders.recordings import recording
 from tests.support.servers.exporter_process import Exporter, Scraped
+from tests.support.servers.stepped import SteppedServer
 
 pytestmark = pytest.mark.process
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.sim.replay import SteppedServer
 from tests.nvml_stub.stub import StubState, stub_environment
 from tests.support.builders.recordings import recording
 from tests.support.servers.exporter_process import Exporter
 from tests.support.servers.kubelet import StubKubelet
+from tests.support.servers.stepped import SteppedServer
 
 pytestmark = pytest.mark.process
 

@@ -21,8 +21,8 @@ IN_A_NAMESPACE = ["unshare", "--map-root-user", "--mount"]
 # a drill whose folders become read-only while it runs: its course is made up, what is done with it is not
 DRILL = """
 import subprocess, sys
-from llm_serving_exporter.drill import command
-from llm_serving_exporter.drill.course import Phase
+from llm_serving_drill import command
+from llm_serving_drill.course import Phase
 from tests.support.builders import drills
 
 folder = sys.argv[1]

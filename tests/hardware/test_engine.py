@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.sim.recording import Recording
+from llm_serving_simulator.replay import Recording
 from scripts.pack_recordings import DEFAULT_MEMBERS, pack
 from tests.hardware.drive import record
 from tests.hardware.judge import judge

@@ -12,8 +12,8 @@ from llm_serving_alerts.records import record_groups
 from llm_serving_alerts.render import groups_text
 from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings_file import default_settings
-from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
-from llm_serving_exporter.sim.fleet.watch import Sample
+from llm_serving_simulator.fleet.fleet import ReplicaSpec
+from llm_serving_simulator.fleet.history import Sample
 from tests.pack.judging import verdict
 from tests.pack.narrowing import write_narrowed
 from tests.pack.rulesets import belongs

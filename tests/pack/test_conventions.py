@@ -15,8 +15,8 @@ import pytest
 
 from llm_serving_alerts.render import RECORDS, rule_files
 from llm_serving_alerts.settings_file import read_settings
-from llm_serving_exporter.drill import names
-from llm_serving_exporter.drill.course import Scope
+from llm_serving_drill import names
+from llm_serving_drill.course import Scope
 from tests.pack.judging import verdict
 from tests.pack.narrowing import write_narrowed
 from tests.pack.rulesets import keep_groups

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.sim.fleet.fleet import Fleet
-from llm_serving_exporter.sim.fleet.rate import Profile
-from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
-from llm_serving_exporter.sim.fleet.scenario import Slo
-from llm_serving_exporter.sim.fleet.spec import EngineSpec
-from llm_serving_exporter.sim.fleet.truth import Truth
-from llm_serving_exporter.sim.fleet.watch import Watch
-from llm_serving_exporter.sim.fleet.workload import Lengths, Mix, PoissonWorkload, Prefixes
+from llm_serving_simulator.fleet.books import Truth
+from llm_serving_simulator.fleet.fleet import Fleet, ReplicaSpec
+from llm_serving_simulator.fleet.history import Watch
+from llm_serving_simulator.fleet.scenario import Slo
+from llm_serving_simulator.fleet.spec import EngineSpec
+from llm_serving_simulator.fleet.workload import Lengths, Mix, PoissonWorkload, Prefixes, Profile
 from tests.pack.simulated import Shown, groups, input_series, judge, keep, keep_start, read_by
 
 pytestmark = pytest.mark.e2e

@@ -18,8 +18,8 @@ from llm_serving_alerts.settings import Settings
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.sim.fleet.exposition import labels_text
-from llm_serving_exporter.sim.fleet.scenario_file import load, names
+from llm_serving_simulator.fleet.pages import labels_text
+from llm_serving_simulator.fleet.scenario import load, names
 from tests.e2e.replay import read_by, rules_in_order, steps
 from tests.simweek.fleets import HOUR, MINUTE, Part
 from tests.simweek.grown import grown

@@ -8,13 +8,10 @@ from typing import TextIO
 
 from llm_serving_exporter.model.cost import Power, PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.sim.fleet.fleet import Fleet
-from llm_serving_exporter.sim.fleet.history import Form, write_history
-from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS
-from llm_serving_exporter.sim.fleet.scenario import History, Scenario
-from llm_serving_exporter.sim.fleet.scenario_file import load
-from llm_serving_exporter.sim.fleet.usual import usual
-from llm_serving_exporter.sim.fleet.watch import Sample, Watch
+from llm_serving_simulator.fleet.fleet import Fleet
+from llm_serving_simulator.fleet.history import Form, Sample, Watch, usual, write_history
+from llm_serving_simulator.fleet.scenario import History, Scenario, load
+from llm_serving_simulator.fleet.workload import DAY_SECONDS
 from tests.simweek.past import USD_PER_GPU_HOUR, past_of
 
 MINUTE, HOUR = 60.0, 3600.0

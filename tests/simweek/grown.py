@@ -10,12 +10,9 @@ from typing import TextIO, cast
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.sim.fleet.fleet import Fleet
-from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
-from llm_serving_exporter.sim.fleet.scenario import Event, Scenario
-from llm_serving_exporter.sim.fleet.scenario_file import load
-from llm_serving_exporter.sim.fleet.usual import SHORT, usual
-from llm_serving_exporter.sim.fleet.watch import Sample, Watch
+from llm_serving_simulator.fleet.fleet import Fleet, ReplicaSpec
+from llm_serving_simulator.fleet.history import SHORT, Sample, Watch, usual
+from llm_serving_simulator.fleet.scenario import Event, Scenario, load
 from tests.simweek.fleets import MINUTE, Part, named, within
 from tests.simweek.past import past_of
 from tests.support.builders.sample_lines import split_sample

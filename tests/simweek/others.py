@@ -14,10 +14,10 @@ from llm_serving_exporter.model.reading import DrillResult, DrillVerdict, Review
 from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
 from llm_serving_exporter.model.target import Role, Target
 from llm_serving_exporter.settings.config import Config
-from llm_serving_exporter.sim.fleet.watch import Sample
-from llm_serving_exporter.sim.timeline import Timeline
-from llm_serving_exporter.sim.web import METRICS_CONTENT_TYPE
 from llm_serving_exporter.targets.host import TargetHost
+from llm_serving_simulator.fleet.history import Sample
+from llm_serving_simulator.replay import Timeline
+from llm_serving_simulator.web import METRICS_CONTENT_TYPE
 from tests.support.builders.recordings import recording
 
 HOUR, DAY = 3600.0, 86_400.0

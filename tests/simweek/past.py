@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Profile
-from llm_serving_exporter.sim.fleet.usual import MINUTE, Usual, past_samples
+from llm_serving_simulator.fleet.history import MINUTE, Usual, past_samples
+from llm_serving_simulator.fleet.workload import DAY_SECONDS, Profile
 
 _WEEK = 7 * DAY_SECONDS
 USD_PER_GPU_HOUR = 2.4

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from llm_serving_exporter.sim.recording import Recording
-from llm_serving_exporter.sim.replay import SteppedServer
+from llm_serving_simulator.replay import Recording
 from tests.support.builders.recordings import recording
 from tests.support.rows import check_rows
 from tests.support.servers.driven_exporter import DrivenExporter
 from tests.support.servers.exporter_process import Scraped
+from tests.support.servers.stepped import SteppedServer
 
 COUNTED = (
     "prompt_tokens_total",

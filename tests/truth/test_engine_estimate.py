@@ -25,7 +25,7 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shape import ModelFacts, Span, WeightFormat
 from llm_serving_exporter.model.snapshot import Absence, Snapshot
 from llm_serving_exporter.model.window import EngineWindow, Window
-from llm_serving_exporter.sim.recording import demo_model_config
+from llm_serving_simulator.replay import demo_model_config
 from tests.support.builders.recordings import page, recording
 from tests.support.builders.snapshots import snapshot_of
 from tests.support.rows import check_rows

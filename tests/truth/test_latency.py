@@ -9,10 +9,10 @@ import pytest
 
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.settings.config import Config
-from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.recordings import recording
 from tests.support.rows import check_rows
 from tests.support.servers.driven_exporter import DrivenExporter
+from tests.support.servers.stepped import SteppedServer
 from tests.truth.test_counts import MAIN
 
 VLLM = RUNTIMES["vllm"]

@@ -10,7 +10,7 @@ from llm_serving_exporter.engines.hooks.llamacpp import DECODED as GENERATED
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.snapshot import EngineSnapshot
-from llm_serving_exporter.sim.recording import Recording
+from llm_serving_simulator.replay import Recording
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import engine_of
 from tests.support.servers.llamacpp import read

@@ -8,10 +8,10 @@ from llm_serving_exporter.catalogue.cost import COSTS
 from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.settings.config import Config
-from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.recordings import recording
 from tests.support.servers.driven_exporter import DrivenExporter, hand_driven_host
 from tests.support.servers.exporter_process import Scraped
+from tests.support.servers.stepped import SteppedServer
 
 RUN = recording("vllm-0.32-restart")
 LAST_OF_FIRST_LIFE, FIRST_OF_SECOND_LIFE = 22, 72

@@ -14,10 +14,10 @@ import pytest
 
 from llm_serving_exporter import __version__
 from llm_serving_exporter.cli import _COMMANDS, main
-from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.recordings import recording
 from tests.support.servers.faultbehaviours import page, silent
 from tests.support.servers.faultserver import FaultServer
+from tests.support.servers.stepped import SteppedServer
 from tests.support.waiting import PATIENCE_SECONDS
 
 

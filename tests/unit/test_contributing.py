@@ -13,7 +13,7 @@ from textwrap import dedent
 
 import pytest
 
-from llm_serving_exporter.sim.recording import Recording
+from llm_serving_simulator.replay import Recording
 from tests.support.paths import ROOT
 from tests.support.servers.replica import Replica
 

@@ -24,7 +24,7 @@ from llm_serving_exporter.errors import LLMServingExporterError
 from llm_serving_exporter.report.settings.arguments import parser as report_parser
 from llm_serving_exporter.report.settings.arguments import settings_of
 from llm_serving_exporter.settings.prices import look_at_prices
-from llm_serving_exporter.sim.fleet.scenario_file import parse as parse_scenario
+from llm_serving_simulator.fleet.scenario import parse as parse_scenario
 from tests.support.builders.configuration import load_text
 from tests.support.builders.recordings import page as recorded_page
 from tests.support.docs_examples import Block, list_blocks

@@ -14,7 +14,7 @@ import yaml
 
 from llm_serving_exporter import logs
 from llm_serving_exporter.cli import _COMMANDS, main
-from llm_serving_exporter.sim.demo import _arguments as demo_arguments
+from llm_serving_simulator.demo import _arguments as demo_arguments
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
 from tests.support.yaml_text import load_yaml

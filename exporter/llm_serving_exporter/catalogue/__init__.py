@@ -19,13 +19,12 @@ def __getattr__(name: str) -> Any:
     """METRICS; BY_NAME: the same by name without the prefix; PUBLISHED: the same by their whole name, and by former names that still stand."""
     if name not in ("METRICS", "BY_NAME", "PUBLISHED"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from llm_serving_exporter.catalogue.cost import COSTS
+    from llm_serving_exporter.catalogue.cost import COSTS, TENANTS
     from llm_serving_exporter.catalogue.derived import DERIVED
     from llm_serving_exporter.catalogue.gpu import GPU
     from llm_serving_exporter.catalogue.health import HEALTH
     from llm_serving_exporter.catalogue.roofline import ROOFLINE
     from llm_serving_exporter.catalogue.serving import SERVING
-    from llm_serving_exporter.catalogue.tenants import TENANTS
 
     metrics = (*SERVING, *DERIVED, *ROOFLINE, *COSTS, *TENANTS, *GPU, *HEALTH)
     former = (metric.former for metric in metrics if metric.former is not None)

@@ -1,20 +1,28 @@
-"""What serving costs: GPU seconds by state, USD by phase, prices in force, and what tokens and requests come to (docs/cost.md)."""
+"""What GPU seconds cost, and who sent the requests of gateways."""
 
 from __future__ import annotations
 
-from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Group, Kind, Metric, Unit
+from functools import partial
 
-_WHY = "signal_available has the reason"
+from llm_serving_exporter.catalogue.spec import (
+    SERVING_LABELS,
+    WHY,
+    WORKED_OUT,
+    Group,
+    Kind,
+    Metric,
+    Unit,
+    declare_figure,
+)
+
+# --- What serving costs: GPU seconds by state, USD by phase, prices in force, and what tokens and requests come to (docs/cost.md).
+
+
 _NO_BOOK = "no price file is configured, or it does not state it"
-_OURS = "derived"
 
 
-def _counter(name: str, unit: Unit, help: str, formula: str, *labels: str, absent: str = _WHY) -> Metric:
-    return Metric(name, Kind.COUNTER, unit, Group.COST, help, (*SERVING_LABELS, *labels), absent, formula, _OURS)
-
-
-def _window(name: str, unit: Unit, help: str, formula: str, *labels: str) -> Metric:
-    return Metric(name, Kind.GAUGE, unit, Group.COST, help, (*SERVING_LABELS, *labels), _WHY, formula, _OURS)
+_window = partial(declare_figure, Group.COST)
+_counter = partial(_window, kind=Kind.COUNTER)
 
 
 def _book(
@@ -32,7 +40,7 @@ GPU_SECONDS = _counter(
 GPU_BUSY_SOURCE = Metric(
     "gpu_busy_source", Kind.GAUGE, Unit.BOOLEAN, Group.COST,
     "What says how long the target's GPUs were busy in its last busy tick, the best first: engine_time, gpm, nvml_samples, estimate, requests; 1 for the current source.",
-    ("target", "source"), "no tick was busy since the exporter's start", "", _OURS,
+    ("target", "source"), "no tick was busy since the exporter's start", "", WORKED_OUT,
 )  # fmt: skip
 COST = _counter(
     "cost_usd_total", Unit.USD,
@@ -85,7 +93,7 @@ ENERGY_PER_TOKEN = _window(
 ATTRIBUTION = Metric(
     "cost_attribution_info", Kind.INFO, Unit.BOOLEAN, Group.COST,
     "How busy time is split into prefill and decode, and from what; constant 1.",
-    (*SERVING_LABELS, "method", "inputs"), _WHY, "", _OURS,
+    (*SERVING_LABELS, "method", "inputs"), WHY, "", WORKED_OUT,
 )  # fmt: skip
 EFFICIENCY = _book(
     "cost_efficiency_ratio", Kind.GAUGE, Unit.RATIO,
@@ -112,3 +120,34 @@ COSTS = (
     GPU_SECONDS, GPU_BUSY_SOURCE, COST, ENERGY, ENERGY_COST, CARBON, SAVINGS, COST_PER_MILLION, TOKENS_PER_USD, COST_PER_REQUEST, ENERGY_PER_TOKEN,
     ATTRIBUTION, EFFICIENCY, PRICE, RATE_INFO, COMMITTED_GPUS, BUDGET,
 )  # fmt: skip
+
+
+# --- Who sent the requests of gateways. Only where `tenants.by` asks for it.
+
+
+_ABSENT = "tenants.by is off, the target is an engine, or its page knows no tenants; signal_available has the reason"
+
+
+def _count(name: str, unit: Unit, help: str) -> Metric:
+    labels = ("target", "model_name", "role", "tenant", "kind")
+    formula = (
+        "growth of the gateway's counter since the exporter began to read it; a new tenant's stays at 0 for a minute"
+    )
+    return Metric(name, Kind.COUNTER, unit, Group.TENANTS, help, labels, _ABSENT, formula)
+
+
+PROMPT_TOKENS = _count(
+    "tenant_prompt_tokens_total",
+    Unit.TOKENS,
+    "Prompt tokens as sent, by tenant: unlabelled where a request names none, other beyond tenants.limit, withheld for an e-mail address.",
+)
+CACHED_TOKENS = _count(
+    "tenant_cached_prompt_tokens_total",
+    Unit.TOKENS,
+    "Prompt tokens that the engine had in its prefix cache, by tenant, as far as its answers say them to the gateway.",
+)
+DECODE_TOKENS = _count("tenant_decode_tokens_total", Unit.TOKENS, "Generated tokens, by tenant.")
+REQUESTS = _count(
+    "tenant_requests_finished_total", Unit.COUNT, "Requests that the gateway counts as finished, by tenant."
+)
+TENANTS = (PROMPT_TOKENS, CACHED_TOKENS, DECODE_TOKENS, REQUESTS)

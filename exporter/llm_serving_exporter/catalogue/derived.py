@@ -2,59 +2,35 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.catalogue.bounds import MOST_RATIO
+from functools import partial
+
 from llm_serving_exporter.catalogue.serving import LONGEST_SECONDS, LONGEST_TOKENS
-from llm_serving_exporter.catalogue.spec import SERVING_LABELS, Group, Kind, Metric, Unit
+from llm_serving_exporter.catalogue.spec import (
+    MOST_RATIO,
+    SERVING_LABELS,
+    WORKED_OUT,
+    Group,
+    Kind,
+    Metric,
+    Unit,
+    declare_figure,
+)
 
-_WHY = "signal_available has the reason"
-_OURS = "derived"
-
-
-def _derived(
-    name: str,
-    unit: Unit,
-    help: str,
-    formula: str,
-    *labels: str,
-    most: float | None = None,
-    suspect_above: float | None = None,
-) -> Metric:
-    return Metric(
-        name,
-        Kind.GAUGE,
-        unit,
-        Group.DERIVED,
-        help,
-        (*SERVING_LABELS, *labels),
-        _WHY,
-        formula,
-        _OURS,
-        most=most,
-        suspect_above=suspect_above,
-    )
-
-
+_derived = partial(declare_figure, Group.DERIVED)
 PHASE_TOKENS_PER_SECOND = _derived(
-    "phase_tokens_per_second",
-    Unit.TOKENS_PER_SECOND,
-    "Tokens per second by phase over the window.",
+    "phase_tokens_per_second", Unit.TOKENS_PER_SECOND, "Tokens per second by phase over the window.",
     "increase of prefill_tokens_total, decode_tokens_total (including the tokens of running requests where the engine reports them) / seconds covered",
     "phase",
-)
+)  # fmt: skip
 PHASE_TOKENS_PER_SECOND_PER_GPU = _derived(
-    "phase_tokens_per_second_per_gpu",
-    Unit.TOKENS_PER_SECOND,
-    "Tokens per second by phase over the window, per GPU of the engine.",
-    "phase_tokens_per_second / (GPUs of the target / engines)",
-    "phase",
-)
+    "phase_tokens_per_second_per_gpu", Unit.TOKENS_PER_SECOND, "Tokens per second by phase over the window, per GPU of the engine.",
+    "phase_tokens_per_second / (GPUs of the target / engines)", "phase",
+)  # fmt: skip
 BATCH_SIZE_MEAN = _derived(
-    "batch_size_mean",
-    Unit.COUNT,
-    "Mean number of decoding sequences in an engine step over the window.",
+    "batch_size_mean", Unit.COUNT, "Mean number of decoding sequences in an engine step over the window.",
     "inter-token events / engine steps; events are divided by the accepted length where the engine counts one a token under speculation, and are "
     "decode tokens less first and accepted ones where it counts none",
-)
+)  # fmt: skip
 BATCH_UTILIZATION_RATIO = _derived(
     "batch_utilization_ratio",
     Unit.RATIO,
@@ -63,32 +39,22 @@ BATCH_UTILIZATION_RATIO = _derived(
     most=MOST_RATIO,  # more than all where the limit is configured too low
 )
 KV_CACHE_USED_TOKENS = _derived(
-    "kv_cache_used_tokens",
-    Unit.TOKENS,
-    "KV cache tokens that running requests hold now, in whole blocks.",
+    "kv_cache_used_tokens", Unit.TOKENS, "KV cache tokens that running requests hold now, in whole blocks.",
     "as the engine counts them; else kv_cache_usage_ratio x kv_cache_capacity_tokens",
-)
+)  # fmt: skip
 KV_CACHE_FREE_TOKENS = _derived(
-    "kv_cache_free_tokens",
-    Unit.TOKENS,
-    "KV cache tokens that running requests leave free now, including evictable cached prefixes.",
+    "kv_cache_free_tokens", Unit.TOKENS, "KV cache tokens that running requests leave free now, including evictable cached prefixes.",
     "kv_cache_capacity_tokens - kv_cache_used_tokens",
-)
+)  # fmt: skip
 STATE_CACHE_USAGE_RATIO = _derived(
-    "state_cache_usage_ratio",
-    Unit.RATIO,
+    "state_cache_usage_ratio", Unit.RATIO,
     "Share of the pool for recurrent state that running requests hold, 0 to 1, where the engine keeps one beside the KV cache.",
-    "as the engine reports it",
-    most=1.0,
-)
+    "as the engine reports it", most=1.0,
+)  # fmt: skip
 PREFIX_CACHE_HIT_RATIO = _derived(
-    "prefix_cache_hit_ratio",
-    Unit.RATIO,
-    "Share of looked-up tokens that were found in the prefix cache over the window, 0 to 1.",
-    "increase of hits / increase of queries, in the engine's unit",
-    most=MOST_RATIO,
-    suspect_above=1.0,
-)
+    "prefix_cache_hit_ratio", Unit.RATIO, "Share of looked-up tokens that were found in the prefix cache over the window, 0 to 1.",
+    "increase of hits / increase of queries, in the engine's unit", most=MOST_RATIO, suspect_above=1.0,
+)  # fmt: skip
 CONTEXT_TOKENS_MEAN = _derived(
     "context_tokens_mean",
     Unit.TOKENS,
@@ -102,20 +68,14 @@ KV_CACHE_TOKENS_PER_REQUEST = _derived(
     "sum of kv_cache_used_tokens / sum of requests_running, over the readings with running requests",
 )
 PREEMPTIONS_PER_SECOND = _derived(
-    "preemptions_per_second",
-    Unit.PER_SECOND,
-    "Preemptions per second over the window.",
-    "increase of preemptions_total / seconds covered",
-)
+    "preemptions_per_second", Unit.PER_SECOND, "Preemptions per second over the window.", "increase of preemptions_total / seconds covered",
+)  # fmt: skip
 WINDOW_LATENCY_SECONDS = _derived(
-    "window_latency_seconds",
-    Unit.SECONDS,
+    "window_latency_seconds", Unit.SECONDS,
     "Quantile of a latency over the window by rank (p50, p90, p95, p99). If signal_quality is clipped, the true value is at least the top bucket edge or at most the bottom one.",
-    "linear interpolation in the engine's buckets, as histogram_quantile does; in the first bucket, its edge",
-    "latency",
-    "rank",
+    "linear interpolation in the engine's buckets, as histogram_quantile does; in the first bucket, its edge", "latency", "rank",
     most=LONGEST_SECONDS,
-)
+)  # fmt: skip
 
 _LAST_REQUESTS = "over the last hour of finished requests, or the last 1,000 where that is longer"
 LONG_CONTEXT_REQUESTS_OBSERVED = _derived(
@@ -126,30 +86,24 @@ LONG_CONTEXT_REQUESTS_OBSERVED = _derived(
     "exporter's start if the engine had already counted more than 1,000 and had been running for more than an hour",
 )
 LONG_CONTEXT_KV_SHARE = _derived(
-    "long_context_kv_share_ratio",
-    Unit.RATIO,
+    "long_context_kv_share_ratio", Unit.RATIO,
     "Estimated share of all context tokens (prompt and output, as held in the KV cache at the end of a request) that belongs to the requests with the longest 1 % of "
     "prompts, 0 to 1. How long a request holds its KV cache is not taken into account.",
     "lower and upper bound: those prompts at the edges of their buckets as far as the exact sum allows, with the shortest and the longest outputs that "
-    "there are; expected: lengths spread evenly in a bucket, outputs of mean length",
-    "bound",
-)
+    "there are; expected: lengths spread evenly in a bucket, outputs of mean length", "bound",
+)  # fmt: skip
 LONG_CONTEXT_AMPLIFICATION = _derived(
-    "long_context_amplification_ratio",
-    Unit.RATIO,
+    "long_context_amplification_ratio", Unit.RATIO,
     "Estimated p99 prompt length over mean prompt length. It is a lower bound if signal_quality is clipped and "
-    "long_context_beyond_top_bucket_ratio is above 0.01.",
-    "p99 of request_prompt_tokens, interpolated in its bucket / exact mean",
+    "long_context_beyond_top_bucket_ratio is above 0.01.", "p99 of request_prompt_tokens, interpolated in its bucket / exact mean",
     most=LONGEST_TOKENS,
-)
+)  # fmt: skip
 LONG_CONTEXT_REQUESTS_FIT = _derived(
-    "long_context_requests_fit",
-    Unit.COUNT,
+    "long_context_requests_fit", Unit.COUNT,
     "Estimated number of requests with a p99 prompt and a mean output that fit the KV cache at once.",
     "kv_cache_capacity_tokens / (p99 prompt + mean output), with p99 at the upper (bound=lower) and the lower edge (bound=upper) of its bucket, and "
-    "interpolated (expected); above the top finite edge p99 is at most context_limit_tokens, and without it bound=lower is absent",
-    "bound",
-)
+    "interpolated (expected); above the top finite edge p99 is at most context_limit_tokens, and without it bound=lower is absent", "bound",
+)  # fmt: skip
 LONG_CONTEXT_BEYOND_TOP_BUCKET = _derived(
     "long_context_beyond_top_bucket_ratio",
     Unit.RATIO,
@@ -158,29 +112,18 @@ LONG_CONTEXT_BEYOND_TOP_BUCKET = _derived(
 )
 
 SLO_EVENTS = Metric(
-    "slo_events_total",
-    Kind.COUNTER,
-    Unit.COUNT,
-    Group.SLO,
-    "Good and bad events of a service level objective since the engine started.",
+    "slo_events_total", Kind.COUNTER, Unit.COUNT, Group.SLO, "Good and bad events of a service level objective since the engine started.",
     (*SERVING_LABELS, "slo", "outcome", "source", "threshold"),
     "no threshold is configured for the objective, or the engine lacks the histogram; signal_available has the reason",
     "latency: events at or below slo_threshold_seconds{kind=counted} are good, the others bad; errors: good = finished by stop, length or success, "
     "bad = finished by error (source=finished) plus HTTP 5xx that no rejection and no finish covers (source=http, from 0 when the exporter "
-    "first sees the engine's life); threshold is the edge counted, so that another threshold is another series",
-    _OURS,
-)
+    "first sees the engine's life); threshold is the edge counted, so that another threshold is another series", WORKED_OUT,
+)  # fmt: skip
 SLO_THRESHOLD = Metric(
-    "slo_threshold_seconds",
-    Kind.GAUGE,
-    Unit.SECONDS,
-    Group.SLO,
+    "slo_threshold_seconds", Kind.GAUGE, Unit.SECONDS, Group.SLO,
     "Threshold of an objective: as configured, and the bucket edge at or below it that is used for counting.",
-    (*SERVING_LABELS, "slo", "kind"),
-    "as slo_events_total",
-    "kind=counted is the largest bucket edge not above kind=configured",
-    _OURS,
-)
+    (*SERVING_LABELS, "slo", "kind"), "as slo_events_total", "kind=counted is the largest bucket edge not above kind=configured", WORKED_OUT,
+)  # fmt: skip
 
 DERIVED = (
     PHASE_TOKENS_PER_SECOND,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.catalogue.bounds import MOST_RATIO
-from llm_serving_exporter.catalogue.spec import GPU_LABELS, Group, Kind, Metric, Unit
+from llm_serving_exporter.catalogue.spec import GPU_LABELS, MOST_RATIO, Group, Kind, Metric, Unit
 
 _UNSUPPORTED = "the GPU or driver does not support it, or permission is missing"
 
@@ -22,129 +21,76 @@ def _gpu(
 
 
 GPU_UP = _gpu(
-    "gpu_up",
-    Kind.GAUGE,
-    Unit.BOOLEAN,
-    "Whether the GPU answers NVML.",
-    "NVML",
-    absent="the GPU was never seen by this process",
-)
+    "gpu_up", Kind.GAUGE, Unit.BOOLEAN, "Whether the GPU answers NVML.", "NVML", absent="the GPU was never seen by this process",
+)  # fmt: skip
 GPU_INFO = _gpu(
     "gpu_info", Kind.INFO, Unit.BOOLEAN, "Identity of the GPU; constant 1.", "NVML",
     "index", "pci_bus_id", "compute_capability", "driver_version", "mig_profile", "parent", "source",
 )  # fmt: skip
 GPU_MEMORY_USED = _gpu(
-    "gpu_memory_used_bytes",
-    Kind.GAUGE,
-    Unit.BYTES,
-    "Memory allocated on the GPU, without the driver's reserve where that is known.",
+    "gpu_memory_used_bytes", Kind.GAUGE, Unit.BYTES, "Memory allocated on the GPU, without the driver's reserve where that is known.",
     "nvmlDeviceGetMemoryInfo_v2",
-)
+)  # fmt: skip
 GPU_MEMORY_TOTAL = _gpu(
     "gpu_memory_total_bytes", Kind.GAUGE, Unit.BYTES, "Memory of the GPU or MIG instance.", "nvmlDeviceGetMemoryInfo_v2"
 )
 GPU_BUSY = _gpu(
-    "gpu_busy_ratio",
-    Kind.GAUGE,
-    Unit.RATIO,
+    "gpu_busy_ratio", Kind.GAUGE, Unit.RATIO,
     "Share of time in which a kernel ran, 0 to 1. It does not say how much of the GPU the kernel used.",
     "nvmlDeviceGetUtilizationRates.gpu",
-)
+)  # fmt: skip
 GPU_MEMORY_ACTIVE = _gpu(
-    "gpu_memory_active_ratio",
-    Kind.GAUGE,
-    Unit.RATIO,
-    "Share of time in which memory was read or written, 0 to 1. This is not bandwidth.",
+    "gpu_memory_active_ratio", Kind.GAUGE, Unit.RATIO, "Share of time in which memory was read or written, 0 to 1. This is not bandwidth.",
     "nvmlDeviceGetUtilizationRates.memory",
-)
+)  # fmt: skip
 GPU_DRAM_BANDWIDTH = _gpu(
-    "gpu_dram_bandwidth_ratio",
-    Kind.GAUGE,
-    Unit.RATIO,
-    "Memory bandwidth used over the theoretical maximum, 0 to 1, by all who use the GPU.",
-    "NVML GPM metric 10",
-    absent="GPM needs Hopper or newer (GB10 and guests of vGPU have none), driver 525 or newer, and gpu.gpm on",
-    most=MOST_RATIO,
-)
+    "gpu_dram_bandwidth_ratio", Kind.GAUGE, Unit.RATIO,
+    "Memory bandwidth used over the theoretical maximum, 0 to 1, by all who use the GPU.", "NVML GPM metric 10",
+    absent="GPM needs Hopper or newer (GB10 and guests of vGPU have none), driver 525 or newer, and gpu.gpm on", most=MOST_RATIO,
+)  # fmt: skip
 GPU_SM_ACTIVITY = _gpu(
-    "gpu_sm_activity_ratio",
-    Kind.GAUGE,
-    Unit.RATIO,
-    "Share of streaming multiprocessors busy, 0 to 1.",
-    "NVML GPM metric 2",
+    "gpu_sm_activity_ratio", Kind.GAUGE, Unit.RATIO, "Share of streaming multiprocessors busy, 0 to 1.", "NVML GPM metric 2",
     absent="as gpu_dram_bandwidth_ratio",
-)
+)  # fmt: skip
 GPU_TENSOR_ACTIVITY = _gpu(
-    "gpu_tensor_activity_ratio",
-    Kind.GAUGE,
-    Unit.RATIO,
-    "Share of time in which the tensor cores were busy, 0 to 1.",
-    "NVML GPM metric 5",
+    "gpu_tensor_activity_ratio", Kind.GAUGE, Unit.RATIO, "Share of time in which the tensor cores were busy, 0 to 1.", "NVML GPM metric 5",
     absent="as gpu_dram_bandwidth_ratio",
-)
+)  # fmt: skip
 GPU_BANDWIDTH_PEAK = _gpu(
-    "gpu_memory_bandwidth_peak_bytes_per_second",
-    Kind.GAUGE,
-    Unit.BYTES_PER_SECOND,
+    "gpu_memory_bandwidth_peak_bytes_per_second", Kind.GAUGE, Unit.BYTES_PER_SECOND,
     "Peak memory bandwidth by origin: nvml, catalogue, and used, the value that ceilings are computed from. A MIG instance has its share.",
-    "nvml: 2 x nvmlDeviceGetMaxClockInfo(MEM) x nvmlDeviceGetMemoryBusWidth / 8; catalogue: the GPU's data sheet",
-    "origin",
+    "nvml: 2 x nvmlDeviceGetMaxClockInfo(MEM) x nvmlDeviceGetMemoryBusWidth / 8; catalogue: the GPU's data sheet", "origin",
     absent="neither NVML nor the catalogue has it",
-)
+)  # fmt: skip
 GPU_POWER = _gpu(
-    "gpu_power_watts",
-    Kind.GAUGE,
-    Unit.WATTS,
-    "Power drawn by the board, for all who use it.",
-    "nvmlDeviceGetPowerUsage",
-)
+    "gpu_power_watts", Kind.GAUGE, Unit.WATTS, "Power drawn by the board, for all who use it.", "nvmlDeviceGetPowerUsage",
+)  # fmt: skip
 GPU_POWER_LIMIT = _gpu(
     "gpu_power_limit_watts", Kind.GAUGE, Unit.WATTS, "Power limit in force.", "nvmlDeviceGetEnforcedPowerLimit"
 )
 GPU_ENERGY = _gpu(
-    "gpu_energy_joules_total",
-    Kind.COUNTER,
-    Unit.JOULES,
-    "Energy used since the driver was loaded.",
-    "nvmlDeviceGetTotalEnergyConsumption",
+    "gpu_energy_joules_total", Kind.COUNTER, Unit.JOULES, "Energy used since the driver was loaded.", "nvmlDeviceGetTotalEnergyConsumption",
     absent="older than Volta, a MIG instance, or a guest of vGPU",
-)
+)  # fmt: skip
 GPU_TEMPERATURE = _gpu(
-    "gpu_temperature_celsius",
-    Kind.GAUGE,
-    Unit.CELSIUS,
-    "Temperature by sensor.",
-    "nvmlDeviceGetTemperature, field MEMORY_TEMP",
-    "sensor",
-)
+    "gpu_temperature_celsius", Kind.GAUGE, Unit.CELSIUS, "Temperature by sensor.", "nvmlDeviceGetTemperature, field MEMORY_TEMP", "sensor",
+)  # fmt: skip
 GPU_CLOCK = _gpu("gpu_clock_hertz", Kind.GAUGE, Unit.HERTZ, "Clock now by domain.", "nvmlDeviceGetClockInfo", "domain")
 GPU_CLOCK_MAX = _gpu(
     "gpu_clock_max_hertz", Kind.GAUGE, Unit.HERTZ, "Highest clock by domain.", "nvmlDeviceGetMaxClockInfo", "domain"
 )
 GPU_SLOWDOWN = _gpu(
-    "gpu_slowdown",
-    Kind.GAUGE,
-    Unit.BOOLEAN,
-    "Whether the clocks are reduced for this reason now.",
-    "nvmlDeviceGetCurrentClocksEventReasons",
-    "reason",
-)
+    "gpu_slowdown", Kind.GAUGE, Unit.BOOLEAN, "Whether the clocks are reduced for this reason now.",
+    "nvmlDeviceGetCurrentClocksEventReasons", "reason",
+)  # fmt: skip
 GPU_ECC_ERRORS = _gpu(
-    "gpu_ecc_errors_total",
-    Kind.COUNTER,
-    Unit.COUNT,
-    "Memory errors since the driver was loaded by kind.",
-    "nvmlDeviceGetTotalEccErrors, volatile",
-    "kind",
-)
+    "gpu_ecc_errors_total", Kind.COUNTER, Unit.COUNT, "Memory errors since the driver was loaded by kind.",
+    "nvmlDeviceGetTotalEccErrors, volatile", "kind",
+)  # fmt: skip
 GPU_REMAPPED_ROWS = _gpu(
-    "gpu_remapped_rows",
-    Kind.GAUGE,
-    Unit.COUNT,
-    "Memory rows remapped over the card's life by kind of error.",
-    "nvmlDeviceGetRemappedRows",
+    "gpu_remapped_rows", Kind.GAUGE, Unit.COUNT, "Memory rows remapped over the card's life by kind of error.", "nvmlDeviceGetRemappedRows",
     "kind",
-)
+)  # fmt: skip
 GPU_REMAP_PENDING = _gpu(
     "gpu_remap_pending", Kind.GAUGE, Unit.BOOLEAN, "Whether a row remap waits for a reset.", "nvmlDeviceGetRemappedRows"
 )
@@ -152,29 +98,17 @@ GPU_REMAP_FAILED = _gpu(
     "gpu_remap_failed", Kind.GAUGE, Unit.BOOLEAN, "Whether a row remap has failed.", "nvmlDeviceGetRemappedRows"
 )
 GPU_XID_EVENTS = _gpu(
-    "gpu_xid_events_total",
-    Kind.COUNTER,
-    Unit.COUNT,
-    "XID errors since the exporter's start; the watched ones exist at 0.",
-    "nvmlEventSetWait",
-    "xid",
-)
+    "gpu_xid_events_total", Kind.COUNTER, Unit.COUNT, "XID errors since the exporter's start; the watched ones exist at 0.",
+    "nvmlEventSetWait", "xid",
+)  # fmt: skip
 GPU_PCIE = _gpu(
-    "gpu_pcie_bytes_total",
-    Kind.COUNTER,
-    Unit.BYTES,
-    "Bytes over PCIe by direction, seen from the GPU.",
-    "fields PCIE_COUNT_TX_BYTES, PCIE_COUNT_RX_BYTES",
-    "direction",
-)
+    "gpu_pcie_bytes_total", Kind.COUNTER, Unit.BYTES, "Bytes over PCIe by direction, seen from the GPU.",
+    "fields PCIE_COUNT_TX_BYTES, PCIE_COUNT_RX_BYTES", "direction",
+)  # fmt: skip
 GPU_NVLINK = _gpu(
-    "gpu_nvlink_bytes_total",
-    Kind.COUNTER,
-    Unit.BYTES,
-    "Payload bytes over all NVLinks by direction, seen from the GPU.",
-    "fields NVLINK_THROUGHPUT_DATA_TX, _RX",
-    "direction",
-)
+    "gpu_nvlink_bytes_total", Kind.COUNTER, Unit.BYTES, "Payload bytes over all NVLinks by direction, seen from the GPU.",
+    "fields NVLINK_THROUGHPUT_DATA_TX, _RX", "direction",
+)  # fmt: skip
 _CLAIMS = "configuration; else the kubelet; else the driver's process lists; else full UUIDs in the engine's environment; else all GPUs, for an only target that is no pod, where every process is seen"
 _NO_CLAIM = "the GPUs of the target are not known: docs/kubernetes-gpus.md says what each way to run needs, or configure targets[].gpus"
 GPU_TARGET_INFO = Metric(

@@ -55,12 +55,8 @@ TARGET_START_TIME = _target(
     "When the engine started: its process start time, else the last counter reset, else when it was first seen.", absent="no page was ever read",
 )  # fmt: skip
 TARGET_UP = _target(
-    "target_up",
-    Kind.GAUGE,
-    Unit.BOOLEAN,
-    "Whether the last attempt to read the target's page succeeded.",
-    absent="not tried yet",
-)
+    "target_up", Kind.GAUGE, Unit.BOOLEAN, "Whether the last attempt to read the target's page succeeded.", absent="not tried yet",
+)  # fmt: skip
 TARGET_STATE = _target(
     "target_state", Kind.GAUGE, Unit.BOOLEAN, "State of the target: 1 for the current state.", "state"
 )
@@ -91,12 +87,8 @@ SCRAPE_DURATION = _target(
     "scrape_duration_seconds", Kind.GAUGE, Unit.SECONDS, "Time that the last attempt took.", absent="not tried yet"
 )
 SCRAPE_PAGE = _target(
-    "scrape_page_bytes",
-    Kind.GAUGE,
-    Unit.BYTES,
-    "Size of the last page after decompression.",
-    absent="no page was ever read",
-)
+    "scrape_page_bytes", Kind.GAUGE, Unit.BYTES, "Size of the last page after decompression.", absent="no page was ever read",
+)  # fmt: skip
 TARGET_RESTARTS = _target(
     "target_restarts_total", Kind.COUNTER, Unit.COUNT, "Restarts of the engine seen since the exporter's start."
 )
@@ -136,28 +128,19 @@ SIGNAL_QUALITY = _target(
     "signal", "quality", absent="the signal is live, or not available: then signal_available has it",
 )  # fmt: skip
 UNMAPPED_FAMILIES = _target(
-    "unmapped_families",
-    Kind.GAUGE,
-    Unit.COUNT,
-    "Metric families of the runtime that this version of the exporter does not know.",
+    "unmapped_families", Kind.GAUGE, Unit.COUNT, "Metric families of the runtime that this version of the exporter does not know.",
     absent="no page was ever read",
-)
+)  # fmt: skip
 
 EXPECTED_REPLICAS = _fleet(
-    "expected_replicas",
-    Kind.GAUGE,
-    Unit.COUNT,
-    "Replicas that the configuration says should run.",
-    absent="not configured",
-)
+    "expected_replicas", Kind.GAUGE, Unit.COUNT, "Replicas that the configuration says should run.", absent="not configured",
+)  # fmt: skip
 PODS_WAITING = _fleet(
-    "pods_waiting",
-    Kind.GAUGE,
-    Unit.COUNT,
+    "pods_waiting", Kind.GAUGE, Unit.COUNT,
     "Pods that Kubernetes is to run and that have no address yet: they wait for a node, a volume or a network. The model's name is that of their "
     "workload's other pods, or stands in an annotation.",
     absent="no pod waits, or none of them is looked for (kubernetes in the configuration)",
-)
+)  # fmt: skip
 WRITTEN_LABELS = Metric(
     "written_labels_info", Kind.INFO, Unit.BOOLEAN, Group.EXPORTER,
     f"Every label that says where a target is and what it belongs to, each with the value {AS_WRITTEN!r}: where Prometheus stores another value, or the label as exported_…, "
@@ -168,46 +151,26 @@ NVML_UP = _exporter(
     "nvml_up", Kind.GAUGE, Unit.BOOLEAN, "Whether the last attempt to read NVML succeeded.", absent="gpu.enabled is off"
 )
 DCGM_UP = _exporter(
-    "dcgm_up",
-    Kind.GAUGE,
-    Unit.BOOLEAN,
-    "Whether the last attempt to read dcgm-exporter succeeded.",
+    "dcgm_up", Kind.GAUGE, Unit.BOOLEAN, "Whether the last attempt to read dcgm-exporter succeeded.",
     absent="dcgm.url is not set, or nothing was read yet",
-)
+)  # fmt: skip
 DEVICE_EXPORTER_UP = _exporter(
-    "device_exporter_up",
-    Kind.GAUGE,
-    Unit.BOOLEAN,
-    "Whether the last attempt to read the exporter of AMD's or Intel's GPUs succeeded.",
+    "device_exporter_up", Kind.GAUGE, Unit.BOOLEAN, "Whether the last attempt to read the exporter of AMD's or Intel's GPUs succeeded.",
     absent="device_exporter.url is not set, or nothing was read yet",
-)
+)  # fmt: skip
 NVML_FAILURES = _exporter(
-    "nvml_failures_total",
-    Kind.COUNTER,
-    Unit.COUNT,
-    "Failed attempts to read NVML by reason.",
-    "reason",
-    absent="gpu.enabled is off",
-)
+    "nvml_failures_total", Kind.COUNTER, Unit.COUNT, "Failed attempts to read NVML by reason.", "reason", absent="gpu.enabled is off",
+)  # fmt: skip
 NVML_DURATION = _exporter(
     "nvml_duration_seconds", Kind.GAUGE, Unit.SECONDS, "Time that the last NVML pass took.", absent="gpu.enabled is off"
 )
 _NO_KUBELET = "gpu.pod_resources_socket is off, or auto and there is no kubelet"
 KUBELET_UP = _exporter(
-    "kubelet_up",
-    Kind.GAUGE,
-    Unit.BOOLEAN,
-    "Whether the kubelet last said which pod has which GPUs.",
-    absent=_NO_KUBELET,
-)
+    "kubelet_up", Kind.GAUGE, Unit.BOOLEAN, "Whether the kubelet last said which pod has which GPUs.", absent=_NO_KUBELET,
+)  # fmt: skip
 KUBELET_FAILURES = _exporter(
-    "kubelet_failures_total",
-    Kind.COUNTER,
-    Unit.COUNT,
-    "Questions to the kubelet that failed, by reason.",
-    "reason",
-    absent=_NO_KUBELET,
-)
+    "kubelet_failures_total", Kind.COUNTER, Unit.COUNT, "Questions to the kubelet that failed, by reason.", "reason", absent=_NO_KUBELET,
+)  # fmt: skip
 BUILD_INFO = _exporter(
     "exporter_build_info", Kind.INFO, Unit.BOOLEAN, "Version of the exporter; constant 1.", "version", "python_version"
 )
@@ -215,64 +178,41 @@ CONFIG_INFO = _exporter(
     "exporter_config_info", Kind.INFO, Unit.BOOLEAN, "SHA-256 of the effective configuration; constant 1.", "sha256"
 )
 RELOAD_SUCCESS = _exporter(
-    "exporter_config_reload_success",
-    Kind.GAUGE,
-    Unit.BOOLEAN,
-    "Whether the configuration was loaded successfully the last time.",
-)
+    "exporter_config_reload_success", Kind.GAUGE, Unit.BOOLEAN, "Whether the configuration was loaded successfully the last time.",
+)  # fmt: skip
 RELOAD_TIME = _exporter(
-    "exporter_config_reload_success_timestamp_seconds",
-    Kind.GAUGE,
-    Unit.TIMESTAMP,
-    "When the configuration was last loaded successfully.",
-)
+    "exporter_config_reload_success_timestamp_seconds", Kind.GAUGE, Unit.TIMESTAMP, "When the configuration was last loaded successfully.",
+)  # fmt: skip
 DISCOVERY_FAILURES = _exporter(
-    "exporter_discovery_failures_total",
-    Kind.COUNTER,
-    Unit.COUNT,
+    "exporter_discovery_failures_total", Kind.COUNTER, Unit.COUNT,
     "Sources of targets (files, servers) that could not be used, and targets that were left out, counted each time that one is read.",
-)
+)  # fmt: skip
 WEB_REFUSALS = _exporter(
-    "exporter_web_refusals_total",
-    Kind.COUNTER,
-    Unit.COUNT,
+    "exporter_web_refusals_total", Kind.COUNTER, Unit.COUNT,
     "Connections of the exporter's own web server that were refused or cut, by reason: crowded (too many at once), made_room (the slowest of the "
     "peer with the most), descriptors (no more may be opened: it is tried again), slow (a request or handshake without end), unread (an answer that is not taken), password (too many checks wait), "
-    "denied (wrong name or password), browser (a script of a page asked).",
-    "reason",
-)
+    "denied (wrong name or password), browser (a script of a page asked).", "reason",
+)  # fmt: skip
 WEB_CERTIFICATE_EXPIRY = _exporter(
-    "exporter_web_certificate_expiry_timestamp_seconds",
-    Kind.GAUGE,
-    Unit.TIMESTAMP,
+    "exporter_web_certificate_expiry_timestamp_seconds", Kind.GAUGE, Unit.TIMESTAMP,
     "When the certificate of the exporter's own web server expires.",
     absent="the web server has no TLS, or its certificate says no time that can be read",
-)
+)  # fmt: skip
 TARGETS = _exporter(
-    "exporter_targets",
-    Kind.GAUGE,
-    Unit.COUNT,
+    "exporter_targets", Kind.GAUGE, Unit.COUNT,
     "Targets that the configuration and discovery name, each counted once, by who reads them: held by this exporter, in other_shard, or "
-    "left_out because it is beyond what one exporter reads.",
-    "state",
-)
+    "left_out because it is beyond what one exporter reads.", "state",
+)  # fmt: skip
 SHARD_INFO = _exporter(
-    "exporter_shard_info",
-    Kind.INFO,
-    Unit.BOOLEAN,
-    "Which part of the targets this exporter reads, and how many parts there are; constant 1.",
-    "shard",
-    "shards",
+    "exporter_shard_info", Kind.INFO, Unit.BOOLEAN,
+    "Which part of the targets this exporter reads, and how many parts there are; constant 1.", "shard", "shards",
     absent="shard is not set",
-)
+)  # fmt: skip
 SHARD_HELD = _exporter(
-    "exporter_shard_held",
-    Kind.GAUGE,
-    Unit.BOOLEAN,
-    "Whether this exporter reads a shard, for each that there should be: one that is 0 everywhere is read by nobody.",
-    "shard",
+    "exporter_shard_held", Kind.GAUGE, Unit.BOOLEAN,
+    "Whether this exporter reads a shard, for each that there should be: one that is 0 everywhere is read by nobody.", "shard",
     absent="shard is not set",
-)
+)  # fmt: skip
 MODE_INFO = _exporter(
     "exporter_mode_info", Kind.INFO, Unit.BOOLEAN,
     "Where the exporter stands to its targets: in the pod of the engine that it reads (sidecar), on their node (node), or elsewhere (central); constant 1. `node` is where it runs.",
@@ -294,63 +234,40 @@ OTLP_LAST_SUCCESS = _exporter(
 )  # fmt: skip
 _NO_DRILL = "drill.result_file is not set, or the file has no such model"
 DRILL_LAST_RUN = _fleet(
-    "drill_last_run_timestamp_seconds",
-    Kind.GAUGE,
-    Unit.TIMESTAMP,
-    "When a drill last removed a replica of the model.",
-    absent=_NO_DRILL,
-)
+    "drill_last_run_timestamp_seconds", Kind.GAUGE, Unit.TIMESTAMP, "When a drill last removed a replica of the model.", absent=_NO_DRILL,
+)  # fmt: skip
 DRILL_LAST_SUCCESS = _fleet(
-    "drill_last_success_timestamp_seconds",
-    Kind.GAUGE,
-    Unit.TIMESTAMP,
-    "When a drill of the model last passed.",
+    "drill_last_success_timestamp_seconds", Kind.GAUGE, Unit.TIMESTAMP, "When a drill of the model last passed.",
     absent=f"{_NO_DRILL}, or none has passed yet",
-)
+)  # fmt: skip
 DRILL_LAST_VERDICT = _fleet(
-    "drill_last_verdict",
-    Kind.GAUGE,
-    Unit.BOOLEAN,
-    "Verdict of the last drill of the model (passed, failed, aborted): 1 for that verdict.",
-    "verdict",
-    absent=_NO_DRILL,
-)
+    "drill_last_verdict", Kind.GAUGE, Unit.BOOLEAN, "Verdict of the last drill of the model (passed, failed, aborted): 1 for that verdict.",
+    "verdict", absent=_NO_DRILL,
+)  # fmt: skip
 _NO_REPORT = "report.settings_file is not set"
 REPORT_DUE = _exporter(
-    "report_due_timestamp_seconds",
-    Kind.GAUGE,
-    Unit.TIMESTAMP,
+    "report_due_timestamp_seconds", Kind.GAUGE, Unit.TIMESTAMP,
     "When the oldest missed cost review was due; if none was missed, when the last one was due.",
     absent=f"{_NO_REPORT}, or none was due yet",
-)
+)  # fmt: skip
 REPORT_NEXT_DUE = _exporter(
-    "report_next_due_timestamp_seconds",
-    Kind.GAUGE,
-    Unit.TIMESTAMP,
+    "report_next_due_timestamp_seconds", Kind.GAUGE, Unit.TIMESTAMP,
     "When the next scheduled cost review is due. Prometheus remembers it, so an alert can tell that the exporter with the schedule is gone.",
     absent=f"{_NO_REPORT}, or the schedule has no time within a year",
-)
+)  # fmt: skip
 REPORT_LAST_RUN = _exporter(
-    "report_last_run_timestamp_seconds",
-    Kind.GAUGE,
-    Unit.TIMESTAMP,
-    "When the scheduled cost review last ran, with or without success.",
+    "report_last_run_timestamp_seconds", Kind.GAUGE, Unit.TIMESTAMP, "When the scheduled cost review last ran, with or without success.",
     absent=f"{_NO_REPORT}, or none has run yet",
-)
+)  # fmt: skip
 REPORT_LAST_SUCCESS = _exporter(
-    "report_last_success_timestamp_seconds",
-    Kind.GAUGE,
-    Unit.TIMESTAMP,
+    "report_last_success_timestamp_seconds", Kind.GAUGE, Unit.TIMESTAMP,
     "When the scheduled cost review was last written, and sent where that is configured.",
     absent=f"{_NO_REPORT}, or none has succeeded yet",
-)
+)  # fmt: skip
 INSTALLED_TIME = _exporter(
-    "installed_timestamp_seconds",
-    Kind.GAUGE,
-    Unit.TIMESTAMP,
-    "When this exporter first ran with its state file.",
+    "installed_timestamp_seconds", Kind.GAUGE, Unit.TIMESTAMP, "When this exporter first ran with its state file.",
     absent="no state file is configured, or the clock was not set at the start",
-)
+)  # fmt: skip
 COST_STORAGE = _exporter(
     "exporter_cost_storage", Kind.GAUGE, Unit.BOOLEAN,
     "Where the counters of cost and GPU time are safe: 1 for what holds. disk: they are published as far as they are in the state folder. behind: the folder "

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.catalogue.bounds import MOST_RATIO
-from llm_serving_exporter.catalogue.spec import GPU_LABELS, SERVING_LABELS, Group, Kind, Metric, Unit
+from functools import partial
 
-_WHY = "signal_available has the reason"
-_OURS = "derived"
+from llm_serving_exporter.catalogue.spec import (
+    GPU_LABELS,
+    MOST_RATIO,
+    SERVING_LABELS,
+    WHY,
+    WORKED_OUT,
+    Group,
+    Kind,
+    Metric,
+    Unit,
+    declare_figure,
+)
+
 _TARGET = ("target", "model_name", "role")
 
 
-def _roof(
-    name: str,
-    unit: Unit,
-    help: str,
-    formula: str,
-    *labels: str,
-    most: float | None = None,
-    suspect_above: float | None = None,
-) -> Metric:
-    return Metric(
-        name,
-        Kind.GAUGE,
-        unit,
-        Group.ROOFLINE,
-        help,
-        (*SERVING_LABELS, *labels),
-        _WHY,
-        formula,
-        _OURS,
-        most=most,
-        suspect_above=suspect_above,
-    )
+_roof = partial(declare_figure, Group.ROOFLINE)
 
 
 def _facts(name: str, kind: Kind, unit: Unit, help: str, *labels: str, formula: str = "") -> Metric:
@@ -149,7 +138,7 @@ PHASE_BUSY_RATIO = _roof(
 PHASE_BUSY_SECONDS = Metric(
     "phase_busy_seconds_total", Kind.COUNTER, Unit.SECONDS, Group.ROOFLINE,
     "Busy time of the engine by phase since the exporter first saw it run. It is unattributed if no token was counted for five minutes.",
-    (*SERVING_LABELS, "phase"), _WHY, "each tick's busy seconds, split as phase_busy_ratio over the tick", _OURS,
+    (*SERVING_LABELS, "phase"), WHY, "each tick's busy seconds, split as phase_busy_ratio over the tick", WORKED_OUT,
 )  # fmt: skip
 PHASE_REFERENCE = _roof(
     "phase_reference_seconds_per_token", Unit.SECONDS,
@@ -164,14 +153,14 @@ MEMORY = _roof(
 LIMITER = Metric(
     "limiter", Kind.GAUGE, Unit.BOOLEAN, Group.ROOFLINE,
     "What limits the target's throughput now: 1 for the current state; docs/limiter.md explains the states.",
-    (*_TARGET, "state"), _WHY,
+    (*_TARGET, "state"), WHY,
     "decision table over limiter_evidence, held for 15 s; power: a cap on power or heat holds the clock down; blocked: requests are held back for a reason that the page does not name, which may be a LoRA budget, a grammar or KV that "
-    "is loaded", _OURS,
+    "is loaded", WORKED_OUT,
 )  # fmt: skip
 LIMITER_EVIDENCE = Metric(
     "limiter_evidence", Kind.GAUGE, Unit.COUNT, Group.ROOFLINE,
     "The numbers that the limiter is based on: ratios 0 to 1 (activations is a part of bandwidth), requests_waiting, requests_deferred, preemptions_per_second, decode_slowdown, batch_of_ridge, next_prompt_kv, attended_kv, standstill_seconds; docs/limiter.md explains each of them.",
-    (*_TARGET, "evidence"), _WHY, "bandwidth and compute per working time", _OURS,
+    (*_TARGET, "evidence"), WHY, "bandwidth and compute per working time", WORKED_OUT,
 )  # fmt: skip
 SUSPECT = Metric(
     "signal_suspect", Kind.GAUGE, Unit.BOOLEAN, Group.HEALTH,

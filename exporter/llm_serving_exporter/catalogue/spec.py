@@ -5,10 +5,87 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import isfinite
+from operator import le
 
-from llm_serving_exporter.catalogue.bounds import MOST_EVENTS, Bounds
-from llm_serving_exporter.catalogue.renames import Formerly
-from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.model.numbers import Histogram
+from llm_serving_exporter.model.record import Struct, replace
+
+# --- What becomes of a name that changes: for one minor version its series stand under both, then under the new one alone.
+#
+# A declaration says it by `formerly`. docs/releases.md has the policy; tests fail once the version has moved past what `since` names.
+
+
+_MINOR = re.compile(r"(\d+)\.(\d+)")
+
+
+class Formerly(Struct, frozen=True):
+    """The name before a rename. Raises ValueError where `since` is no minor version."""
+
+    name: str  # as the declaration had it: of a metric without the prefix, of a record whole
+    since: str  # minor version that brought the new name, such as "0.2": the last that has the old one too
+
+    def __post_init__(self) -> None:
+        if not _MINOR.fullmatch(self.since):
+            raise ValueError(f"{self.since!r} is no minor version such as 0.2, since when {self.name} has its new name")
+
+    def is_over(self, version: str) -> bool:
+        """Whether a version of the exporter (0.3.0, 0.3.0rc1) is past the one that has both names."""
+        theirs = _MINOR.match(version)
+        assert theirs
+        ours = _MINOR.match(self.since)
+        assert ours
+        return (int(theirs[1]), int(theirs[2])) > (int(ours[1]), int(ours[2]))
+
+    def describe(self, new_name: str) -> str:
+        """What the help of the old name begins with: where to go, and until when there is time."""
+        return f"Renamed to {new_name}: this name ends after {self.since}."
+
+
+# --- Which values can be: declared once for everything that is read or published, checked by one comparison that NaN fails too.
+
+
+# events of a kind that one engine can have counted: a million a second for thirty years
+MOST_EVENTS = 1e15
+# of what was reached over what can be: above 1 one of its inputs is wrong, beyond this it tells nothing at all
+MOST_RATIO = 10.0
+
+
+class Bounds(Struct, frozen=True):
+    """The range of a value, in its base unit; of a histogram, that of one event. Raises ValueError for a range that is none."""
+
+    least: float  # the least that can be
+    most: float  # the most that can be
+    # from here on something is wrong, although the value can be: it is published and suspect; None: there is no such edge
+    suspect_above: float | None = None
+
+    def __post_init__(self) -> None:
+        edge = self.least if self.suspect_above is None else self.suspect_above
+        if not (isfinite(self.least) and isfinite(self.most) and self.least <= edge <= self.most):
+            raise ValueError(f"{self.least} to {self.most}, suspect above {self.suspect_above}, is no range")
+
+    def admits(self, value: float) -> bool:
+        """Whether the value can be. NaN and infinity cannot."""
+        return self.least <= value <= self.most
+
+    def suspects(self, value: float) -> bool:
+        """Whether the value can be, and something is wrong all the same."""
+        return self.suspect_above is not None and value > self.suspect_above
+
+    def admits_histogram(self, histogram: Histogram) -> bool:
+        """Whether its buckets ascend to its count, and its sum is one that so many events within the range can have.
+
+        A page may be read between an event's sum and its count: the sum may be one event ahead.
+        """
+        counts, count, total = histogram.cumulative, histogram.count, histogram.sum
+        # NaN fails every comparison
+        if not (all(map(le, (0.0, *counts), (*counts, count))) and count <= MOST_EVENTS):
+            return False
+        return total is None or self.least * count <= total <= self.most * (count + 1.0)
+
+
+# --- A metric
+
 
 PREFIX = "llm_serving_"
 
@@ -156,8 +233,7 @@ class Metric:
     formerly: Formerly | None = None  # its name before a rename, under which it stands too for one minor version
     # the range in force: what is outside is not published, but absent as implausible
     bounds: Bounds = field(init=False)
-    # the name as exposed, with the prefix
-    full_name: str = field(init=False)
+    full_name: str = field(init=False)  # the name as exposed, with the prefix
     subject: Subject = field(init=False)  # what its series are about, as its labels say
     former: Metric | None = field(init=False, compare=False, repr=False)  # the same under the former name
 
@@ -215,3 +291,26 @@ class Metric:
 
 def _subject_of(labels: tuple[str, ...]) -> Subject:
     return next((subject for label, subject in _SUBJECTS.items() if label in labels), Subject.EXPORTER)
+
+
+# what a missing figure of an engine means, and where it comes from
+WHY, WORKED_OUT = "signal_available has the reason", "derived"
+
+
+def declare_figure(
+    group: Group,
+    name: str,
+    unit: Unit,
+    help: str,
+    formula: str,
+    *labels: str,
+    kind: Kind = Kind.GAUGE,
+    absent: str = WHY,
+    most: float | None = None,
+    suspect_above: float | None = None,
+) -> Metric:
+    """A figure of an engine that the exporter works out. `labels`: beside those of every serving series."""
+    own = (*SERVING_LABELS, *labels)
+    return Metric(
+        name, kind, unit, group, help, own, absent, formula, WORKED_OUT, most=most, suspect_above=suspect_above
+    )

@@ -1,7 +1,4 @@
-"""HTTP as every command speaks it to another service: sent once, bounded in time and size, no redirect followed.
-
-The one module that imports requests, which the daemon never pays for.
-"""
+"""A bounded HTTP client of the commands, secrets out of files, and webhooks."""
 
 from __future__ import annotations
 
@@ -13,10 +10,17 @@ from typing import Any
 import requests
 
 from llm_serving_exporter import __version__
-from llm_serving_exporter.errors import LLMServingExporterError
+from llm_serving_exporter.errors import LLMServingExporterError, PageError
 from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.model.text import on_one_line
+from llm_serving_exporter.model.target import Secret
+from llm_serving_exporter.model.text import Masker, on_one_line, secrets_of_url
 from llm_serving_exporter.settings.kinds import format_duration
+from llm_serving_exporter.settings.problems import shown
+
+# --- HTTP as every command speaks it to another service: sent once, bounded in time and size, no redirect followed.
+#
+# The one module that imports requests, which the daemon never pays for.
+
 
 _CHUNK_BYTES = 64 * 2**10
 _LONGEST_CAUSE = 300
@@ -36,29 +40,21 @@ class HttpError(LLMServingExporterError):
 class Limits(Struct, frozen=True):
     """How long an exchange may take and how large its answer may be."""
 
-    # until a connection stands
-    connect_seconds: float
-    # from the request to the first byte of the answer, and again to the last
-    answer_seconds: float
-    # of the body, after decompression
-    most_bytes: int
+    connect_seconds: float  # until a connection stands
+    answer_seconds: float  # from the request to the first byte of the answer, and again to the last
+    most_bytes: int  # of the body, after decompression
     # an answer that is too long or too slow is cut, for its status says enough; otherwise it is an HttpError
     cut: bool = False
-    # of the exchange as a whole, None = the sum of the above
-    total_seconds: float | None = None
+    total_seconds: float | None = None  # of the exchange as a whole, None = the sum of the above
 
 
 class Answer(Struct, frozen=True):
     """What a server answered."""
 
-    # where it was asked, without the query
-    url: str
-    # HTTP status code
+    url: str  # where it was asked, without the query
     status: int
-    # names compare without case
-    headers: Mapping[str, str]
-    # at most `Limits.most_bytes`
-    content: bytes
+    headers: Mapping[str, str]  # names compare without case
+    content: bytes  # at most `Limits.most_bytes`
 
 
 class HttpSession:
@@ -171,3 +167,100 @@ def _innermost(error: BaseException) -> str:
         error = below
     words = getattr(error, "verify_message", None) or getattr(error, "strerror", None) or str(error)
     return on_one_line(str(words))[:_LONGEST_CAUSE]
+
+
+# --- Secrets of commands: one line of text in a file or an environment variable. No message ever shows one.
+
+
+LARGEST_SECRET_BYTES = 16 * 2**10
+
+
+class SecretError(LLMServingExporterError):
+    """A secret that cannot be used. `where` names its file or variable; `what` completes a sentence: "cannot be read: …"."""
+
+    def __init__(self, where: str, what: str) -> None:
+        super().__init__(f"{where} {what}")
+        self.where = where
+        self.what = what
+
+
+def read_secret(named: Secret, environ: Mapping[str, str]) -> str:
+    """What the file or the environment variable holds, without the end of its line. Raises SecretError."""
+    where = f"file {named.file}" if named.file is not None else f"environment variable {named.env}"
+    if named.file is None:
+        text = environ.get(named.env or "", "")
+    else:
+        try:
+            with open(named.file, "rb") as file:
+                text = file.read(LARGEST_SECRET_BYTES + 1).decode("ascii")
+        except OSError as error:
+            raise SecretError(where, f"cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise SecretError(where, "has characters that no HTTP header may carry") from None
+        except ValueError:  # a null byte in the path
+            raise SecretError(where, "cannot be read: this is not a path") from None
+    text = text.rstrip("\r\n")
+    if not text:
+        raise SecretError(where, "is empty")
+    if len(text) > LARGEST_SECRET_BYTES or not text.isprintable() or not text.isascii():
+        raise SecretError(where, "does not hold a single line of plain text")
+    return text
+
+
+# --- Webhooks and APIs that commands post to, which answer in a line of text.
+
+
+CONNECT_SECONDS, READ_SECONDS = 10.0, 20.0
+MOST_BYTES = 64 * 1024  # of an answer; those that matter are a line
+# where a server asks for patience and does not say how much
+PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 60.0
+_SHOWN_CHARACTERS = 300
+
+
+class Reply:
+    """A status and the beginning of the body, without the secret where somebody echoes it."""
+
+    def __init__(self, answer: Answer, secret: str | None) -> None:
+        masker = Masker(() if secret is None else secrets_of_url(secret))
+        self.url, self.status = answer.url, answer.status
+        self._location = masker.mask_text(answer.headers.get("Location", ""))
+        self._retry_after = answer.headers.get("Retry-After", "")
+        self.text = masker.mask_text(answer.content.decode("utf-8", "replace").strip())
+
+    @property
+    def retry_after_seconds(self) -> float:
+        """What the server asks for, within bounds."""
+        asked = self._retry_after
+        return min(float(asked), LONGEST_PAUSE_SECONDS) if asked.isascii() and asked.isdigit() else PAUSE_SECONDS
+
+    def unexpected(self, wanted: str) -> PageError:
+        """The error for a status that means nothing here."""
+        if self._location:  # never followed: the key would go to whoever stands there
+            return PageError(
+                f"{self.url} redirects ({self.status}) to {shown(self._location)}. Give that URL if it is right."
+            )
+        said = f": {line(self.text)}" if self.text else ""
+        return PageError(f"{self.url} answered {self.status}{said}, not {wanted}.")
+
+
+def line(text: str) -> str:
+    """What a server said, as a message shows it: one line, cut where it is long."""
+    return on_one_line(text, _SHOWN_CHARACTERS)
+
+
+def new_session() -> HttpSession:
+    """A session for webhooks, to be closed by whoever asked for it. Proxies and authorities of the environment count."""
+    limits = Limits(CONNECT_SECONDS, READ_SECONDS, MOST_BYTES, cut=True)
+    return HttpSession(limits, proxies=True, trust_fix="REQUESTS_CA_BUNDLE names a file of other authorities")
+
+
+def ask(session: HttpSession, method: str, url: str, secret: str | None = None, **more: Any) -> Reply:
+    """One request. `secret`: what of it no message may show; `more`: as requests takes it (params, json).
+
+    Raises PageError where no answer comes.
+    """
+    try:
+        return Reply(session.ask(method, url, **more), secret)
+    except HttpError as error:
+        arrived = "; the page may have arrived all the same" if error.reason == "late" else ""
+        raise PageError(f"{url} {error}{arrived}. Check the URL, and that it can be reached from here.") from None

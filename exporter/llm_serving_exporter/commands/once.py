@@ -2,45 +2,261 @@
 
 from __future__ import annotations
 
+import logging
+import queue
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from llm_serving_exporter.catalogue import BY_NAME
-from llm_serving_exporter.commands.once_cost import absent_costs, cost_document, cost_lines
-from llm_serving_exporter.commands.once_reading import read_all
+from llm_serving_exporter.clock import elapsed_seconds
+from llm_serving_exporter.cost.terms import PER_MILLION, PER_REQUEST
 from llm_serving_exporter.errors import FactsError
 from llm_serving_exporter.gpus.dcgm_source import DcgmSource
 from llm_serving_exporter.gpus.kubelet import open_kubelet
 from llm_serving_exporter.gpus.node_gpus import open_gpus
+from llm_serving_exporter.model.cost import EngineCost, TargetCost
 from llm_serving_exporter.model.derived import Derived, EngineDerived, Limiter
 from llm_serving_exporter.model.numbers import Quantile, add_up
-from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.reading import PageReading, TargetReading
 from llm_serving_exporter.model.record import is_record, name_fields, replace
 from llm_serving_exporter.model.shape import ModelFacts
-from llm_serving_exporter.model.snapshot import EngineSnapshot
+from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.render.identity import describe_identity
-from llm_serving_exporter.render.isolated import render_isolated
-from llm_serving_exporter.render.json_text import write_json
-from llm_serving_exporter.render.latency import describe_latency
-from llm_serving_exporter.render.numbers import NOTHING, count, number, share, size, span
+from llm_serving_exporter.model.text import count_nouns
+from llm_serving_exporter.render.numbers import (
+    NOTHING,
+    count,
+    describe_latency,
+    describe_price,
+    describe_split,
+    number,
+    share,
+    size,
+    span,
+    usd,
+    write_json,
+)
 from llm_serving_exporter.render.sentences import (
     can_be_set,
+    describe_identity,
     describe_limiter,
     describe_suspect,
+    explain_without_nvml,
+    long_requests_fit,
+    longest_share,
+    render_isolated,
     title,
     why_absent,
     write_batch_limit,
 )
-from llm_serving_exporter.render.tail import long_requests_fit, longest_share
-from llm_serving_exporter.render.without_nvml import explain_without_nvml
 from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.settings.problems import listed
-from llm_serving_exporter.targets.host import TargetHost
+from llm_serving_exporter.targets.host import HostedTarget, TargetHost
 from llm_serving_exporter.terminal import EXIT_FAILED, EXIT_OK, print_line, print_message
+
+# --- How `once` reads its targets: two samples of each, side by side, so that many take no longer than the slowest.
+
+
+log = logging.getLogger("llm_serving_exporter.once")
+
+# read at the same time; each is a thread that waits for its server
+MOST_AT_ONCE = 64
+# targets whose samples are no further apart share a pass over the GPUs
+PASS_LASTS_SECONDS = 1.0
+PROGRESS_EVERY_SECONDS = 0.5
+
+
+class GpuPasses:
+    """Passes over this node's GPUs for targets that are read in threads of their own: one at a time, shared where it is fresh."""
+
+    def __init__(self, host: TargetHost) -> None:
+        self._host = host
+        self._lock = threading.Lock()
+        self._count, self._ended = 0, 0.0
+
+    def read(self, used: int = 0) -> int:
+        """Sees to it that there is a pass of now, after the one with the number `used`; its number."""
+        with self._lock:
+            if self._count <= used or elapsed_seconds() - self._ended > PASS_LASTS_SECONDS:
+                self._host.gpus.read_kubelet()
+                self._host.read_gpus()
+                self._host.gpus.read_dcgm()
+                self._count, self._ended = self._count + 1, elapsed_seconds()
+            return self._count
+
+
+def read_twice(
+    hosted: HostedTarget, gpus: GpuPasses, wait_seconds: float, wait: Callable[[float], None] = time.sleep
+) -> TargetReading:
+    """Two ticks `wait_seconds` apart, so that rates exist. One tick where the first fails. The GPUs are read before each."""
+    used = gpus.read()
+    reading = hosted.tick()
+    hosted.refresh_facts()
+    if reading.page.up:
+        wait(wait_seconds)
+        gpus.read(used)
+        reading = hosted.tick()
+    return reading
+
+
+def read_all(host: TargetHost, wait_seconds: float, progress: TextIO) -> list[TargetReading]:
+    """The readings of all the host's targets, in the order in which they were added. On a terminal, how far it is, on `progress`.
+
+    A target whose reading fails for a fault of our own has that for its problem, and the others are read all the same.
+    """
+    targets, gpus = list(host.targets.values()), GpuPasses(host)
+    readings = [TargetReading(hosted.target) for hosted in targets]
+    todo: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for place in range(len(targets)):
+        todo.put(place)
+    done = threading.Semaphore(0)
+
+    def work() -> None:
+        while True:
+            try:
+                place = todo.get_nowait()
+            except queue.Empty:
+                return
+            readings[place] = _read_isolated(targets[place], gpus, wait_seconds)
+            done.release()
+
+    for _ in range(min(len(targets), MOST_AT_ONCE)):
+        # an interrupted command does not wait for servers that hang
+        threading.Thread(target=work, name="once", daemon=True).start()
+    what = targets[0].target.name if len(targets) == 1 else count_nouns(len(targets), "target")
+    _await(done, len(targets), what, progress)
+    return readings
+
+
+def _read_isolated(hosted: HostedTarget, gpus: GpuPasses, wait_seconds: float) -> TargetReading:
+    try:
+        return read_twice(hosted, gpus, wait_seconds)
+    except Exception as error:
+        log.exception("target=%s: reading it failed; this is a bug, please report it", hosted.target.name)
+        problem = f"internal error ({type(error).__name__}); see the log"
+        return TargetReading(hosted.target, page=PageReading(up=False, problem=problem))
+
+
+def _await(done: threading.Semaphore, count: int, what: str, progress: TextIO) -> None:
+    """Until `count` targets are done, with a line that says how many are on a terminal."""
+    on_terminal, begun, finished = progress.isatty(), elapsed_seconds(), 0
+    while finished < count:
+        if done.acquire(timeout=PROGRESS_EVERY_SECONDS):
+            finished += 1
+        elif on_terminal:
+            of = "" if count == 1 else f", {finished} done"
+            progress.write(f"\rreading {what}: two samples{of}, {elapsed_seconds() - begun:.0f} s ")
+            progress.flush()
+    if on_terminal:
+        progress.write("\r\x1b[K")
+
+
+# --- `once`: what a target costs, for the table and for JSON, from no more than two samples.
+
+
+_PHASES = ("prefill", "decode", "blended")
+# signals that nothing can be said of where the target has not answered: its problem says why
+_OF_TOKENS = (PER_MILLION, PER_REQUEST)
+
+
+def cost_document(reading: TargetReading) -> dict[str, Any] | None:
+    """Names as the exported series, without prefix; `signals` has why a figure is absent. None before the first tick."""
+    cost = reading.cost
+    if cost is None:
+        return None
+    gpus, price = reading.gpus.total, cost.price
+    return {
+        "gpus": gpus.count if gpus is not None else None,
+        "gpu_name": gpus.name or None if gpus is not None else None,
+        "price_usd_per_gpu_hour": price.usd_per_gpu_hour if price is not None else None,
+        "rate": price.rate.name if price is not None else None,
+        "before_commitments": price is not None and price.before_commitments,
+        "method": cost.method.value,
+        "engines": [_engine_document(each) for each in cost.engines],
+        "signals": {name: reason.value for name, reason in cost.signals.items()},
+    }
+
+
+def _engine_document(engine: EngineCost) -> dict[str, Any]:
+    each: dict[str, dict[str, float]] = {}
+    for (phase, basis), amount in engine.window.usd_per_million_tokens.items():
+        each.setdefault(phase, {})[basis] = amount
+    return {
+        "model_name": engine.model_name,
+        "engine": engine.engine,
+        "role": engine.role,
+        "cost_usd_per_million_tokens": each,
+        "tokens_per_usd": engine.window.tokens_per_usd,
+        "cost_usd_per_request_mean": engine.window.usd_per_request,
+        "energy_joules_per_token": engine.window.joules_per_token,
+    }
+
+
+def cost_lines(reading: TargetReading) -> list[str]:
+    """Lines for the table: the price in force and each engine's figures. () where the target has no price or did not answer."""
+    cost = reading.cost
+    price = None if cost is None else describe_price(reading, cost)
+    if cost is None or price is None or not reading.page.up:
+        return []
+    lines = [f"\n  cost: {price}; {describe_split(cost)}"]
+    for each in cost.engines:
+        rows = _engine_rows(each)
+        if rows:
+            width = max(len(label) for label, _ in rows)
+            lines.append(f"    model {each.model_name or '?'}, engine {each.engine}")
+            lines += [f"      {label:<{width}}  {value}" for label, value in rows]
+    return lines
+
+
+def _engine_rows(one: EngineCost) -> list[tuple[str, str]]:
+    each, window = one.window.usd_per_million_tokens, one.window
+    rows = []
+    for phase in _PHASES:
+        allocated, busy = each.get((phase, "allocated")), each.get((phase, "busy"))
+        if allocated is not None:
+            without_idle = f" ({usd(busy)} without idle time)" if usd(busy) != usd(allocated) else ""
+            rows.append((phase, f"{usd(allocated)} per million tokens{without_idle}"))
+    if not rows and window.tokens_per_usd:
+        # what is known without the split that needs the model
+        rows.append(
+            ("all tokens", f"{usd(1e6 / window.tokens_per_usd)} per million tokens, sent and generated together")
+        )
+    if window.usd_per_request is not None:
+        rows.append(("request, mean", usd(window.usd_per_request)))
+    if window.joules_per_token is not None:
+        rows.append(("energy", number(window.joules_per_token, "J/token")))
+    return rows
+
+
+def absent_costs(reading: TargetReading) -> Mapping[str, str]:
+    """Why each figure of cost is absent: signal -> sentence. Empty where the target did not answer."""
+    cost = reading.cost
+    if cost is None or not reading.page.up:
+        return {}
+    return {signal: _why(signal, why, reading, cost) for signal, why in cost.signals.items() if why}
+
+
+def _why(signal: str, why: Absence, reading: TargetReading, cost: TargetCost) -> str:
+    if signal not in _OF_TOKENS or cost.price is None or why not in (Absence.IDLE, Absence.WARMING_UP):
+        return why_absent(signal, why, reading.server.missing, reading.gpus.lacks)
+    between = (
+        f"the {span(reading.page.derived.window_seconds)} between the two samples"
+        if reading.page.derived
+        else "one sample"
+    )
+    if why is Absence.IDLE:
+        nothing = "no request finished" if signal == PER_REQUEST else "no token was counted"
+        return f"In {between} {nothing}, and without one there is no cost of one: try a longer --wait."
+    return f"What {between} cost is not split over tokens yet: try a longer --wait."
+
+
+# --- The command
+
 
 T = TypeVar("T")
 
@@ -177,7 +393,7 @@ def as_document_of(reading: TargetReading) -> dict[str, Any]:
         "limiter_evidence": dict(derived.verdict.evidence) if derived and derived.verdict else {},
         "suspect": {name: cause.value for name, cause in derived.causes.items()} if derived else {},
         "cost": cost_document(reading),
-        "models": {name: _model(found) for name, found in reading.server.models.items()},
+        "models": {name: _model(facts) for name, facts in reading.server.models.items()},
         "signals": {name: reason.value for name, reason in derived.signals.items()} if derived else {},
         "quality": {name: quality.value for name, quality in derived.quality.items()} if derived else {},
     }
@@ -192,25 +408,25 @@ def _figures(figures: EngineDerived) -> dict[str, Any]:
 
 def _add_former_names(document: dict[str, Any]) -> dict[str, Any]:
     """With what has the name of a series that was renamed under its former name, too."""
-    known = [(name, BY_NAME[name].former) for name in document if name in BY_NAME]
-    return document | {former.name: document[name] for name, former in known if former is not None}
+    renamed = [(name, BY_NAME[name].former) for name in document if name in BY_NAME]
+    return document | {former.name: document[name] for name, former in renamed if former is not None}
 
 
-def _model(found: ModelFacts | FactsError) -> dict[str, Any]:
-    if isinstance(found, FactsError):
-        return {"known": False, "problem": str(found)}
-    geometry = found.geometry
+def _model(facts: ModelFacts | FactsError) -> dict[str, Any]:
+    if isinstance(facts, FactsError):
+        return {"known": False, "problem": str(facts)}
+    geometry = facts.geometry
     return {
         "known": True,
-        "origin": found.origin,
+        "origin": facts.origin,
         "family": geometry.family,
         "parameters_total": geometry.parameters_total,
         "parameters_active": geometry.parameters_active,
         "decode_read_parameters": geometry.decode_read_parameters,
-        "weight_bytes": found.weight_bytes,
-        "kv_bytes_per_token": found.kv_bytes_per_token,
-        "weight_formats": sorted({group.format.name for group in found.groups}),
-        "kv_format": found.kv_format,
+        "weight_bytes": facts.weight_bytes,
+        "kv_bytes_per_token": facts.kv_bytes_per_token,
+        "weight_formats": sorted({group.format.name for group in facts.groups}),
+        "kv_format": facts.kv_format,
     }
 
 
@@ -308,8 +524,8 @@ def as_table(reading: TargetReading, *, everything: bool = False) -> str:
     server = reading.server
     runtime = f"{server.runtime or 'runtime unknown'} {server.facts.version or ''}"
     lines = [f"{reading.target.name}: {server.state.value}, {runtime}".rstrip()]
-    if reading.server.metrics_url:
-        lines.append(f"  {reading.server.metrics_url}")
+    if server.metrics_url:
+        lines.append(f"  {server.metrics_url}")
     if identity := describe_identity(reading.target):
         lines.append(f"  {identity}")
     if reading.page.problem:
@@ -323,9 +539,9 @@ def as_table(reading: TargetReading, *, everything: bool = False) -> str:
         width = max(len(label) for label, _ in rows)
         lines += [f"    {label:<{width}}  {value}" for label, value in rows]
     lines += cost_lines(reading)
-    for name, found in reading.server.models.items():
-        if isinstance(found, FactsError):
-            lines.append(f"\n  model {name or '?'} is not known: {found}")
+    for name, facts in reading.server.models.items():
+        if isinstance(facts, FactsError):
+            lines.append(f"\n  model {name or '?'} is not known: {facts}")
     if derived and derived.verdict and derived.verdict.state is not Limiter.UNKNOWN:
         lines.append(f"\n  limited by {describe_limiter(derived.verdict)}")
     if derived:

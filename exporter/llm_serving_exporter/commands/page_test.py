@@ -6,22 +6,63 @@ import json
 import socket
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from llm_serving_exporter.clients.http import HttpSession
-from llm_serving_exporter.clients.secrets import SecretError, read_secret
-from llm_serving_exporter.clients.webhook import ask, line, new_session
-from llm_serving_exporter.commands.group_wait import find_group_wait
+from llm_serving_exporter.clients.http import HttpSession, SecretError, ask, line, new_session, read_secret
 from llm_serving_exporter.errors import ConfigError, PageError, Problem
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.document import parse_yaml
 from llm_serving_exporter.settings.flags import CommandParser, FlagReader
-from llm_serving_exporter.settings.kinds import Kind, format_duration, parse_url
-from llm_serving_exporter.settings.problems import InvalidValueError, shown
+from llm_serving_exporter.settings.kinds import Kind, format_duration, parse_duration, parse_url
+from llm_serving_exporter.settings.problems import InvalidValueError, Place, Scalar, shown
 from llm_serving_exporter.terminal import print_line
+
+# --- How long an Alertmanager waits for more alerts of a group before it notifies: its own configuration -> seconds.
+
+
+# of a route that says nothing, nor any above it (prometheus.io, docs/alerting/latest/configuration, "route")
+DEFAULT_SECONDS = 30.0
+
+
+def find_group_wait(configuration: str, receivers: Collection[str]) -> float | None:
+    """The longest `group_wait` of the routes that lead to any of these receivers, in seconds.
+
+    `configuration`: YAML, as Alertmanager's status has it. None where it is not such a configuration, or no route leads there.
+    """
+    problems: list[Problem] = []
+    tree = parse_yaml(configuration, Place("alertmanager.yml", "", problems))
+    if problems or not isinstance(tree, dict):
+        return None
+    waits = (
+        seconds for receiver, seconds in _walk_routes(tree.get("route"), "", DEFAULT_SECONDS) if receiver in receivers
+    )
+    return max(waits, default=None)
+
+
+def _walk_routes(route: Any, receiver: str, seconds: float) -> Iterator[tuple[str, float]]:
+    """Receiver and wait of each route; a route has those of the one above it where it says nothing."""
+    if not isinstance(route, dict):
+        return
+    receiver = _read_text(route, "receiver") or receiver
+    with suppress(InvalidValueError):
+        seconds = parse_duration(_read_text(route, "group_wait") or "")
+    yield receiver, seconds
+    below = route.get("routes")
+    for inner in below if isinstance(below, list) else ():
+        yield from _walk_routes(inner, receiver, seconds)
+
+
+def _read_text(route: dict[str, Any], key: str) -> str | None:
+    node = route.get(key)
+    return node.text if isinstance(node, Scalar) else None
+
+
+# --- The command
+
 
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
 ALERT = "LLMServingPageTest"
@@ -240,9 +281,9 @@ def _through_alertmanager(session: HttpSession, base: str, wait_seconds: float) 
     print_line(f"Alertmanager has taken the alert {ALERT} ({instance}), which ends at {_utc(ends)}.")
     answer = ask(session, "GET", url, params={"filter": f'instance="{instance}"'})
     try:
-        (found,) = json.loads(answer.text)
-        receivers = [receiver["name"] for receiver in found["receivers"]]
-        muted = [*found["status"]["silencedBy"], *found["status"]["inhibitedBy"]]
+        (seen,) = json.loads(answer.text)
+        receivers = [receiver["name"] for receiver in seen["receivers"]]
+        muted = [*seen["status"]["silencedBy"], *seen["status"]["inhibitedBy"]]
     except (ValueError, KeyError, TypeError):
         raise PageError(f"{url} does not show the alert that it has just taken; look at Alertmanager's page.") from None
     if muted:

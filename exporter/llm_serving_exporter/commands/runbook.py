@@ -26,22 +26,22 @@ def run(words: Sequence[str]) -> int:
     )
     parser.add_argument("alert", nargs="?", metavar="ALERT", help=f"name of an alert, with or without {PREFIX}")
     wanted = parser.parse_args(words).alert
-    known = list_runbooks()
+    runbooks = list_runbooks()
     if wanted is None:
-        return EXIT_OK if print_line(_list(known)) else EXIT_FAILED
-    name = find_runbook(wanted, known)
+        return EXIT_OK if print_line(_list(runbooks)) else EXIT_FAILED
+    name = find_runbook(wanted, runbooks)
     if name is None:
-        print_message(f"error: there is no runbook {shown(wanted)}. {_suggest(wanted, known)}")
+        print_message(f"error: there is no runbook {shown(wanted)}. {_suggest(wanted, runbooks)}")
         return EXIT_USAGE
     return EXIT_OK if print_line(read_runbook(name).rstrip("\n")) else EXIT_FAILED
 
 
-def _list(known: Sequence[RunbookEntry]) -> str:
-    width = max((len(one.name) for one in known), default=0)
-    return "\n".join(f"{one.name:<{width}}  {one.severities:<18}{one.fires_when}" for one in known)
+def _list(runbooks: Sequence[RunbookEntry]) -> str:
+    width = max((len(each.name) for each in runbooks), default=0)
+    return "\n".join(f"{each.name:<{width}}  {each.severities:<18}{each.fires_when}" for each in runbooks)
 
 
-def _suggest(wanted: str, known: Sequence[RunbookEntry]) -> str:
-    names = {one.name.removeprefix(PREFIX): one.name for one in known}
+def _suggest(wanted: str, runbooks: Sequence[RunbookEntry]) -> str:
+    names = {each.name.removeprefix(PREFIX): each.name for each in runbooks}
     near = nearest(wanted.removeprefix(PREFIX), names)
     return f"Did you mean {names[near]}?" if near else "llm-serving-exporter runbook lists them."

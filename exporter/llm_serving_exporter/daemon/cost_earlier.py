@@ -15,8 +15,7 @@ from llm_serving_exporter.cost.meter import Resume
 from llm_serving_exporter.errors import CostSnapshotError
 from llm_serving_exporter.model.cost import CostSnapshot
 from llm_serving_exporter.model.record import Struct, field
-from llm_serving_exporter.state.boot import read_boot_id
-from llm_serving_exporter.state.cost_folder import CostFolder
+from llm_serving_exporter.state.cost_folder import CostFolder, read_boot_id
 from llm_serving_exporter.state.json_values import describe_cause
 
 log = logging.getLogger("llm_serving_exporter.cost")

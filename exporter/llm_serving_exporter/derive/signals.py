@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
-from llm_serving_exporter.catalogue.bounds import Bounds
 from llm_serving_exporter.catalogue.serving import GAUGES
-from llm_serving_exporter.catalogue.spec import Metric
+from llm_serving_exporter.catalogue.spec import Bounds, Metric
 from llm_serving_exporter.derive.figures import Figure
 from llm_serving_exporter.model.derived import Cause, Range
 from llm_serving_exporter.model.record import Struct, field

@@ -2,13 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
-from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.errors import ConfigError, Problem
 from llm_serving_exporter.model.gpu import Worker
-from llm_serving_exporter.model.record import Struct, field
+from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.model.target import PodState, Target, WaitingPod
+from llm_serving_exporter.model.text import count_nouns
+from llm_serving_exporter.settings.options import Host
+from llm_serving_exporter.settings.problems import Node, Place, Scalar
+from llm_serving_exporter.settings.target_keys import FoundBy, list_places
+from llm_serving_exporter.settings.targets import read_group
+
+# --- A list of target groups, from a file or a server -> targets and what is wrong with them.
+
+
+# of one list, and of all of them together, before they are shared among exporters: what one of 256 shards has to know
+MOST_KNOWN_TARGETS = 100_000
+# that one list may have: more is one fault of whatever writes it, many times over
+MOST_NOTES = 20
+
+
+class Listed(Struct, frozen=True):
+    """What a list said when it was last good."""
+
+    targets: tuple[Target, ...]
+    warnings: tuple[str, ...] = ()  # what has no effect in it
+    problems: tuple[Problem, ...] = ()  # why some of its targets are left out
+
+
+def read_list(
+    source: str,
+    read: Callable[[Place], Node | None],
+    defaults: Target,
+    host: Host,
+    runtimes: Collection[str],
+    *,
+    by: FoundBy,
+    what: str,
+) -> Listed:
+    """The targets of a list. Raises ConfigError where it cannot be used.
+
+    `source`: the path or URL, for messages. `read` yields its tree, or None where there is none, which it has reported. `by`: the kind of
+    section that names it; `what`: "the file".
+    """
+    defaults = replace(defaults, places=list_places(by, source))
+    problems: list[Problem] = []
+    place = Place(source, "", problems)
+    node = read(place)
+    targets: list[Target] = []
+    notes: dict[str, None] = {}
+    if isinstance(node, list):
+        for index, group in enumerate(node):
+            targets += read_group(group, place.item(index), defaults, host, runtimes, notes)
+    elif isinstance(node, Scalar) and node.kind == "nothing":
+        # a file that is just being written looks like this
+        place.refuse(f"{what} is empty", "Write [] if there are no targets.")
+    elif node is not None:
+        place.refuse(f"{what} must be a list of {{targets: […], labels: {{…}}}}", "Start each group with a dash.")
+    if problems:
+        raise ConfigError(*problems)
+    beyond = len(targets) - MOST_KNOWN_TARGETS
+    if beyond > 0:
+        place.refuse(
+            f"{count_nouns(beyond, 'target')} beyond {MOST_KNOWN_TARGETS:,} {'is' if beyond == 1 else 'are'} left out",
+            "Split the fleet.",
+        )
+    warnings = tuple(f"{source}: {note}" for note in list(notes)[:MOST_NOTES])
+    return Listed(tuple(targets[:MOST_KNOWN_TARGETS]), warnings, tuple(problems))
+
+
+# --- A section, and what it says
 
 
 class Source(Struct, frozen=True):
@@ -17,10 +82,8 @@ class Source(Struct, frozen=True):
     name: str  # path, URL, or another name by which users know it; its problems begin with it
     # the last good ones, () where it says that there are none; None where it has not been good yet
     targets: tuple[Target, ...] | None
-    # why it cannot be used as it is now
-    problems: tuple[Problem, ...] = ()
-    # what has no effect in what `targets` are from
-    warnings: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()  # why it cannot be used as it is now
+    warnings: tuple[str, ...] = ()  # what has no effect in what `targets` are from
 
 
 class SectionReading(Struct, frozen=True):

@@ -6,8 +6,7 @@ import math
 from html import escape
 
 from llm_serving_exporter.commands.ceiling.answer import Answer, answer
-from llm_serving_exporter.commands.ceiling.arguments import parser
-from llm_serving_exporter.commands.ceiling.question import question
+from llm_serving_exporter.commands.ceiling.question import parser, question
 
 # the replica of the page's first example
 _WORDS = ("--model", "Llama-3.1-70B", "--gpu", "H100 SXM", "--tp", "4", "--dtype", "fp8")

@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-import msgspec
-
 from llm_serving_exporter.catalogue.serving import SERVING
 from llm_serving_exporter.derive.batch import DECODING_FROM, FEWEST_READINGS, KV_BELOW, SPAN_SECONDS
 from llm_serving_exporter.derive.window import (
@@ -29,6 +27,7 @@ from llm_serving_exporter.engines.mapping import (
     satisfies,
 )
 from llm_serving_exporter.engines.plan import may_be_silent
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.target import Role
 
@@ -255,7 +254,7 @@ _KINDS = {
 }
 
 
-class _RowText(msgspec.Struct, frozen=True):
+class _RowText(Struct, frozen=True):
     """A row of a chapter: its series, the samples as a link, versions and quality, caveats by sentences."""
 
     field: str

@@ -12,8 +12,8 @@ from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from llm_serving_exporter.catalogue.bounds import Bounds
 from llm_serving_exporter.catalogue.serving import FIELD_BOUNDS
+from llm_serving_exporter.catalogue.spec import Bounds
 from llm_serving_exporter.engines.index import EngineIdentity, spellings
 from llm_serving_exporter.engines.mapping import Runtime, selector
 from llm_serving_exporter.engines.plan import Plan, make_plan, on_the_wire

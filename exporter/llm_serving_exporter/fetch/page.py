@@ -5,7 +5,7 @@ From one page to the next mostly values change, so that a page that differs from
 parser, so both ways give the same result.
 
 Why not one compiled pattern of the whole page (its text literal, a hole for each value): measured on a vLLM page it
-takes twice as long, costs 90 ms and 8 MB to compile at each new layout and keeps three times the memory (bench/parse.py).
+takes twice as long, costs 90 ms and 8 MB to compile at each new layout and keeps three times the memory.
 """
 
 from __future__ import annotations

@@ -3,26 +3,168 @@
 from __future__ import annotations
 
 import gzip
+import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from prometheus_client.metrics_core import Metric as Family
 
+from llm_serving_exporter.catalogue import PUBLISHED
+from llm_serving_exporter.catalogue.spec import Group
 from llm_serving_exporter.fetch.http import HttpClient
 from llm_serving_exporter.fetch.waits import drive
 from llm_serving_exporter.model.reading import OtlpReport, TargetReading
+from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.sample import Page, Refusal
 from llm_serving_exporter.model.text import on_one_line
-from llm_serving_exporter.otlp.gen_ai import read_server_metrics
-from llm_serving_exporter.otlp.kept import Kept, count_events, hash_layout, keep_values, unpack_kept
 from llm_serving_exporter.otlp.messages import Point, Request, write_requests
-from llm_serving_exporter.otlp.reading import Form, Labels, Reading, Value, read_family
-from llm_serving_exporter.otlp.starts import Starts
+from llm_serving_exporter.otlp.reading import (
+    GEN_AI_PREFIX,
+    Buckets,
+    Form,
+    Labels,
+    Reading,
+    Value,
+    read_family,
+    read_server_metrics,
+)
 from llm_serving_exporter.settings.config import OtlpConfig
+
+# --- Since when a counter counts, which a data point of OTLP says: nanoseconds of the Unix time.
+
+
+_FROM_ENGINE = (Group.COUNTERS, Group.HISTOGRAMS)
+_FROM_EXPORTER = (Group.HEALTH, Group.EXPORTER)
+
+
+class Starts:
+    """Start times of series. One that counts since its engine's start has that of its target; one of the exporter's own, the exporter's.
+
+    Of others (cost that goes on after a restart, a GPU's energy) the start is not known: theirs is the first time that they are sent, as
+    OpenTelemetry's data model has it ("cumulative streams: handling unknown start time"). After a fall a series starts at the point before.
+    """
+
+    def __init__(self, process_start_nanos: int) -> None:
+        self._process = process_start_nanos
+        # by metric and labels: what no rule knows
+        self._own: dict[tuple[str, Labels], int] = {}
+        # by target
+        self._targets: dict[str, int] = {}
+        # of targets whose start is not known: the first sending
+        self._first_sent: dict[str, int] = {}
+
+    def note_targets(self, targets: Iterable[TargetReading], now_nanos: int) -> None:
+        """Takes the start times of targets that are sent now. One that was seen first while it ran counts from a time that nobody knows."""
+        known = {one.target.name: find_known_start(one) for one in targets}
+        self._first_sent = {
+            name: self._first_sent.get(name, now_nanos) for name, start in known.items() if start is None
+        }
+        self._targets = self._first_sent | {
+            name: int(start * 1e9) for name, start in known.items() if start is not None
+        }
+
+    def find_start(
+        self, name: str, labels: Labels, count: float, earlier: float | None, now_nanos: int, before_nanos: int
+    ) -> int:
+        """Of one series, at most `now_nanos`. `count`: how far it is, of a histogram its events.
+
+        `earlier`: how far it was when it was sent last, at `before_nanos`; None: it was not.
+        """
+        key = name, labels
+        metric = PUBLISHED.get(name)
+        group = metric.group if metric is not None else Group.EXPORTER
+        known: int | None = None
+        if group in _FROM_ENGINE or name.startswith(GEN_AI_PREFIX):
+            known = self._targets.get(dict(labels).get("target", ""))
+        elif group in _FROM_EXPORTER:
+            known = self._process
+        if earlier is not None and count < earlier and (known is None or known <= before_nanos):
+            self._own[key] = before_nanos
+        elif known is None:
+            self._own.setdefault(key, now_nanos)
+        return min(now_nanos, max(known or 0, self._own.get(key, 0)))
+
+    def forget(self, name: str, labels: Labels) -> None:
+        """Forgets a series that has ended."""
+        self._own.pop((name, labels), None)
+
+    def forget_all(self) -> None:
+        """Forgets every series: all have ended."""
+        self._own.clear()
+        self._first_sent.clear()
+
+
+def find_known_start(reading: TargetReading) -> float | None:
+    """When a target's engine started, in Unix seconds, as its page says it or as its counters fell; None: it ran when it was seen first."""
+    says = reading.page.snapshot is not None and reading.page.snapshot.process_start_unix_seconds is not None
+    return reading.server.start_unix_seconds if says or reading.server.restarts_total > 0 else None
+
+
+# --- What is kept of a metric between two sendings, in little memory: which series a receiver has, and how far their counters were.
+
+
+class Kept(Struct, frozen=True):
+    """One metric as it was received. While its series stay the same, only `counts` is new."""
+
+    layout: int  # hash of its series in their order, and of their bounds
+    packed: bytes  # these series and bounds, compressed
+    counts: array[float]  # for each of them: the number, of a histogram its events
+    sent_nanos: int  # when it was sent, Unix time
+
+    @property
+    def size_bytes(self) -> int:
+        """How much memory it takes, but for the object itself."""
+        return len(self.packed) + self.counts.itemsize * len(self.counts)
+
+
+def keep_values(values: Mapping[Labels, Value], earlier: Kept | None, now_nanos: int) -> Kept:
+    """What has to be known of `values` at the next sending. `earlier`: as it was kept at the last one; None: it was not."""
+    layout = hash_layout(values)
+    packed = earlier.packed if earlier is not None and earlier.layout == layout else _pack(values)
+    return Kept(layout, packed, array("d", map(count_events, values.values())), now_nanos)
+
+
+def hash_layout(values: Mapping[Labels, Value]) -> int:
+    """The same for the same series in the same order, with the same bounds."""
+    return hash(
+        tuple(
+            [(labels, *value.cumulative) if isinstance(value, Buckets) else labels for labels, value in values.items()]
+        )
+    )
+
+
+def unpack_kept(kept: Kept) -> dict[Labels, tuple[Value, float]]:
+    """By series: a value that has its bounds, if it has any, and nothing else; and how far it was."""
+    found: dict[Labels, tuple[Value, float]] = {}
+    for (labels, bounds, has_sum), count in zip(json.loads(zlib.decompress(kept.packed)), kept.counts, strict=True):
+        value: Value = 0.0
+        if bounds is not None:
+            value = Buckets(dict.fromkeys(bounds, 0.0), 0.0, 0.0 if has_sum else None)
+        found[tuple([(name, text) for name, text in labels])] = value, count
+    return found
+
+
+def count_events(value: Value) -> float:
+    """What of a counter only rises: the number, of a histogram its events."""
+    return value.count if isinstance(value, Buckets) else value
+
+
+def _pack(values: Mapping[Labels, Value]) -> bytes:
+    rows = [
+        (labels, list(value.cumulative), value.sum is not None) if isinstance(value, Buckets) else (labels, None, False)
+        for labels, value in values.items()
+    ]
+    return zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1)
+
+
+# --- The sender
+
 
 log = logging.getLogger("llm_serving_exporter.otlp")
 

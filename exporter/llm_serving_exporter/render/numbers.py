@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from math import floor, isfinite, log10
+from typing import Any
+
+from llm_serving_exporter.model.cost import CostPhase, TargetCost
+from llm_serving_exporter.model.derived import Latency
+from llm_serving_exporter.model.numbers import has_enough_events
+from llm_serving_exporter.model.reading import TargetReading
+from llm_serving_exporter.model.text import count_nouns
 
 NOTHING = "–"
 # before a quantile that lies outside its histogram's edges
@@ -142,12 +151,6 @@ def usd_plain(value: float | None) -> str:
     return usd(value).replace("$", "")
 
 
-def signed_usd(value: float | None) -> str:
-    """Like `usd`, with a plus or a minus."""
-    text = usd(value)
-    return f"+{text}" if value is not None and value > 0 and text not in ("$0.00", NOTHING) else text
-
-
 def usd_to_the_cent(value: float | None) -> str:
     """A price or a bill that a reader compares with another: "$1,234.50"; below ten cents three significant digits, "$0.000119"."""
     if value is None or not isfinite(value):
@@ -197,3 +200,90 @@ def _three_decimal_digits(value: float) -> str:
     """Three significant digits of a value below 1, never with an exponent."""
     places = min(15, 2 - floor(log10(abs(value))))
     return f"{value:.{places}f}".rstrip("0")
+
+
+# --- Values -> JSON that every reader takes: it has no NaN and no infinity, null stands for them.
+
+
+def write_json(value: Any, *, ascii_only: bool = True) -> str:
+    """The text of a document of mappings, sequences and plain values, with two spaces a level."""
+    return json.dumps(_replace_impossible(value), indent=2, ensure_ascii=ascii_only, allow_nan=False)
+
+
+def _replace_impossible(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _replace_impossible(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_replace_impossible(item) for item in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
+
+
+# --- A latency in words, for the landing page and `once`: no more digits than buckets and number of events bear.
+
+
+def write_quantile(found: Latency | None, q: float) -> str:
+    """One quantile: "31.2 ms", "at least 60 s", "at most 10 ms"; "300 ms to 500 ms" where all lie there; a dash for too few events."""
+    quantile = found.quantiles.get(q) if found is not None else None
+    if found is None or quantile is None or not has_enough_events(found.events, q):
+        return NOTHING
+    if found.bucket is not None:
+        return " to ".join(map(seconds, found.bucket))
+    return f"{CLIPPED.get(quantile.clipped, '')}{seconds(quantile.value)}"
+
+
+def describe_latency(found: Latency | None) -> str:
+    """All of it: "p50 16.7 ms, p99 114 ms (mean 20.2 ms, 7593 events)"; the mean first where the quantiles say little beside it.
+
+    Of quantiles below the first edge the highest says it for all, of those above the top edge the lowest.
+    """
+    if found is None:
+        return NOTHING
+    mean, events = f"mean {seconds(found.mean_seconds)}", f"{count(found.events)} event{'s' * (found.events != 1)}"
+    shown = {q: one for q, one in found.quantiles.items() if has_enough_events(found.events, q)}
+    if not shown:
+        return f"{mean} ({events})"
+    ends = " to ".join(dict.fromkeys(_name(q) for q in (min(shown), max(shown))))
+    kinds = {one.clipped for one in shown.values()}
+    if found.bucket is not None:
+        return f"{mean}, {ends} between {' and '.join(map(seconds, found.bucket))} ({events})"
+    if kinds in ({"bottom"}, {"top"}):
+        return f"{mean}, {ends} {write_quantile(found, min(shown))} ({events})"
+    below = [q for q, one in shown.items() if one.clipped == "bottom"]
+    above = [q for q, one in shown.items() if one.clipped == "top"]
+    implied = {*below[:-1], *above[1:]}
+    quantiles = ", ".join(f"{_name(q)} {write_quantile(found, q)}" for q in shown if q not in implied)
+    return f"{quantiles} ({mean}, {events})"
+
+
+def _name(q: float) -> str:
+    return f"p{100 * q:g}"
+
+
+# --- The price in force for a target, in words: one wording for the landing page and for `once`.
+
+
+BEFORE_COMMITMENTS = ", before commitments"
+
+
+def describe_price(reading: TargetReading, found: TargetCost) -> str | None:
+    """`2 GPUs x share 0.5 at $2.49 an hour (rate reserved)`; None where no price is in force, or the GPUs are not known."""
+    price, gpus = found.price, reading.gpus.total
+    if price is None or gpus is None:
+        return None
+    by = " by the memory that its processes hold" if reading.gpus.shares_by_memory else ""
+    share = "" if reading.gpu_share in (None, 1.0) else f" x share {reading.gpu_share:.3g}{by}"
+    before = BEFORE_COMMITMENTS if price.before_commitments else ""
+    count = f"{count_nouns(gpus.count, 'GPU')}{share}"
+    return f"{count} at {usd_to_the_cent(price.usd_per_gpu_hour)} an hour (rate {price.rate.name}{before})"
+
+
+def describe_split(found: TargetCost) -> str:
+    """How busy time is divided between prefill and decode, or that it is not, as where the model's facts are not known."""
+    usd = {phase.value: 0.0 for phase in CostPhase}
+    for one in found.engines:
+        for (phase, _rate, _method), amount in one.totals.usd.items():
+            usd[phase] = usd.get(phase, 0.0) + amount
+    split = usd[CostPhase.PREFILL.value] + usd[CostPhase.DECODE.value]
+    if not split and usd[CostPhase.UNATTRIBUTED.value]:
+        return f"busy time is not split: what the method {found.method.value} needs is not known"
+    return f"busy time split by {found.method.value}"

@@ -5,17 +5,21 @@ One place for the landing page, `once` and METRICS.md. Each enum is covered whol
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
+from typing import TypeVar
 
 from llm_serving_exporter.derive.table import find_explaining_field, find_sentence
-from llm_serving_exporter.model.derived import Cap, Cause, Limiter, Verdict
-from llm_serving_exporter.model.gpu import GpuAbsence
-from llm_serving_exporter.model.reading import State
+from llm_serving_exporter.model.derived import Cap, Cause, Limiter, Tail, Verdict
+from llm_serving_exporter.model.gpu import GpuAbsence, GpuReadings
+from llm_serving_exporter.model.reading import State, TargetReading
 from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, LimitSource, Quality
-from llm_serving_exporter.model.target import PodFault, PodState
-from llm_serving_exporter.render.numbers import count
+from llm_serving_exporter.model.target import PodFault, PodState, Role, Target
+from llm_serving_exporter.render.numbers import CLIPPED, NOTHING, count, number, share
 
 ABSENCES: Mapping[Absence, str] = {
     Absence.AVAILABLE: "",
@@ -389,3 +393,154 @@ def explain_pod(pod: PodState | None, state: State) -> str:
     if state is State.LOADING:
         return "Its container has not been Ready since its start, so that the engine counts as loading."
     return ""
+
+
+# --- A part of a page or an answer that cannot be made takes none of the others with it.
+
+
+log = logging.getLogger("llm_serving_exporter.render")
+
+T = TypeVar("T")
+
+# how the sentence for the reader begins
+UNSHOWN = "This could not be shown"
+
+
+def render_isolated(part: str, render: Callable[[], T], instead: Callable[[str], T]) -> T:
+    """What `render` gives; where it fails, what `instead` makes of a sentence for the reader, and the log has the traceback.
+
+    `part`: what it is about, for the log.
+    """
+    try:
+        return render()
+    except Exception as error:
+        log.exception("%s could not be shown; this is a bug, please report it", part)
+        return instead(f"{UNSHOWN} ({type(error).__name__}); the exporter's log has the cause.")
+
+
+# --- A sentence that tells what to set -> the same with the place where the target at hand has it.
+
+
+_MARK = "targets[]."
+# keys that are plain words too: meant where somebody is told to do something with them
+_PLAIN = ("runtime", "auth", "timeout", "url", "role", "headers", "interval", "tls", "model")
+
+
+def place_remedy(text: str, target: Target) -> str:
+    """The sentence with, at its end, where each key of a target that it mentions is set for this one.
+
+    Unchanged for a target of the configuration's `targets:`, and where it mentions no key.
+    """
+    if not target.places or not text:
+        return text
+    keys = dict.fromkeys(
+        found["marked"] or found["word"] or found["plain"]
+        for found in _find_mentions(tuple(target.places)).finditer(text)
+    )
+    by_place: dict[str, list[str]] = {}
+    for key in keys:
+        place = target.places.get(key.partition(".")[0])
+        if place is not None:
+            by_place.setdefault(place, []).append(key)
+    if not by_place:
+        return text
+    told = "; ".join(f"{', '.join(own)} {place}" for place, own in by_place.items())
+    plain = text.replace(_MARK, "").rstrip()
+    return f"{plain}{'' if plain.endswith(('.', '!', '?')) else '.'} For this target: {told}."
+
+
+@lru_cache(maxsize=8)
+def _find_mentions(keys: tuple[str, ...]) -> re.Pattern[str]:
+    """Mentions of keys in a sentence: marked as such, in a form that no plain word has, or as what somebody is to set."""
+    unmistakable = sorted((key for key in keys if "_" in key or key == "gpus"), key=len, reverse=True)
+    return re.compile(
+        rf"targets\[\]\.(?P<marked>[a-z_]+(?:\.[a-z_]+)*)"
+        rf"|(?<![\w./-])(?P<word>(?:{'|'.join(unmistakable)})(?:\.[a-z_]+)?|tls\.[a-z_]+)(?![\w/])"
+        rf"|\b(?:[Ss]et|[Cc]heck|[Rr]aise|[Ww]rite|[Pp]oint|target's) `?(?P<plain>(?:{'|'.join(_PLAIN)})(?:\.[a-z_]+)?)\b"
+    )
+
+
+# --- The long-context tail of an engine in words, for the landing page and `once`.
+
+
+def longest_share(found: Tail | None) -> tuple[str, str]:
+    """What the longest 1 % of the requests have of all context, and within which bounds."""
+    if found is None or found.kv_share_ratio is None:
+        return NOTHING, ""
+    ratio = found.kv_share_ratio
+    return share(ratio.expected), f"of all context; {share(ratio.lower)} to {share(ratio.upper)}"
+
+
+def long_requests_fit(found: Tail | None) -> tuple[str, str]:
+    """How many of the longest requests the KV cache holds, and how long those are. A missing lower bound reads as at most."""
+    if found is None or not found.requests_fit:
+        return NOTHING, ""
+    bounds = found.requests_fit
+    ends = [number(bounds[bound]) for bound in ("lower", "upper") if bound in bounds]
+    p99 = found.prompt_p99
+    prompt = f"p99 prompt {CLIPPED.get(p99.clipped, '')}{number(p99.value)} tokens" if p99 is not None else ""
+    return ("" if "lower" in bounds else CLIPPED["bottom"]) + " to ".join(dict.fromkeys(ends)), prompt
+
+
+# --- Who a target is, in a few words for a person: landing page, `once`.
+
+
+def describe_identity(target: Target) -> str:
+    """Pod, workload, nodes and labels of its own, as far as they are known; "" where nothing is."""
+    known = target.identity
+    pod = "/".join(part for part in (known.namespace, known.pod) if part)
+    kind = f"{known.workload_kind} " if known.workload_kind else ""
+    container = f" ({known.container})" if known.container and pod else ""
+    nodes = f"node{'' if len(target.nodes) == 1 else 's'} {', '.join(target.nodes)}" if target.nodes else ""
+    parts = (
+        f"{'pod' if known.pod else 'namespace'} {pod}{container}" if pod else "",
+        f"{kind}{known.workload}" if known.workload else "",
+        nodes,
+        ", ".join(f"{name}={text}" for name, text in known.labels),
+    )
+    return "; ".join(part for part in parts if part)
+
+
+# --- What a host without NVML can still tell, in sentences: for the landing page, `once` and the log.
+
+
+MOST_NAMED = 3
+# of a driver that is not there, as on a host whose accelerators are not NVIDIA's
+_NOT_HERE = frozenset({FailureReason.NO_LIBRARY, FailureReason.NO_DRIVER})
+
+
+def explain_without_nvml(readings: GpuReadings | None, targets: Sequence[TargetReading]) -> tuple[str, ...]:
+    """What still works, what does not, and what to set; () where GPUs are read, or where reading them only fails for now.
+
+    `readings`: None where GPUs are not read at all.
+    """
+    if readings is not None and readings.attempt.reason not in _NOT_HERE:
+        return ()
+    return tuple(_explain(targets))
+
+
+def _explain(targets: Sequence[TargetReading]) -> Iterator[str]:
+    yield (
+        "Without NVML everything that the engines' pages say is still here: load, latency, SLOs, KV cache, batch, preemptions."
+    )
+    engines = [reading for reading in targets if reading.role is not Role.FRONTEND and reading.target.gpus != ()]
+    bare = [reading for reading in engines if not _is_known(reading)]
+    needs = "ceilings, rooflines with the bandwidth that the model must move, fit, the limiter and cost"
+    if not engines:
+        yield f"For {needs} a target says what its GPUs are: gpu_model and gpu_count."
+    elif bare:
+        names = [reading.target.name for reading in bare]
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        yield f"For {needs} set gpu_model and gpu_count of {', '.join(names[:MOST_NAMED])}{more}."
+    else:
+        yield f"Of {needs} nothing is missing: every target says what its GPUs are."
+    yield (
+        "Only a driver or a device exporter measures power, energy, temperature, memory in use, busy time and bandwidth in use: for AMD's "
+        "GPUs and Intel's Gaudi set device_exporter.url (docs/other-gpus.md); of TPU, Trainium and Apple nothing is read."
+    )
+
+
+def _is_known(reading: TargetReading) -> bool:
+    """Whether kind and number of a target's GPUs are known, from its configuration or by its own word."""
+    gpus = reading.gpus.total
+    return gpus is not None and bool(gpus.name) and gpus.count > 0

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.clients.json_api import Access, ApiError, JsonApi
-from llm_serving_exporter.clients.prometheus import Prometheus
-from llm_serving_exporter.clients.secrets import SecretError, read_secret
+from llm_serving_exporter.clients.http import SecretError, read_secret
+from llm_serving_exporter.clients.json_api import Access, ApiError, JsonApi, Prometheus
 from llm_serving_exporter.errors import ConfigError, DeliveryError, Problem, ReviewRunsError
 from llm_serving_exporter.files.written import write_atomically
 from llm_serving_exporter.model.cost import PoolBook

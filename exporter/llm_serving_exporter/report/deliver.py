@@ -12,7 +12,7 @@ from email.utils import formatdate, make_msgid
 from functools import partial
 from pathlib import Path
 
-from llm_serving_exporter.clients.webhook import ask, line, new_session
+from llm_serving_exporter.clients.http import ask, line, new_session
 from llm_serving_exporter.errors import ConfigError, DeliveryError, PageError
 from llm_serving_exporter.model.target import Secret
 from llm_serving_exporter.model.text import Masker, on_one_line, secrets_of_url

@@ -10,7 +10,7 @@ import argparse
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, overload
 
@@ -52,6 +52,13 @@ _NEGATIVE_NUMBER = re.compile(r"-\.?[0-9].*")
 # what commands took before every duration needed a unit
 _OLD_DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([smh]?)")
 _OLD_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def add_rows(group: argparse._ActionsContainer, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Adds flags, a row each: name, the word for its value (None: it has none), help, and what else argparse is told, if anything."""
+    for flag, metavar, about, *more in rows:
+        named = {} if metavar is None else {"metavar": metavar}
+        group.add_argument(flag, help=about, **named, **(more[0] if more else {}))
 
 
 class CommandParser(argparse.ArgumentParser):

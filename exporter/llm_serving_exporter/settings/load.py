@@ -11,7 +11,7 @@ from pathlib import Path
 from llm_serving_exporter.engines.mapping import Runtime
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import ConfigError, Problem
-from llm_serving_exporter.files.key_file import KeyFileError, read_key_file
+from llm_serving_exporter.files.watched import KeyFileError, read_key_file
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.tenants import SHORTEST_KEY_BYTES, TenantKind
 from llm_serving_exporter.settings import kinds

@@ -186,15 +186,15 @@ def _parse_identity(one: dict[str, Any]) -> Identity:
     return Identity(**said, labels=tuple(sorted((name, _parse_text(labels, name, LABEL_LENGTH)) for name in labels)))
 
 
-def _parse_text(one: dict[str, Any], key: str, longest: int) -> str:
-    text = one.get(key)
+def _parse_text(entry: dict[str, Any], key: str, longest: int) -> str:
+    text = entry.get(key)
     if not isinstance(text, str) or not text.strip() or len(text) > longest or has_control_characters(text):
         raise ValueError(f"{key} is not a text of 1 to {longest} characters without control characters")
     return text
 
 
-def _parse_word(one: dict[str, Any], key: str, words: list[str]) -> str:
-    value = one.get(key)
+def _parse_word(entry: dict[str, Any], key: str, words: list[str]) -> str:
+    value = entry.get(key)
     if not isinstance(value, str) or value not in words:
         raise ValueError(f"{key} is not one of {', '.join(words)}")
     return value

@@ -6,8 +6,7 @@ import json
 import logging
 from pathlib import Path
 
-from llm_serving_exporter.files.leftovers import sweep_leftovers
-from llm_serving_exporter.files.written import write_atomically
+from llm_serving_exporter.files.written import sweep_leftovers, write_atomically
 from llm_serving_exporter.state.json_values import LARGEST_FILE_BYTES, parse_unix_seconds
 
 log = logging.getLogger("llm_serving_exporter.state")
@@ -29,8 +28,8 @@ def read_or_write_install_time(path: str | None, now_unix_seconds: float) -> flo
     file = Path(path)
     sweep_leftovers(file.parent)
     try:
-        if (known := _read(file)) >= _EARLIEST_UNIX_SECONDS:
-            return known
+        if (installed := _read(file)) >= _EARLIEST_UNIX_SECONDS:
+            return installed
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -57,7 +56,7 @@ def _read(file: Path) -> float:
     if len(content) > LARGEST_FILE_BYTES:
         raise ValueError("it is too large")
     document = json.loads(content.decode("utf-8"))
-    found = parse_unix_seconds(document, _KEY) if isinstance(document, dict) else None
-    if found is None:
+    installed = parse_unix_seconds(document, _KEY) if isinstance(document, dict) else None
+    if installed is None:
         raise ValueError(f"{_KEY} is missing")
-    return found
+    return installed

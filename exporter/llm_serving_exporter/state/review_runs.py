@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from llm_serving_exporter.errors import ReviewRunsError
-from llm_serving_exporter.files.leftovers import sweep_leftovers
-from llm_serving_exporter.files.written import write_atomically
+from llm_serving_exporter.files.written import sweep_leftovers, write_atomically
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.state.json_values import LARGEST_FILE_BYTES, describe_cause, parse_unix_seconds
 
@@ -49,12 +48,12 @@ class Runs(Struct, frozen=True):
         def past(when: float | None) -> float | None:
             return None if when is None or when > now + AHEAD_SECONDS else when
 
-        made = [when for one in (self.last_success, *self.earlier_successes) if (when := past(one)) is not None]
+        past_runs = [when for one in (self.last_success, *self.earlier_successes) if (when := past(one)) is not None]
         return replace(
             self,
             since=past(self.since) or 0.0,
             last_run=past(self.last_run),
-            last_success=max(made, default=None),
+            last_success=max(past_runs, default=None),
             tried_since=past(self.tried_since),
         )
 
@@ -103,7 +102,7 @@ def begin_runs(folder: str, now: float, due: float | None = None) -> Runs:
     since = now
     sweep_leftovers(Path(folder))
     try:
-        known = read_runs(folder)
+        runs = read_runs(folder)
     except _NotRunsError as error:
         path = Path(folder) / NAME
         try:
@@ -111,21 +110,21 @@ def begin_runs(folder: str, now: float, due: float | None = None) -> Runs:
         except OSError as refused:
             raise ReviewRunsError(_unusable_message(path, f"cannot be renamed: {describe_cause(refused)}")) from None
         log.error("%s It was renamed to %s%s, and a new one was started.", error, NAME, BAD_SUFFIX)
-        known, since = None, now if due is None else due
-    if known is None:
-        known = Runs(since)
-        _write_runs(folder, known)
-    return known
+        runs, since = None, now if due is None else due
+    if runs is None:
+        runs = Runs(since)
+        _write_runs(folder, runs)
+    return runs
 
 
 def record_attempt(folder: str, at: float, due: float) -> None:
     """Records a run for `due` before it starts, so that it counts however it ends. Raises ReviewRunsError."""
-    known = read_runs(folder) or Runs(at)
-    seen = known.drop_future(at)
+    runs = read_runs(folder) or Runs(at)
+    seen = runs.drop_future(at)
     since = seen.tried_since
     if since is None or since < due:
         since = seen.last_run if seen.last_run is not None and seen.last_run >= due else at
-    _write_runs(folder, replace(known, last_run=at, tried_since=since))
+    _write_runs(folder, replace(runs, last_run=at, tried_since=since))
 
 
 def record_run(folder: str, at: float, *, succeeded: bool, week: str = "", sent_to: tuple[str, ...] = ()) -> None:
@@ -134,17 +133,17 @@ def record_run(folder: str, at: float, *, succeeded: bool, week: str = "", sent_
     After a failed run the last success stays, and `sent_to` says which receivers have the review of `week` all the same. `week`
     "": the run made no review, and the receivers stay as they are.
     """
-    known = read_runs(folder) or Runs(at)
+    runs = read_runs(folder) or Runs(at)
     if succeeded:
-        made = () if known.last_success is None else (known.last_success,)
-        earlier = (*made, *known.earlier_successes)[:MOST_EARLIER]
-        _write_runs(folder, Runs(known.since, at, at, earlier_successes=earlier))
+        last = () if runs.last_success is None else (runs.last_success,)
+        earlier = (*last, *runs.earlier_successes)[:MOST_EARLIER]
+        _write_runs(folder, Runs(runs.since, at, at, earlier_successes=earlier))
         return
-    known = replace(known, last_run=at)
+    runs = replace(runs, last_run=at)
     if week:
-        before = known.sent_to if known.sent_week == week else ()
-        known = replace(known, sent_week=week, sent_to=tuple(dict.fromkeys((*before, *sent_to))))
-    _write_runs(folder, known)
+        before = runs.sent_to if runs.sent_week == week else ()
+        runs = replace(runs, sent_week=week, sent_to=tuple(dict.fromkeys((*before, *sent_to))))
+    _write_runs(folder, runs)
 
 
 def _write_runs(folder: str, runs: Runs) -> None:
@@ -165,20 +164,23 @@ def _write_runs(folder: str, runs: Runs) -> None:
         raise ReviewRunsError(_unusable_message(path, f"cannot be written: {describe_cause(error)}")) from None
 
 
-def _parse_sent(found: Any) -> tuple[str, tuple[str, ...]]:
-    if found is None:
+def _parse_sent(sent: Any) -> tuple[str, tuple[str, ...]]:
+    if sent is None:
         return "", ()
-    if not isinstance(found, dict) or not isinstance(found.get("week"), str) or not isinstance(found.get("to"), list):
+    if not isinstance(sent, dict) or not isinstance(sent.get("week"), str) or not isinstance(sent.get("to"), list):
         raise ValueError("sent is no object with week and to")
-    return found["week"], tuple(str(where) for where in found["to"])
+    return sent["week"], tuple(str(where) for where in sent["to"])
 
 
-def _parse_earlier(found: Any) -> tuple[float, ...]:
-    if found is None:
+def _parse_earlier(earlier: Any) -> tuple[float, ...]:
+    if earlier is None:
         return ()
-    if not isinstance(found, list):
+    if not isinstance(earlier, list):
         raise ValueError("earlier_success_unix_seconds is no list")
-    times = (parse_unix_seconds({"earlier_success_unix_seconds": one}, "earlier_success_unix_seconds") for one in found)
+    times = (
+        parse_unix_seconds({"earlier_success_unix_seconds": moment}, "earlier_success_unix_seconds")
+        for moment in earlier
+    )
     return tuple(when for when in times if when is not None)[:MOST_EARLIER]
 
 

@@ -29,7 +29,7 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import ServerFacts
 from llm_serving_exporter.model.target import ModelSettings, PodState, ServedModel, Target
-from llm_serving_exporter.render.remedies import place_remedy
+from llm_serving_exporter.render.sentences import place_remedy
 from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.targets.page_source import PageBook
 from llm_serving_exporter.targets.pipeline import TargetPipeline

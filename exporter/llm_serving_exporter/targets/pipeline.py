@@ -37,7 +37,7 @@ from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.sample import Attempt, FailureReason, Layout, Page, Samples, Stage
 from llm_serving_exporter.model.snapshot import LeftOut, ServerFacts, Snapshot
 from llm_serving_exporter.model.target import PodState, Role, Target
-from llm_serving_exporter.render.remedies import place_remedy
+from llm_serving_exporter.render.sentences import place_remedy
 from llm_serving_exporter.targets.page_source import FailedTickError, PageBook, PageSource
 from llm_serving_exporter.targets.server import (
     FindModel,

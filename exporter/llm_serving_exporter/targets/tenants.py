@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from threading import Lock
 
-from llm_serving_exporter.catalogue.bounds import MOST_EVENTS
+from llm_serving_exporter.catalogue.spec import MOST_EVENTS
 from llm_serving_exporter.engines.mapping import Runtime
 from llm_serving_exporter.engines.tenants import Key, TenantPlan, find_labels, plan_tenants
-from llm_serving_exporter.files.key_file import KeyFileError, read_key_file
+from llm_serving_exporter.files.watched import KeyFileError, read_key_file
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.sample import Samples
 from llm_serving_exporter.model.snapshot import Snapshot

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.sim.fleet.rate import Profile, Step
-from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
-from llm_serving_exporter.sim.fleet.scenario import Event, Scenario, Slo
-from llm_serving_exporter.sim.fleet.spec import EngineSpec
-from llm_serving_exporter.sim.fleet.workload import Lengths, Mix, Prefixes
+from llm_serving_simulator.fleet.fleet import ReplicaSpec
+from llm_serving_simulator.fleet.scenario import Event, Scenario, Slo
+from llm_serving_simulator.fleet.spec import EngineSpec
+from llm_serving_simulator.fleet.workload import Lengths, Mix, Prefixes, Profile, Step
 
 ENGINE = EngineSpec(max_num_seqs=64, loading_seconds=90.0)
 # few at a time with long answers: work for a handful of requests

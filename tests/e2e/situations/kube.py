@@ -10,9 +10,8 @@ import uuid
 from collections.abc import Iterator
 
 from llm_serving_exporter.model.target import Identity
-from llm_serving_exporter.sim.fleet.fleet import Fleet
-from llm_serving_exporter.sim.fleet.replica import Replica, ReplicaState
-from llm_serving_exporter.sim.fleet.watch import Sample
+from llm_serving_simulator.fleet.fleet import Fleet, Replica, ReplicaState
+from llm_serving_simulator.fleet.history import Sample
 from tests.e2e.situations.situation import Situation
 
 NAMESPACE = "llm"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.sim.fleet.rate import Step
-from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
-from llm_serving_exporter.sim.fleet.scenario import Event, Scenario
+from llm_serving_simulator.fleet.fleet import ReplicaSpec
+from llm_serving_simulator.fleet.scenario import Event, Scenario
+from llm_serving_simulator.fleet.workload import Step
 from tests.e2e.situations.fleets import LONG_ANSWERS, SMALL, WIDE, fleet
 from tests.e2e.situations.situation import HOUR, MINUTE, Expected, Exporter, Notice, Outage, Situation
 

@@ -22,11 +22,11 @@ from llm_serving_alerts.routes import alertmanager_files
 from llm_serving_alerts.settings import Settings, Workload
 from llm_serving_alerts.settings_file import default_settings, read_settings
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.sim.fleet.exposition import labels_text
-from llm_serving_exporter.sim.fleet.fleet import Fleet
-from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS
-from llm_serving_exporter.sim.fleet.scenario import History
-from llm_serving_exporter.sim.fleet.watch import Sample, Watch
+from llm_serving_simulator.fleet.fleet import Fleet
+from llm_serving_simulator.fleet.history import Sample, Watch
+from llm_serving_simulator.fleet.pages import labels_text
+from llm_serving_simulator.fleet.scenario import History
+from llm_serving_simulator.fleet.workload import DAY_SECONDS
 from tests.e2e.replay import read_by, rules_in_order, steps
 from tests.e2e.situations import kube
 from tests.e2e.situations.situation import MINUTE, Exporter, Situation

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.sim.fleet.fleet import Fleet
-from llm_serving_exporter.sim.fleet.rate import Step
-from llm_serving_exporter.sim.fleet.scenario import Event
+from llm_serving_simulator.fleet.fleet import Fleet
+from llm_serving_simulator.fleet.scenario import Event
+from llm_serving_simulator.fleet.workload import Step
 from tests.e2e.situations.fleets import ENGINE, LONG_ANSWERS, SMALL, fleet
 from tests.e2e.situations.kube import Drain, Uncordon
 from tests.e2e.situations.situation import MINUTE, Expected, Notice, Situation

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.sim.fleet.fleet import Fleet
-from llm_serving_exporter.sim.fleet.scenario import Event
-from llm_serving_exporter.sim.fleet.workload import Lengths, Mix
+from llm_serving_simulator.fleet.fleet import Fleet
+from llm_serving_simulator.fleet.scenario import Event
+from llm_serving_simulator.fleet.workload import Lengths, Mix
 from tests.e2e.situations.fleets import LONG_ANSWERS, SHORT, SMALL, fleet
 from tests.e2e.situations.situation import HOUR, MINUTE, Expected, Notice, Situation
 

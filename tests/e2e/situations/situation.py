@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from llm_serving_exporter.sim.fleet.fleet import Fleet
-from llm_serving_exporter.sim.fleet.scenario import Scenario
-from llm_serving_exporter.sim.fleet.watch import Sample
+from llm_serving_simulator.fleet.fleet import Fleet
+from llm_serving_simulator.fleet.history import Sample
+from llm_serving_simulator.fleet.scenario import Scenario
 
 MINUTE, HOUR = 60.0, 3600.0
 

@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llm_serving_exporter.discovery.kubernetes.groups import GroupBook, find_membership
-from llm_serving_exporter.discovery.kubernetes.objects import decode_pod
-from llm_serving_exporter.discovery.kubernetes.records import NodeRecord, PodRecord
+from llm_serving_exporter.discovery.kubernetes.objects import NodeRecord, PodRecord, decode_pod
 from llm_serving_exporter.discovery.kubernetes.targets import (
     KNOWN_ANNOTATIONS,
     FoundPod,
+    GroupBook,
     Surroundings,
+    find_membership,
     find_targets,
     is_selected,
     is_unclear,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from llm_serving_exporter.drill import names
-from llm_serving_exporter.drill.course import (
+from llm_serving_drill import names
+from llm_serving_drill.course import (
     AlertRule,
     Baseline,
     Bounds,

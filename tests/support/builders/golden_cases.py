@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from llm_serving_exporter.sim.recording import Recording
+from llm_serving_simulator.replay import Recording
 from tests.support.builders.recordings import recording
 from tests.support.paths import TESTS
 from tests.support.servers.replica import Routes

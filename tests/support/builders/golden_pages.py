@@ -45,7 +45,7 @@ from llm_serving_exporter.model.target import (
 )
 from llm_serving_exporter.model.window import DeviceSample
 from llm_serving_exporter.settings.config import Config
-from llm_serving_exporter.sim.recording import demo_model_config
+from llm_serving_simulator.replay import demo_model_config
 from tests.support.builders.golden_cases import CASES
 from tests.support.builders.pipelines import make_pipeline, settings_without_gpus
 from tests.support.builders.target_readings import change_reading

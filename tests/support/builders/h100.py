@@ -30,8 +30,8 @@ from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.model.target import ModelSettings, ServedModel, Target
 from llm_serving_exporter.model.window import DeviceSample
-from llm_serving_exporter.sim.recording import Recording
 from llm_serving_exporter.targets.server import FindModel, ModelBook
+from llm_serving_simulator.replay import Recording
 from tests.support.builders.pipelines import make_pipeline
 from tests.support.builders.recordings import recording
 from tests.support.servers.replica import Replica

@@ -12,15 +12,15 @@ from prometheus_client.metrics_core import Metric as Family
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX
 from llm_serving_exporter.commands.once import as_document_of, as_table
-from llm_serving_exporter.expose.lines import LineFamily
+from llm_serving_exporter.expose.encode import LineFamily
 from llm_serving_exporter.fetch.http import JsonAnswer
 from llm_serving_exporter.model.cost import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.sample import FailureReason, Page, Refusal
 from llm_serving_exporter.model.target import HttpSettings, ModelSettings
-from llm_serving_exporter.render.json_text import write_json
+from llm_serving_exporter.render.numbers import write_json
 from llm_serving_exporter.settings.config import Config
-from llm_serving_exporter.sim.recording import demo_model_config
+from llm_serving_simulator.replay import demo_model_config
 from tests.support.builders.golden_cases import Case
 from tests.support.servers.driven_exporter import DrivenExporter
 from tests.support.servers.replica import Answer, Routes

@@ -1,6 +1,6 @@
 """The simulated engine told once more, as simply as possible: a loop a token, a list of blocks. Slow, and the oracle of the fast one.
 
-Nothing of `sim.fleet` but the cost of a step and the records is used.
+Nothing of `llm_serving_simulator.fleet` but the cost of a step and the records is used.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from llm_serving_exporter.sim.fleet.cost import Chunk
-from llm_serving_exporter.sim.fleet.request import Request
-from llm_serving_exporter.sim.fleet.spec import EngineSpec
+from llm_serving_simulator.fleet.spec import Chunk, EngineSpec
+from llm_serving_simulator.fleet.workload import Request
 
 
 @dataclass

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 from llm_serving_exporter.catalogue.health import AS_WRITTEN, WRITTEN_LABELS
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS, PLACE_LABELS
-from llm_serving_exporter.sim.fleet.fleet import Fleet
-from llm_serving_exporter.sim.fleet.rate import Profile
-from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
-from llm_serving_exporter.sim.fleet.scenario import Slo
-from llm_serving_exporter.sim.fleet.spec import EngineSpec
-from llm_serving_exporter.sim.fleet.watch import Watch
-from llm_serving_exporter.sim.fleet.workload import Lengths, Mix, PoissonWorkload
+from llm_serving_simulator.fleet.fleet import Fleet, ReplicaSpec
+from llm_serving_simulator.fleet.history import Watch
+from llm_serving_simulator.fleet.scenario import Slo
+from llm_serving_simulator.fleet.spec import EngineSpec
+from llm_serving_simulator.fleet.workload import Lengths, Mix, PoissonWorkload, Profile
 from tests.support.conventions import Place
 
 MODEL = "meta-llama/Llama-3.1-8B-Instruct"

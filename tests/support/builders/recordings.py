@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from llm_serving_exporter.sim.recording import Recording, demo_recording
+from llm_serving_simulator.replay import Recording, demo_recording
 from tests.support.paths import TESTS
 
 CAPTURES = TESTS / "captures"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.clients.json_api import Access, JsonApi
-from llm_serving_exporter.clients.prometheus import Prometheus
+from llm_serving_exporter.clients.json_api import Access, JsonApi, Prometheus
 from llm_serving_exporter.report.command import make
 from llm_serving_exporter.report.evidence.week import last_complete_week
 from llm_serving_exporter.report.figures.review import Review

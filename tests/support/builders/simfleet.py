@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,20 +11,27 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.settings.config import Config
-from llm_serving_exporter.sim.fleet.clock import ScaledClock
-from llm_serving_exporter.sim.fleet.fleet import Fleet
-from llm_serving_exporter.sim.fleet.rate import DAY_SECONDS, Profile
-from llm_serving_exporter.sim.fleet.replica import ReplicaSpec
-from llm_serving_exporter.sim.fleet.scenario import Scenario
-from llm_serving_exporter.sim.fleet.server import FleetServer
-from llm_serving_exporter.sim.fleet.spec import EngineSpec
-from llm_serving_exporter.sim.fleet.truth import Truth
-from llm_serving_exporter.sim.fleet.workload import Lengths, Mix, PoissonWorkload, Prefixes
 from llm_serving_exporter.targets.host import TargetHost
+from llm_serving_simulator.fleet.books import Truth
+from llm_serving_simulator.fleet.fleet import Fleet, ReplicaSpec
+from llm_serving_simulator.fleet.scenario import Scenario
+from llm_serving_simulator.fleet.server import FleetServer, ScaledClock
+from llm_serving_simulator.fleet.spec import EngineSpec
+from llm_serving_simulator.fleet.workload import DAY_SECONDS, Lengths, Mix, PoissonWorkload, Prefixes, Profile, Request
 
 EPOCH = 1_800_000_000.0
 MINUTE, HOUR = 60.0, 3600.0
 MIX = Mix(Lengths(500), Lengths(150, most=1000), Prefixes(0.5, 4, 512))
+
+
+class TraceWorkload:
+    """Requests in order of their times."""
+
+    def __init__(self, requests: Iterable[Request]) -> None:
+        self._requests = sorted(requests, key=lambda request: request.at_seconds)
+
+    def requests(self) -> Iterator[Request]:
+        return iter(self._requests)
 
 
 def starting(scenario: Scenario, hour: float, weekday: int = 2) -> Scenario:

@@ -15,7 +15,7 @@ from typing import Any
 import requests
 import yaml
 
-from llm_serving_exporter.drill import names
+from llm_serving_drill import names
 from tests.support.servers.http_server import QuietHandler, serve
 from tests.support.servers.prometheus_server import PrometheusServer
 from tests.support.waiting import PATIENCE_SECONDS, wait_until

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.blocks import Series, end_before, write_blocks
-from bench.chunks import Shape, crc32c
+from bench.blocks import Series, Shape, crc32c, end_before, write_blocks
 from tests.support.servers.prometheus_server import PrometheusServer
 
 _MS = 1_795_377_600_000

@@ -7,9 +7,8 @@ from math import inf, nan
 import pytest
 
 from llm_serving_exporter.catalogue import BY_NAME, METRICS
-from llm_serving_exporter.catalogue.bounds import MOST_EVENTS, Bounds
 from llm_serving_exporter.catalogue.serving import FIELD_BOUNDS
-from llm_serving_exporter.catalogue.spec import Kind, Unit
+from llm_serving_exporter.catalogue.spec import MOST_EVENTS, Bounds, Kind, Unit
 from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.record import name_fields
 from llm_serving_exporter.model.snapshot import EngineSnapshot

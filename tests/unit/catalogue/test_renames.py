@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Iterable
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -13,17 +14,15 @@ from llm_serving_alerts.rules import Group, Record
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter import __version__, catalogue
 from llm_serving_exporter.catalogue import METRICS, PUBLISHED, derived, serving
-from llm_serving_exporter.catalogue.renames import Formerly, list_overdue
-from llm_serving_exporter.catalogue.spec import Metric
+from llm_serving_exporter.catalogue.spec import Formerly, Metric
 from llm_serving_exporter.commands import once
 from llm_serving_exporter.docgen import generate
 from llm_serving_exporter.expose.encode import write_openmetrics, write_text
-from llm_serving_exporter.expose.families import Families
-from llm_serving_exporter.expose.labels import SharedLabels
+from llm_serving_exporter.expose.families import Families, SharedLabels
 from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.otlp.messages import find_unit
 from llm_serving_exporter.otlp.reading import read_family
-from llm_serving_exporter.otlp.units import find_unit
 from tests.support.paths import ROOT
 from tests.support.rows import check_rows
 
@@ -109,7 +108,7 @@ def renamed(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (once, catalogue):
         monkeypatch.setattr(module, "BY_NAME", by_name)
     published = {metric.full_name: metric for metric in (*metrics, *former)}
-    monkeypatch.setattr("llm_serving_exporter.otlp.units.PUBLISHED", published)
+    monkeypatch.setattr("llm_serving_exporter.otlp.messages.PUBLISHED", published)
     monkeypatch.setattr(generate, "METRICS", metrics)
 
 
@@ -164,6 +163,11 @@ def renames() -> dict[str, Formerly]:
         if isinstance(rule, Record) and rule.formerly is not None:
             found[rule.formerly.name] = rule.formerly
     return found
+
+
+def list_overdue(found: Iterable[Formerly], version: str) -> list[str]:
+    """Old names that should have gone from the declarations by this version of the exporter."""
+    return [one.name for one in found if one.is_over(version)]
 
 
 def test_no_former_name_stands_longer_than_its_minor_version() -> None:

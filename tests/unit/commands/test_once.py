@@ -9,15 +9,22 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.cli import main
-from llm_serving_exporter.commands.once import as_document_of, as_table, fit_config, fit_target, run
-from llm_serving_exporter.commands.once_reading import GpuPasses, read_twice
+from llm_serving_exporter.commands.once import (
+    GpuPasses,
+    as_document_of,
+    as_table,
+    fit_config,
+    fit_target,
+    read_twice,
+    run,
+)
 from llm_serving_exporter.model.cost import PriceBook, PriceStatement, Rate, RateKind, Scope
 from llm_serving_exporter.model.gpu import GpuIdentity, GpuReading, GpuReadings
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.sample import Attempt, Stage
 from llm_serving_exporter.model.target import ModelSettings, Role, Target
 from llm_serving_exporter.settings.config import Config
-from llm_serving_exporter.sim.recording import demo_model_config
+from llm_serving_simulator.replay import demo_model_config
 from tests.support.builders.recordings import page
 from tests.support.servers.driven_exporter import HandClock, hand_driven_host
 from tests.support.servers.replica import Replica

@@ -14,9 +14,8 @@ import trustme
 from llm_serving_alerts.routes import alertmanager_files
 from llm_serving_alerts.settings_file import default_settings
 from llm_serving_exporter.cli import main
-from llm_serving_exporter.clients import webhook
-from llm_serving_exporter.commands.group_wait import find_group_wait
-from llm_serving_exporter.commands.page_test import run
+from llm_serving_exporter.clients import http as webhook
+from llm_serving_exporter.commands.page_test import find_group_wait, run
 from llm_serving_exporter.errors import ConfigError, PageError
 from tests.support.rows import check_rows
 from tests.support.servers.alertmanager import Alertmanager, alert, write_config

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from llm_serving_exporter.daemon.jobs import DISCOVERY_EVERY_SECONDS, Daemon
-from llm_serving_exporter.discovery.held import HANDOVER_SECONDS
+from llm_serving_exporter.discovery.sections import HANDOVER_SECONDS
 from llm_serving_exporter.gpus.node_gpus import NodeGpus
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.target import find_shard

@@ -35,7 +35,6 @@ from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import HttpSettings, Identity, Target
 from llm_serving_exporter.settings.config import Config, DcgmConfig, GpuConfig, SloConfig
 from llm_serving_exporter.settings.discovery import FileDiscovery
-from llm_serving_exporter.sim.replay import SteppedServer
 from tests.support.builders.configuration import load_text
 from tests.support.builders.exporterpages import amd_labels, amd_page
 from tests.support.builders.handschedule import HandSchedule
@@ -45,6 +44,7 @@ from tests.support.servers import faultbehaviours as fault
 from tests.support.servers.driven_exporter import HandClock
 from tests.support.servers.faultserver import FaultServer
 from tests.support.servers.replica import Replica
+from tests.support.servers.stepped import SteppedServer
 
 YEAR = 365 * 86_400.0
 

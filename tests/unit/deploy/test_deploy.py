@@ -13,9 +13,9 @@ import pytest
 
 from llm_serving_exporter.daemon.schedule import MAX_THREADS
 from llm_serving_exporter.fetch.connect import MOST_THREADS
-from llm_serving_exporter.sim.fleet.exporter_config import exporter_config
-from llm_serving_exporter.sim.fleet.scenario_file import load
 from llm_serving_exporter.web.crowd import Limits, fit_connections
+from llm_serving_simulator.fleet.scenario import load
+from llm_serving_simulator.fleet.server import exporter_config
 from tests.support.builders.configuration import load_flags
 from tests.support.paths import ROOT
 from tests.support.servers.server_process import program

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from llm_serving_exporter.sim.prometheus import Pace, Rules, prometheus_config
+from llm_serving_simulator.programs import Pace, Rules, prometheus_config
 from tests.support.paths import ROOT
 from tests.support.yaml_text import load_all_yaml, load_yaml
 

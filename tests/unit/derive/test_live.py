@@ -15,7 +15,7 @@ from llm_serving_exporter.model.hardware import GpuPeaks, Hardware, Parallel
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot, Quality, Snapshot
 from llm_serving_exporter.model.window import DeviceSample, Spans, Window
-from llm_serving_exporter.sim.recording import demo_model_config
+from llm_serving_simulator.replay import demo_model_config
 from tests.support.builders.recordings import recording
 from tests.support.builders.snapshots import snapshot_of
 from tests.support.builders.windows import engine, held

@@ -12,8 +12,7 @@ import pytest
 
 from llm_serving_exporter.catalogue import BY_NAME
 from llm_serving_exporter.catalogue.spec import PREFIX
-from llm_serving_exporter.discovery.first_answer import LONGEST_WAIT_SECONDS
-from llm_serving_exporter.discovery.held import HANDOVER_SECONDS
+from llm_serving_exporter.discovery.sections import HANDOVER_SECONDS, LONGEST_WAIT_SECONDS
 from llm_serving_exporter.model.target import Shard
 from tests.support.builders.configuration import load_flags
 from tests.support.paths import ROOT

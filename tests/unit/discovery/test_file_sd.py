@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.discovery import listed
-from llm_serving_exporter.discovery.file_sd import SectionFiles
-from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
-from llm_serving_exporter.discovery.merging import merge_targets
-from llm_serving_exporter.discovery.section import SectionReading
+from llm_serving_exporter.discovery import section as listed
+from llm_serving_exporter.discovery.prometheus_sd import SectionFiles
+from llm_serving_exporter.discovery.section import MOST_KNOWN_TARGETS, SectionReading
+from llm_serving_exporter.discovery.sections import merge_targets
 from llm_serving_exporter.model.target import Identity, Role, Target
 from llm_serving_exporter.settings.discovery import FileDiscovery
 from llm_serving_exporter.settings.document import LARGEST_FILE_BYTES

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 import trustme
 
-from llm_serving_exporter.discovery import listed
-from llm_serving_exporter.discovery.http_sd import SectionHttp
-from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
-from llm_serving_exporter.discovery.section import Source
+from llm_serving_exporter.discovery import section as listed
+from llm_serving_exporter.discovery.prometheus_sd import SectionHttp
+from llm_serving_exporter.discovery.section import MOST_KNOWN_TARGETS, Source
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import HttpSettings, Identity, Role, Secret, Target

@@ -10,12 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.discovery import merging
-from llm_serving_exporter.discovery.held import HANDOVER_SECONDS
-from llm_serving_exporter.discovery.listed import MOST_KNOWN_TARGETS
-from llm_serving_exporter.discovery.merging import merge_targets
-from llm_serving_exporter.discovery.section import SectionReading, Source
-from llm_serving_exporter.discovery.sections import MAKERS, Discovered, Discovery
+from llm_serving_exporter.discovery import sections as merging
+from llm_serving_exporter.discovery.section import MOST_KNOWN_TARGETS, SectionReading, Source
+from llm_serving_exporter.discovery.sections import HANDOVER_SECONDS, MAKERS, Discovered, Discovery, merge_targets
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.record import replace

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from llm_serving_drill.course import ActiveAlert, AlertRule, Scope
+from llm_serving_drill.observer import Alertmanager, Grafana, Prometheus
 from llm_serving_exporter.clients.json_api import Access, ApiError, JsonApi
-from llm_serving_exporter.drill.api import Alertmanager, Grafana, Prometheus
-from llm_serving_exporter.drill.course import ActiveAlert, AlertRule, Scope
 from tests.support.servers.faultbehaviours import (
     drip,
     endless,

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from llm_serving_drill.command import EPILOG, access_of, parser, run, scope_of, settings_of
+from llm_serving_drill.course import Scope
+from llm_serving_drill.report import as_document
 from llm_serving_exporter.cli import main
-from llm_serving_exporter.drill.arguments import EPILOG, access_of, parser, scope_of, settings_of
-from llm_serving_exporter.drill.command import run
-from llm_serving_exporter.drill.course import Scope
-from llm_serving_exporter.drill.report import as_document
 from tests.support.builders.drills import MINUTE, START, course, reading
 from tests.support.paths import ROOT
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.drill import commands
-from llm_serving_exporter.drill.commands import KEPT_OUTPUT_BYTES, Running
+from llm_serving_drill import runner as commands
+from llm_serving_drill.runner import KEPT_OUTPUT_BYTES, Running
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.process

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.drill import names
-from llm_serving_exporter.drill.command import run
+from llm_serving_drill import names
+from llm_serving_drill.command import run
 from tests.support.servers.drillbed import Bed, Fleet
 from tests.support.servers.replica import Replica
 from tests.support.waiting import PATIENCE_SECONDS

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.drill import names
-from llm_serving_exporter.drill.course import Forecast, Reading
-from llm_serving_exporter.drill.measures import (
-    compare_forecast,
-    find_extremes,
-    find_longest_span,
-    make_baseline,
-    make_reading,
-)
+from llm_serving_drill import names
+from llm_serving_drill.course import Forecast, Reading
+from llm_serving_drill.verdict import compare_forecast, find_extremes, find_longest_span, make_baseline, make_reading
 from llm_serving_exporter.model.record import replace
 from tests.support.builders.drills import MINUTE, START, course, reading
 

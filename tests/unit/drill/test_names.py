@@ -14,10 +14,10 @@ from llm_serving_alerts.records.slo import RATIO
 from llm_serving_alerts.render import every_rule, rule_groups
 from llm_serving_alerts.rules import AlertRule, Record
 from llm_serving_alerts.settings_file import default_settings
+from llm_serving_drill import names
+from llm_serving_drill.command import parser
+from llm_serving_drill.course import Scope
 from llm_serving_exporter.catalogue import BY_NAME
-from llm_serving_exporter.drill import names
-from llm_serving_exporter.drill.arguments import parser
-from llm_serving_exporter.drill.course import Scope
 
 RENDERED = tuple(every_rule(rule_groups(default_settings())))
 

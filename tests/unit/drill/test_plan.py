@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.drill import names
-from llm_serving_exporter.drill.course import ActiveAlert, AlertRule, Bounds, Forecast, Settings
-from llm_serving_exporter.drill.plan import make_plan
+from llm_serving_drill import names
+from llm_serving_drill.course import ActiveAlert, AlertRule, Bounds, Forecast, Settings
+from llm_serving_drill.plan import make_plan
 from llm_serving_exporter.model.record import replace
 from tests.support.builders.drills import BOUNDS, RULES, SETTINGS, START, reading
 

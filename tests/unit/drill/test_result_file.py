@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from llm_serving_exporter.drill import command
-from llm_serving_exporter.drill.course import Course
+from llm_serving_drill import command
+from llm_serving_drill.course import Course
 from llm_serving_exporter.model.record import replace
 from tests.support.builders.drills import course, reading, seen
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.drill import names
-from llm_serving_exporter.drill.course import Baseline, CommandRun, Counts, Course, Phase, Plan
-from llm_serving_exporter.drill.measures import find_recovery
-from llm_serving_exporter.drill.paging import Arrival, hold_is_over, judge_alerts
-from llm_serving_exporter.drill.verdict import count_rejections, judge
+from llm_serving_drill import names
+from llm_serving_drill.course import Baseline, CommandRun, Counts, Course, Phase, Plan
+from llm_serving_drill.verdict import Arrival, count_rejections, find_recovery, hold_is_over, judge, judge_alerts
 from llm_serving_exporter.model.reading import DrillVerdict
 from llm_serving_exporter.model.record import replace
 from tests.support.builders.drills import MINUTE, SETTINGS, START, course, reading, seen

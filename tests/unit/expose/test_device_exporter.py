@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from llm_serving_exporter.expose.collector import add_gpus
 from llm_serving_exporter.expose.families import Families
-from llm_serving_exporter.expose.gpu import add_gpus
 from llm_serving_exporter.facts.peaks import peaks_of_identity
 from llm_serving_exporter.gpus.device_page import read_devices, recognise
 from llm_serving_exporter.model.gpu import GpuReadings

@@ -18,10 +18,8 @@ from llm_serving_exporter.derive.figures import given as given_figure
 from llm_serving_exporter.derive.signals import Row, Series
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
 from llm_serving_exporter.expose.encode import encode
-from llm_serving_exporter.expose.families import Families
-from llm_serving_exporter.expose.figures import add_figures
-from llm_serving_exporter.expose.identity import LabelBook
-from llm_serving_exporter.expose.labels import MOST_KEPT, SharedLabels
+from llm_serving_exporter.expose.families import MOST_KEPT, Families, LabelBook, SharedLabels
+from llm_serving_exporter.expose.serving import add_figures
 from llm_serving_exporter.model.cost import PriceBook
 from llm_serving_exporter.model.derived import EngineDerived
 from llm_serving_exporter.model.reading import DrillResult, DrillVerdict

@@ -20,8 +20,15 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from llm_serving_exporter.daemon.store import Store
 from llm_serving_exporter.expose import serving
 from llm_serving_exporter.expose.collector import Setup, ViewCollector
-from llm_serving_exporter.expose.encode import LARGEST_WHOLE, encode, write_page
-from llm_serving_exporter.expose.spool import PART_BYTES, Spool, combine_crc, join_text
+from llm_serving_exporter.expose.encode import (
+    LARGEST_WHOLE,
+    PART_BYTES,
+    Spool,
+    combine_crc,
+    encode,
+    join_text,
+    write_page,
+)
 from llm_serving_exporter.model.target import Target
 from llm_serving_exporter.settings.config import WebConfig
 from llm_serving_exporter.web.server import Request, Response, WebServer

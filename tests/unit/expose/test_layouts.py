@@ -12,9 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from llm_serving_exporter.catalogue import cost, derived, gpu, serving
 from llm_serving_exporter.catalogue.spec import Metric
 from llm_serving_exporter.expose.encode import write_openmetrics
-from llm_serving_exporter.expose.families import Families
-from llm_serving_exporter.expose.labels import SharedLabels
-from llm_serving_exporter.expose.layouts import find_layout
+from llm_serving_exporter.expose.families import Families, SharedLabels, find_layout
 from llm_serving_exporter.model.numbers import Histogram
 from tests.support.rows import check_rows
 

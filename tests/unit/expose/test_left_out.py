@@ -8,8 +8,7 @@ from math import inf, nan
 import pytest
 
 from llm_serving_exporter.catalogue import cost, derived, health, serving
-from llm_serving_exporter.expose.families import Families
-from llm_serving_exporter.expose.labels import SharedLabels
+from llm_serving_exporter.expose.families import Families, SharedLabels
 from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.settings.config import Config

@@ -6,8 +6,9 @@ import pytest
 from prometheus_client.samples import Sample
 
 from llm_serving_exporter.catalogue import roofline as names
-from llm_serving_exporter.expose import roofline, serving
+from llm_serving_exporter.expose import serving
 from llm_serving_exporter.expose.families import Families
+from llm_serving_exporter.expose.serving import LONGEST_ORIGIN
 from llm_serving_exporter.facts.architectures import geometry
 from llm_serving_exporter.model.derived import EngineDerived, Limiter
 from llm_serving_exporter.model.reading import TargetReading
@@ -136,4 +137,4 @@ def test_what_is_known_about_the_model() -> None:
 def test_a_long_origin_is_cut() -> None:
     long = change_reading(reading(DECODING), models={"m": replace(LLAMA, origin="/very" * 100)})
     (info,) = series(long)["llm_serving_model"]
-    assert len(info.labels["origin"]) == roofline.LONGEST_ORIGIN
+    assert len(info.labels["origin"]) == LONGEST_ORIGIN

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.catalogue.spec import IDENTITY_LABELS
-from llm_serving_exporter.sim.replay import SteppedServer
 from tests.nvml_stub.stub import StubState, stub_environment
 from tests.support.builders.recordings import recording
 from tests.support.servers.exporter_process import Exporter
 from tests.support.servers.prometheus_server import PrometheusServer
+from tests.support.servers.stepped import SteppedServer
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.process

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import llm_serving_exporter.sim
+import llm_serving_simulator
 from llm_serving_exporter.errors import ExpositionError
 from llm_serving_exporter.fetch.exposition import parse_text
 from llm_serving_exporter.fetch.page import PageParser
@@ -19,7 +19,7 @@ from tests.support.rows import check_rows
 REPOSITORY = ROOT
 ARCHIVES = sorted(
     path
-    for folder in (REPOSITORY / "tests/captures", Path(llm_serving_exporter.sim.__file__).parent / "recordings")
+    for folder in (REPOSITORY / "tests/captures", Path(llm_serving_simulator.__file__).parent / "recordings")
     for path in folder.glob("*.tar.xz")
     # what the load client counted, and single answers: no pages
     if not path.name.endswith(("-client.tar.xz", "-errors.tar.xz"))

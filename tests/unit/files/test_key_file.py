@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.files.key_file import KeyFileError, read_key_file
+from llm_serving_exporter.files.watched import KeyFileError, read_key_file
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.files import leftovers, written
-from llm_serving_exporter.files.leftovers import MARK, make_held_folder, sweep_leftovers
-from llm_serving_exporter.files.written import write_atomically
-from llm_serving_exporter.sim.child import Child
+from llm_serving_exporter.files import written
+from llm_serving_exporter.files.written import MARK, make_held_folder, sweep_leftovers, write_atomically
 from llm_serving_exporter.state.install_time import read_or_write_install_time
 from llm_serving_exporter.state.review_runs import NAME, begin_runs
+from llm_serving_simulator.programs import Child
 from tests.support.waiting import wait_until
 
 # killed between the first byte and the rename
@@ -83,14 +82,14 @@ def test_what_another_process_is_writing_stays(tmp_path: Path) -> None:
 def test_a_file_that_was_swept_before_it_was_held_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    swept = 0
+    swept, hold = 0, written.hold
 
     def hold_late(descriptor: int) -> bool:
         nonlocal swept
         if swept < 2:
             swept += 1
             sweep_leftovers(tmp_path)
-        return leftovers.hold(descriptor)
+        return hold(descriptor)
 
     monkeypatch.setattr(written, "hold", hold_late)
     write_atomically(tmp_path / "file", b"whole")

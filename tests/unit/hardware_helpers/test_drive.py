@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 import pytest
 
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.sim.recording import Recording
+from llm_serving_simulator.replay import Recording
 from scripts.pack_recordings import DEFAULT_MEMBERS, pack
 from tests.hardware.drive import PLAN, Engine, PhasePlan, count_truth, main, record, run_phase
 from tests.hardware.judge import judge

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from llm_serving_exporter.sim.recording import Recording
+from llm_serving_simulator.replay import Recording
 from scripts.pack_recordings import DEFAULT_MEMBERS, pack
 from tests.hardware.judge import judge
 from tests.support.builders.h100 import H100, RUNS, find_run, open_run

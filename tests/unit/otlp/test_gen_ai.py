@@ -10,8 +10,7 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.target import Role, Target
-from llm_serving_exporter.otlp.gen_ai import SCHEMA_URL, read_server_metrics
-from llm_serving_exporter.otlp.reading import Buckets
+from llm_serving_exporter.otlp.reading import SCHEMA_URL, Buckets, read_server_metrics
 from llm_serving_exporter.otlp.sender import Sender
 from llm_serving_exporter.settings.config import OtlpConfig
 from tests.support.builders.recordings import recording

@@ -24,8 +24,8 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import HttpSettings, Secret, Target
 from llm_serving_exporter.otlp import messages
+from llm_serving_exporter.otlp.messages import find_unit
 from llm_serving_exporter.otlp.sender import Sender
-from llm_serving_exporter.otlp.units import find_unit
 from llm_serving_exporter.settings.config import OtlpConfig
 from tests.support.builders.golden_cases import MAIN
 from tests.support.builders.golden_pages import golden_registry

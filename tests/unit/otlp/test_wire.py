@@ -9,11 +9,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import Gauge, Histogram
 from prometheus_client.metrics_core import Metric as Family
 
 from llm_serving_exporter.catalogue import BY_NAME
-from llm_serving_exporter.expose.families import Families
-from llm_serving_exporter.expose.labels import SharedLabels
+from llm_serving_exporter.expose.families import Families, SharedLabels
 from llm_serving_exporter.model.numbers import Histogram as Observed
+from llm_serving_exporter.otlp.messages import write_histogram, write_number
 from llm_serving_exporter.otlp.reading import Labels, read_family
-from llm_serving_exporter.otlp.wire import write_histogram, write_number
 from tests.support.builders.golden_cases import MAIN
 from tests.support.builders.golden_pages import golden_registry
 from tests.support.rows import check_rows

@@ -7,7 +7,7 @@ import json
 from llm_serving_exporter.commands.once import as_document_of, as_table
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Identity, Target
-from llm_serving_exporter.render.identity import describe_identity
+from llm_serving_exporter.render.sentences import describe_identity
 from llm_serving_exporter.web.pages.debug import answer_debug_targets
 from tests.support.builders import views
 from tests.support.builders.landingpage import page_of

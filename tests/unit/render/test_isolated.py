@@ -10,7 +10,7 @@ import pytest
 
 from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
-from llm_serving_exporter.render.json_text import write_json
+from llm_serving_exporter.render.numbers import write_json
 from llm_serving_exporter.settings.config import Config
 from llm_serving_exporter.web.pages.debug import answer_debug_targets
 from tests.support.builders import views

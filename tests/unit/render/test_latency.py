@@ -9,7 +9,7 @@ from llm_serving_exporter.model.derived import Latency
 from llm_serving_exporter.model.numbers import Histogram
 from llm_serving_exporter.model.snapshot import EngineSnapshot
 from llm_serving_exporter.model.window import EngineWindow
-from llm_serving_exporter.render.latency import describe_latency, write_quantile
+from llm_serving_exporter.render.numbers import describe_latency, write_quantile
 from tests.support.rows import check_rows
 
 EDGES = (0.3, 0.5, 1.0, 60.0)

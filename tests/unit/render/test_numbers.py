@@ -89,8 +89,6 @@ def test_signs() -> None:
     assert readable.signed_percent(0.08) == "+8.0 %"
     assert readable.signed_percent(-0.123) == "−12.3 %"
     assert readable.signed_percent(None) == "–"
-    assert readable.signed_usd(5.0) == "+$5.00"
-    assert readable.signed_usd(0.0) == "$0.00"
     assert readable.hours(99.96) == "100"
     assert readable.hours(1234.0) == "1,234"
 

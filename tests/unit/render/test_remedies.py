@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 
 from llm_serving_exporter.derive.table import SIGNALS
-from llm_serving_exporter.discovery.file_sd import SectionFiles
-from llm_serving_exporter.discovery.kubernetes.annotations import ANNOTATIONS
+from llm_serving_exporter.discovery.kubernetes.objects import ANNOTATIONS
+from llm_serving_exporter.discovery.prometheus_sd import SectionFiles
 from llm_serving_exporter.model.derived import Cause
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.snapshot import Absence
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.render.remedies import place_remedy
-from llm_serving_exporter.render.sentences import ABSENCES, CAUSES, FAILURES
+from llm_serving_exporter.render.sentences import ABSENCES, CAUSES, FAILURES, place_remedy
 from llm_serving_exporter.settings.discovery import FileDiscovery
 from llm_serving_exporter.settings.options import Host
 from llm_serving_exporter.settings.target_keys import ANNOTATION_OF_KEY, TARGET_KEYS, FoundBy, list_places

@@ -9,7 +9,7 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.sample import FailureReason
 from llm_serving_exporter.model.target import Role
-from llm_serving_exporter.render.without_nvml import explain_without_nvml
+from llm_serving_exporter.render.sentences import explain_without_nvml
 from tests.support.builders import views
 from tests.support.builders.target_readings import change_reading
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.clients.prometheus import Sample
+from llm_serving_exporter.clients.json_api import Sample
 from llm_serving_exporter.report.evidence.gaps import (
     Silence,
     add_recovered,

@@ -13,8 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from llm_serving_exporter.cli import main
-from llm_serving_exporter.clients.json_api import Access, JsonApi
-from llm_serving_exporter.clients.prometheus import Prometheus
+from llm_serving_exporter.clients.json_api import Access, JsonApi, Prometheus
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.report.command import write
 from llm_serving_exporter.report.evidence.fetch import Reader

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_serving_exporter.docgen.configuration import configuration_md
+from llm_serving_exporter.docgen.generate import configuration_md
 from llm_serving_exporter.model.record import name_fields
 from llm_serving_exporter.model.target import Identity, Secret
 from llm_serving_exporter.settings.keys import Key

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from llm_serving_alerts.command import _arguments as rules_arguments
-from llm_serving_alerts.drill_demo import _arguments as drill_demo_arguments
 from llm_serving_dashboards.command import _parse_arguments as dashboards_arguments
+from llm_serving_drill.command import parser as drill_parser
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.commands.page_test import _parser as page_test_parser
-from llm_serving_exporter.drill.arguments import parser as drill_parser
 from llm_serving_exporter.report.settings.arguments import parser as report_parser
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.flags import (
@@ -23,7 +22,8 @@ from llm_serving_exporter.settings.flags import (
     duration,
     duration_once_bare,
 )
-from llm_serving_exporter.sim.demo import _arguments as demo_arguments
+from llm_serving_simulator.demo import _arguments as demo_arguments
+from llm_serving_simulator.drill_demo import _arguments as drill_demo_arguments
 from tests.support.rows import check_rows
 
 Said = pytest.CaptureFixture[str]
@@ -146,5 +146,6 @@ def test_no_document_shows_an_old_name() -> None:
 
 @check_rows(("command", "old", "new"), OLD, ids=lambda one: str(one))
 def test_the_changelog_says_what_each_old_name_is_now(command: str, old: str, new: str) -> None:
+    # its module has moved since
     shown = "python -m llm_serving_alerts.drill_demo" if command == "drill_demo" else command
     assert f"| `{shown}` | `{old}` | `{new}` |\n" in (Path(__file__).parents[3] / "CHANGELOG.md").read_text()

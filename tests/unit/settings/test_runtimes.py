@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.discovery.file_sd import SectionFiles
+from llm_serving_exporter.discovery.prometheus_sd import SectionFiles
 from llm_serving_exporter.engines.mapping import (
     Aggregate,
     Fingerprint,

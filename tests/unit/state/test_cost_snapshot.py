@@ -15,9 +15,15 @@ from llm_serving_exporter.model.cost import CostSnapshot, EngineCost, EngineTota
 from llm_serving_exporter.model.hardware import TargetGpus
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Identity
-from llm_serving_exporter.state.boot import read_boot_id
-from llm_serving_exporter.state.cost_folder import NAME, CostFolder, FolderTakenError
-from llm_serving_exporter.state.cost_snapshot import LARGEST_SNAPSHOT_BYTES, decode_snapshot, encode_snapshot
+from llm_serving_exporter.state.cost_folder import (
+    LARGEST_SNAPSHOT_BYTES,
+    NAME,
+    CostFolder,
+    FolderTakenError,
+    decode_snapshot,
+    encode_snapshot,
+    read_boot_id,
+)
 from tests.support.rows import check_rows
 
 TOTALS = EngineTotals(

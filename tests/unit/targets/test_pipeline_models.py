@@ -20,9 +20,9 @@ from llm_serving_exporter.model.reading import TargetReading
 from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import ServerFacts
 from llm_serving_exporter.model.target import HttpSettings, ModelSettings, Role, ServedModel, Target
-from llm_serving_exporter.sim.recording import demo_model_config
 from llm_serving_exporter.targets.pipeline import TargetPipeline
 from llm_serving_exporter.targets.server import ModelBook, served_model
+from llm_serving_simulator.replay import demo_model_config
 from tests.support.builders.golden_cases import MADE
 from tests.support.builders.pipelines import make_pipeline
 from tests.support.builders.recordings import page

@@ -15,7 +15,7 @@ from llm_serving_exporter.catalogue.spec import PREFIX
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.expose import serving
 from llm_serving_exporter.expose.families import Families
-from llm_serving_exporter.expose.tenants import add_tenants
+from llm_serving_exporter.expose.serving import add_tenants
 from llm_serving_exporter.model.reading import TargetReading, View
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.sample import FailureReason, Layout, Samples, SeriesKey

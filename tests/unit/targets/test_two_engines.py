@@ -14,7 +14,7 @@ from llm_serving_exporter.gpus.nvml import NvmlSource
 from llm_serving_exporter.model.cost import Method
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import ModelSettings, Role, Target
-from llm_serving_exporter.render.prices import describe_price
+from llm_serving_exporter.render.numbers import describe_price
 from tests.support.builders.procfolders import OWN_PID_NAMESPACE, Process, write_proc_folder
 from tests.support.builders.recordings import page
 from tests.support.servers.exporter_process import Scraped

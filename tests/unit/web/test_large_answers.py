@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from llm_serving_exporter.expose.spool import Spool
+from llm_serving_exporter.expose.encode import Spool
 from llm_serving_exporter.web.exchange import Request, Response
 from llm_serving_exporter.web.server import Limits, WebServer
 from tests.support.servers.webclient import ask, client, connect, raw, status_of, until_closed

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from enum import StrEnum
 
-from llm_serving_exporter.commands.ceiling.limits import Limits, list_limit_refusals, note_defaults
 from llm_serving_exporter.derive.kv import CHECKPOINT_BELIEVED_WITHIN_RATIO
 from llm_serving_exporter.derive.planning import (
     Fit,
@@ -27,6 +28,128 @@ from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.shape import ModelFacts, Precision
 from llm_serving_exporter.render.numbers import size
 
+# --- What ends the batch of an engine beside its memory: the sequences that it is told to run at once, and the recurrent state of as many.
+#
+# Some engines refuse to start where the state of all of those does not fit, long before the KV cache is full.
+
+
+# vLLM takes the larger of the kinds of layers for the size of a group where they differ by less (v1/core/kv_cache_utils.py)
+_ALIKE = 1.5
+
+
+class States(StrEnum):
+    """When an engine takes the memory for the recurrent state of its sequences."""
+
+    AS_THEY_COME = "as they come"
+    # for each sequence that may run, before the first one does
+    AT_THE_START = "at the start"
+    # in blocks of the KV cache, of which there must be one for each sequence that may run (vLLM's config/compilation.py)
+    POOLED = "pooled"
+
+
+class Limit(Struct, frozen=True):
+    """A number that a flag says."""
+
+    number: int  # what it says, in what the field of Limits counts
+    words: str  # the flag with its value, as written
+
+
+class Limits(Struct, frozen=True):
+    """What of an engine's start, or of the question, ends its batch. Sequences are of all ranks of the replica together."""
+
+    engine: str = ""  # name of the engine; "": none was named
+    sequences: Limit | None = None  # that run at once; None: nothing says it
+    flag: str = ""  # by which it is told those; "": none
+    least_default: int | None = None  # the fewest that it takes where nothing says them; None: not known
+    context: Limit | None = None  # tokens of one sequence, prompt and answer; None: nothing says them
+    context_flag: str = ""  # by which it is told those; "": none
+    states: States = States.AS_THEY_COME  # when it takes memory for recurrent state
+    holds_longest: bool = False  # whether it starts only where one sequence of the longest context fits
+    # sequences, and the tokens of a step, which are fewer; None: they go together
+    crossed: tuple[Limit, Limit] | None = None
+
+    @property
+    def most(self) -> int | None:
+        """Sequences that run at once; None: as many as fit."""
+        return None if self.sequences is None else self.sequences.number
+
+    @property
+    def reserved(self) -> int:
+        """Sequences whose state is taken before the first one runs."""
+        return (self.most or 0) if self.states is States.AT_THE_START else 0
+
+
+def list_limit_refusals(roof: Roof, limits: Limits, room: Fit, context_tokens: float) -> tuple[str, ...]:
+    """Why an engine does not start with these limits, or does not take what was asked, in sentences; () where it does.
+
+    `context_tokens`: the most of one sequence that was asked for. `room`: of the same roof.
+    """
+    return tuple(_refusals(roof, limits, room, context_tokens))
+
+
+def _refusals(roof: Roof, limits: Limits, room: Fit, context_tokens: float) -> Iterator[str]:
+    if limits.context is not None and context_tokens > limits.context.number:
+        yield f"{limits.engine} refuses {context_tokens:g} tokens of context: {limits.context.words} of the start command is less"
+    if limits.crossed is not None and limits.holds_longest:
+        sequences, step = limits.crossed
+        yield f"{limits.engine} refuses to start: {step.words} is below {sequences.words}"
+    if limits.context is not None and limits.holds_longest:
+        yield from _longest(roof, limits, room, limits.context.number, limits.context.words)
+    if limits.sequences is not None:
+        yield from _states(roof, limits, room, limits.sequences.number, limits.sequences.words)
+
+
+def note_defaults(roof: Roof, limits: Limits, room: Fit, batch: int) -> Iterator[str]:
+    """What the engine's own defaults do to the answer, which its command leaves to them. `batch`: the largest that was counted."""
+    default = limits.least_default
+    if limits.sequences is None and default is not None:
+        what = f"{limits.engine}'s own limit, {default} or more by version and GPU"
+        refused = next(_states(roof, limits, room, default, what), None)
+        if refused is not None:
+            yield f"{refused}, with {limits.flag}"
+        elif batch > default:
+            yield f"the start command does not say {limits.flag}: {what}, may end the batch before the {batch} that are counted"
+    longest = roof.model.context_limit_tokens
+    if limits.context is None and limits.holds_longest and longest is not None and room.fits:
+        yield from _longest(roof, limits, room, longest, f"the model's {longest} tokens, without {limits.context_flag}")
+
+
+def _longest(roof: Roof, limits: Limits, room: Fit, tokens: int, words: str) -> Iterator[str]:
+    held, free = kv_stored_bytes(roof, tokens), max(0.0, room.free_kv_bytes) / room.ranks
+    if held > free:
+        yield f"{limits.engine} refuses to start: a sequence of {words} keeps {size(held)}, and there are {size(free)}"
+
+
+def _states(roof: Roof, limits: Limits, room: Fit, sequences: int, words: str) -> Iterator[str]:
+    state, free = roof.model.state_bytes_per_sequence(), max(0.0, room.unreserved_bytes) / room.ranks
+    if state <= 0 or limits.states is States.AS_THEY_COME:
+        return
+    each = state if limits.states is States.AT_THE_START else _block_bytes(roof.model)
+    fitting = math.floor(free / each)
+    if sequences > fitting * room.ranks:
+        what = (
+            "the recurrent state of each"
+            if limits.states is States.AT_THE_START
+            else "a block of recurrent state for each"
+        )
+        yield (
+            f"{limits.engine} refuses to start with {words}: it takes {what} from the start, {size(each)}, and there are "
+            f"{size(free)}: write {fitting * room.ranks} or less"
+        )
+
+
+def _block_bytes(model: ModelFacts) -> float:
+    """One block of vLLM's pool: the state of one layer, times the layers of a group, which are those of the rarest kind of layer."""
+    recurrent, attention = model.geometry.recurrent, model.geometry.attention
+    kinds = [group.layers for group in recurrent]
+    kinds += [group.layers for group in attention if group.kept and group.kv_elements]
+    layers = max(kinds) if max(kinds) < _ALIKE * min(kinds) else min(kinds)
+    return layers * max(model.layer_state_bytes(group) for group in recurrent)
+
+
+# --- The answer
+
+
 # figures that differ by less are one figure, rounded
 _ROUNDING = 1.02
 DEFAULT_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -35,51 +158,31 @@ DEFAULT_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 class Load(Struct, frozen=True):
     """A load to serve, and how."""
 
-    # at its peak
-    requests_per_second: float
-    # mean prompt
-    input_tokens: float
-    # mean output; 0 for an encoder
-    output_tokens: float
-    # share of a replica's throughput that may be used
-    target_utilisation: float
-    # factor on the number of replicas
-    redundancy: float
-    # share of the ceiling that a replica reaches
-    efficiency: float
+    requests_per_second: float  # at its peak
+    input_tokens: float  # mean prompt
+    output_tokens: float  # mean output; 0 for an encoder
+    target_utilisation: float  # share of a replica's throughput that may be used
+    redundancy: float  # factor on the number of replicas
+    efficiency: float  # share of the ceiling that a replica reaches
 
 
 class Question(Struct, frozen=True):
     """Everything that was asked."""
 
-    # its geometry and weights
     model: ModelFacts
-    # of one GPU
-    peaks: GpuPeaks
-    # how one replica is spread over GPUs
+    peaks: GpuPeaks  # of one GPU
     parallel: Parallel
-    # of one GPU
-    memory_bytes: int
-    # of each sequence
-    context_tokens: int
-    # of the time to first token
-    prompt_tokens: int
-    # sequences that decode together
+    memory_bytes: int  # of one GPU
+    context_tokens: int  # of each sequence
+    prompt_tokens: int  # of the time to first token
     batches: tuple[int, ...] = DEFAULT_BATCHES
-    # None where no price was given
-    usd_per_gpu_hour: float | None = None
-    # share of the memory that the engine may use
-    memory_utilisation: float = 0.9
-    # of each GPU, for activations, graphs and buffers
-    overhead_bytes: float = 0.0
-    # None where none is to be served
-    load: Load | None = None
-    # drafts of each sequence and step
-    speculation: Speculation = field(default_factory=Speculation)
-    # what was asked beyond that and is not answered, in sentences
-    caveats: tuple[str, ...] = ()
-    # what ends the batch beside the memory
-    limits: Limits = field(default_factory=Limits)
+    usd_per_gpu_hour: float | None = None  # None where no price was given
+    memory_utilisation: float = 0.9  # share of the memory that the engine may use
+    overhead_bytes: float = 0.0  # of each GPU, for activations, graphs and buffers
+    load: Load | None = None  # None where none is to be served
+    speculation: Speculation = field(default_factory=Speculation)  # drafts of each sequence and step
+    caveats: tuple[str, ...] = ()  # what was asked beyond that and is not answered, in sentences
+    limits: Limits = field(default_factory=Limits)  # what ends the batch beside the memory
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -90,59 +193,39 @@ class Question(Struct, frozen=True):
 class Line(Struct, frozen=True):
     """One batch."""
 
-    # sequences that decode together
     batch: int
-    # the expected tokens/s, and what bounds them
-    ceiling: Ceiling
-    # tokens/s at best: nothing real is above
-    upper_tokens_per_second: float
-    # with the worst routing; None where that is the expected
-    lower_tokens_per_second: float | None
-    # whether the KV of the batch fits the memory, and the engine runs as many
-    fits: bool
-    # whether it is more than the engine runs at once
-    beyond_limit: bool
-    # None without a price
-    usd_per_million_tokens: float | None
+    ceiling: Ceiling  # the expected tokens/s, and what bounds them
+    upper_tokens_per_second: float  # tokens/s at best: nothing real is above
+    lower_tokens_per_second: float | None  # with the worst routing; None where that is the expected
+    fits: bool  # whether the KV of the batch fits the memory, and the engine runs as many
+    beyond_limit: bool  # whether it is more than the engine runs at once
+    usd_per_million_tokens: float | None  # None without a price
 
 
 class Embedding(Struct, frozen=True):
     """What an encoder does instead of decoding."""
 
-    # at the dense peak; None where that is not known
-    tokens_per_second: float | None
-    # the least time of one input alone
-    floor_seconds: float | None
-    # None without a price
-    usd_per_million_tokens: float | None
+    tokens_per_second: float | None  # at the dense peak; None where that is not known
+    floor_seconds: float | None  # the least time of one input alone
+    usd_per_million_tokens: float | None  # None without a price
 
 
 class Answer(Struct, frozen=True):
     """What follows. Rates are of one replica of `parallel.gpus` GPUs."""
 
-    # what was asked
     question: Question
-    # what of the memory is left
-    fit: Fit
-    # why engines do not start like this, in sentences; () where they do
-    refusals: tuple[str, ...]
+    fit: Fit  # what of the memory is left
+    refusals: tuple[str, ...]  # why engines do not start like this, in sentences; () where they do
     # such GPUs that the weights and one sequence need at least; None where a GPU has no memory left for them
     least_gpus: int | None
-    # by batch, () for an encoder
-    lines: tuple[Line, ...]
-    # None for everything but an encoder
-    embedding: Embedding | None
+    lines: tuple[Line, ...]  # by batch, () for an encoder
+    embedding: Embedding | None  # None for everything but an encoder
     # the batch from which decode at this context is compute-bound, infinite for never; None for an encoder
     ridge_batch: float | None
-    # the same for the weights' matrices alone, attention left aside
-    weights_ridge_batch: float | None
-    # the least time of the prompt alone; None for an encoder
-    first_token_floor_seconds: float | None
-    # on the load's mix; None without a load
-    tokens_per_second_per_replica: float | None
-    # how many the load needs; None without a load
-    replicas: Replicas | None
-    # sentences for the reader
+    weights_ridge_batch: float | None  # the same for the weights' matrices alone, attention left aside
+    first_token_floor_seconds: float | None  # the least time of the prompt alone; None for an encoder
+    tokens_per_second_per_replica: float | None  # on the load's mix; None without a load
+    replicas: Replicas | None  # how many the load needs; None without a load
     notes: tuple[str, ...]
 
     @property
@@ -204,8 +287,8 @@ def answer(question: Question) -> Answer:
 
 def _ridge(roof: Roof, context_tokens: float) -> float | None:
     """Of the whole replica."""
-    found = roof_ridge_batch(roof, context_tokens)
-    return None if found is None else found * roof.parallel.data
+    batch = roof_ridge_batch(roof, context_tokens)
+    return None if batch is None else batch * roof.parallel.data
 
 
 def _uncounted_bytes(model: ModelFacts) -> float:
@@ -217,16 +300,16 @@ def _uncounted_bytes(model: ModelFacts) -> float:
 
 def _lines(roof: Roof, question: Question, room: Fit, *, refused: bool) -> Iterator[Line]:
     for batch in question.batches:
-        found = bound_decode(roof, batch, question.context_tokens, question.speculation)
-        if found is not None:
+        bounds = bound_decode(roof, batch, question.context_tokens, question.speculation)
+        if bounds is not None:
             beyond = question.limits.most is not None and batch > question.limits.most
             fits = not refused and not beyond and (room.max_batch is None or batch <= room.max_batch)
-            price = _usd(question, found.expected.tokens_per_second)
+            price = _usd(question, bounds.expected.tokens_per_second)
             yield Line(
                 batch,
-                found.expected,
-                found.upper_tokens_per_second,
-                found.lower_tokens_per_second,
+                bounds.expected,
+                bounds.upper_tokens_per_second,
+                bounds.lower_tokens_per_second,
                 fits,
                 beyond,
                 price,

@@ -1,31 +1,299 @@
-"""A start command of an engine -> layout, model, formats, drafts and share of the memory that it means; `launch_flags` has the words."""
+"""A start command of an engine -> layout, model, formats, drafts and share of the memory that it means."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from llm_serving_exporter.commands.ceiling.launch_flags import (
-    CONTEXT_LIMIT,
-    DIALECTS,
-    DRAFTS,
-    ENGINES,
-    LIMITS,
-    NO_LAYOUT,
-    SEQUENCES,
-    SHARE,
-    STEP_TOKENS,
-    UNREAD,
-    WITHOUT_VALUE,
-    WORDS,
-    Dialect,
-    is_size_of_layout,
-)
-from llm_serving_exporter.commands.ceiling.limits import Limit, Limits
+from llm_serving_exporter.commands.ceiling.answer import Limit, Limits, States
+from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.model.hardware import Parallel
 from llm_serving_exporter.model.record import Struct, field
+
+# --- What the flags of each engine's start command say, as far as it concerns a ceiling, and the layout that they mean together.
+#
+# Engines call the same things by other names, or other things by the same. vLLM's tensor-parallel size is of one data-parallel rank, and
+# its ranks share the experts of a mixture-of-experts model (https://docs.vllm.ai/en/latest/serving/data_parallel_deployment.html).
+# SGLang's and TensorRT-LLM's is of the whole group, which data-parallel attention divides into ranks (sglang/srt/runtime_context.py;
+# tensorrt_llm/mapping.py: attention's own tensor-parallel size is 1 under enable_attention_dp).
+
+
+# what flags say that stand alone
+WITHOUT_VALUE = ("attention_dp", "expert_parallel", "pooling")
+# what they say that is a word, and what not of the layout: another engine may have the same flag
+WORDS = {
+    "model": "name", "dtype": "dtype", "quantization": "format", "kv_cache_dtype": "dtype", "algorithm": "name",
+    "drafting": "settings", "file": "name", "state_dtype": "dtype", "task": "name",
+}  # fmt: skip
+SHARE = "memory_share"
+# sequences that run at once, of one scheduler; tokens that a step of it may compute; tokens of one sequence, prompt and answer together
+SEQUENCES, STEP_TOKENS, CONTEXT_LIMIT = "sequences", "step_tokens", "context_limit"
+LIMITS = (SEQUENCES, STEP_TOKENS, CONTEXT_LIMIT)
+# of drafts: tokens drafted a step; tokens checked a step, of which one is no draft; steps of a drafter that may draft several tokens each
+DRAFTS = ("drafts", "checked", "draft_steps", "draft_width")
+# over how many GPUs the work is spread in a way that is not known here, unless it says 1
+UNREAD = "unread"
+NO_LAYOUT = {"pooling", *WORDS, *DRAFTS, SHARE, STEP_TOKENS, CONTEXT_LIMIT, UNREAD}
+# how engines write a size by which the work is spread: "--prefill-context-parallel-size", "--attn-cp-size", "--tp", "-pcp"
+_SPREADS = re.compile(
+    r"--?(?:[a-z0-9]+-)*(?:(?:dw|[a-z])?(?:tp|pp|dp|ep|cp|sp)|parallel|parallelism|cluster)-size"
+    r"|--?(?:[a-z]+-)*parallel(?:ism)?|--?[a-z]?(?:tp|pp|dp|ep|cp|sp)"
+)
+
+# by what a flag says: tensor, pipeline, data, expert, context, attention_dp, expert_parallel -> its number; 1 for a flag without one
+Sizes = Mapping[str, int]
+
+_OFFLOADED = "keeps weights in the host's memory: more fits than said here, and each step takes longer"
+_KV_SIZE = "says how much memory the KV cache has, and is not read: how many sequences fit may differ"
+_COPIES = "keeps experts more than once: less fits than said here"
+_OWN_LAYOUTS = frozenset({"deepseek_v4"})
+_OVERRIDES = "changes the model's config.json, and is not read"
+_WHOLE_CONTEXT = "has layers with a window keep the whole context: fewer sequences fit than said here"
+_DENSE_COPIES = "has each GPU keep dense layers that others share: less fits than said here"
+_STATE_POOL = "says how much memory recurrent state has, and is not read: how many sequences run at once may differ"
+_OTHER_SPLIT = "splits the model over GPUs in parts that are not read: this is the answer for one GPU"
+_OWN_SIZES = dict.fromkeys(("--dp", "--ep", "--cp"), UNREAD)
+_FORMAT = "changes how weights are kept, and is not read: say it with --dtype"
+_KV_FORMAT = "changes how the KV cache is kept, and is not read: say it with --kv-dtype"
+
+
+def is_size_of_layout(name: str) -> bool:
+    """Whether a flag, with `-` for `_`, says by its name over how many GPUs the work is spread."""
+    return _SPREADS.fullmatch(name) is not None
+
+
+def _limits(runtime: str) -> dict[str, str]:
+    """Flags of a runtime's table by which it is told how many requests run at once."""
+    flags = RUNTIMES[runtime].flags
+    return {} if flags is None else dict.fromkeys((*flags.batch_limit, *flags.bounds), SEQUENCES)
+
+
+class Dialect(Struct, frozen=True):
+    """How one engine is started."""
+
+    name: str
+    words: tuple[str, ...]  # words one of which its command holds
+    flags: Mapping[str, str]  # flag, with `-` for `_` -> what it says
+    serve: str  # word behind which the model stands without a flag; "": it always has one
+    # what the flags say -> the layout; ValueError where the engine would refuse them
+    spread: Callable[[Sizes], Parallel]
+    # flags that make what is worked out wrong -> how, unless they say 0 or nothing
+    caveats: Mapping[str, str] = field(default_factory=dict)
+    switches: Mapping[str, str] = field(default_factory=dict)  # the same of flags that need nothing behind them
+    # what the flags say, and the sequences that one scheduler is told to run at once -> those of the whole replica
+    running: Callable[[Sizes, int], int] = lambda said, sequences: sequences
+    # the fewest sequences of a scheduler that any version takes where nothing says them; None: not known, or as the memory allows
+    least_default: int | None = None
+    states: States = States.AS_THEY_COME  # when memory for the recurrent state of its sequences is taken
+    holds_longest: bool = False  # whether it starts only where one sequence of the longest context fits
+    state_dtype: str | None = None  # dtype of recurrent state where no flag says it; None: not known
+    # families of models that it keeps the KV cache of in a layout of their own, which its flag calls "fp8" (`Runtime.kv_as_calibrated`)
+    own_layouts: frozenset[str] = frozenset()
+    abbreviates: bool = True  # whether a flag may be cut short, as argparse lets it
+    # whether a variable of the environment says the same as the flag of its name: MAX_BATCH_SIZE=8
+    environment: bool = False
+
+
+def _spread_vllm(sizes: Sizes) -> Parallel:
+    tensor, data = sizes.get("tensor", 1), sizes.get("data", 1)
+    experts = tensor * data if data > 1 or "expert_parallel" in sizes else 1
+    return Parallel(tensor, sizes.get("pipeline", 1), data, experts, sizes.get("context", 1))
+
+
+def _spread_group(sizes: Sizes) -> Parallel:
+    """SGLang: plain data parallelism is whole copies."""
+    tensor, data, context = sizes.get("tensor", 1), sizes.get("data", 1), sizes.get("context", 1)
+    if "attention_dp" not in sizes:
+        return Parallel(tensor, sizes.get("pipeline", 1), data, sizes.get("expert", 1), context)
+    if tensor % data:
+        raise ValueError(f"data-parallel attention of {data} does not divide the tensor-parallel size of {tensor}")
+    return Parallel(tensor // data, sizes.get("pipeline", 1), data, tensor, context)
+
+
+def _run_sglang(sizes: Sizes, sequences: int) -> int:
+    """Ranks of data-parallel attention divide the number (tp_worker.py: max_running_requests // dp_size), whole copies take it each."""
+    data = sizes.get("data", 1)
+    return sequences // data * data if "attention_dp" in sizes else sequences * data
+
+
+def _run_trtllm(sizes: Sizes, sequences: int) -> int:
+    """Each rank of attention (py_executor.py: tp_size * max_num_active_requests) and each stage (max_batch_size * pp_size) has its own."""
+    return sequences * sizes.get("pipeline", 1) * (sizes.get("tensor", 1) if "attention_dp" in sizes else 1)
+
+
+def _spread_plain(sizes: Sizes) -> Parallel:
+    return Parallel(sizes.get("tensor", 1))
+
+
+def _spread_trtllm(sizes: Sizes) -> Parallel:
+    """Each GPU is a rank of attention under enable_attention_dp."""
+    tensor = sizes.get("tensor", 1)
+    if "attention_dp" in sizes:
+        return Parallel(1, sizes.get("pipeline", 1), tensor, tensor)
+    return Parallel(tensor, sizes.get("pipeline", 1), 1, sizes.get("expert", 1))
+
+
+# of vLLM 0.32 (engine/arg_utils.py), SGLang 0.5.23 (srt/arg_groups/fields), trtllm-serve 1.2 (commands/serve.py), and what they were before
+DIALECTS = (
+    Dialect(
+        "vLLM", ("vllm", "aphrodite"),
+        {
+            "--tensor-parallel-size": "tensor", "-tp": "tensor", "--pipeline-parallel-size": "pipeline", "-pp": "pipeline",
+            "--data-parallel-size": "data", "-dp": "data", "--enable-expert-parallel": "expert_parallel", "-ep": "expert_parallel",
+            "--decode-context-parallel-size": "context", "-dcp": "context", "--model": "model", "--dtype": "dtype",
+            "--quantization": "quantization", "-q": "quantization", "--kv-cache-dtype": "kv_cache_dtype",
+            "--gpu-memory-utilization": SHARE, "--speculative-config": "drafting", "-sc": "drafting", "--spec-method": "algorithm",
+            "--spec-model": "algorithm", "--speculative-model": "algorithm", "--spec-tokens": "drafts",
+            "--num-speculative-tokens": "drafts", "--speculative-config.num-speculative-tokens": "drafts",
+            "--speculative-config.method": "algorithm", "--speculative-config.model": "algorithm", "--config": "file",
+            "--runner": "task", "--task": "task", "--convert": "task",
+            "--max-num-batched-tokens": STEP_TOKENS, "--max-model-len": CONTEXT_LIMIT,
+            "--mamba-ssm-cache-dtype": "state_dtype", "--mamba-cache-dtype": "state_dtype", **_limits("vllm"),
+            # each adds GPUs that keep the same weights (config/parallel.py: world_size)
+            **dict.fromkeys(("--prefill-context-parallel-size", "-pcp"), UNREAD),
+        },
+        "serve", _spread_vllm,
+        own_layouts=_OWN_LAYOUTS,
+        # each data-parallel rank has a scheduler; 256, or 1024 on GPUs of 70 GiB and more (engine/arg_utils.py, get_batch_defaults)
+        running=lambda said, sequences: sequences * said.get("data", 1),
+        least_default=256,
+        states=States.POOLED,
+        # v1/core/kv_cache_utils.py, check_enough_kv_cache_memory
+        holds_longest=True,
+        state_dtype="auto",
+        switches={"--disable-hybrid-kv-cache-manager": _WHOLE_CONTEXT, "--disable-sliding-window": _OVERRIDES},
+        caveats={
+            "--cpu-offload-gb": _OFFLOADED, "--offload-group-size": _OFFLOADED, "--moe-cpu-budget-gb": _OFFLOADED,
+            "--kv-cache-memory-bytes": _KV_SIZE, "--num-gpu-blocks-override": _KV_SIZE, "--hf-overrides": _OVERRIDES,
+            "--num-redundant-experts": _COPIES, "--eplb-config.num-redundant-experts": _COPIES,
+        },
+    ),
+    Dialect(
+        "SGLang", ("sglang",),
+        {
+            "--tp": "tensor", "--tp-size": "tensor", "--tensor-parallel-size": "tensor", "--pp-size": "pipeline", "--pp": "pipeline",
+            "--pipeline-parallel-size": "pipeline", "--dp": "data", "--dp-size": "data", "--data-parallel-size": "data",
+            "--ep": "expert", "--ep-size": "expert", "--expert-parallel-size": "expert", "--enable-dp-attention": "attention_dp",
+            "--dcp-size": "context", "--decode-context-parallel-size": "context",
+            "--model-path": "model", "--model": "model", "--dtype": "dtype", "--quantization": "quantization",
+            "--kv-cache-dtype": "kv_cache_dtype", "--mem-fraction-static": SHARE, "--speculative-algorithm": "algorithm",
+            "--speculative-num-steps": "draft_steps", "--speculative-eagle-topk": "draft_width",
+            "--speculative-num-draft-tokens": "checked", "--speculative-dflash-block-size": "checked",
+            "--speculative-dspark-block-size": "drafts", "--config": "file", "--context-length": CONTEXT_LIMIT,
+            "--mamba-ssm-dtype": "state_dtype", "--is-embedding": "pooling", **_limits("sglang"),
+            # parts of the tensor-parallel group that keep the same attention or the same experts
+            **dict.fromkeys(
+                ("--attn-cp-size", "--attention-context-parallel-size", "--moe-dp-size", "--moe-data-parallel-size", "--dwdp-size"), UNREAD
+            ),
+        },
+        "", _spread_group,
+        own_layouts=_OWN_LAYOUTS,
+        running=_run_sglang,
+        switches={"--disable-hybrid-swa-memory": _WHOLE_CONTEXT},
+        caveats={
+            "--moe-dense-tp-size": _DENSE_COPIES, "--max-mamba-cache-size": _STATE_POOL, "--mamba-full-memory-ratio": _STATE_POOL,
+            "--cpu-offload-gb": _OFFLOADED, "--offload-group-size": _OFFLOADED, "--kt-num-gpu-experts": _OFFLOADED,
+            "--kt-weight-path": _OFFLOADED, "--max-total-tokens": _KV_SIZE, "--json-model-override-args": _OVERRIDES,
+            "--ep-num-redundant-experts": _COPIES,
+        },
+    ),
+    Dialect(
+        "TensorRT-LLM", ("trtllm", "tensorrt"),
+        {
+            "--tp-size": "tensor", "--tensor-parallel-size": "tensor", "--pp-size": "pipeline", "--pipeline-parallel-size": "pipeline",
+            "--ep-size": "expert", "--moe-expert-parallel-size": "expert", "--expert-parallel-size": "expert",
+            "--enable-attention-dp": "attention_dp", "--model": "model", "--kv-cache-dtype": "kv_cache_dtype", "--config": "file",
+            "--extra-llm-api-options": "file", "--max-num-tokens": STEP_TOKENS, "--max-seq-len": CONTEXT_LIMIT,
+            "--mamba-ssm-cache-dtype": "state_dtype", **_limits("trtllm"),
+            **dict.fromkeys(("--cp-size", "--context-parallel-size"), UNREAD),
+        },
+        "trtllm-serve", _spread_trtllm,
+        running=_run_trtllm,
+        # llmapi/llm_args.py, max_batch_size; the state of as many is taken at the start (pyexecutor/mamba_cache_manager.py)
+        least_default=2048,
+        states=States.AT_THE_START,
+        # a share of what the weights leave, not of the whole memory
+        caveats={"--kv-cache-free-gpu-memory-fraction": _KV_SIZE, "--free-gpu-memory-fraction": _KV_SIZE},
+        abbreviates=False,
+    ),
+    # launcher/src/main.rs at 3.3
+    Dialect(
+        "Hugging Face TGI", ("text-generation",),
+        {
+            "--model-id": "model", "--num-shard": "tensor", "--dtype": "dtype", "--kv-cache-dtype": "kv_cache_dtype",
+            "--cuda-memory-fraction": SHARE, "--speculate": "drafts", "--max-total-tokens": CONTEXT_LIMIT, **_limits("tgi"),
+        },
+        "", _spread_plain,
+        # of --max-concurrent-requests
+        least_default=128,
+        caveats={"--quantize": _FORMAT, "--max-batch-total-tokens": _KV_SIZE},
+        abbreviates=False,
+        environment=True,
+    ),
+    # tools/server/README.md at b11434; -np of newer builds is chosen by it where nothing says it
+    Dialect(
+        "llama.cpp", ("llama-server", "llama.cpp", "llama-cpp"),
+        {
+            "--model": "model", "-m": "model", "--hf-repo": "model", "-hf": "model", "-hfr": "model", "--model-draft": "algorithm",
+            "-md": "algorithm", "--draft-max": "drafts", "--draft": "drafts", "--draft-n": "drafts",
+            **dict.fromkeys(("--embedding", "--embeddings", "--rerank", "--reranking"), "pooling"), **_limits("llamacpp"),
+        },
+        "", _spread_plain,
+        states=States.AT_THE_START,
+        caveats={
+            **dict.fromkeys(("--ctx-size", "-c"), _KV_SIZE),
+            **dict.fromkeys(("--cache-type-k", "-ctk", "--cache-type-v", "-ctv"), _KV_FORMAT),
+            **dict.fromkeys(("--tensor-split", "-ts", "--split-mode", "-sm"), _OTHER_SPLIT),
+            **dict.fromkeys(("--n-cpu-moe", "-ncmoe", "--override-tensor", "-ot"), _OFFLOADED),
+        },
+        switches=dict.fromkeys(("--cpu-moe", "-cmoe"), _OFFLOADED),
+        abbreviates=False,
+    ),
+    # lmdeploy/cli/utils.py at 0.18
+    Dialect(
+        "LMDeploy", ("lmdeploy",),
+        {"--tp": "tensor", "--dtype": "dtype", "--session-len": CONTEXT_LIMIT, **_limits("lmdeploy"), **_OWN_SIZES},
+        "api_server", _spread_plain,
+        states=States.AT_THE_START,
+        caveats={"--cache-max-entry-count": _KV_SIZE, "--quant-policy": _KV_FORMAT, "--model-format": _FORMAT},
+    ),
+    # lightllm/server/api_cli.py
+    Dialect(
+        "LightLLM", ("lightllm",),
+        {
+            "--model-dir": "model", "--tp": "tensor", "--data-type": "dtype", "--mem-fraction": SHARE, "--mtp-step": "drafts",
+            "--max-req-total-len": CONTEXT_LIMIT, **_limits("lightllm"), **_OWN_SIZES,
+        },
+        "", _spread_plain,
+        states=States.AT_THE_START,
+        caveats={"--max-total-token-num": _KV_SIZE, "--quant-type": _FORMAT, "--llm-kv-type": _KV_FORMAT},
+    ),
+    # mistralrs-cli and mistralrs-server
+    Dialect(
+        "mistral.rs", ("mistralrs", "mistral.rs"),
+        {"--model-id": "model", "-m": "model", "--dtype": "dtype", "-d": "dtype", "--pa-gpu-mem-usage": SHARE, **_limits("mistralrs")},
+        "", _spread_plain,
+        caveats={
+            "--isq": _FORMAT, "--pa-gpu-mem": _KV_SIZE, "--pa-ctxt-len": _KV_SIZE, "--pa-cache-type": _KV_FORMAT,
+            "--num-device-layers": _OTHER_SPLIT, "-n": _OTHER_SPLIT,
+        },
+        abbreviates=False,
+    ),
+    # router/src/main.rs of text-embeddings-inference
+    Dialect(
+        "Hugging Face Text Embeddings Inference", ("text-embeddings",), {"--model-id": "model", "--dtype": "dtype", **_limits("tei")},
+        "", _spread_plain,
+        abbreviates=False,
+        environment=True,
+    ),
+)  # fmt: skip
+ENGINES = tuple(dialect.name for dialect in DIALECTS)
+
+
+# --- Reading a command
+
 
 _OFF = ("false", "0", "no", "off")
 # of a format or an algorithm: none is stated
@@ -47,28 +315,18 @@ class Launch(Struct, frozen=True):
     """What a start command says."""
 
     engine: str
-    # how one replica is spread; experts of a model that has some
-    layout: Parallel
-    # that is served; None: the command does not say
-    model: str | None
-    # of weights that are not quantised; None: the command does not say
-    dtype: str | None = None
-    # engine's word for the weights' format; None: the command does not say
-    quantization: str | None = None
-    # of the KV cache; None: the command does not say
-    kv_cache_dtype: str | None = None
-    # share of a GPU's memory for weights and KV; None: the command does not say
-    memory_share: float | None = None
+    layout: Parallel  # how one replica is spread; experts of a model that has some
+    model: str | None  # that is served; None: the command does not say
+    dtype: str | None = None  # of weights that are not quantised; None: the command does not say
+    quantization: str | None = None  # engine's word for the weights' format; None: the command does not say
+    kv_cache_dtype: str | None = None  # of the KV cache; None: the command does not say
+    memory_share: float | None = None  # share of a GPU's memory for weights and KV; None: the command does not say
     # tokens that are drafted for each sequence and step; 0: none; None: some, and the command does not say how many
     drafts: int | None = 0
-    # dtype of recurrent state; None: neither the command nor the engine says it
-    state_dtype: str | None = None
-    # whether it embeds, ranks or classifies and does not decode
-    pooling: bool = False
-    # how much of it runs at once
-    limits: Limits = field(default_factory=Limits)
-    # families of models of whose KV cache "fp8" is a layout of their own
-    own_layouts: frozenset[str] = frozenset()
+    state_dtype: str | None = None  # dtype of recurrent state; None: neither the command nor the engine says it
+    pooling: bool = False  # whether it embeds, ranks or classifies and does not decode
+    limits: Limits = field(default_factory=Limits)  # how much of it runs at once
+    own_layouts: frozenset[str] = frozenset()  # families of models of whose KV cache "fp8" is a layout of their own
     # what it says beyond that, so that the answer is not quite of this command: sentences
     caveats: tuple[str, ...] = ()
 
@@ -76,16 +334,11 @@ class Launch(Struct, frozen=True):
 class _Said(Struct):
     """What the flags read so far say."""
 
-    # by meaning
-    sizes: dict[str, int] = field(default_factory=dict)
-    # by meaning
-    words: dict[str, str] = field(default_factory=dict)
-    # of the memory; None: not said
-    share: float | None = None
-    # by meaning, the lowest of each
-    limits: dict[str, Limit] = field(default_factory=dict)
-    # sentences
-    caveats: list[str] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)  # by meaning
+    words: dict[str, str] = field(default_factory=dict)  # by meaning
+    share: float | None = None  # of the memory; None: not said
+    limits: dict[str, Limit] = field(default_factory=dict)  # by meaning, the lowest of each
+    caveats: list[str] = field(default_factory=list)  # sentences
 
 
 def read_launch(command: str) -> Launch:
@@ -93,41 +346,43 @@ def read_launch(command: str) -> Launch:
     argument what to do where that is not to quote the command. "auto" is what a command without the flag says."""
     words = shlex.split(command)
     # the first word that names one: a later one may be of a model's name
-    dialect = next((one for word in words for one in DIALECTS if any(name in word.lower() for name in one.words)), None)
+    dialect = next(
+        (each for word in words for each in DIALECTS if any(name in word.lower() for name in each.words)), None
+    )
     if dialect is None:
         raise ValueError(f"no word of it names an engine that is known here: {', '.join(ENGINES)}")
-    said = _read_flags(words, dialect)
-    formats = {what: word for what, word in said.words.items() if what in _FORMATS and word.lower() not in _USUAL}
+    meanings = _read_flags(words, dialect)
+    formats = {what: word for what, word in meanings.words.items() if what in _FORMATS and word.lower() not in _USUAL}
     return Launch(
         dialect.name,
-        dialect.spread(said.sizes),
-        said.words.get("model"),
-        memory_share=said.share,
-        drafts=_count_drafts(said),
-        state_dtype=said.words.get("state_dtype", dialect.state_dtype),
-        pooling="pooling" in said.sizes or said.words.get("task", "").lower() in _POOLING,
-        limits=_limit(said, dialect),
+        dialect.spread(meanings.sizes),
+        meanings.words.get("model"),
+        memory_share=meanings.share,
+        drafts=_count_drafts(meanings),
+        state_dtype=meanings.words.get("state_dtype", dialect.state_dtype),
+        pooling="pooling" in meanings.sizes or meanings.words.get("task", "").lower() in _POOLING,
+        limits=_limit(meanings, dialect),
         own_layouts=dialect.own_layouts,
-        caveats=tuple(said.caveats),
+        caveats=tuple(meanings.caveats),
         **formats,
     )
 
 
-def _limit(said: _Said, dialect: Dialect) -> Limits:
+def _limit(meanings: _Said, dialect: Dialect) -> Limits:
     """What ends the batch of a whole replica. Raises ValueError for a number that leaves a rank nothing."""
-    stated, step = said.limits.get(SEQUENCES), said.limits.get(STEP_TOKENS)
-    lowest = min((one for one in (stated, step) if one is not None), key=lambda one: one.number, default=None)
-    sequences = None if lowest is None else Limit(dialect.running(said.sizes, lowest.number), lowest.words)
+    stated, step = meanings.limits.get(SEQUENCES), meanings.limits.get(STEP_TOKENS)
+    lowest = min((limit for limit in (stated, step) if limit is not None), key=lambda limit: limit.number, default=None)
+    sequences = None if lowest is None else Limit(dialect.running(meanings.sizes, lowest.number), lowest.words)
     if sequences is not None and sequences.number < 1:
         raise ValueError(f"{sequences.words} is not one for each rank of data-parallel attention")
-    own = [flag for flag, meaning in dialect.flags.items() if meaning == SEQUENCES]
+    own_flag = [flag for flag, meaning in dialect.flags.items() if meaning == SEQUENCES]
     longest = [flag for flag, meaning in dialect.flags.items() if meaning == CONTEXT_LIMIT]
     return Limits(
         engine=dialect.name,
         sequences=sequences,
-        flag=own[0] if own else "",
-        least_default=None if dialect.least_default is None else dialect.running(said.sizes, dialect.least_default),
-        context=said.limits.get(CONTEXT_LIMIT),
+        flag=own_flag[0] if own_flag else "",
+        least_default=None if dialect.least_default is None else dialect.running(meanings.sizes, dialect.least_default),
+        context=meanings.limits.get(CONTEXT_LIMIT),
         context_flag=longest[0] if longest else "",
         states=dialect.states,
         holds_longest=dialect.holds_longest,
@@ -136,13 +391,13 @@ def _limit(said: _Said, dialect: Dialect) -> Limits:
 
 
 def _read_flags(words: Sequence[str], dialect: Dialect) -> _Said:
-    said = _Said()
+    meanings = _Said()
     for place, word in enumerate(words):
         flag, given, value = word.partition("=")
         follower = words[place + 1] if place + 1 < len(words) else ""
         if dialect.serve and word.rpartition("/")[2] == dialect.serve and follower and not follower.startswith("-"):
             # `trtllm-serve serve MODEL` has a word of its own between
-            said.words.setdefault(
+            meanings.words.setdefault(
                 "model", follower if follower != "serve" else next(iter(words[place + 2 :]), follower)
             )
         # configuration files' own spelling (enable_attention_dp: true) is read too
@@ -151,9 +406,9 @@ def _read_flags(words: Sequence[str], dialect: Dialect) -> _Said:
             name = f"--{name.lower()}"
         text = value if given else ("" if _FLAG.match(follower) else follower)
         if name in dialect.switches and text.lower() not in _OFF:
-            said.caveats.append(f"{flag} of the start command {dialect.switches[name]}")
+            meanings.caveats.append(f"{flag} of the start command {dialect.switches[name]}")
         if name in dialect.caveats and text.lower() not in ("", "0", "none", "{}"):
-            said.caveats.append(f"{flag} of the start command {dialect.caveats[name]}")
+            meanings.caveats.append(f"{flag} of the start command {dialect.caveats[name]}")
         meaning = dialect.flags.get(name) or dialect.flags.get("--" + name.rstrip(":"))
         if meaning is None:
             _refuse_anothers(flag, name, dialect)
@@ -161,25 +416,25 @@ def _read_flags(words: Sequence[str], dialect: Dialect) -> _Said:
             if meaning is None and is_size_of_layout(name) and text.isdigit():
                 meaning = UNREAD
         if meaning is not None:
-            _keep_flag(said, meaning, flag, text)
-    return said
+            _keep_flag(meanings, meaning, flag, text)
+    return meanings
 
 
-def _keep_flag(said: _Said, meaning: str, flag: str, text: str) -> None:
+def _keep_flag(meanings: _Said, meaning: str, flag: str, text: str) -> None:
     """Keeps what one flag says."""
     if not text and meaning not in WITHOUT_VALUE:
         raise ValueError(f"{flag} has no {WORDS.get(meaning, 'share' if meaning == SHARE else 'size')} behind it")
     if meaning == "drafting":
-        _read_drafting(said, flag, text)
+        _read_drafting(meanings, flag, text)
     elif meaning == "file":
         what = (
             f"{text}, which {flag} names, is not read: what it says of layout, formats and drafts does not count here"
         )
-        said.caveats.append(what)
+        meanings.caveats.append(what)
     elif meaning in WORDS:
-        said.words[meaning] = text
+        meanings.words[meaning] = text
     elif meaning == SHARE:
-        said.share = _read_share(flag, text)
+        meanings.share = _read_share(flag, text)
     elif meaning == UNREAD:
         if text != "1":
             what = f"how {flag} {text} spreads memory and work is not known here"
@@ -187,17 +442,17 @@ def _keep_flag(said: _Said, meaning: str, flag: str, text: str) -> None:
     elif meaning in LIMITS:
         if text.lower() not in _CHOSEN:
             limit = Limit(_read_count(flag, text), f"{flag} {text}")
-            said.limits[meaning] = min(limit, said.limits.get(meaning, limit), key=lambda one: one.number)
+            meanings.limits[meaning] = min(limit, meanings.limits.get(meaning, limit), key=lambda each: each.number)
     elif meaning in WITHOUT_VALUE:
         if text.lower() not in _OFF:
-            said.sizes[meaning] = 1
+            meanings.sizes[meaning] = 1
     elif text.isascii() and text.isdigit() and (int(text) > 0 or meaning in DRAFTS) and int(text) < 1_000_000:
-        said.sizes[meaning] = int(text)
+        meanings.sizes[meaning] = int(text)
     else:
         raise ValueError(f"{flag} has {text!r}, which is no size")
 
 
-def _read_drafting(said: _Said, flag: str, text: str) -> None:
+def _read_drafting(meanings: _Said, flag: str, text: str) -> None:
     """vLLM's settings of speculation, which are JSON."""
     try:
         settings = json.loads(text)
@@ -205,23 +460,23 @@ def _read_drafting(said: _Said, flag: str, text: str) -> None:
         settings = None
     if not isinstance(settings, Mapping):
         raise ValueError(f"{flag} has {text[:64]!r}, which is no JSON of settings: quote it")
-    said.words["algorithm"] = str(settings.get("method") or settings.get("model") or "draft")
+    meanings.words["algorithm"] = str(settings.get("method") or settings.get("model") or "draft")
     drafts = settings.get("num_speculative_tokens")
     if isinstance(drafts, int) and not isinstance(drafts, bool) and drafts >= 0:
-        said.sizes["drafts"] = drafts
+        meanings.sizes["drafts"] = drafts
 
 
-def _count_drafts(said: _Said) -> int | None:
+def _count_drafts(meanings: _Said) -> int | None:
     """Drafted tokens of a step; those of a tree are all of its tokens, though no step accepts all of them."""
-    drafts, checked = said.sizes.get("drafts"), said.sizes.get("checked")
+    drafts, checked = meanings.sizes.get("drafts"), meanings.sizes.get("checked")
     if drafts is None and checked is not None:
         drafts = max(0, checked - 1)
-    if drafts is None and said.sizes.get("draft_width", 1) == 1:
-        drafts = said.sizes.get("draft_steps")
-    algorithm = said.words.get("algorithm", "none").lower()
+    if drafts is None and meanings.sizes.get("draft_width", 1) == 1:
+        drafts = meanings.sizes.get("draft_steps")
+    algorithm = meanings.words.get("algorithm", "none").lower()
     # without an algorithm SGLang drafts nothing, whatever its sizes; vLLM's sizes imply one
     if algorithm in _USUAL:
-        return said.sizes.get("drafts", 0)
+        return meanings.sizes.get("drafts", 0)
     return drafts
 
 

@@ -13,9 +13,9 @@ from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.render.numbers import NOTHING, number, seconds, size, usd_four_digits, usd_to_the_cent
 
 
-def as_document(found: Answer) -> dict[str, Any]:
+def as_document(answer: Answer) -> dict[str, Any]:
     """For programs: bytes, seconds, tokens/s and USD; null where it is not known or not asked. Never NaN or infinite."""
-    question, embedding = found.question, found.embedding
+    question, embedding = answer.question, answer.embedding
     return {
         "model": _model(question.model),
         "gpu": {
@@ -40,19 +40,19 @@ def as_document(found: Answer) -> dict[str, Any]:
             "tokens_per_step": question.speculation.yielded,
         },
         "fit": {
-            "fits": found.fit.fits and not found.refusals,
-            "refusals": list(found.refusals),
-            "free_kv_bytes": _whole(max(0.0, found.fit.free_kv_bytes)),
-            "max_batch": found.max_batch,
+            "fits": answer.fit.fits and not answer.refusals,
+            "refusals": list(answer.refusals),
+            "free_kv_bytes": _whole(max(0.0, answer.fit.free_kv_bytes)),
+            "max_batch": answer.max_batch,
             "batch_limit": question.limits.most,
-            "shortfall_bytes": _whole(found.fit.shortfall_bytes),
-            "kv_bytes_per_sequence": _whole(found.fit.kv_bytes_per_sequence),
-            "least_gpus": found.least_gpus,
+            "shortfall_bytes": _whole(answer.fit.shortfall_bytes),
+            "kv_bytes_per_sequence": _whole(answer.fit.kv_bytes_per_sequence),
+            "least_gpus": answer.least_gpus,
         },
-        "batches": [_batch(line) for line in found.lines],
-        "ridge_batch": _finite(found.ridge_batch),
-        "weights_ridge_batch": _finite(found.weights_ridge_batch),
-        "first_token_floor_seconds": found.first_token_floor_seconds,
+        "batches": [_batch(line) for line in answer.lines],
+        "ridge_batch": _finite(answer.ridge_batch),
+        "weights_ridge_batch": _finite(answer.weights_ridge_batch),
+        "first_token_floor_seconds": answer.first_token_floor_seconds,
         "embedding": None
         if embedding is None
         else {
@@ -60,10 +60,10 @@ def as_document(found: Answer) -> dict[str, Any]:
             "floor_seconds": embedding.floor_seconds,
             "usd_per_million_tokens": embedding.usd_per_million_tokens,
         },
-        "tokens_per_second_per_replica": found.tokens_per_second_per_replica,
-        "replicas": None if found.replicas is None else found.replicas.whole,
-        "replicas_exact": None if found.replicas is None else found.replicas.needed,
-        "notes": list(found.notes),
+        "tokens_per_second_per_replica": answer.tokens_per_second_per_replica,
+        "replicas": None if answer.replicas is None else answer.replicas.whole,
+        "replicas_exact": None if answer.replicas is None else answer.replicas.needed,
+        "notes": list(answer.notes),
     }
 
 
@@ -119,18 +119,18 @@ def _formats(model: ModelFacts) -> list[str]:
     return sorted({group.format.name for group in model.groups})
 
 
-def as_table(found: Answer) -> str:
+def as_table(answer: Answer) -> str:
     """For people."""
-    question = found.question
-    fits = "no: engines refuse it, see below" if found.refusals else _fit(question, found.fit, found.max_batch)
-    rows = [*_model_rows(question.model), *_gpu_rows(question), ("fits", fits), *_rate_rows(found)]
+    question = answer.question
+    fits = "no: engines refuse it, see below" if answer.refusals else _fit(question, answer.fit, answer.max_batch)
+    rows = [*_model_rows(question.model), *_gpu_rows(question), ("fits", fits), *_rate_rows(answer)]
     if question.load is not None:
-        rows.append(("replicas", _replicas(found)))
+        rows.append(("replicas", _replicas(answer)))
     width = max(len(label) for label, _ in rows)
     lines = [f"{label:<{width}}  {value}" for label, value in rows]
-    if found.lines:
-        lines += ["", *_batches(found)]
-    return "\n".join([*lines, *(["", *(f"note: {text}" for text in found.notes)] if found.notes else [])])
+    if answer.lines:
+        lines += ["", *_batches(answer)]
+    return "\n".join([*lines, *(["", *(f"note: {text}" for text in answer.notes)] if answer.notes else [])])
 
 
 def _parameters(value: float) -> str:
@@ -158,9 +158,9 @@ def _model_rows(model: ModelFacts) -> list[tuple[str, str]]:
     ]
     if geometry.experts:
         rows.append(("experts", f"{geometry.experts_per_token} of {geometry.experts} a token and layer"))
-    kept = f"{size(model.kv_bytes_per_token)} a token in {model.kv_format}" if model.kv_bytes_per_token else "none"
+    cache = f"{size(model.kv_bytes_per_token)} a token in {model.kv_format}" if model.kv_bytes_per_token else "none"
     state = model.state_bytes_per_sequence()
-    rows.append(("KV cache", f"{kept}; {size(state)} of recurrent state a sequence" if state else kept))
+    rows.append(("KV cache", f"{cache}; {size(state)} of recurrent state a sequence" if state else cache))
     return rows
 
 
@@ -203,53 +203,53 @@ def _fit(question: Question, room: Fit, max_batch: int | None) -> str:
     return f"yes: {free}, at most {most} ({share})"
 
 
-def _rate_rows(found: Answer) -> list[tuple[str, str]]:
-    prompt = found.question.prompt_tokens
-    if found.embedding is not None:
-        rate, usd = number(found.embedding.tokens_per_second, "tokens/s"), found.embedding.usd_per_million_tokens
+def _rate_rows(answer: Answer) -> list[tuple[str, str]]:
+    prompt = answer.question.prompt_tokens
+    if answer.embedding is not None:
+        rate, usd = number(answer.embedding.tokens_per_second, "tokens/s"), answer.embedding.usd_per_million_tokens
         price = "" if usd is None else f", ${usd_four_digits(usd)} a million"
         return [
             ("embedding", f"{rate} at these peaks, inputs of {prompt} tokens{price}"),
-            ("one input", f"{seconds(found.embedding.floor_seconds)} at these peaks, alone"),
+            ("one input", f"{seconds(answer.embedding.floor_seconds)} at these peaks, alone"),
         ]
-    floor = seconds(found.first_token_floor_seconds)
+    floor = seconds(answer.first_token_floor_seconds)
     return [
-        ("ridge batch", _ridge(found)),
+        ("ridge batch", _ridge(answer)),
         ("first token", f"{floor} at these peaks, for a prompt of {prompt} tokens alone"),
     ]
 
 
-def _ridge(found: Answer) -> str:
-    if found.ridge_batch is None:
+def _ridge(answer: Answer) -> str:
+    if answer.ridge_batch is None:
         return f"{NOTHING} (a peak is not known)"
-    tokens, alone = found.question.context_tokens, found.weights_ridge_batch
-    if math.isinf(found.ridge_batch):
-        what = "state" if not found.question.model.kv_bytes_per_token else "KV"
+    tokens, alone = answer.question.context_tokens, answer.weights_ridge_batch
+    if math.isinf(answer.ridge_batch):
+        what = "state" if not answer.question.model.kv_bytes_per_token else "KV"
         step = f"none: reading {tokens} tokens of {what} takes longer than computing with them"
     else:
-        step = f"{math.ceil(found.ridge_batch)} sequences of {tokens} tokens"
+        step = f"{math.ceil(answer.ridge_batch)} sequences of {tokens} tokens"
     return f"{step}; for the weights alone {math.ceil(alone)}" if alone is not None and math.isfinite(alone) else step
 
 
-def _replicas(found: Answer) -> str:
-    question, load = found.question, found.question.load
+def _replicas(answer: Answer) -> str:
+    question, load = answer.question, answer.question.load
     assert load is not None
     asked = f"{load.requests_per_second:g} requests/s of {load.input_tokens:g} + {load.output_tokens:g} tokens"
-    if found.replicas is None:
+    if answer.replicas is None:
         why = (
             "a request does not fit a replica"
-            if found.first_token_floor_seconds or found.embedding
+            if answer.first_token_floor_seconds or answer.embedding
             else "a peak is not known"
         )
         return f"{NOTHING} for {asked}: {why}"
-    rate = number((found.tokens_per_second_per_replica or 0.0) * load.efficiency, "tokens/s")
+    rate = number((answer.tokens_per_second_per_replica or 0.0) * load.efficiency, "tokens/s")
     how = f"{rate} each at {load.efficiency:g} of the ceiling, used to {load.target_utilisation:g}, redundancy {load.redundancy:g}"
     price = (
         ""
         if question.usd_per_hour is None
-        else f", {usd_to_the_cent(found.replicas.whole * question.usd_per_hour)} an hour"
+        else f", {usd_to_the_cent(answer.replicas.whole * question.usd_per_hour)} an hour"
     )
-    return f"{found.replicas.whole} for {asked}{price} ({how})"
+    return f"{answer.replicas.whole} for {asked}{price} ({how})"
 
 
 def _mark(line: Line) -> str:
@@ -258,8 +258,8 @@ def _mark(line: Line) -> str:
     return "" if line.fits else "does not fit"
 
 
-def _batches(found: Answer) -> Sequence[str]:
-    priced = found.question.usd_per_gpu_hour is not None
+def _batches(answer: Answer) -> Sequence[str]:
+    priced = answer.question.usd_per_gpu_hour is not None
     head = (
         "batch",
         "tokens/s",
@@ -281,7 +281,7 @@ def _batches(found: Answer) -> Sequence[str]:
             *((usd_four_digits(line.usd_per_million_tokens),) if line.usd_per_million_tokens is not None else ()),
             _mark(line),
         )
-        for line in found.lines
+        for line in answer.lines
     ]
     widths = [max(len(row[column]) for row in (head, *body)) for column in range(len(head))]
     return [

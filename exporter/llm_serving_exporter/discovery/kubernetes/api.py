@@ -16,8 +16,8 @@ from lightkube.config.models import User
 from lightkube.core.exceptions import ConfigError as ClientConfigError
 
 from llm_serving_exporter.clock import elapsed_seconds
-from llm_serving_exporter.errors import LLMServingExporterError
-from llm_serving_exporter.model.record import Struct
+from llm_serving_exporter.errors import LLMServingExporterError, Problem
+from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.text import Masker, on_one_line
 
 CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 30.0
@@ -106,7 +106,7 @@ class Api:
     def watch_lines(self, path: str, parameters: Mapping[str, str]) -> Iterator[bytes]:
         """Events, one a line, as they come, until the server ends the watch. The first is b"": it took the watch. Raises ApiError."""
         buffer = bytearray()
-        began = told = elapsed_seconds()
+        began = heard = elapsed_seconds()
         for chunk in self._stream(path, parameters, SILENCE_SECONDS):
             if not chunk:
                 yield b""
@@ -117,13 +117,13 @@ class Api:
                 buffer = bytearray(rest)
                 for line in lines:
                     if line.strip():
-                        told = elapsed_seconds()
+                        heard = elapsed_seconds()
                         yield line
             if len(buffer) > LONGEST_EVENT:
                 raise ApiError(f"an event is longer than {LONGEST_EVENT} bytes")
             # empty lines and events that never end are no sign of life
             now = elapsed_seconds()
-            if now - told > SILENCE_SECONDS:
+            if now - heard > SILENCE_SECONDS:
                 raise SilentError(f"the API server {self.url} tells nothing for {SILENCE_SECONDS:.0f} s")
             if now - began > WATCH_SECONDS:
                 return
@@ -171,10 +171,10 @@ class Api:
 
     def _note_clock(self, response: httpx2.Response) -> None:
         try:
-            said = parsedate_to_datetime(response.headers.get("date", ""))
+            served = parsedate_to_datetime(response.headers.get("date", ""))
         except ValueError:
             return
-        self.clock_offset_seconds = said.timestamp() - elapsed_seconds()
+        self.clock_offset_seconds = served.timestamp() - elapsed_seconds()
 
 
 class _TokenFile(httpx2.Auth):
@@ -222,20 +222,20 @@ def _explain_refusal(response: httpx2.Response) -> ApiError:
         message = status.get("message") if isinstance(status, dict) else None
     except ValueError:
         message = None
-    said = (
+    refusal = (
         on_one_line(_sent_with(response).mask_text(message), 400)
         if isinstance(message, str)
         else _describe_stranger(response)
     )
     wait = response.headers.get("retry-after", "")
     seconds = min(float(wait), LONGEST_WAIT_SECONDS) if wait.isascii() and wait.isdigit() else 0.0
-    return ApiError(said, response.status_code, seconds)
+    return ApiError(refusal, response.status_code, seconds)
 
 
 def _sent_with(response: httpx2.Response) -> Masker:
     """What a server may repeat of the account that asked it."""
-    said = response.request.headers.get("authorization", "")
-    return Masker((said, said.rpartition(" ")[2]))
+    header = response.request.headers.get("authorization", "")
+    return Masker((header, header.rpartition(" ")[2]))
 
 
 def _describe_stranger(response: httpx2.Response) -> str:
@@ -247,3 +247,42 @@ def _describe_stranger(response: httpx2.Response) -> str:
 def describe_error(error: BaseException) -> str:
     """An error of a library in one line."""
     return on_one_line(str(error), 300) or type(error).__name__
+
+
+# --- What is copied of an API server, and what is said of it where that does not go well.
+
+
+class Listing(Struct, frozen=True):
+    """What is copied."""
+
+    name: str  # by which users know it; its problems begin with it
+    what: str  # plural of the resource: "pods"
+    path: str  # at the API server
+    where: str  # for a sentence: "in the namespace a", "of all namespaces"
+    remedy: str  # which rights are needed, a sentence
+    parameters: Mapping[str, str] = field(default_factory=dict)  # selectors
+    absent: str = ""  # what to do where the server knows no such resource, a sentence; "": every server knows it
+
+    def explain_failure(self, error: ApiError, *, is_known: bool) -> Problem:
+        """Why the list cannot be followed, with the remedy. `is_known`: whether it has been read once."""
+        consequence = " What is known of them stays." if is_known else ""
+        if error.code == 403:
+            what = f"it may not list and watch {self.what} {self.where}: {error}"
+            return Problem(self.name, "", what.rstrip("."), f"{self.remedy}{consequence}")
+        if error.code == 401:
+            fix = f"Check its service account, or the user of the kubeconfig.{consequence}"
+            return Problem(self.name, "", "the API server does not accept the exporter's credentials", fix)
+        if error.code == 404 and self.absent:
+            return Problem(self.name, "", f"the API server knows no {self.what}", f"{self.absent}{consequence}")
+        fix = f"It is asked again and again.{consequence}"
+        return Problem(self.name, "", f"{self.what} {self.where} cannot be followed: {error}".rstrip("."), fix)
+
+    def explain_oddity(self, error: Exception) -> Problem:
+        """That an object of the list is not what it should be."""
+        what = f"one of the {self.what} {self.where} cannot be made out: {describe_error(error)}"
+        return Problem(self.name, "", what, "It is left out; please report it.")
+
+    def explain_excess(self, number: int, most: int) -> Problem:
+        """That so many objects are beyond the bound `most`."""
+        what = f"{number} of the {self.what} {self.where} beyond {most} are left out"
+        return Problem(self.name, "", what, "Narrow the section by namespaces or a selector.")

@@ -6,17 +6,200 @@ The structures are those of the API, https://kubernetes.io/docs/reference/genera
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from llm_serving_exporter.discovery.kubernetes.annotations import LONGEST_VALUE
-from llm_serving_exporter.discovery.kubernetes.records import ContainerRecord, NodeRecord, PodRecord
 from llm_serving_exporter.engines.arguments import read_arguments
 from llm_serving_exporter.engines.registry import RUNTIMES
+from llm_serving_exporter.errors import Problem
+from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, field
+from llm_serving_exporter.model.target import Arguments, Role
 from llm_serving_exporter.model.text import clean
+from llm_serving_exporter.settings import kinds
+from llm_serving_exporter.settings.facts import MODEL_NAME
+from llm_serving_exporter.settings.kinds import Kind
+from llm_serving_exporter.settings.problems import InvalidValueError, Place, shown
+from llm_serving_exporter.settings.target_keys import ROLE, runtime_kind
+
+# --- What is kept of a pod and of a node: little, and nothing of their environment.
+
+
+class ContainerRecord(Struct, frozen=True):
+    """A container of a pod, as far as discovery needs it. Init containers are here only where they go on running."""
+
+    name: str  # in its pod
+    ports: tuple[tuple[str, int], ...] = ()  # that it declares for TCP: name ("" without one), number
+    probes: tuple[tuple[int, str], ...] = ()  # what its probes ask by HTTP: port, and scheme in lower case
+    port_argument: int | None = None  # as its command line says it
+    # ports of what its command line starts with TLS; 0: of a server of which it says no port
+    tls_ports: frozenset[int] = frozenset()
+    arguments: Arguments = ()  # what else it says that a runtime's table knows
+    gpus: int | None = 0  # whole GPUs that it asks for; None: it has some, and how many whole ones cannot be said
+    is_sidecar: bool = False  # an init container that goes on running
+    is_ready: bool = False  # as its readiness probe says now
+    started_unix_seconds: float | None = None  # of its present life, else of the last one; None: it has not started yet
+    # it waits to be started again after several crashes, or for the first time behind an init container that does
+    crash_loops: bool = False
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether it asks for a GPU, whole or not."""
+        return self.gpus != 0
+
+
+class PodRecord(Struct, frozen=True):
+    """A pod, as far as discovery needs it."""
+
+    namespace: str  # that it is in
+    name: str  # unique there at a time
+    uid: str  # unique for ever
+    address: str = ""  # its IP address; "": it has none yet
+    node: str = ""  # that it runs on; "": not scheduled yet
+    phase: str = ""  # as Kubernetes writes it
+    labels: Mapping[str, str] = field(default_factory=dict)  # those that discovery knows, or is asked to keep
+    annotations: Mapping[str, str] = field(default_factory=dict)  # likewise
+    owner_kind: str = ""  # of the controller that made it; "": nobody
+    owner: str = ""  # its name
+    containers: tuple[ContainerRecord, ...] = ()  # regular ones first, in the order of the pod
+    created_unix_seconds: float | None = None  # None: not said
+    begun_unix_seconds: float | None = None  # when its kubelet took it over; None: not said
+    # since when it has not been Ready, as the condition says it; None: it is Ready, or that is not said
+    unready_since_unix_seconds: float | None = None
+    lost_node: bool = False  # it is not Ready because its node answers no more
+    is_leaving: bool = False  # it was deleted, and its containers are given time to end
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all of its containers have ended for good: completed, failed or evicted."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def gpus(self) -> int | None:
+        """Whole GPUs that all of its containers ask for; None: that cannot be said."""
+        counts = [container.gpus for container in self.containers]
+        return None if None in counts else add_up(count for count in counts if count is not None)
+
+
+class NodeRecord(Struct, frozen=True):
+    """A node, as the cloud that it is from calls it. "": not known."""
+
+    provider_id: str = ""  # of the machine
+    region: str = ""  # that it is in
+    instance_type: str = ""  # that it was ordered as
+    zone: str = ""  # of the region
+    shares_gpus: bool = False  # whether its device plugin hands out a GPU several times, so that one is no whole one
+
+
+# --- What a pod says of itself by annotations `llm-serving-exporter/…`, and whether it makes sense.
+
+
+T = TypeVar("T")
+
+PREFIX = "llm-serving-exporter/"
+SCRAPE = f"{PREFIX}scrape"
+_NAMES = ("scrape", "port", "path", "scheme", "runtime", "role", "model")
+ANNOTATIONS = frozenset(PREFIX + name for name in _NAMES)
+MOST_PORTS = 16
+# of a value; what discovery keeps of a longer one is cut off
+LONGEST_VALUE = 1024
+# the name of a container's port, https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#ports
+_PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?")
+
+
+def _ports(text: str) -> tuple[str | int, ...]:
+    ports: list[str | int] = []
+    for word in (part.strip() for part in text.split(",")):
+        if word.isascii() and word.isdigit() and 0 < int(word) < 65536:
+            ports.append(int(word))
+        elif _PORT_NAME.fullmatch(word):
+            ports.append(word)
+        else:
+            raise InvalidValueError(
+                f"{shown(word)} is no port", "Write a number or the name of a port of the container."
+            )
+    if len(ports) > MOST_PORTS:
+        raise InvalidValueError(
+            f"{len(ports)} ports are more than {MOST_PORTS}", "Write one for each engine of the pod."
+        )
+    return tuple(dict.fromkeys(ports))
+
+
+_PORTS = Kind("ports", _ports)
+_SCHEME_WORD = kinds.choice("scheme", ("http", "https"))
+# Kubernetes itself writes it in capitals, in probes
+_SCHEME = Kind("scheme", lambda text: _SCHEME_WORD.parse(text.lower()))
+
+
+class Wishes(Struct, frozen=True):
+    """What a pod's annotations say. None: nothing."""
+
+    scrape: bool | None = None  # whether the pod is a target at all
+    ports: tuple[
+        str | int, ...
+    ] = ()  # of its engines: numbers, and names of ports of its containers; (): it names none
+    path: str | None = None  # of the page, with a query where it needs one
+    scheme: str | None = None  # http or https
+    runtime: str | None = None  # name of a table, or `auto`
+    role: Role | None = None  # of each of its targets
+    model: str | None = None  # for pages that name none
+
+
+def read_scrape(annotations: Mapping[str, str]) -> bool | None:
+    """Whether a pod wants to be a target; None where it does not say, or nothing that could be understood."""
+    try:
+        return kinds.BOOLEAN.parse(annotations[SCRAPE]) if SCRAPE in annotations else None
+    except InvalidValueError:
+        return None
+
+
+def read_annotations(pod: PodRecord, source: str, problems: list[Problem], runtimes: Collection[str]) -> Wishes | None:
+    """What a pod wants. Each annotation that makes no sense is a problem of `source`.
+
+    Such a one about the runtime, the role or the model then counts as not given. None where another one makes no sense: what would be
+    read is not what was meant.
+    """
+    reader = _Reader(pod, source, problems)
+    runtime = reader.read("runtime", runtime_kind(runtimes))
+    role, model = reader.read("role", ROLE), reader.read("model", MODEL_NAME)
+    scrape = reader.read("scrape", kinds.BOOLEAN)
+    before = len(problems)
+    ports, path = reader.read("port", _PORTS), reader.read("path", kinds.METRICS_PATH)
+    scheme = reader.read("scheme", _SCHEME)
+    if len(problems) > before:
+        return None
+    return Wishes(scrape, ports or (), path, scheme, runtime, role, model)
+
+
+class _Reader(Struct, frozen=True):
+    pod: PodRecord  # whose annotations are read
+    source: str  # that the pod is from
+    problems: list[Problem]  # where faults are reported
+
+    def read(self, name: str, kind: Kind[T]) -> T | None:
+        """The value of an annotation; None where it is not there, empty, or makes no sense."""
+        text = self.pod.annotations.get(PREFIX + name)
+        where = f"pod {self.pod.namespace}/{self.pod.name}, annotation {PREFIX}{name}"
+        place = Place(self.source, where, self.problems)
+        if text is not None and len(text) > LONGEST_VALUE:
+            place.refuse(
+                f"it has more than {LONGEST_VALUE} characters", "Write what the documentation of pods as targets says."
+            )
+            return None
+        # an empty one is unset, as a template leaves it
+        return kind.read(text, place) if text else None
+
+
+# --- JSON -> these records
+
 
 Times: TypeAlias = datetime | None
 # a bound for what is kept of a pod, whatever an admission webhook made of it
@@ -244,20 +427,20 @@ def _reduce_container(
 
 
 def _list_probes(spec: _Container, ports: dict[str, int]) -> tuple[tuple[int, str], ...]:
-    found: dict[int, str] = {}
+    schemes: dict[int, str] = {}
     for probe in (spec.readinessProbe, spec.startupProbe, spec.livenessProbe):
         if probe is not None and probe.httpGet is not None:
             asked = probe.httpGet.port
             number = ports.get(asked, 0) if isinstance(asked, str) else asked
             if 0 < number < 65536:
-                found.setdefault(number, probe.httpGet.scheme.lower())
-    return tuple(found.items())
+                schemes.setdefault(number, probe.httpGet.scheme.lower())
+    return tuple(schemes.items())
 
 
 def _find_port_argument(spec: _Container) -> int | None:
     """`--port 8000`, `--port=8000`, also inside a shell's command; the last one counts, as for every engine's parser."""
-    found = _PORT_ARGUMENT.findall(" ".join((*(spec.command or ()), *(spec.args or ()))))
-    return int(found[-1]) if found and 0 < int(found[-1]) < 65536 else None
+    ports = _PORT_ARGUMENT.findall(" ".join((*(spec.command or ()), *(spec.args or ()))))
+    return int(ports[-1]) if ports and 0 < int(ports[-1]) < 65536 else None
 
 
 def _find_tls_ports(words: Sequence[str]) -> Iterator[int]:

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from llm_serving_exporter.discovery.kubernetes.api import Account, Api
-from llm_serving_exporter.discovery.kubernetes.groups import (
-    LEADER_SELECTORS,
-    Group,
-    GroupBook,
-    find_membership,
-    select_members,
+from llm_serving_exporter.clock import elapsed_seconds
+from llm_serving_exporter.discovery.kubernetes.api import Account, Api, Listing
+from llm_serving_exporter.discovery.kubernetes.engines import list_working
+from llm_serving_exporter.discovery.kubernetes.mirror import Copy, Mirror, SliceRecord, map_devices, watch_slices
+from llm_serving_exporter.discovery.kubernetes.objects import (
+    ContainerRecord,
+    NodeRecord,
+    PodRecord,
+    decode_node,
+    decode_pod,
 )
-from llm_serving_exporter.discovery.kubernetes.listing import Listing
-from llm_serving_exporter.discovery.kubernetes.mirror import Copy, Mirror
-from llm_serving_exporter.discovery.kubernetes.objects import decode_node, decode_pod
-from llm_serving_exporter.discovery.kubernetes.records import NodeRecord, PodRecord
-from llm_serving_exporter.discovery.kubernetes.slices import SliceRecord, map_devices, watch_slices
-from llm_serving_exporter.discovery.kubernetes.states import StateBook
 from llm_serving_exporter.discovery.kubernetes.targets import (
     KNOWN_ANNOTATIONS,
+    LEADER_SELECTORS,
     FoundPod,
+    Group,
+    GroupBook,
     Surroundings,
+    find_membership,
     find_targets,
     is_kept,
     is_selected,
@@ -32,15 +34,129 @@ from llm_serving_exporter.discovery.kubernetes.targets import (
     list_known_labels,
     list_node_places,
     list_workers,
+    select_members,
 )
 from llm_serving_exporter.discovery.section import SectionReading, Source
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.errors import Problem
 from llm_serving_exporter.model.gpu import Worker
 from llm_serving_exporter.model.record import Struct, replace
-from llm_serving_exporter.model.target import NodePlace, PodState, Target
+from llm_serving_exporter.model.target import NodePlace, PodFault, PodState, Target
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.settings.kubernetes import KubernetesDiscovery
+
+# --- What Kubernetes says of a target's pod, with what has to be remembered for it: whether its container has been Ready in this life.
+
+
+# a kubelet tells some seconds later what happened: a container that crashed and is back at once is seen as "not Ready since" a moment after
+# its start. Nothing that loads a model was Ready within this time
+_TOLD_LATE_SECONDS = 30.0
+
+
+class StateBook:
+    """Remembers of each engine's container, over the readings of its pod, since when it runs, and whether it has been Ready since then.
+
+    Times of Kubernetes are of three clocks that need not agree with each other or with those here: the API server's, the kubelet's, the
+    control plane's. Times of one are compared with times of the same one; how long something loads is counted by the monotonic clock here.
+    """
+
+    def __init__(
+        self,
+        loading_limit_seconds: float,
+        monotonic: Callable[[], float] = elapsed_seconds,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._loading_limit_seconds = loading_limit_seconds
+        self._monotonic, self._wall = monotonic, wall
+        # (pod's uid, container) -> start of the life in which it was Ready
+        self._ready: dict[tuple[str, str], float | None] = {}
+        # (pod's uid, container) -> start of its life, by the kubelet's clock, and by the monotonic one here
+        self._begun: dict[tuple[str, str], tuple[float | None, float]] = {}
+
+    def take_over(self, earlier: StateBook) -> None:
+        """Remembers what `earlier` does, too."""
+        self._ready |= earlier._ready
+        self._begun |= earlier._begun
+
+    def note_state(
+        self,
+        pod: PodRecord,
+        container: ContainerRecord,
+        group: Group | None,
+        clock_offset_seconds: float | None = None,
+    ) -> PodState:
+        """The state of a pod whose engine runs in `container`. `group`: all pods of the replica; None: it has one.
+
+        `clock_offset_seconds`: of the API server's clock to the monotonic one here; None: not known, it is taken for the wall clock here.
+        """
+        key, start = (pod.uid, container.name), container.started_unix_seconds
+        if container.is_ready or _was_ready(pod, container):
+            self._ready[key] = start
+        was_ready = key in self._ready and self._ready[key] == start
+        return PodState(
+            was_ready=was_ready,
+            created_unix_seconds=pod.created_unix_seconds,
+            fault=_find_fault(pod, container, group),
+            loading_limit_seconds=self._loading_limit_seconds,
+            is_ready=container.is_ready,
+            loading_since_seconds=self._note_begin(pod, container, clock_offset_seconds),
+        )
+
+    def _note_begin(self, pod: PodRecord, container: ContainerRecord, clock_offset_seconds: float | None) -> float:
+        """When the present life of a container began, by the monotonic clock here."""
+        key, start, now = (pod.uid, container.name), container.started_unix_seconds, self._monotonic()
+        begun = self._begun.get(key)
+        if begun is None or begun[0] != start:
+            # another life than the one that was seen before begins now, whatever the kubelet's clock says
+            age = 0.0
+            if begun is None:
+                age = _find_age(
+                    pod, start, self._wall() if clock_offset_seconds is None else now + clock_offset_seconds
+                )
+            begun = self._begun[key] = start, now - age
+        return begun[1]
+
+    def forget_others(self, uids: Collection[str]) -> None:
+        """Forgets pods that are gone."""
+        self._ready = {key: start for key, start in self._ready.items() if key[0] in uids}
+        self._begun = {key: begun for key, begun in self._begun.items() if key[0] in uids}
+
+
+def _was_ready(pod: PodRecord, container: ContainerRecord) -> bool:
+    """Whether the pod says that its containers were Ready after this one's start: its condition changed to not Ready since then."""
+    since, start = pod.unready_since_unix_seconds, container.started_unix_seconds
+    if since is None or start is None:
+        return False
+    # a pod is not Ready from its first moment on, which is later than the start where its node's clock was put back meanwhile
+    return since > max(start, pod.begun_unix_seconds or start) + _TOLD_LATE_SECONDS
+
+
+def _find_age(pod: PodRecord, start: float | None, now_unix_seconds: float) -> float:
+    """How long ago a container started that is seen for the first time. `now_unix_seconds`: by the API server's clock.
+
+    What has not started waits since its pod was made: for an image, for a volume. What is said to have started before that has a kubelet
+    whose clock is behind.
+    """
+    moments = [moment for moment in (start, pod.created_unix_seconds) if moment is not None]
+    return max(0.0, now_unix_seconds - max(moments)) if moments else 0.0
+
+
+def _find_fault(pod: PodRecord, container: ContainerRecord, group: Group | None) -> PodFault | None:
+    if container.crash_loops:
+        return PodFault.CRASH_LOOP
+    if pod.lost_node:
+        return PodFault.NODE_LOST
+    if group is None:
+        return None
+    # proxies and shippers of logs beside a worker take no part in its work
+    crashes = any(each.crash_loops for worker in group.workers for each in list_working(worker.containers))
+    if crashes or group.before or any(worker.lost_node for worker in group.workers):
+        return PodFault.WORKER_LOST
+    return None
+
+
+# --- The section
+
 
 Pods = Mirror[tuple[str, str], PodRecord]
 # pods that have ended are no target, and clusters keep thousands of them
@@ -173,8 +289,8 @@ class SectionPods:
 
     def copy_pods(self) -> dict[str, Mapping[tuple[str, str], PodRecord]]:
         """The pods that are known, by the name of the list that they are from."""
-        found = {mirror.listing.name: self._copy_pods(mirror).records for mirror in self._pods}
-        return {name: records for name, records in found.items() if records is not None}
+        by_listing = {mirror.listing.name: self._copy_pods(mirror).records for mirror in self._pods}
+        return {name: records for name, records in by_listing.items() if records is not None}
 
     # --- mirrors --------------------------------------------------------------------------------------------------
 
@@ -251,19 +367,20 @@ class SectionPods:
     def _note_states(
         self,
         pod: PodRecord,
-        found: FoundPod,
+        pod_targets: FoundPod,
         groups: Mapping[tuple[str, ...], Group],
         clock_offset_seconds: float | None,
     ) -> dict[str, PodState]:
         group, offset = self._find_group(pod, groups), clock_offset_seconds
         return {
-            target.name: self._states.note_state(pod, container, group, offset) for target, container in found.targets
+            target.name: self._states.note_state(pod, container, group, offset)
+            for target, container in pod_targets.targets
         }
 
     def _find_workers(
         self,
         groups: Mapping[tuple[str, ...], Group],
-        found: Mapping[str, FoundPod],
+        pods: Mapping[str, FoundPod],
         here: Collection[str],
         nodes: Mapping[str, NodeRecord],
         runtimes: tuple[str, ...],
@@ -277,7 +394,7 @@ class SectionPods:
             if group.leader is None:
                 self._look_for_leaders(group.workers, name)
             elif group.leader.uid in here:
-                workers += list_workers(group, found, nodes)
+                workers += list_workers(group, pods, nodes)
             else:
                 around = Surroundings(self._section, "", runtimes)
                 elsewhere = {group.leader.uid: find_targets(group.leader, group, None, around)}

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from llm_serving_exporter.catalogue.spec import NODE_LABELS
-from llm_serving_exporter.clients.json_api import ApiError
-from llm_serving_exporter.clients.prometheus import Labels, Series
+from llm_serving_exporter.clients.json_api import ApiError, Labels, Series
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.target import NodePlace
 from llm_serving_exporter.report.evidence import names

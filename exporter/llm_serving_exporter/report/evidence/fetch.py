@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from llm_serving_exporter.clients.json_api import ApiError
-from llm_serving_exporter.clients.prometheus import Labels, Prometheus, Series
+from llm_serving_exporter.clients.json_api import ApiError, Labels, Prometheus, Series
 from llm_serving_exporter.clients.stored_labels import read_label
 from llm_serving_exporter.report.evidence import names
 from llm_serving_exporter.report.evidence.names import Asking, Quantity

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from llm_serving_exporter.clients.prometheus import Labels, Sample
+from llm_serving_exporter.clients.json_api import Labels, Sample
 from llm_serving_exporter.clients.stored_labels import read_label
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, replace

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import groupby
 
-from llm_serving_exporter.clients.prometheus import Labels
+from llm_serving_exporter.clients.json_api import Labels
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.report.evidence.fetch import MINUTE_SECONDS, Reader

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.catalogue import tenants as series
+from llm_serving_exporter.catalogue import cost as series
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.report.evidence.fetch import Reader
 from llm_serving_exporter.report.evidence.names import Quantity

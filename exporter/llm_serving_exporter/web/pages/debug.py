@@ -9,10 +9,8 @@ from llm_serving_exporter.model.reading import TargetReading, View
 from llm_serving_exporter.model.record import as_dict
 from llm_serving_exporter.model.sample import Attempt
 from llm_serving_exporter.model.target import Target
-from llm_serving_exporter.render.isolated import render_isolated
-from llm_serving_exporter.render.json_text import write_json
-from llm_serving_exporter.render.remedies import place_remedy
-from llm_serving_exporter.render.sentences import what_to_do, why_absent
+from llm_serving_exporter.render.numbers import write_json
+from llm_serving_exporter.render.sentences import place_remedy, render_isolated, what_to_do, why_absent
 from llm_serving_exporter.web.exchange import Response, plain
 
 JSON = "application/json"

@@ -16,11 +16,16 @@ from llm_serving_exporter.model.shape import ModelFacts
 from llm_serving_exporter.model.snapshot import Absence, EngineSnapshot
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.html import NO_MARKUP, bar, fill, header, join, level, note, row, soft, table, tile
-from llm_serving_exporter.render.latency import write_quantile
-from llm_serving_exporter.render.numbers import NOTHING, count, number, seconds, share, size, span
-from llm_serving_exporter.render.remedies import place_remedy
-from llm_serving_exporter.render.sentences import describe_limiter, describe_suspect, title, write_batch_limit
-from llm_serving_exporter.render.tail import long_requests_fit, longest_share
+from llm_serving_exporter.render.numbers import NOTHING, count, number, seconds, share, size, span, write_quantile
+from llm_serving_exporter.render.sentences import (
+    describe_limiter,
+    describe_suspect,
+    long_requests_fit,
+    longest_share,
+    place_remedy,
+    title,
+    write_batch_limit,
+)
 
 # --- Load, latencies, cache.
 

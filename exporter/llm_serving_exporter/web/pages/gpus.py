@@ -11,8 +11,7 @@ from llm_serving_exporter.model.reading import View
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, header, join, level, note, row, table
 from llm_serving_exporter.render.numbers import NOTHING, share, size, span
-from llm_serving_exporter.render.sentences import what_to_do, why_gpu_absent
-from llm_serving_exporter.render.without_nvml import explain_without_nvml
+from llm_serving_exporter.render.sentences import explain_without_nvml, what_to_do, why_gpu_absent
 
 MOST_GPUS = 64
 _COLUMNS = ("busy", "DRAM bandwidth", "tensor cores", "power", "memory", "temperature", "slowed by")

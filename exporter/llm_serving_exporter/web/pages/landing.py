@@ -22,16 +22,25 @@ from llm_serving_exporter.model.snapshot import Quality
 from llm_serving_exporter.model.target import ReplicaPart, Role
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.html import NO_MARKUP, badge, facts, fill, header, join, note, row, soft, table
-from llm_serving_exporter.render.identity import describe_identity
-from llm_serving_exporter.render.isolated import render_isolated
-from llm_serving_exporter.render.numbers import NOTHING, count, number, share, size, span, usd_to_the_cent
-from llm_serving_exporter.render.prices import describe_price, describe_split
-from llm_serving_exporter.render.remedies import place_remedy
+from llm_serving_exporter.render.numbers import (
+    NOTHING,
+    count,
+    describe_price,
+    describe_split,
+    number,
+    share,
+    size,
+    span,
+    usd_to_the_cent,
+)
 from llm_serving_exporter.render.sentences import (
     QUALITIES,
     STATES,
     can_be_set,
+    describe_identity,
     explain_pod,
+    place_remedy,
+    render_isolated,
     title,
     what_to_do,
     why_absent,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.commands.ceiling.launch import read_launch
-from llm_serving_exporter.commands.ceiling.launch_flags import DIALECTS, Dialect
+from llm_serving_exporter.commands.ceiling.launch import DIALECTS, Dialect, read_launch
 from llm_serving_exporter.engines.registry import RUNTIMES
 from llm_serving_exporter.facts.architectures import find_family
 from llm_serving_exporter.model.hardware import Parallel

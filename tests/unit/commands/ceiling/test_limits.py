@@ -6,8 +6,7 @@ import shlex
 
 import pytest
 
-from llm_serving_exporter.commands.ceiling.launch import read_launch
-from llm_serving_exporter.commands.ceiling.launch_flags import DIALECTS, SEQUENCES, UNREAD, Dialect
+from llm_serving_exporter.commands.ceiling.launch import DIALECTS, SEQUENCES, UNREAD, Dialect, read_launch
 from llm_serving_exporter.engines.registry import RUNTIMES
 from tests.support.builders.ceilings import answered, asked, document, line, refused, table
 from tests.support.rows import check_rows

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from llm_serving_exporter.catalogue.health import PODS_WAITING
-from llm_serving_exporter.discovery.kubernetes.annotations import ANNOTATIONS, PREFIX
 from llm_serving_exporter.discovery.kubernetes.mirror import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
+from llm_serving_exporter.discovery.kubernetes.objects import ANNOTATIONS, PREFIX
 from tests.support.builders.configuration import load_text
 from tests.support.paths import ROOT
 from tests.support.servers.kube_api import READ_PODS

@@ -14,11 +14,9 @@ import pytest
 
 from llm_serving_exporter.discovery.kubernetes import api as api_module
 from llm_serving_exporter.discovery.kubernetes import mirror as mirror_module
-from llm_serving_exporter.discovery.kubernetes.api import Account, Api, ApiError
-from llm_serving_exporter.discovery.kubernetes.listing import Listing
+from llm_serving_exporter.discovery.kubernetes.api import Account, Api, ApiError, Listing
 from llm_serving_exporter.discovery.kubernetes.mirror import LONGEST_PAUSE_SECONDS, Mirror
-from llm_serving_exporter.discovery.kubernetes.objects import decode_pod
-from llm_serving_exporter.discovery.kubernetes.records import PodRecord
+from llm_serving_exporter.discovery.kubernetes.objects import PodRecord, decode_pod
 from tests.support.builders.discovered_pods import plain_pod
 from tests.support.rows import check_rows
 from tests.support.servers.kube_replay import KubeReplay

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llm_serving_exporter.discovery.kubernetes.records import NodeRecord
+from llm_serving_exporter.discovery.kubernetes.objects import NodeRecord
 from llm_serving_exporter.discovery.kubernetes.targets import is_kept
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.target import Identity, Role, Target, WaitingPod

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from llm_serving_exporter.discovery.kubernetes.slices import SliceRecord, decode_slice, map_devices
+from llm_serving_exporter.discovery.kubernetes.mirror import SliceRecord, decode_slice, map_devices
 from tests.support.rows import check_rows
 
 INSTANCE = {"type": {"string": "mig"}, "uuid": {"string": "MIG-1"}, "parentUUID": {"string": "GPU-1"}}

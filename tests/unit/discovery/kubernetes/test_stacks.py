@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm_serving_exporter.discovery.kubernetes.stacks import STACKS, find_stack
+from llm_serving_exporter.discovery.kubernetes.engines import STACKS, find_stack
 from llm_serving_exporter.model.target import Target
 from tests.support.builders.discovered_pods import gpus, plain_pod, targets_of
 from tests.support.builders.pods import STACKS as FIXTURES

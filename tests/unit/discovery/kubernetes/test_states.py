@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from llm_serving_exporter.discovery.kubernetes.groups import Group, GroupBook, find_membership, select_members
-from llm_serving_exporter.discovery.kubernetes.states import StateBook
+from llm_serving_exporter.discovery.kubernetes.section import StateBook
+from llm_serving_exporter.discovery.kubernetes.targets import Group, GroupBook, find_membership, select_members
 from llm_serving_exporter.model.target import PodFault, PodState
 from tests.support.builders.discovered_pods import Pod, find_all, gpus, plain_pod, record, targets_of
 from tests.support.builders.pods import (

@@ -1,0 +1,440 @@
+"""Runs a drill: plan, baseline, loss, course, end. Time, sleep and commands are given, so that a test can have its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from typing import IO, Protocol
+
+from llm_serving_drill.course import RESTORE, TRIGGER, CommandRun, Course, Phase, Reading, Scope, Settings, Sighting
+from llm_serving_drill.observer import Alertmanager, Grafana, Observer, Prometheus
+from llm_serving_drill.plan import find_bound_reached, find_excess_loss, format_progress, make_plan
+from llm_serving_drill.verdict import find_recovery, hold_is_over, judge
+from llm_serving_exporter.clients.json_api import ApiError
+from llm_serving_exporter.model.record import Struct, replace
+from llm_serving_exporter.render.numbers import span
+
+# --- The commands that lose and restore a node: no shell unless it is asked for, bounded in time and output, ended with all they started.
+
+
+KEPT_OUTPUT_BYTES = 8 * 2**10
+_LOOK_SECONDS = 0.05
+_LAST_WORDS_SECONDS = 1.0
+_END_SECONDS = 3.0
+
+
+class Running:
+    """A command that has been started; `poll`, `finish` and `stop` give its run once it has ended, always the same.
+
+    `command`: as a shell would split it, run without one; with `shell` by /bin/sh. It has a process group of its own, so that a Ctrl-C
+    meant for the drill does not reach it. `now`: Unix seconds, for the report. Raises nothing: what cannot start is a run with a problem.
+    """
+
+    def __init__(
+        self, what: str, command: str, *, shell: bool, timeout_seconds: float, now: Callable[[], float]
+    ) -> None:
+        self._what, self._command, self._timeout_seconds = what, command, timeout_seconds
+        self._began_unix_seconds, self._began = now(), time.monotonic()
+        self._output = bytearray()
+        self._done: CommandRun | None = None
+        try:
+            words = ["/bin/sh", "-c", command] if shell else shlex.split(command)
+            self._process = subprocess.Popen(  # noqa: S603  # the user's own command is what is asked for
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0
+            )
+        except (OSError, ValueError, IndexError) as error:
+            cause = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            self._done = self._make_run(None, f"it cannot be started: {cause}")
+            return
+        assert self._process.stdout is not None
+        self._reader = threading.Thread(target=_read, args=(self._process.stdout, self._output), daemon=True)
+        self._reader.start()
+
+    def poll(self) -> CommandRun | None:
+        """None while it runs. One that runs too long is ended here."""
+        if self._done is None:
+            if self._process.poll() is not None:
+                self._done = self._end_run("")
+            elif time.monotonic() - self._began > self._timeout_seconds:
+                return self.stop(f"it ran longer than {self._timeout_seconds:g} s")
+        return self._done
+
+    def finish(self) -> CommandRun:
+        """Waits for its end, at most its timeout."""
+        while (done := self.poll()) is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LOOK_SECONDS)
+        return done
+
+    def stop(self, problem: str) -> CommandRun:
+        """Ends it with all that it started, where it still runs; `problem` says why."""
+        if self._done is None:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_END_SECONDS)
+                    break
+            self._done = self._end_run(problem)
+        return self._done
+
+    def _end_run(self, problem: str) -> CommandRun:
+        # what it left running in the background may hold the pipe open
+        self._reader.join(_LAST_WORDS_SECONDS)
+        return self._make_run(None if problem else self._process.returncode, problem)
+
+    def _make_run(self, status: int | None, problem: str) -> CommandRun:
+        output = bytes(self._output).decode("utf-8", errors="replace")
+        took = time.monotonic() - self._began
+        return CommandRun(self._what, self._command, self._began_unix_seconds, took, status, output, problem)
+
+
+def _read(pipe: IO[bytes], output: bytearray) -> None:
+    with pipe:
+        while chunk := os.read(pipe.fileno(), 64 * 2**10):
+            output += chunk
+            del output[:-KEPT_OUTPUT_BYTES]
+
+
+# --- The drill
+
+
+_PROGRESS_SECONDS = 5.0
+_MOST_NOTES = 50
+
+
+class Started(Protocol):
+    """A command that runs."""
+
+    def poll(self) -> CommandRun | None:
+        """None while it runs."""
+        ...
+
+    def finish(self) -> CommandRun:
+        """Waits for its end."""
+        ...
+
+    def stop(self, problem: str) -> CommandRun:
+        """Ends it."""
+        ...
+
+
+class Rim(Struct, frozen=True):
+    """What a drill touches the world with."""
+
+    prometheus: Prometheus
+    clock: Callable[[], float]  # monotonic seconds
+    # waits so many seconds, or less where the drill is to end: then, and in every later call, it returns True
+    sleep: Callable[[float], bool]
+    start: Callable[[str, str, Callable[[], float]], Started]  # (what for, command, Unix clock) -> a command that runs
+    say: Callable[[str], None]  # prints a line for the user
+    alertmanager: Alertmanager | None = None  # None = is not asked
+    grafana: Grafana | None = None  # None = gets no annotation
+
+
+class _BrokenOffError(Exception):
+    """The drill ends here; the message says why."""
+
+
+class Drill:
+    """One drill of one model's replicas. `trigger` and `restore`: commands, None where there is none."""
+
+    def __init__(
+        self, scope: Scope, settings: Settings, rim: Rim, trigger: str | None = None, restore: str | None = None
+    ) -> None:
+        self._scope, self._settings, self._rim = scope, settings, rim
+        self._commands = {TRIGGER: trigger, RESTORE: restore}
+        self._course = Course(scope, settings, Phase.PLAN, alertmanager=rim.alertmanager is not None)
+        self._readings: list[Reading] = []
+        self._notes: list[str] = []
+        self._runs: list[CommandRun] = []
+        self._running: dict[str, Started] = {}
+        self._sightings: dict[str, Sighting] = {}
+        self._began = rim.clock()
+        self._blind_since: float | None = None
+        self._said: tuple[Phase, float] | None = None
+        self._annotation: int | None = None
+        self._bound_noted = False
+
+    def plan(self) -> Course:
+        """Only asks what is known and what would be done. Raises ApiError."""
+        rim = self._rim
+        self._observer = Observer(self._scope, self._settings, rim.prometheus, rim.alertmanager, rim.clock)
+        forecast = self._observer.ask_forecast()
+        plan = make_plan(forecast, self._settings)
+        self._sightings = {name: Sighting(name) for name in plan.alerts}
+        self._change_course(forecast=forecast, plan=plan, end_unix_seconds=self._observer.now())
+        return self.course()
+
+    def run(self) -> Course:
+        """The whole drill. Whatever happens there is a course to report, and what was triggered has been restored."""
+        try:
+            self._run_phases()
+        except (_BrokenOffError, ApiError) as error:
+            self._change_course(broken_off=str(error))
+        finally:
+            self._end_drill()
+        return self.course()
+
+    def course(self) -> Course:
+        """All that is known so far."""
+        return replace(
+            self._course,
+            readings=tuple(self._readings),
+            sightings=tuple(self._sightings.values()),
+            commands=tuple(self._runs),
+            notes=tuple(self._notes),
+        )
+
+    def _run_phases(self) -> None:
+        plan = self.plan().plan
+        assert plan is not None
+        self._pause(0)
+        if plan.refusals and not self._may_force():
+            raise _BrokenOffError("not begun: " + "; ".join(plan.refusals))
+        self._enter_phase(Phase.BASELINE)
+        self._change_course(baseline=self._observer.measure_baseline(self._observer.now()))
+        before = self._take_reading()
+        if before is None or before.ready is None:
+            raise _BrokenOffError("not begun: nothing says how many replicas are ready")
+        self._change_course(before=before)
+        self._pause(0)
+        if self._settings.watch:
+            self._watch_for_loss()
+        else:
+            self._trigger_loss(before)
+        self._begin_annotation()
+        self._measure_recovery()
+
+    def _may_force(self) -> bool:
+        forecast = self._course.forecast
+        return self._settings.force and forecast is not None and forecast.reading.ready is not None
+
+    # the loss
+
+    def _watch_for_loss(self) -> None:
+        """Waits until fewer replicas are ready than at the look before."""
+        self._enter_phase(Phase.WAITING)
+        deadline = self._observer.now() + self._settings.loss_timeout_seconds
+        while True:
+            self._pause(self._settings.interval_seconds)
+            reading, before = self._take_reading(), self._course.before
+            assert before is not None
+            assert before.ready is not None
+            if reading is not None and reading.ready is not None:
+                if reading.ready < before.ready:
+                    self._readings.append(reading)
+                    self._change_course(start_unix_seconds=before.unix_seconds, lost_unix_seconds=reading.unix_seconds)
+                    try:
+                        self._change_course(baseline=self._observer.measure_baseline(before.unix_seconds))
+                    except ApiError as error:  # the one from before the waiting is left
+                        self._add_note(str(error))
+                    return
+                self._change_course(before=reading)
+            self._require_loss_by(deadline)
+
+    def _trigger_loss(self, before: Reading) -> None:
+        """Starts the command and looks on while it runs: a node may be gone long before its drain has ended."""
+        command = self._commands[TRIGGER]
+        assert command is not None
+        self._enter_phase(Phase.TRIGGER)
+        self._change_course(start_unix_seconds=self._observer.now())
+        self._start_command(TRIGGER, command)
+        deadline = self._observer.now() + self._settings.loss_timeout_seconds
+        while self._course.lost_unix_seconds is None:
+            self._pause(self._settings.interval_seconds)
+            ended = self._collect_runs()
+            if TRIGGER not in self._running:
+                self._enter_phase(Phase.WAITING)
+            reading = self._take_reading()
+            if reading is not None:
+                self._readings.append(reading)
+                if reading.ready is not None and before.ready is not None and reading.ready < before.ready:
+                    self._change_course(lost_unix_seconds=reading.unix_seconds)
+                self._require_within_bounds(reading)
+            if self._course.lost_unix_seconds is None:
+                if ended is not None and not ended.good:
+                    why = ended.problem or f"it ended with status {ended.status}"
+                    raise _BrokenOffError(f"the trigger command failed: {why}")
+                self._require_loss_by(deadline)
+
+    def _require_loss_by(self, deadline: float) -> None:
+        if self._observer.now() > deadline:
+            raise _BrokenOffError(f"no replica was lost within {span(self._settings.loss_timeout_seconds)}")
+
+    # its course
+
+    def _measure_recovery(self) -> None:
+        """Until it has recovered and settled, or the time is up."""
+        settings, start = self._settings, self._course.start_unix_seconds
+        assert start is not None
+        self._enter_phase(Phase.LOST)
+        while True:
+            course = self.course()
+            recovered = find_recovery(course).recovered_unix_seconds
+            if recovered is not None and RESTORE not in self._running:
+                self._enter_phase(Phase.SETTLING)
+                if self._observer.now() - recovered >= settings.settle_seconds:
+                    self._enter_phase(Phase.DONE)
+                    return
+            elif self._course.phase is Phase.SETTLING:
+                self._enter_phase(Phase.RESTORED if self._restored else Phase.LOST)
+            if self._observer.now() - start > settings.bounds.duration_seconds:
+                return
+            if not self._restored and hold_is_over(course, self._observer.now()):
+                self._restore_node()
+                self._enter_phase(Phase.RESTORED)
+            self._pause(settings.interval_seconds)
+            self._collect_runs()
+            reading = self._take_reading()
+            if reading is not None:
+                self._readings.append(reading)
+                self._require_within_bounds(reading)
+
+    def _require_within_bounds(self, reading: Reading) -> None:
+        before, plan = self._course.before, self._course.plan
+        assert before is not None
+        assert plan is not None
+        reached = find_excess_loss(before, reading, plan.may_lose) or find_bound_reached(reading, self._settings.bounds)
+        if reached and not self._settings.watch:
+            raise _BrokenOffError(reached)
+        if reached and not self._bound_noted:  # what is only watched does not end by looking away
+            self._bound_noted = True
+            self._add_note(f"a bound was reached: {reached}")
+
+    # commands
+
+    @property
+    def _restored(self) -> bool:
+        return RESTORE in self._running or any(run.what == RESTORE for run in self._runs)
+
+    def _start_command(self, what: str, command: str) -> None:
+        self._rim.say(f"{what}: {command}")
+        self._running[what] = self._rim.start(what, command, self._observer.now)
+
+    def _restore_node(self) -> None:
+        """Stops a trigger that still runs: left alone it would undo what is restored now."""
+        trigger = self._running.pop(TRIGGER, None)
+        if trigger is not None:
+            self._record_run(trigger.stop("it was still running when the loss was to end"))
+        command = self._commands[RESTORE]
+        if command is not None:
+            self._start_command(RESTORE, command)
+
+    def _collect_runs(self) -> CommandRun | None:
+        """Takes over what has ended; the last such."""
+        ended = None
+        for what, running in tuple(self._running.items()):
+            run = running.poll()
+            if run is not None:
+                del self._running[what]
+                ended = self._record_run(run)
+        return ended
+
+    def _record_run(self, run: CommandRun) -> CommandRun:
+        self._runs.append(run)
+        how = run.problem or f"status {run.status}"
+        self._rim.say(f"{run.what}: ended after {span(run.took_seconds)}, {how}")
+        return run
+
+    # the end
+
+    def _end_drill(self) -> None:
+        """Restores what was triggered, counts, marks the end."""
+        start = self._course.start_unix_seconds
+        if start is None:
+            return
+        self._change_course(end_unix_seconds=self._observer.now())
+        triggered = TRIGGER in self._running or any(run.what == TRIGGER for run in self._runs)
+        if triggered and not self._restored:
+            self._restore_node()
+        restore = self._running.pop(RESTORE, None)
+        if restore is not None:
+            self._record_run(restore.finish())
+        try:
+            self._change_course(counts=self._observer.count_events(start, self._course.end_unix_seconds))
+        except ApiError as error:
+            self._add_note(f"requests were not counted: {error}")
+        self._end_annotation()
+
+    # looking
+
+    def _take_reading(self) -> Reading | None:
+        """One reading, with the alerts of that moment; None where Prometheus cannot be asked. Breaks off where that lasts too long, or
+        where nothing says for as long how many replicas are ready."""
+        observer, reading = self._observer, None
+        why = "nothing says how many replicas are ready any more"
+        try:
+            reading = observer.take_reading()
+        except ApiError as error:
+            why = str(error)
+        else:
+            for see in (observer.see_firing, observer.see_received):
+                try:
+                    self._sightings = see(self._sightings, reading.unix_seconds)
+                except ApiError as error:
+                    self._add_note(str(error))
+        if reading is not None and reading.ready is not None:
+            self._blind_since = None
+        else:
+            self._bear_blindness(why)
+        self._say_progress(reading)
+        return reading
+
+    def _bear_blindness(self, why: str) -> None:
+        now, longest = self._observer.now(), self._settings.bounds.blind_seconds
+        if self._blind_since is None:
+            self._blind_since = now
+            self._rim.say(f"cannot see: {why}")
+        elif now - self._blind_since > longest:
+            raise _BrokenOffError(f"blind for longer than {span(longest)}: {why}")
+
+    # Grafana
+
+    def _begin_annotation(self) -> None:
+        start = self._course.start_unix_seconds
+        if self._rim.grafana is not None and start is not None:
+            try:
+                self._annotation = self._rim.grafana.begin_annotation(
+                    start, f"node-loss drill: {self._scope.model_name}"
+                )
+            except ApiError as error:
+                self._add_note(str(error))
+
+    def _end_annotation(self) -> None:
+        if self._rim.grafana is not None and self._annotation is not None:
+            text = f"node-loss drill: {self._scope.model_name}, {judge(self.course()).verdict}"
+            try:
+                self._rim.grafana.end_annotation(self._annotation, self._course.end_unix_seconds, text)
+            except ApiError as error:
+                self._add_note(str(error))
+
+    # small things
+
+    def _pause(self, seconds: float) -> None:
+        if self._rim.sleep(seconds):
+            raise _BrokenOffError("interrupted")
+
+    def _change_course(self, **changes: object) -> None:
+        self._course = replace(self._course, **changes)  # type: ignore[arg-type]
+
+    def _enter_phase(self, phase: Phase) -> None:
+        self._course = replace(self._course, phase=phase)
+
+    def _add_note(self, text: str) -> None:
+        if text not in self._notes and len(self._notes) < _MOST_NOTES:
+            self._notes.append(text)
+            self._rim.say(text)
+
+    def _say_progress(self, reading: Reading | None) -> None:
+        """A line at each change of phase, and every few seconds."""
+        now, phase = self._rim.clock(), self._course.phase
+        if self._said is None or self._said[0] is not phase or now - self._said[1] >= _PROGRESS_SECONDS:
+            self._said = phase, now
+            self._rim.say(format_progress(phase, reading, now - self._began))
