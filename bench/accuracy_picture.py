@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from llm_serving_exporter.report.pages.charts import WIDTH, Box, Chart, Label, Rule
+from llm_serving_review.pages.charts import WIDTH, Box, Chart, Label, Rule
 from tests.support.models.points import Kind, Phase, Point
 
 _LEFT, _RIGHT, _HEIGHT, _TOP, _GAP, _MARK = 44.0, WIDTH - 24.0, 130.0, 36.0, 52.0, 4.0

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from llm_serving_exporter.model.text import count_nouns
@@ -104,7 +105,7 @@ def _load(arguments: argparse.Namespace) -> Config:
     config = load(arguments, os.environ, runtimes=RUNTIMES)
     if config.report_settings_file is None:
         return config
-    from llm_serving_exporter.report.settings.schedule import with_review
+    from llm_serving_exporter.settings.review import with_review
 
     return with_review(config, os.environ)
 
@@ -279,9 +280,7 @@ def _drill(words: list[str]) -> int:
 
 
 def _report(words: list[str]) -> int:
-    from llm_serving_exporter.report.command import run
-
-    return run(words)
+    return int(import_module("llm_serving_review.command").run(words))
 
 
 def _page_test(words: list[str]) -> int:

@@ -12,9 +12,9 @@ from math import pi, sin
 
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import name_fields
-from llm_serving_exporter.report.evidence.kept_files import KeptHour, KeptWeek
-from llm_serving_exporter.report.evidence.past import Past, list_weeks_before
-from llm_serving_exporter.report.evidence.usage import (
+from llm_serving_review.evidence.kept_files import KeptHour, KeptWeek
+from llm_serving_review.evidence.past import Past, list_weeks_before
+from llm_serving_review.evidence.usage import (
     Book,
     Episode,
     Evidence,
@@ -27,9 +27,9 @@ from llm_serving_exporter.report.evidence.usage import (
     RateFacts,
     Usage,
 )
-from llm_serving_exporter.report.evidence.week import parse_week, week_before
-from llm_serving_exporter.report.figures.review import Review, build_review
-from llm_serving_exporter.report.settings.settings import ApiPrice, MonthlyCosts, Settings
+from llm_serving_review.evidence.week import parse_week, week_before
+from llm_serving_review.figures.review import Review, build_review
+from llm_serving_review.settings.settings import ApiPrice, MonthlyCosts, Settings
 from tests.support.builders.costevidence import UTC
 
 WEEK = parse_week("2026-W46", UTC)

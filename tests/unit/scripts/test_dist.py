@@ -73,12 +73,15 @@ def test_the_wheel_holds_what_the_commands_read_and_no_test(made: tuple[Path, Pa
     with zipfile.ZipFile(made[0] / WHEEL) as wheel:
         names = set(wheel.namelist())
         metadata = Parser().parsestr(wheel.read(f"llm_serving_exporter-{__version__}.dist-info/METADATA").decode())
-    for root in ("exporter", "alerts", "dashboards"):
-        (package,) = (path for path in (ROOT / root).iterdir() if (path / "__init__.py").is_file())
+    for package in (
+        path.parent for root in ("exporter", "alerts", "dashboards") for path in (ROOT / root).glob("*/__init__.py")
+    ):
         tracked = subprocess.run(
             ["git", "-C", str(ROOT), "ls-files", "-z", str(package)], capture_output=True, text=True, check=True
         ).stdout.split("\0")
-        expected = {path.removeprefix(f"{root}/") for path in tracked if path and (ROOT / path).is_file()}
+        expected = {
+            path.removeprefix(f"{package.parent.name}/") for path in tracked if path and (ROOT / path).is_file()
+        }
         assert expected <= names, sorted(expected - names)[:5]
     assert not [name for name in names if name.startswith(("tests/", "docs/", "bench/"))]
     assert (metadata["Name"], metadata["Version"]) == ("llm-serving-exporter", __version__)

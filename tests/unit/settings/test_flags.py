@@ -13,7 +13,6 @@ from llm_serving_dashboards.command import _parse_arguments as dashboards_argume
 from llm_serving_exporter.cli import main
 from llm_serving_exporter.commands.page_test import _parser as page_test_parser
 from llm_serving_exporter.drill.arguments import parser as drill_parser
-from llm_serving_exporter.report.settings.arguments import parser as report_parser
 from llm_serving_exporter.settings import kinds
 from llm_serving_exporter.settings.flags import (
     RENAMED,
@@ -24,6 +23,7 @@ from llm_serving_exporter.settings.flags import (
     duration_once_bare,
 )
 from llm_serving_exporter.sim.demo import _arguments as demo_arguments
+from llm_serving_review.settings.arguments import parser as report_parser
 from tests.support.rows import check_rows
 
 Said = pytest.CaptureFixture[str]

@@ -1,0 +1,217 @@
+"""What the review needs besides counters: prices, GPUs, nodes, commitments, replicas, ratios, alerts, and Prometheus' retention."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from llm_serving_exporter.catalogue.spec import NODE_LABELS
+from llm_serving_exporter.clients.json_api import ApiError
+from llm_serving_exporter.clients.prometheus import Labels, Series
+from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.target import NodePlace
+from llm_serving_exporter.settings.kinds import parse_duration
+from llm_serving_review.evidence import names
+from llm_serving_review.evidence.fetch import MINUTE_SECONDS, Reader
+from llm_serving_review.evidence.usage import Book, Episode, Extra, Fleet, Gauge, Hours, RateFacts
+from llm_serving_review.evidence.week import HOUR_SECONDS, Week
+
+_RETENTION = re.compile(r"(?:^|\s)([0-9][0-9a-z]*[a-z])(?:\s|$)")
+# evaluations of a rule may be a minute apart and late
+_SAME_EPISODE_SECONDS = 2.5 * MINUTE_SECONDS
+_WORKLOAD = ("workload", "workload_kind", "namespace")
+_OF_WHOM = ("model_name", "role", "target", "node", "gpu", "slo", "phase", "resource")
+
+
+def book(reader: Reader, week: Week) -> Book:
+    """Prices and commitments as they were in force, hour by hour. What cannot be read is named in `reader.missing`."""
+    asking = reader.asking
+
+    def gauges(what: str, name: str, labels: tuple[str, ...], function: str = "max_over_time") -> tuple[Gauge, ...]:
+        return _gauges(reader, what, week, lambda seconds: asking.over_hour(name, labels, seconds, function))
+
+    reader.progress(f"{week.name}: prices, GPUs, nodes")
+    info = gauges("rates", names.RATE_INFO, ("rate", "kind", "includes_power"))
+    places = gauges("nodes of targets", names.NODE_INFO, ("target", "node", *NODE_LABELS))
+    budgets = gauges("the budget", names.BUDGET, (), "last_over_time")
+    return Book(
+        prices=gauges("prices", names.PRICE, ("target", "gpu_name", "rate"), "last_over_time"),
+        gpus=gauges("GPUs of targets", names.TARGET_GPUS, ("target", "gpu_name")),
+        nodes=_forget_places(places),
+        workloads=tuple(
+            gauge
+            for gauge in gauges("workloads", names.TARGET_INFO, ("target", *_WORKLOAD))
+            if gauge.labels.get("workload")
+        ),
+        committed=gauges("commitments", names.COMMITTED, ("rate",)),
+        rates={
+            gauge.labels.get("rate", ""): RateFacts(
+                gauge.labels.get("rate", ""),
+                gauge.labels.get("kind", ""),
+                gauge.labels.get("includes_power") != "false",
+            )
+            for gauge in info
+        },
+        budget_usd_per_month=_budget(budgets),
+        places=places,
+        cluster_places=_ask_cluster(reader, week) if _lack_any(places) else {},
+    )
+
+
+def _lack_any(places: Iterable[Gauge]) -> bool:
+    return any(not gauge.labels.get(name) for gauge in places for name in NODE_LABELS)
+
+
+def _ask_cluster(reader: Reader, week: Week) -> dict[tuple[Extra, str], NodePlace]:
+    """Where nodes stand by kube-state-metrics, by the identity labels that scrapes add and by node; {} where there is none."""
+    found: dict[tuple[Extra, str], NodePlace] = {}
+    for name, labels_of in names.KUBE_PLACES.items():
+        if name != names.KUBE_INFO and not found:
+            # there is no kube-state-metrics
+            break
+        what = f"nodes of the cluster ({name})"
+        for gauge in _gauges(reader, what, week, lambda seconds, name=name: reader.asking.cluster_nodes(name, seconds)):
+            fleet = tuple((label, gauge.labels.get(label, "")) for label in reader.asking.scraped_by)
+            key = fleet, gauge.labels.get("node", "")
+            said = {
+                field: next((gauge.labels[one] for one in labels if gauge.labels.get(one)), "")
+                for field, labels in labels_of.items()
+            }
+            found[key] = found.get(key, NodePlace()).fill_up(NodePlace(**said))
+    return found
+
+
+def _forget_places(places: Iterable[Gauge]) -> tuple[Gauge, ...]:
+    """By target and node alone: a node whose place became known or changed is one node all the same."""
+    found: dict[tuple[tuple[str, str], ...], Hours] = {}
+    for gauge in places:
+        key = tuple(sorted((name, value) for name, value in gauge.labels.items() if name not in NODE_LABELS))
+        there = found.get(key, gauge.hours)
+        found[key] = tuple(b if a is None else a for a, b in zip(there, gauge.hours, strict=True))
+    return tuple(Gauge(dict(key), hours) for key, hours in found.items())
+
+
+def fleet(reader: Reader, week: Week) -> Fleet:
+    """Replicas and ratios by model. Without the rule pack there is nothing about replicas."""
+    asking = reader.asking
+    reader.progress(f"{week.name}: replicas, bandwidth, batch")
+    required: list[Gauge] = []
+    for reserve in names.RESERVES:
+        found = _gauges(
+            reader,
+            "required replicas",
+            week,
+            lambda seconds, reserve=reserve: asking.replicas(
+                names.REQUIRED, f'reserve="{reserve}"', "max_over_time", seconds
+            ),
+        )
+        required += [Gauge({**gauge.labels, "reserve": reserve}, gauge.hours) for gauge in found]
+    return Fleet(
+        present=_gauges(
+            reader, "replicas", week, lambda seconds: asking.replicas(names.PRESENT, "", "avg_over_time", seconds)
+        ),
+        required=tuple(required),
+        bandwidth=_gauges(
+            reader, "bandwidth", week, lambda seconds: asking.mean_by_model(names.BANDWIDTH, ("source",), seconds)
+        ),
+        batch=_gauges(
+            reader, "batch utilisation", week, lambda seconds: asking.mean_by_model(names.BATCH, (), seconds)
+        ),
+        verdicts=tuple(_verdicts(reader, week)),
+    )
+
+
+def _verdicts(reader: Reader, week: Week) -> Iterator[Gauge]:
+    for said, value in names.VERDICTS.items():
+        found = _gauges(reader, "verdicts", week, lambda seconds, value=value: reader.asking.verdicts(value, seconds))
+        yield from (Gauge({**gauge.labels, "verdict": said}, gauge.hours) for gauge in found)
+
+
+def methods(reader: Reader, week: Week) -> tuple[tuple[str, str], ...]:
+    """How busy time was split and from what, each pair once."""
+    found = _gauges(
+        reader,
+        "the method",
+        week,
+        lambda seconds: reader.asking.over_hour(names.ATTRIBUTION, ("method", "inputs"), seconds),
+    )
+    return tuple(sorted({(gauge.labels.get("method", ""), gauge.labels.get("inputs", "")) for gauge in found}))
+
+
+def episodes(reader: Reader, week: Week) -> tuple[Episode, ...] | None:
+    """Times in which alerts of the rule pack fired; None where that cannot be read."""
+    reader.progress(f"{week.name}: alerts")
+    series = reader.attempt(
+        f"alerts of {week.name}", lambda: list(reader.by_minute(reader.asking.alerts(), week.begin, week.end))
+    )
+    return None if series is None else tuple(runs(series, reader.asking.identity))
+
+
+def watched_hours(reader: Reader, week: Week) -> float | None:
+    """How long rules were evaluated, by the alert that always fires; None where that cannot be read."""
+
+    def minutes() -> float:
+        found = reader.by_minute(reader.asking.watchdog(), week.begin + MINUTE_SECONDS, week.end)
+        return float(sum(len(points) for _, points in found))
+
+    read = reader.attempt(f"whether rules were evaluated in {week.name}", minutes)
+    return None if read is None else read * MINUTE_SECONDS / HOUR_SECONDS
+
+
+def runs(series: Iterable[Series], identity: Iterable[str]) -> list[Episode]:
+    """Minutes in which alerts fired -> episodes, ordered by their beginning. Pieces of the same series are joined."""
+    minutes: dict[tuple[tuple[str, str], ...], list[float]] = {}
+    for labels, points in series:
+        minutes.setdefault(tuple(sorted(labels.items())), []).extend(at for at, _ in points)
+    found = []
+    for key, moments in minutes.items():
+        labels = dict(key)
+        begin = last = None
+        for at in sorted(moments):
+            if begin is not None and last is not None and at - last > _SAME_EPISODE_SECONDS:
+                found.append(_episode(labels, begin, last, identity))
+                begin = None
+            begin = at if begin is None else begin
+            last = at
+        if begin is not None and last is not None:
+            found.append(_episode(labels, begin, last, identity))
+    return sorted(found, key=lambda episode: (episode.begin, episode.alert, episode.what))
+
+
+def _episode(labels: Labels, begin: float, last: float, identity: Iterable[str]) -> Episode:
+    whom = [labels[name] for name in (*identity, *_OF_WHOM) if labels.get(name)]
+    return Episode(
+        labels.get("alertname", ""), labels.get("severity", ""), " / ".join(whom), begin, last + MINUTE_SECONDS
+    )
+
+
+def retention_seconds(reader: Reader) -> float | None:
+    """How long Prometheus says it keeps samples; None where it does not say, or limits them by size alone."""
+    try:
+        said = str(reader.prometheus.runtime_info().get("storageRetention", ""))
+    except ApiError as error:
+        if error.reason == "unreachable":
+            raise
+        return None
+    match = _RETENTION.search(said)
+    if match is None:
+        return None
+    try:
+        return parse_duration(match[1])
+    except ValueError:
+        return None
+
+
+def _gauges(reader: Reader, what: str, week: Week, query: object) -> tuple[Gauge, ...]:
+    found = reader.attempt(f"{what} of {week.name}", reader.hourly, query, week)
+    return tuple(Gauge(labels, hours) for labels, hours in found or ())
+
+
+def _budget(found: Iterable[Gauge]) -> float | None:
+    """The last budget in force, summed over fleets: each has its own."""
+    last = []
+    for gauge in found:
+        values = [value for value in gauge.hours if value is not None]
+        if values:
+            last.append(values[-1])
+    return add_up(last) if last else None

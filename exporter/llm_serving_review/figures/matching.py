@@ -1,0 +1,267 @@
+"""Which hours of both weeks are compared with each other: what came and went, and what only one of the weeks knows, is taken out. Pure.
+
+An hour of one week stands beside the same hour of the same day in the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, field, replace
+from llm_serving_review.evidence.usage import Book, Evidence, Gap, Line, Owner, Usage
+from llm_serving_review.evidence.week import Week
+from llm_serving_review.figures.rates import fleet_of_gauge
+
+# of a gap; less is the edge of a scrape
+_KNOWN_SECONDS = 60.0
+_COMPARED = ("cost", "gpu_seconds", "prefill_tokens", "decode_tokens")
+
+Shares = list[float]
+Place = tuple[tuple[str, ...], str]
+
+
+class Unit(NamedTuple):
+    """A workload or a target, with what it serves."""
+
+    # values of the identity labels
+    fleet: tuple[str, ...]
+    # whether it is a workload
+    is_workload: bool
+    # of the workload, with its namespace, or of the target
+    name: str
+    # "" where it is unknown
+    model_name: str
+    # unified, prefill, decode or frontend
+    role: str
+
+
+class Matched(Struct, frozen=True):
+    """One week of the two, divided into what is compared and what is not."""
+
+    # only what is compared
+    usage: Usage
+    # USD of what only this week had, by owner
+    alone_usd: Mapping[Owner, float] = field(default_factory=dict)
+    # USD of hours that the other week does not know, or this one knows in part, by owner
+    left_out_usd: Mapping[Owner, float] = field(default_factory=dict)
+    # GPU-hours of the same
+    left_out_gpu_hours: float = 0.0
+    # targets that took the place of others under another name, or whose place others took: what all of them are called together
+    replaced: Mapping[Unit, str] = field(default_factory=dict)
+
+
+class Units(Struct, frozen=True):
+    """What a target counts as in both weeks: its workload, where that is known, else the target itself."""
+
+    # by target: the workloads that it belonged to in either week
+    workloads: Mapping[Place, frozenset[str]]
+    # labels that tell fleets apart
+    identity: tuple[str, ...] = ()
+
+    def place(self, owner: Owner) -> Place:
+        """Fleet and target."""
+        return tuple(owner.label(name) for name in self.identity), owner.target
+
+    def unit_of(self, owner: Owner) -> Unit:
+        """The workload, or the target where it has none or changed it, with its model and role."""
+        fleet, target = self.place(owner)
+        known = self.workloads.get((fleet, target), frozenset())
+        name = next(iter(known)) if len(known) == 1 else target
+        return Unit(fleet, len(known) == 1, name, owner.model_name, owner.role)
+
+
+def find_units(book: Book, book_before: Book, identity: Sequence[str]) -> Units:
+    """Units by the workloads of both weeks."""
+    found: dict[Place, set[str]] = {}
+    for gauge in (*book.workloads, *book_before.workloads):
+        place = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", "")
+        name = "/".join(filter(None, (gauge.labels.get("namespace", ""), gauge.labels["workload"])))
+        found.setdefault(place, set()).add(name)
+    return Units({place: frozenset(names) for place, names in found.items()}, tuple(identity))
+
+
+def match_weeks(evidence: Evidence, before: Usage, after: Usage, units: Units) -> tuple[Matched, Matched]:
+    """Both weeks, that before first. Usage is as it counts, after `count_once`."""
+    weeks, usages = (evidence.previous, evidence.week), (before, after)
+    other = tuple(_map_hours(weeks[index], weeks[1 - index]) for index in (0, 1))
+    unknown = tuple(
+        _find_unknown_hours(week, usage, gaps, begins, units)
+        for week, usage, gaps, begins in (
+            (evidence.previous, before, evidence.gaps_before or (), evidence.begins_before),
+            (evidence.week, after, evidence.gaps or (), evidence.begins),
+        )
+    )
+    spans = tuple(find_spans(usage, units) for usage in usages)
+    first = _first_hours(spans[0], evidence.begins_before)
+    last = {unit: hours[1] for unit, hours in spans[1].items()}
+    replaced = _share_replaced(usages, units)
+    found = []
+    for index in (0, 1):
+
+        def known(owner: Owner, index: int = index) -> list[bool]:
+            place = units.place(owner)
+            return [
+                not (unknown[index](place, hour) or (there is not None and unknown[1 - index](place, there)))
+                for hour, there in enumerate(other[index])
+            ]
+
+        def compared(owner: Owner, index: int = index) -> Shares:
+            unit = units.unit_of(owner)
+            hours = other[index]
+            if unit in replaced[index]:
+                return [replaced[index][unit]] * len(hours)
+            edge = first.get(unit) if index else last.get(unit)
+            if edge is None:
+                return [0.0] * len(hours)
+            return [float(there is None or (there >= edge if index else there <= edge)) for there in hours]
+
+        found.append(replace(_divide(usages[index], known, compared), replaced=_name_replaced(replaced, index)))
+    return found[0], found[1]
+
+
+def _name_replaced(replaced: tuple[dict[Unit, float], dict[Unit, float]], index: int) -> dict[Unit, str]:
+    """The targets of both weeks by one name: "2 targets in place of 3"."""
+    counts: dict[Unit, list[int]] = {}
+    for week in (0, 1):
+        for unit in replaced[week]:
+            counts.setdefault(_group(unit), [0, 0])[week] += 1
+    return {
+        unit: "{1} new target{2} in place of {0}".format(
+            *counts[_group(unit)], "" if counts[_group(unit)][1] == 1 else "s"
+        )
+        for unit in replaced[index]
+    }
+
+
+def _divide(usage: Usage, known: Callable[[Owner], list[bool]], compared: Callable[[Owner], Shares]) -> Matched:
+    shares: dict[Owner, tuple[list[bool], Shares] | None] = {}
+
+    def share(owner: Owner) -> tuple[list[bool], Shares] | None:
+        """By hour: whether it is known and how much of it is compared; None for all of it."""
+        if owner not in shares:
+            seen, part = known(owner), compared(owner)
+            shares[owner] = None if all(seen) and all(of == 1 for of in part) else (seen, part)
+        return shares[owner]
+
+    alone: dict[Owner, float] = {}
+    left_out: dict[Owner, float] = {}
+    left_out_seconds = 0.0
+    kept: dict[str, tuple[Line, ...]] = {}
+    for name in _COMPARED:
+        lines = []
+        for line in getattr(usage, name):
+            found = share(line.owner)
+            if found is None:
+                lines.append(line)
+                continue
+            seen, part = found
+            hours = tuple(
+                None if value is None or not sees else value * of
+                for value, sees, of in zip(line.hours, seen, part, strict=True)
+            )
+            lines.append(Line(line.owner, line.of, hours))
+            hidden = add_up(
+                value for value, sees in zip(line.hours, seen, strict=True) if value is not None and not sees
+            )
+            if name == "cost":
+                left_out[line.owner] = left_out.get(line.owner, 0.0) + hidden
+                alone[line.owner] = alone.get(line.owner, 0.0) + line.total - hidden - lines[-1].total
+            elif name == "gpu_seconds" and line.of[1]:
+                left_out_seconds += hidden
+        kept[name] = tuple(lines)
+    return Matched(
+        Usage(kept["cost"], kept["gpu_seconds"], kept["prefill_tokens"], kept["decode_tokens"]),
+        alone,
+        left_out,
+        left_out_seconds / 3600,
+    )
+
+
+def _map_hours(week: Week, other: Week) -> list[int | None]:
+    """By hour of a week: the same hour of the other one; None where it has no such hour."""
+    places: dict[tuple[int, int, int], int] = {}
+    for index, key in enumerate(_list_clock(other)):
+        places[key] = index
+    return [places.get(key) for key in _list_clock(week)]
+
+
+def _list_clock(week: Week) -> Iterable[tuple[int, int, int]]:
+    """Day, hour of the clock, and which of that name: clocks that are put back show an hour twice."""
+    seen: dict[tuple[int, int], int] = {}
+    for hour in week.hours:
+        number = seen.get((hour.day, hour.hour), 0)
+        seen[hour.day, hour.hour] = number + 1
+        yield hour.day, hour.hour, number
+
+
+def _find_unknown_hours(
+    week: Week, usage: Usage, gaps: Iterable[Gap], begins: int, units: Units
+) -> Callable[[Place, int], bool]:
+    hidden: set[tuple[Place, int]] = set()
+    for gap in gaps:
+        if gap.missing_gpu_seconds is not None and gap.missing_gpu_seconds <= _KNOWN_SECONDS:
+            continue
+        place = tuple(dict(gap.extra).get(name, "") for name in units.identity), gap.target
+        hidden |= {
+            (place, index) for index, hour in enumerate(week.hours) if gap.begin < hour.end and hour.begin < gap.end
+        }
+    for line in usage.gpu_seconds:
+        if not line.of[1]:
+            hidden |= {(units.place(line.owner), index) for index, value in enumerate(line.hours) if value}
+    return lambda place, hour: hour < begins or (place, hour) in hidden
+
+
+def find_spans(usage: Usage, units: Units) -> dict[Unit, tuple[int, int]]:
+    """The first and the last hour of each unit."""
+    found: dict[Unit, tuple[int, int]] = {}
+    for line in (*usage.cost, *usage.gpu_seconds):
+        there = [index for index, value in enumerate(line.hours) if value]
+        if there:
+            unit = units.unit_of(line.owner)
+            begin, end = found.get(unit, (there[0], there[-1]))
+            found[unit] = min(begin, there[0]), max(end, there[-1])
+    return found
+
+
+def _first_hours(spans: Mapping[Unit, tuple[int, int]], begins: int) -> dict[Unit, int]:
+    """A unit of which data begin with those of all may have been there before."""
+    return {unit: 0 if hours[0] <= begins else hours[0] for unit, hours in spans.items()}
+
+
+def _share_replaced(usages: tuple[Usage, Usage], units: Units) -> tuple[dict[Unit, float], dict[Unit, float]]:
+    """Of targets that only one of the weeks had: the share of each that took the place of others, or that others took the place of.
+
+    A rollout gives every replica another name, and nothing but the model and role says that it is the same thing. Hours for which a
+    target was there count, whatever its GPUs.
+    """
+    hours = tuple(_count_hours(usage, units) for usage in usages)
+    only = tuple(
+        {unit: hours[index][unit] for unit in hours[index].keys() - hours[1 - index].keys()} for index in (0, 1)
+    )
+    found: tuple[dict[Unit, float], dict[Unit, float]] = ({}, {})
+    sums: dict[Unit, list[float]] = {}
+    for index in (0, 1):
+        for unit, length in only[index].items():
+            sums.setdefault(_group(unit), [0.0, 0.0])[index] += length
+    for index in (0, 1):
+        for unit in only[index]:
+            both = sums[_group(unit)]
+            if min(both) > 0:
+                found[index][unit] = min(both) / both[index]
+    return found
+
+
+def _group(unit: Unit) -> Unit:
+    """Targets that can take each other's place: of one fleet, model and role. A workload is a place of its own."""
+    return unit if unit.is_workload else unit._replace(name="")
+
+
+def _count_hours(usage: Usage, units: Units) -> dict[Unit, float]:
+    there: dict[Unit, dict[str, set[int]]] = {}
+    for line in usage.gpu_seconds:
+        seen = {index for index, value in enumerate(line.hours) if value}
+        if seen:
+            there.setdefault(units.unit_of(line.owner), {}).setdefault(line.owner.target, set()).update(seen)
+    return {unit: float(sum(map(len, targets.values()))) for unit, targets in there.items()}

@@ -1,0 +1,182 @@
+"""What was metered, by UTC hour, machine, target and model: what commitments and bills of clouds are compared with. Pure.
+
+Clouds count by UTC hour, a week may begin at another moment: hours of the week are cut at full UTC hours, in proportion to their length,
+and a UTC hour at the week's edge counts with the part that lies within the week.
+
+`measure_metered_hours` makes the pieces of a week. `pools.list_paid_hours` gives them with `paid_usd` after commitments. Whoever compares
+with a bill adds them up by machine:
+
+    for machine, cost in sum_by_machine(pieces).items():
+        machine.utc_begin, machine.provider_id, machine.node, machine.target
+        cost.gpu_hours, cost.usd, cost.paid_usd, cost.region, cost.instance_type
+
+A target on several nodes is spread evenly over them. What is not known of a node is "", never left out: its hours are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from llm_serving_exporter.model.record import Struct
+from llm_serving_review.evidence.places import NodePlaces
+from llm_serving_review.evidence.usage import Book, Gauge, Line, Owner, Usage, drop_unknown
+from llm_serving_review.evidence.week import HOUR_SECONDS, Week
+from llm_serving_review.figures.gpu_prices import GpuKinds
+from llm_serving_review.figures.rates import Where, fleet_of_gauge, fleet_of_owner
+
+
+class MeteredHour(Struct, frozen=True):
+    """GPU time within one UTC hour, of one model of a target on one node at one rate."""
+
+    # Unix seconds of the full UTC hour in which it lies
+    utc_begin: float
+    # values of the identity labels
+    fleet: Where
+    # the target's name
+    target: str
+    # the model that it serves; "" where it is unknown
+    model_name: str
+    # "" where it is unknown
+    node: str
+    # what the cloud calls the machine; "" where it is unknown
+    provider_id: str
+    # of the node; "" where it is unknown
+    region: str
+    # of the node; "" where it is unknown
+    zone: str
+    # of the node; "" where it is unknown
+    instance_type: str
+    # the kind of GPU, several joined with " + "; "" where it is unknown
+    gpu_name: str
+    # "" without a price
+    rate: str
+    # in all states
+    gpu_hours: float
+    # at the stated price; 0 without a price
+    usd: float
+    # after commitments: covered GPU-hours at the committed price, the others at the stated one
+    paid_usd: float
+    # the stated price, as it was in force last in the hour; None where nothing says it. USD over GPU-hours of a single hour may differ:
+    # busy time waits up to five minutes for its tokens before it is booked
+    usd_per_gpu_hour: float | None = None
+
+
+class MachineHour(NamedTuple):
+    """Whose cost it is, and when."""
+
+    utc_begin: float  # Unix seconds of the full UTC hour
+    provider_id: str  # "" where it is unknown
+    node: str  # "" where it is unknown
+    target: str  # the target's name
+
+
+class MachineCost(Struct):
+    """What a target used of a machine within a UTC hour, over models and rates."""
+
+    # of the node; "" where it is unknown
+    region: str
+    # of the node; "" where it is unknown
+    instance_type: str
+    # in all states
+    gpu_hours: float = 0.0
+    # at the stated price
+    usd: float = 0.0
+    # after commitments
+    paid_usd: float = 0.0
+
+
+def measure_metered_hours(
+    usage: Usage, book: Book, week: Week, identity: Sequence[str], places: NodePlaces | None = None
+) -> tuple[MeteredHour, ...]:
+    """The pieces of a week, in the order of hours. Their GPU-hours and USD add up to those of `usage`."""
+    places = NodePlaces(book.places, identity) if places is None else places
+    kinds, nodes = GpuKinds(book, identity), _Nodes(book, identity, len(week.hours))
+    prices = _index_prices(book, identity)
+    cuts = [list(_cut_at_utc_hours(hour.begin, hour.end)) for hour in week.hours]
+    found = []
+    for (owner, rate), (seconds, usd) in _sum_by_owner(usage, len(week.hours)).items():
+        fleet, kind = fleet_of_owner(owner, identity), kinds.find_kinds(owner, rate)
+        for index, (time, money) in enumerate(zip(seconds, usd, strict=True)):
+            if not time and not money:
+                continue
+            gpu_name = kind if isinstance(kind, str) else kind(index)
+            said = (gauge.hours[index] for gauge in prices.get((fleet, owner.target, rate), ()))
+            price = next(drop_unknown(said), None)
+            there = nodes.find(fleet, owner.target, index)
+            for node in there:
+                at = places.find(fleet, owner.target, node, index)
+                for utc_begin, part in cuts[index]:
+                    share = part / len(there)
+                    found.append(
+                        MeteredHour(
+                            utc_begin, fleet, owner.target, owner.model_name, node, at.provider_id, at.region, at.zone,
+                            at.instance_type, gpu_name, rate, time / HOUR_SECONDS * share, money * share, money * share, price,
+                        )
+                    )  # fmt: skip
+    return tuple(sorted(found, key=lambda one: one.utc_begin))
+
+
+def _index_prices(book: Book, identity: Sequence[str]) -> dict[tuple[Where, str, str], list[Gauge]]:
+    """Prices in force by fleet, target and rate."""
+    found: dict[tuple[Where, str, str], list[Gauge]] = {}
+    for gauge in book.prices:
+        key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", ""), gauge.labels.get("rate", "")
+        found.setdefault(key, []).append(gauge)
+    return found
+
+
+def sum_by_machine(pieces: Iterable[MeteredHour]) -> dict[MachineHour, MachineCost]:
+    """GPU-hours, USD metered and USD after commitments by UTC hour, machine and target, in the order of hours."""
+    found: dict[MachineHour, MachineCost] = {}
+    for one in pieces:
+        key = MachineHour(one.utc_begin, one.provider_id, one.node, one.target)
+        into = found.setdefault(key, MachineCost(one.region, one.instance_type))
+        into.gpu_hours += one.gpu_hours
+        into.usd += one.usd
+        into.paid_usd += one.paid_usd
+    return found
+
+
+class _Nodes:
+    """The nodes of a target in an hour."""
+
+    def __init__(self, book: Book, identity: Sequence[str], hours: int) -> None:
+        self._by_hour: dict[tuple[Where, str], list[set[str]]] = {}
+        for gauge in book.nodes:
+            key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", "")
+            of_target = self._by_hour.setdefault(key, [set() for _ in range(hours)])
+            for index, value in enumerate(gauge.hours):
+                if value is not None:
+                    of_target[index].add(gauge.labels.get("node", ""))
+        self._ever = {key: tuple(sorted(set().union(*each))) for key, each in self._by_hour.items()}
+
+    def find(self, fleet: Where, target: str, hour: int) -> Sequence[str]:
+        """In that hour, else ever in the week, else one without a name."""
+        key = fleet, target
+        there = self._by_hour.get(key)
+        return (sorted(there[hour]) if there else ()) or self._ever.get(key, ()) or ("",)
+
+
+def _sum_by_owner(usage: Usage, hours: int) -> Mapping[tuple[Owner, str], tuple[list[float], list[float]]]:
+    """Seconds and USD by hour over states, phases and methods."""
+    found: dict[tuple[Owner, str], tuple[list[float], list[float]]] = {}
+
+    def add(lines: Iterable[Line], column: int) -> None:
+        for line in lines:
+            into = found.setdefault((line.owner, line.of[1]), ([0.0] * hours, [0.0] * hours))[column]
+            for index, value in enumerate(line.hours):
+                if value:
+                    into[index] += value
+
+    add(usage.gpu_seconds, 0)
+    add(usage.cost, 1)
+    return found
+
+
+def _cut_at_utc_hours(begin: float, end: float) -> Iterator[tuple[float, float]]:
+    """The full UTC hours that a time touches, each with its share of that time."""
+    at = begin // HOUR_SECONDS * HOUR_SECONDS
+    while at < end:
+        yield at, (min(end, at + HOUR_SECONDS) - max(begin, at)) / (end - begin)
+        at += HOUR_SECONDS

@@ -1,0 +1,217 @@
+"""The weeks before and the one under review, each by hour and in sums, wherever they are known from. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from zoneinfo import ZoneInfo
+
+from llm_serving_exporter.model.cost import RateKind
+from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, field, replace
+from llm_serving_exporter.model.text import count_nouns
+from llm_serving_review.evidence.kept_files import KeptWeek
+from llm_serving_review.evidence.past import Past, RecordedWeek, list_weeks_before
+from llm_serving_review.evidence.usage import Gap, Hours, Owner, Usage, sum_by_hour
+from llm_serving_review.evidence.week import Week
+from llm_serving_review.figures.counted_once import count_once, find_counting
+from llm_serving_review.figures.formulas import plus
+from llm_serving_review.figures.totals import sum_usage
+
+# of a week's hours: with fewer an hour without data is not known, with more it cost nothing
+COMPLETE_SHARE = 0.998
+# of the targets' time of a day
+_LITTLE_SHARE = 0.02
+# mark of a week of which no pool is taken off
+BEFORE_COMMITMENTS = "before commitments"
+
+
+class Source(StrEnum):
+    """Where a week is known from."""
+
+    # counters, read for this review
+    COUNTERS = "this review"
+    # the table that its own review left
+    FILE = "its review"
+    # the rule pack's hourly records
+    RECORDS = "hourly records"
+
+
+class Known(Struct, frozen=True):
+    """A week, or a span, of which something is known."""
+
+    # which
+    week: Week
+    # where it is known from
+    source: Source
+    # GPU time, unused commitments and electricity
+    paid_usd: float
+    # prompt as sent and generated; None where it is not known
+    tokens: float | None
+    # GPU time over tokens, of engines that count them; None where it is not known
+    usd_per_million: float | None
+    # hours that are in the figures; an hour without one of two equal targets counts half
+    hours_seen: float
+    # estimated cost of gaps, in no other figure
+    missing_usd: float = 0.0
+    # GPU time by the Unix second at which the hour begins; only hours that are known
+    usd_by_hour: Mapping[int, float] = field(default_factory=dict)
+    # tokens by the same
+    tokens_by_hour: Mapping[int, float] = field(default_factory=dict)
+    # GPU time of engines whose tokens are counted, by the same; {} where that is all of it, or nobody knows
+    counted_usd_by_hour: Mapping[int, float] = field(default_factory=dict)
+    # what pools add to GPU time by the same, mostly less than nothing
+    pools_by_hour: Mapping[int, float] = field(default_factory=dict)
+    # what makes it hard to compare, a few words each
+    marks: tuple[str, ...] = ()
+    # numbers of days of which more than a little is missing in gaps of single targets
+    doubtful_days: frozenset[int] = frozenset()
+
+    @property
+    def complete(self) -> bool:
+        """Whether its hours without data cost nothing."""
+        return self.hours_seen >= COMPLETE_SHARE * self.week.length_hours
+
+    @property
+    def paid_by_hour(self) -> dict[int, float]:
+        """What is paid by the Unix second at which the hour begins, after pools. What else is paid beside GPU time is spread evenly over
+        the hours that are known."""
+        hours = {
+            at: self.usd_by_hour.get(at, 0.0) + self.pools_by_hour.get(at, 0.0)
+            for at in (round(hour.begin) for hour in self.week.hours)
+            if self.complete or at in self.usd_by_hour
+        }
+        beside = self.paid_usd - add_up(hours.values())
+        return {hour: usd + beside / len(hours) for hour, usd in hours.items()}
+
+
+def describe_read_week(
+    week: Week,
+    usage: Usage,
+    paid_usd: float,
+    hours_seen: float,
+    gaps: Iterable[Gap],
+    pools_by_hour: Hours = (),
+    identity: Sequence[str] = (),
+) -> Known:
+    """A week of which the review read the counters; usage is as it counts, after `count_once`. `pools_by_hour`: () without pools."""
+    counting, gaps = find_counting(usage, identity), tuple(gaps)
+    sums, counted = sum_usage(usage, counting=counting), _keep_owners(usage, counting.tokens)
+    return Known(
+        week,
+        Source.COUNTERS,
+        paid_usd,
+        sums.tokens,
+        sums.blended_usd_per_million,
+        hours_seen,
+        add_up(gap.estimated_usd or 0.0 for gap in gaps),
+        _index_hours(week, sum_by_hour(usage.cost, len(week.hours))),
+        _index_hours(week, sum_tokens_by_hour(counted, len(week.hours))),
+        {} if sums.counted is None else _index_hours(week, sum_by_hour(counted.cost, len(week.hours))),
+        _index_hours(week, pools_by_hour) if pools_by_hour else {},
+        _mark_hours(hours_seen, week),
+        frozenset(_find_doubtful_days(week, usage, gaps)),
+    )
+
+
+def _keep_owners(usage: Usage, owners: Collection[Owner]) -> Usage:
+    """Cost and tokens of these owners alone."""
+    cost, prompt, made = (
+        tuple(line for line in lines if line.owner in owners)
+        for lines in (usage.cost, usage.prompt_tokens, usage.decode_tokens)
+    )
+    return replace(usage, cost=cost, prompt_tokens=prompt, decode_tokens=made)
+
+
+def _find_doubtful_days(week: Week, usage: Usage, gaps: Sequence[Gap]) -> Iterator[int]:
+    targets = len({line.owner.who for line in usage.gpu_seconds} | {(gap.extra, gap.target) for gap in gaps})
+    for day in range(len(week.days)):
+        hours = [hour for hour in week.hours if hour.day == day]
+        missing = add_up(
+            max(0.0, min(gap.end, hour.end) - max(gap.begin, hour.begin))
+            for gap in gaps
+            if gap.begin < hours[-1].end and hours[0].begin < gap.end
+            for hour in hours
+        )
+        if missing > _LITTLE_SHARE * targets * add_up(hour.seconds for hour in hours):
+            yield day
+
+
+def list_known_weeks(week: Week, past: Past, identity: Sequence[str], read: Sequence[Known]) -> tuple[Known, ...]:
+    """What is known of the weeks before and of those that were read, the earliest first. A week's own review wins over what is left of
+    its counters, these over records."""
+    found = {one.week.name: one for one in read}
+    for one in list_weeks_before(week):
+        if one.name in past.kept:
+            found[one.name] = _describe_kept(one, past.kept[one.name], identity)
+        elif one.name in past.recorded and one.name not in found:
+            found[one.name] = _describe_recorded(past.recorded[one.name], identity)
+    return tuple(sorted(found.values(), key=lambda one: one.week.begin))
+
+
+def sum_tokens_by_hour(usage: Usage, hours: int) -> Hours:
+    """Prompt as sent and generated; None where either is not known."""
+    prompt, made = (sum_by_hour(lines, hours) for lines in (usage.prompt_tokens, usage.decode_tokens))
+    return tuple(None if a is None or b is None else a + b for a, b in zip(prompt, made, strict=True))
+
+
+def _describe_kept(week: Week, kept: KeptWeek, identity: Sequence[str]) -> Known:
+    marks = []
+    zone = kept.settings.get("timezone", week.zone)
+    if zone != week.zone:
+        marks.append(f"weeks of {zone}")
+    if kept.settings.get("identity_labels", ",".join(identity)) != ",".join(identity):
+        marks.append("other identity labels")
+    seen = week.length_hours if kept.hours_seen is None else kept.hours_seen
+    return Known(
+        week,
+        Source.FILE,
+        kept.paid_usd,
+        kept.tokens,
+        kept.usd_per_million,
+        seen,
+        kept.missing_usd or 0.0,
+        {begin: hour.usd for begin, hour in kept.hours.items() if hour.usd is not None},
+        {begin: hour.tokens for begin, hour in kept.hours.items() if hour.tokens is not None},
+        {},
+        {begin: hour.pools_usd for begin, hour in kept.hours.items() if hour.pools_usd is not None},
+        (*marks, *_mark_hours(seen, week)),
+    )
+
+
+def _describe_recorded(recorded: RecordedWeek, identity: Sequence[str]) -> Known:
+    week, usage = recorded.week, count_once(recorded.usage, identity)
+    counting = find_counting(usage, identity)
+    sums, counted = sum_usage(usage, counting=counting), _keep_owners(usage, counting.tokens)
+    usd = sum_by_hour(usage.cost, len(recorded.week.hours))
+    seen = float(sum(1 for value in usd if value is not None))
+    before_pools = any(line.of[1:2] == (RateKind.POOL.value,) and line.total for line in usage.cost)
+    return Known(
+        week,
+        Source.RECORDS,
+        plus(sums.usd, sums.energy_usd) or 0.0,
+        sums.tokens,
+        sums.blended_usd_per_million,
+        seen,
+        0.0,
+        _index_hours(week, usd),
+        _index_hours(week, sum_tokens_by_hour(counted, len(week.hours))),
+        {} if sums.counted is None else _index_hours(week, sum_by_hour(counted.cost, len(week.hours))),
+        {},
+        (BEFORE_COMMITMENTS if before_pools else "without unused commitments", *_mark_hours(seen, week)),
+    )
+
+
+def _index_hours(week: Week, values: Hours) -> dict[int, float]:
+    return {round(hour.begin): value for hour, value in zip(week.hours, values, strict=True) if value is not None}
+
+
+def _mark_hours(seen: float, week: Week) -> tuple[str, ...]:
+    if seen >= COMPLETE_SHARE * week.length_hours:
+        return ()
+    return (f"{seen:.0f} of {count_nouns(round(week.length_hours), 'hour')}",)
+
+
+def zone_of(week: Week) -> ZoneInfo:
+    """The zone that days and months are of."""
+    return ZoneInfo(week.zone)

@@ -1,0 +1,293 @@
+"""Rates: what they cost, how far commitments were used, and what steady load could save. Pure.
+
+Targets, rates and commitments belong together only within a fleet, so identity labels are part of every key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+from types import MappingProxyType
+
+from llm_serving_exporter.model.cost import RateKind
+from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct, field
+from llm_serving_review.evidence.usage import Book, Gap, Line, Owner, Usage, sum_by_hour
+from llm_serving_review.evidence.week import Week
+
+# of a GPU, in the hour of a restart or of a missed scrape
+_LOST_AT_EDGES = 0.05
+_KNOWN_SECONDS = 60.0
+# of a GPU: what adding up a week of hours leaves behind the point
+_ROUNDING = 1e-6
+# a GPU at such a rate that is given back is paid for no more
+_CASH = (RateKind.ON_DEMAND, RateKind.SPOT)
+
+Where = tuple[str, ...]
+
+
+def fleet_of_gauge(labels: Mapping[str, str], identity: Sequence[str]) -> Where:
+    """The fleet of a gauge."""
+    return tuple(labels.get(name, "") for name in identity)
+
+
+def fleet_of_owner(owner: Owner, identity: Sequence[str]) -> Where:
+    """The fleet of an owner."""
+    return tuple(owner.label(name) for name in identity)
+
+
+def find_cash_rates(book: Book) -> frozenset[str]:
+    """Rates that are paid by the hour. A rate of unknown kind is not one of them."""
+    return frozenset(rate.name for rate in book.rates.values() if rate.kind in _CASH)
+
+
+def find_rates_of_kind(book: Book, kind: RateKind) -> frozenset[str]:
+    """Names of the rates of a kind."""
+    return frozenset(rate.name for rate in book.rates.values() if rate.kind == kind)
+
+
+def find_gpu_kinds(book: Book, identity: Sequence[str]) -> dict[tuple[Where, str, str], set[str]]:
+    """Kinds of GPU by fleet, target and rate."""
+    found: dict[tuple[Where, str, str], set[str]] = {}
+    for gauge in book.prices:
+        key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", ""), gauge.labels.get("rate", "")
+        found.setdefault(key, set()).add(gauge.labels.get("gpu_name", ""))
+    return found
+
+
+def average_rate_price(
+    usage: Usage,
+    book: Book,
+    rate: str,
+    identity: Sequence[str],
+    gpu_name: str | None = None,
+    fleet: Where | None = None,
+) -> float | None:
+    """Mean USD per GPU-hour of a rate, weighted by the GPU time at it; None where the rate was in force on no target."""
+    seconds: dict[tuple[Where, str], list[Line]] = {}
+    for line in usage.gpu_seconds:
+        if line.of[1] == rate:
+            seconds.setdefault((fleet_of_owner(line.owner, identity), line.owner.target), []).append(line)
+    weighted: list[tuple[float, float]] = []
+    for gauge in book.prices:
+        at = fleet_of_gauge(gauge.labels, identity)
+        if gauge.labels.get("rate") != rate or gpu_name not in (None, gauge.labels.get("gpu_name")):
+            continue
+        if fleet not in (None, at):
+            continue
+        used = sum_by_hour(seconds.get((at, gauge.labels.get("target", "")), ()), len(gauge.hours))
+        weighted += [
+            (value, weight or 0.0) for value, weight in zip(gauge.hours, used, strict=True) if value is not None
+        ]
+    if not any(weight for _, weight in weighted):
+        # in force, but nothing was counted at it
+        weighted = [(value, 1.0) for value, _ in weighted]
+    all_ = add_up(weight for _, weight in weighted)
+    return add_up(value * weight for value, weight in weighted) / all_ if all_ else None
+
+
+def _find_last_price(book: Book, rate: str, gpu_name: str) -> float | None:
+    """The price of a rate for a kind of GPU as it stood last, as the price file has it; of several the lowest. None where it was in
+    force on no target."""
+    found: list[tuple[int, float]] = []
+    for gauge in book.prices:
+        if gauge.labels.get("rate") == rate and gauge.labels.get("gpu_name") == gpu_name:
+            known = [(-hour, value) for hour, value in enumerate(gauge.hours) if value is not None]
+            found += known[-1:]
+    return min(found)[1] if found else None
+
+
+class Commitment(Struct, frozen=True):
+    """GPU-hours of a rate that are paid for whether they are used or not."""
+
+    # the rate's name
+    rate: str
+    # in the hours that are known
+    committed_gpu_hours: float
+    # in the same hours
+    used_gpu_hours: float
+    # hour by hour; use beyond the commitment in one hour does not fill another
+    unused_gpu_hours: float
+    # mean price of the rate; None where it was in force on no target
+    usd_per_gpu_hour: float | None
+    # values of the identity labels
+    fleet: Where = ()
+    # share of the committed GPU-hours in which no gap hides who used them
+    known_share: float = 1.0
+    # of GPUs of the same kind that ran on demand while as many of it stood unused
+    movable_gpu_hours: float = 0.0
+    # what these cost on demand
+    movable_usd: float = 0.0
+    # the same GPU-hours by hour of the week and kind of GPU
+    movable_by_hour: Mapping[tuple[int, str], float] = field(default_factory=dict)
+
+    @property
+    def unused_usd(self) -> float | None:
+        """What was paid for nothing."""
+        return None if self.usd_per_gpu_hour is None else self.unused_gpu_hours * self.usd_per_gpu_hour
+
+    @property
+    def immovable_usd(self) -> float:
+        """What was paid for nothing and no on-demand load would have used."""
+        return max(0.0, self.unused_gpu_hours - self.movable_gpu_hours) * (self.usd_per_gpu_hour or 0.0)
+
+    @property
+    def name(self) -> str:
+        """The rate, and whose."""
+        return " / ".join((self.rate, *filter(None, self.fleet)))
+
+
+def sum_unused_usd(found: Iterable[Commitment]) -> float:
+    """USD of unused commitments whose price is known."""
+    return add_up(one.unused_usd or 0.0 for one in found)
+
+
+def sum_unused_usd_seen(found: Iterable[Commitment], seen_share: float) -> float:
+    """USD of unused commitments in the part of the week that is seen; hours in gaps are taken to be like the others."""
+    return add_up((one.unused_usd or 0.0) / one.known_share for one in found) * seen_share
+
+
+class _OnDemandLoad:
+    """GPU time that is paid on demand, hour by hour, for commitments that stand unused."""
+
+    def __init__(self, usage: Usage, book: Book, hours: int, identity: Sequence[str]) -> None:
+        self._kinds, self._hours = find_gpu_kinds(book, identity), hours
+        rates = find_rates_of_kind(book, RateKind.ON_DEMAND)
+        # by fleet and kind of GPU: hours left, and USD of each
+        self._left: dict[tuple[Where, frozenset[str]], tuple[list[float], list[float]]] = {}
+        for column, lines in enumerate((usage.gpu_seconds, usage.cost)):
+            for line in lines:
+                fleet = fleet_of_owner(line.owner, identity)
+                kinds = frozenset(self._kinds.get((fleet, line.owner.target, line.of[1]), ()))
+                if line.of[1] not in rates or not kinds:
+                    continue
+                into = self._left.setdefault((fleet, kinds), ([0.0] * hours, [0.0] * hours))[column]
+                for index, value in enumerate(line.hours):
+                    into[index] += (value or 0.0) / (1.0 if column else 3600.0)
+
+    def take_over(
+        self, fleet: Where, rate: str, free: Sequence[float]
+    ) -> tuple[float, float, Mapping[tuple[int, str], float]]:
+        """GPU-hours that fit onto `free` GPUs of a rate by the hour, what they cost, and the same GPU-hours by hour of the week and kind of
+        GPU. They are not there for another commitment."""
+        own = {kind for (at, _, of), kinds in self._kinds.items() if (at, of) == (fleet, rate) for kind in kinds}
+        moved = usd = 0.0
+        by_hour: dict[tuple[int, str], float] = {}
+        left = list(free)
+        for (at, kinds), (seconds, cost) in self._left.items():
+            if at != fleet or not kinds <= own:
+                continue
+            kind = " + ".join(sorted(kinds))
+            for index, most in enumerate(left):
+                taken = min(most, seconds[index])
+                if taken > 0:
+                    left[index] -= taken
+                    by_hour[index, kind] = by_hour.get((index, kind), 0.0) + taken
+                    part = taken / seconds[index]
+                    moved, usd = moved + taken, usd + cost[index] * part
+                    seconds[index] -= taken
+                    cost[index] *= 1 - part
+        return moved, usd, by_hour
+
+
+def measure_commitments(
+    usage: Usage, book: Book, week: Week, identity: Sequence[str] = (), gaps: Iterable[Gap] = ()
+) -> tuple[Commitment, ...]:
+    """By fleet and rate, hour by hour: GPUs left over at night do not make up for noon. Leaves out hours in which the commitment is
+    unknown, and hours in which data of a target at that rate are missing."""
+    count = len(week.hours)
+    committed: dict[tuple[Where, str], list[float | None]] = {}
+    for gauge in book.committed:
+        key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("rate", "")
+        line = committed.setdefault(key, [None] * count)
+        for index, value in enumerate(gauge.hours):
+            if value is not None:
+                line[index] = max(value, line[index] or 0.0)
+    load = _OnDemandLoad(usage, book, count, identity)
+    holes = [gap for gap in gaps if gap.missing_gpu_seconds is None or gap.missing_gpu_seconds > _KNOWN_SECONDS]
+    found = []
+    for (fleet, rate), gpus in sorted(committed.items()):
+        lines = [
+            line for line in usage.gpu_seconds if line.of[1] == rate and fleet_of_owner(line.owner, identity) == fleet
+        ]
+        targets = {line.owner.target for line in lines if line.total}
+        unknown = [gap for gap in holes if gap.target in targets and fleet_of_gauge(dict(gap.extra), identity) == fleet]
+        used = sum_by_hour(lines, count)
+        bought = taken = idle = hidden = 0.0
+        free = [0.0] * count
+        for index, (hour, committed_gpus) in enumerate(zip(week.hours, gpus, strict=True)):
+            if committed_gpus is None:
+                continue
+            if any(gap.begin < hour.end and hour.begin < gap.end for gap in unknown):
+                hidden += committed_gpus
+                continue
+            hour_used = (used[index] or 0.0) / 3600
+            bought += committed_gpus
+            taken += hour_used
+            free[index] = max(0.0, committed_gpus - hour_used)
+            idle += free[index]
+        if bought:
+            price = average_rate_price(usage, book, rate, identity, fleet=fleet)
+            moved = load.take_over(fleet, rate, free)
+            found.append(Commitment(rate, bought, taken, idle, price, fleet, bought / (bought + hidden), *moved))
+    return tuple(found)
+
+
+class Steady(Struct, frozen=True):
+    """GPUs that ran on demand in every known hour, and the cheapest reserved rate for their kind."""
+
+    # the kind of GPU
+    gpu_name: str
+    # whole GPUs, beyond commitments that stand unused
+    gpus: float
+    # the on-demand price
+    usd_per_gpu_hour: float
+    # the reserved rate
+    rate: str
+    # its price
+    reserved_usd_per_gpu_hour: float
+    # what the difference comes to in the week
+    usd: float
+
+
+def find_steady_load(
+    usage: Usage,
+    book: Book,
+    hours: int,
+    unused: Iterable[Commitment] = (),
+    identity: Sequence[str] = (),
+    promised: Mapping[str, float] = MappingProxyType({}),
+) -> tuple[Steady, ...]:
+    """By kind of GPU, beyond unused commitments. `promised`: GPU-hours by kind that fit onto pools which stand unused.
+
+    A reserved rate is known only while a target runs at it, because prices are exported as they are in force.
+    """
+    of = find_gpu_kinds(book, identity)
+    reserved, on_demand = find_rates_of_kind(book, RateKind.RESERVED), find_rates_of_kind(book, RateKind.ON_DEMAND)
+    # an hour of which nothing at all is known says nothing about what is steady
+    known = [index for index, value in enumerate(sum_by_hour(usage.gpu_seconds, hours)) if value is not None]
+    idle: dict[str, float] = {}
+    for one in unused:
+        idle[one.rate] = idle.get(one.rate, 0.0) + one.unused_gpu_hours
+    found = []
+    for kind in sorted({kind for each in of.values() for kind in each}):
+        lines = [
+            line
+            for line in usage.gpu_seconds
+            if line.of[1] in on_demand
+            and of.get((fleet_of_owner(line.owner, identity), line.owner.target, line.of[1])) == {kind}
+        ]
+        seconds = sum_by_hour(lines, hours)
+        floor = min(((seconds[index] or 0.0) / 3600 for index in known), default=0.0)
+        offers = [(price, rate) for rate in reserved if (price := _find_last_price(book, rate, kind)) is not None]
+        current = [price for rate in on_demand if (price := _find_last_price(book, rate, kind)) is not None]
+        gpus = float(int(floor + _LOST_AT_EDGES))
+        if offers and known:
+            # what is committed already and stands unused comes first
+            taken = idle.get(min(offers)[1], 0.0) + promised.get(kind, 0.0)
+            gpus -= ceil(taken / len(known) - _ROUNDING)
+        if offers and current and gpus >= 1 and min(offers)[0] < min(current):
+            price, rate = min(offers)
+            usd = gpus * (min(current) - price) * len(known)
+            found.append(Steady(kind, gpus, min(current), rate, price, usd))
+    return tuple(found)

@@ -1,0 +1,314 @@
+"""Tables of the review: by model, by label, by node, for an invoice, objectives, alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
+from llm_serving_review.evidence.names import PAGE, TICKET
+from llm_serving_review.evidence.usage import Book, Episode, Fleet, Gauge, Usage, drop_unknown
+from llm_serving_review.evidence.week import Week
+from llm_serving_review.figures.counted_once import find_counting
+from llm_serving_review.figures.formulas import ratio
+from llm_serving_review.figures.rates import (
+    Commitment,
+    find_gpu_kinds,
+    fleet_of_gauge,
+    fleet_of_owner,
+    sum_unused_usd,
+)
+from llm_serving_review.figures.split import Split
+from llm_serving_review.figures.totals import Chosen, Totals, sum_usage
+
+# of the exporter's sources the first that is there; the engine's own estimate is no measurement
+_BANDWIDTH_SOURCES = ("gpm", "dcgm", "model")
+UNKNOWN_NODE = ""
+# of a row's cost: more than that is no cost that waits for its tokens, which is booked after five minutes at the latest
+_MOST_PENDING = 0.1
+
+
+class ModelRow(Struct, frozen=True):
+    """A model in both weeks."""
+
+    # "" where it is unknown
+    model_name: str
+    # totals of the week
+    now: Totals
+    # totals of the week before
+    before: Totals
+    # share of the bandwidth ceiling, mean of its engines; None where that is unknown
+    bandwidth_ratio: float | None
+    # gpm, dcgm or model; "" where the ratio is unknown
+    bandwidth_source: str
+    # batch utilisation, mean of its engines; None where that is unknown
+    batch_ratio: float | None
+    # why its spend changed; None where the weeks cannot be compared
+    split: Split | None = None
+
+
+def build_model_rows(usage: Usage, earlier: Usage, fleet: Fleet, identity: Sequence[str] = ()) -> tuple[ModelRow, ...]:
+    """A row for each model, the most expensive first."""
+    counting, before = find_counting(usage, identity), find_counting(earlier, identity)
+    models = {line.owner.model_name for line in (*usage.cost, *earlier.cost, *usage.gpu_seconds)}
+    rows = []
+    for model in models:
+        chosen = _choose_model(model)
+        source, bandwidth = _average_bandwidth(fleet, model)
+        rows.append(
+            ModelRow(
+                model,
+                sum_usage(usage, chosen, counting),
+                sum_usage(earlier, chosen, before),
+                bandwidth,
+                source,
+                _average(gauge for gauge in fleet.batch if gauge.labels.get("model_name") == model),
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: (-(row.now.usd or 0.0), row.model_name)))
+
+
+class LabelRow(Struct, frozen=True):
+    """A value of a label that the bill is split by."""
+
+    label: str
+    # "" for series without the label
+    value: str
+    # totals of the week
+    now: Totals
+    # totals of the week before
+    before: Totals
+
+
+def build_label_rows(
+    usage: Usage, earlier: Usage, labels: Iterable[str], identity: Sequence[str] = ()
+) -> tuple[LabelRow, ...]:
+    """Rows label by label, the most expensive value first. The values of each label add up to the spend."""
+    counting, before = find_counting(usage, identity), find_counting(earlier, identity)
+    rows = []
+    for label in labels:
+        values = {line.owner.label(label) for line in (*usage.cost, *usage.gpu_seconds, *earlier.cost)}
+        of_label = []
+        for value in values:
+            chosen = _choose_label(label, value)
+            of_label.append(
+                LabelRow(label, value, sum_usage(usage, chosen, counting), sum_usage(earlier, chosen, before))
+            )
+        rows += sorted(of_label, key=lambda row: (-(row.now.usd or 0.0), row.value))
+    return tuple(rows)
+
+
+class NodeRow(Struct, frozen=True):
+    """A node. The cost of a target on several nodes is split evenly."""
+
+    # "" where it is unknown
+    node: str
+    # cost of GPU time in the week
+    usd: float
+    # in the week
+    gpu_hours: float
+
+
+def build_node_rows(usage: Usage, book: Book, hours: int) -> tuple[NodeRow, ...]:
+    """A row for each node, the most expensive first."""
+    where: dict[tuple[str, ...], list[set[str]]] = {}
+    extra = sorted({name for gauge in book.nodes for name in gauge.labels} - {"target", "node"})
+    for gauge in book.nodes:
+        key = *(gauge.labels.get(name, "") for name in extra), gauge.labels.get("target", "")
+        of_target = where.setdefault(key, [set() for _ in range(hours)])
+        for index, value in enumerate(gauge.hours):
+            if value is not None:
+                of_target[index].add(gauge.labels.get("node", ""))
+    sums: dict[str, list[float]] = {}
+    for column, lines in enumerate((usage.cost, usage.gpu_seconds)):
+        for line in lines:
+            key = *(line.owner.label(name) for name in extra), line.owner.target
+            of_target = where.get(key, [])
+            ever = sorted(set().union(*of_target)) if of_target else []
+            for index, value in enumerate(line.hours):
+                if not value:
+                    continue
+                nodes = (sorted(of_target[index]) if of_target else []) or ever or [UNKNOWN_NODE]
+                for node in nodes:
+                    sums.setdefault(node, [0.0, 0.0])[column] += value / len(nodes)
+    rows = [NodeRow(node, usd, seconds / 3600) for node, (usd, seconds) in sums.items()]
+    return tuple(sorted(rows, key=lambda row: (-row.usd, row.node)))
+
+
+class InvoiceRow(Struct, frozen=True):
+    """GPU-hours of a rate and a kind of GPU."""
+
+    # "" for GPU time without a price
+    rate: str
+    # reserved, on_demand, spot or owned; "" where it is unknown
+    kind: str
+    # the kind of GPU, several joined with " + "; "" where it is unknown
+    gpu_name: str
+    # in the week
+    gpu_hours: float
+    # what they cost
+    usd: float
+    # the one price that was in force all the time; None where it changed, or nobody knows it
+    flat_price: float | None = None
+
+    @property
+    def usd_per_gpu_hour(self) -> float | None:
+        """Mean over the week. Cost is booked minutes later than its GPU time: a price that never changed is taken as it is."""
+        mean, flat = ratio(self.usd, self.gpu_hours), self.flat_price
+        return flat if mean is not None and flat is not None and abs(mean / flat - 1) <= _MOST_PENDING else mean
+
+
+def build_invoice_rows(usage: Usage, book: Book, identity: Sequence[str] = ()) -> tuple[InvoiceRow, ...]:
+    """A row for each rate and kind of GPU; their USD add up to the spend."""
+    of_rate = find_gpu_kinds(book, identity)
+    of_target: dict[tuple[tuple[str, ...], str], set[str]] = {}
+    for gauge in book.gpus:
+        key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", "")
+        of_target.setdefault(key, set()).add(gauge.labels.get("gpu_name", ""))
+    sums: dict[tuple[str, str], list[float]] = {}
+    said = _list_prices(book, identity)
+    prices: dict[tuple[str, str], set[float]] = {}
+    for column, lines in enumerate((usage.gpu_seconds, usage.cost)):
+        for line in lines:
+            rate = line.of[1]
+            who = fleet_of_owner(line.owner, identity), line.owner.target
+            gpus = of_rate.get((*who, rate)) or of_target.get(who, set())
+            cell = rate, " + ".join(sorted(gpus))
+            sums.setdefault(cell, [0.0, 0.0])[column] += line.total
+            # a target whose price nobody knows makes it one that is not known
+            prices.setdefault(cell, set()).update(said.get((*who, rate), {0.0}))
+    rows = [
+        InvoiceRow(
+            rate,
+            book.rates[rate].kind if rate in book.rates else "",
+            gpu,
+            seconds / 3600,
+            usd,
+            next(iter(prices[rate, gpu])) or None if len(prices[rate, gpu]) == 1 else None,
+        )
+        for (rate, gpu), (seconds, usd) in sums.items()
+        if seconds or usd
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.usd, row.rate, row.gpu_name)))
+
+
+def _list_prices(book: Book, identity: Sequence[str]) -> dict[tuple[tuple[str, ...], str, str], set[float]]:
+    """The prices that were in force, by fleet, target and rate."""
+    found: dict[tuple[tuple[str, ...], str, str], set[float]] = {}
+    for gauge in book.prices:
+        key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", ""), gauge.labels.get("rate", "")
+        found.setdefault(key, set()).update(drop_unknown(gauge.hours))
+    return found
+
+
+def sum_invoice(rows: Iterable[InvoiceRow], unused: Iterable[Commitment], energy_usd: float | None) -> float:
+    """What invoices should come to: GPU-hours that were used, unused commitments whose price is known, electricity."""
+    return add_up(row.usd for row in rows) + sum_unused_usd(unused) + (energy_usd or 0.0)
+
+
+class Attainment(Struct, frozen=True):
+    """How far an objective was attained."""
+
+    # the objective's name
+    slo: str
+    # good events
+    good: float
+    # all events
+    total: float
+    # share of good events that is asked for; None where none is set
+    objective: float | None
+
+    @property
+    def share(self) -> float | None:
+        """Good ones over all; None without events."""
+        return ratio(self.good, self.total)
+
+
+def measure_attainments(usage: Usage, objectives: Mapping[str, float]) -> tuple[Attainment, ...]:
+    """A row for each objective, over all models."""
+    sums: dict[str, list[float]] = {}
+    for line in usage.slo:
+        into = sums.setdefault(line.of[0], [0.0, 0.0])
+        into[1] += line.total
+        if line.of[1] == "good":
+            into[0] += line.total
+    return tuple(Attainment(slo, good, total, objectives.get(slo)) for slo, (good, total) in sorted(sums.items()))
+
+
+class AlertRow(Struct, frozen=True):
+    """How often one alert fired."""
+
+    # its name
+    alert: str
+    severity: str
+    # times that it fired
+    episodes: int
+    # for how long in all
+    minutes: float
+
+
+class AlertSums(Struct, frozen=True):
+    """Pages (critical) and tickets (warning) of the week."""
+
+    # episodes that paged
+    pages: int
+    # how long they fired in all
+    page_minutes: float
+    # episodes that opened a ticket
+    tickets: int
+    # how long they fired in all
+    ticket_minutes: float
+    # alerts that fired most often
+    noisiest: tuple[AlertRow, ...]
+    # hours in which rules were evaluated; None where that is unknown
+    watched_hours: float | None = None
+
+
+def sum_alerts(
+    episodes: Iterable[Episode], week: Week, watched_hours: float | None = None, shown: int = 5
+) -> AlertSums | None:
+    """Pages and tickets of the week. An episode that began earlier counts with its minutes within the week. None where no alert fired
+    because nothing evaluated the rules."""
+    sums: dict[tuple[str, str], list[float]] = {}
+    episodes = tuple(episodes)
+    if not watched_hours and not episodes:
+        return None
+    for episode in episodes:
+        minutes = (min(episode.end, week.end) - max(episode.begin, week.begin)) / 60
+        into = sums.setdefault((episode.alert, episode.severity), [0, 0.0])
+        into[0] += 1
+        into[1] += max(0.0, minutes)
+    rows = [AlertRow(alert, severity, int(times), minutes) for (alert, severity), (times, minutes) in sums.items()]
+    rows.sort(key=lambda row: (-row.episodes, -row.minutes, row.alert))
+
+    def sum_of_severity(severity: str) -> tuple[int, float]:
+        chosen = [row for row in rows if row.severity == severity]
+        return add_up(row.episodes for row in chosen), add_up(row.minutes for row in chosen)
+
+    notified = [row for row in rows if row.severity in (PAGE, TICKET)]
+    return AlertSums(*sum_of_severity(PAGE), *sum_of_severity(TICKET), tuple(notified[:shown]), watched_hours or None)
+
+
+def _choose_model(model_name: str) -> Chosen:
+    return lambda owner: owner.model_name == model_name
+
+
+def _choose_label(label: str, value: str) -> Chosen:
+    return lambda owner: owner.label(label) == value
+
+
+def _average_bandwidth(fleet: Fleet, model: str) -> tuple[str, float | None]:
+    for source in _BANDWIDTH_SOURCES:
+        mean = _average(
+            gauge
+            for gauge in fleet.bandwidth
+            if gauge.labels.get("model_name") == model and gauge.labels.get("source") == source
+        )
+        if mean is not None:
+            return source, mean
+    return "", None
+
+
+def _average(gauges: Iterable[Gauge]) -> float | None:
+    values = [value for gauge in gauges for value in drop_unknown(gauge.hours)]
+    return add_up(values) / len(values) if values else None

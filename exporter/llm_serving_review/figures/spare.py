@@ -1,0 +1,110 @@
+"""Replicas beyond what was required, and replicas in reserve for a lost node."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
+from llm_serving_review.evidence.usage import Fleet, Gauge, Hours, Line, Usage, sum_by_hour
+from llm_serving_review.figures.pool_cash import PoolCash, Slot
+
+_DOWN = "down"
+
+
+class Spare(Struct, frozen=True):
+    """Replicas beyond need, and what they cost."""
+
+    # replica-hours beyond the demand and its reserve
+    excess_hours: float
+    # their cost; None where no hour has both replicas and a cost
+    excess_usd: float | None
+    # replica-hours held against the loss of a node
+    reserve_hours: float
+    # their cost; None where no hour has both replicas and a cost
+    reserve_usd: float | None
+    # replicas beyond need in each hour; None where one of the figures is unknown
+    excess_by_hour: Hours
+    # replicas in reserve in each hour; None where one of the figures is unknown
+    reserve_by_hour: Hours
+    # part of `excess_usd` at rates that are paid by the hour, and of GPUs that no pool covers
+    excess_cash_usd: float = 0.0
+
+
+def measure_spare(
+    usage: Usage, fleet: Fleet, hours: int, cash: Collection[str] = (), pool_cash: PoolCash | None = None
+) -> Spare | None:
+    """Over all models; None without the rule pack's records of replicas. `cash`: rates that are paid by the hour. `pool_cash`: what of
+    GPUs at the rate of pools is paid by the hour; None for nothing."""
+    present = {_model_key(gauge): gauge.hours for gauge in fleet.present}
+    required = {(_model_key(gauge), gauge.labels.get("reserve", "")): gauge.hours for gauge in fleet.required}
+    excess: list[float | None] = [None] * hours
+    reserve: list[float | None] = [None] * hours
+    excess_usd: float | None = None
+    reserve_usd: float | None = None
+    excess_cash = 0.0
+    of_pools: dict[Slot, float] = {}
+    for who, running in present.items():
+        bare, whole = required.get((who, "none")), required.get((who, "nodes"))
+        cost, of_cash, priced = _cost_running(usage, who, hours, cash)
+        at_pools: dict[int, list[tuple[Slot, float]]] = {}
+        if pool_cash is not None:
+            for slot, value in pool_cash.sum_cost(_keep_running(usage.cost, who)).items():
+                at_pools.setdefault(slot[0], []).append((slot, value))
+        for index, there in enumerate(running):
+            without = bare[index] if bare else None
+            with_reserve = whole[index] if whole else None
+            if there is None or with_reserve is None:
+                continue
+            over = max(0.0, there - with_reserve)
+            held = max(0.0, min(there, with_reserve) - min(there, without)) if without is not None else 0.0
+            excess[index] = (excess[index] or 0.0) + over
+            reserve[index] = (reserve[index] or 0.0) + held
+            usd = cost[index]
+            # of those that have a price: what others cost is not known
+            paid = there * priced[index]
+            if usd is not None and paid > 0:
+                excess_usd = (excess_usd or 0.0) + over * usd / paid
+                reserve_usd = (reserve_usd or 0.0) + held * usd / paid
+                excess_cash += over * (of_cash[index] or 0.0) / paid
+                for slot, value in at_pools.get(index, ()):
+                    of_pools[slot] = of_pools.get(slot, 0.0) + over * value / paid
+    if all(value is None for value in excess):
+        return None
+    if pool_cash is not None:
+        excess_cash += pool_cash.limit(of_pools)
+    return Spare(_sum(excess), excess_usd, _sum(reserve), reserve_usd, tuple(excess), tuple(reserve), excess_cash)
+
+
+def _cost_running(
+    usage: Usage, who: Iterable[tuple[str, str]], hours: int, cash: Collection[str]
+) -> tuple[Hours, Hours, tuple[float, ...]]:
+    """By hour, without GPUs that are down: what a model's replicas cost, the part of it at rates of `cash`, and the share of them that
+    has a price."""
+    cost, seconds = _keep_running(usage.cost, who), _keep_running(usage.gpu_seconds, who)
+    all_, priced = sum_by_hour(seconds, hours), sum_by_hour((line for line in seconds if line.of[1]), hours)
+    shares = tuple((part or 0.0) / whole if whole else 1.0 for part, whole in zip(priced, all_, strict=True))
+    return sum_by_hour(cost, hours), sum_by_hour((line for line in cost if line.of[1] in cash), hours), shares
+
+
+def _keep_running(lines: Iterable[Line], who: Iterable[tuple[str, str]]) -> list[Line]:
+    """Those of a model, without GPUs that are down."""
+    return [
+        line
+        for line in lines
+        if line.of[0] != _DOWN and _belongs(line.owner.extra, line.owner.model_name, line.owner.role, who)
+    ]
+
+
+def _model_key(gauge: Gauge) -> tuple[tuple[str, str], ...]:
+    """Identity labels, model and role."""
+    return tuple(sorted((name, value) for name, value in gauge.labels.items() if name not in ("reserve", "__name__")))
+
+
+def _belongs(extra: Iterable[tuple[str, str]], model_name: str, role: str, who: Iterable[tuple[str, str]]) -> bool:
+    own = {**dict(extra), "model_name": model_name, "role": role}
+    return all(own.get(name, "") == value for name, value in who)
+
+
+def _sum(values: Iterable[float | None]) -> float:
+    return add_up(value for value in values if value is not None)

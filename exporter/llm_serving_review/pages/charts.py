@@ -1,0 +1,223 @@
+"""The page's charts as shapes with coordinates; templates/parts.html writes them as SVG, the style sheet has their colours.
+
+Every chart is as wide as `WIDTH`, has its origin at the upper left, and carries a description of what it shows for those who cannot see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from llm_serving_exporter.model.numbers import add_up
+from llm_serving_exporter.model.record import Struct
+from llm_serving_exporter.render.numbers import amount, signed_usd_to_the_cent, usd
+from llm_serving_exporter.render.numbers import hours as hours_text
+from llm_serving_review.evidence.usage import Hours
+from llm_serving_review.evidence.week import Hour, Week
+
+WIDTH = 420
+# shades of a heatmap above 0
+_SHADES = 5
+# "$99,999"; two longer ones side by side would touch
+_LONGEST_ABOVE_COLUMN = 7
+# of the charts' font, generously
+_HALF_LETTER, _LETTER_HEIGHT = 3.5, 11.0
+# a column with such a label above it
+_NARROWEST = 48.0
+
+
+class Box(Struct, frozen=True):
+    """A filled rectangle."""
+
+    # class of the style sheet that colours it
+    kind: str
+    # left edge
+    x: float
+    # upper edge
+    y: float
+    width: float  # to the right
+    height: float  # downwards
+    # text that appears under the pointer; "" for none
+    hint: str = ""
+
+
+class Rule(Struct, frozen=True):
+    """A straight line."""
+
+    # class of the style sheet: axis or mark
+    kind: str
+    x1: float  # where it begins
+    y1: float  # where it begins
+    x2: float  # where it ends
+    y2: float  # where it ends
+    # text that appears under the pointer; "" for none
+    hint: str = ""
+
+
+class Label(Struct, frozen=True):
+    """A short text in a chart."""
+
+    # what it says
+    text: str
+    # the anchor's place
+    x: float
+    # the text's base line
+    y: float
+    # which end of the text is at x: start, middle or end
+    anchor: str = "start"
+    # whether it is in the softer colour
+    soft: bool = False
+
+
+class Chart(Struct, frozen=True):
+    """Shapes in the order in which they are drawn: boxes, then lines, then labels."""
+
+    # what the chart shows, with its numbers, for screen readers
+    description: str
+    # in the units of WIDTH
+    height: float
+    # filled rectangles
+    boxes: Sequence[Box]
+    # straight lines
+    rules: Sequence[Rule] = ()
+    # short texts
+    labels: Sequence[Label] = ()
+    # class of the style sheet: bar, heat or ""
+    kind: str = ""
+    # in the same units
+    width: float = WIDTH
+    # whether its height is the style sheet's and its width that of its place; without labels
+    stretched: bool = False
+
+
+def draw_stacked_bar(parts: Sequence[tuple[str, float]], total: float) -> Chart:
+    """One bar of (phase, USD), each part as wide as its share of `total`."""
+    boxes, x = [], 0.0
+    for name, value in parts:
+        width = WIDTH * value / total if total else 0.0
+        if width > 0:
+            boxes.append(Box(name, x, 0, width, 22, f"{name}: {usd(value)}"))
+            x += width
+    words = ", ".join(f"{name} {usd(value)}" for name, value in parts if value)
+    return Chart(f"Spend by what it went to: {words}", 24, boxes, kind="bar")
+
+
+def draw_causes(parts: Sequence[tuple[str, float]]) -> Chart:
+    """A bar for each (cause, USD) to the left (less) or to the right (more) of a line."""
+    most = max((abs(value) for _, value in parts), default=0.0) or 1.0
+    # room for the name, then for the longest amount on either side
+    left, middle, step = 92, 256, 26
+    longest = max((len(signed_usd_to_the_cent(value)) for _, value in parts), default=0)
+    reach = max(10.0, min(68.0, WIDTH - middle - 5 - 2 * _HALF_LETTER * longest))
+    boxes, labels = [], []
+    for index, (name, value) in enumerate(parts):
+        y, width = index * step + 4, reach * abs(value) / most
+        x = middle if value >= 0 else middle - width
+        label_x, anchor = (middle + width + 5, "start") if value >= 0 else (middle - width - 5, "end")
+        boxes.append(Box("up" if value > 0 else "fall", round(x, 1), y, round(max(width, 0.5), 1), 18))
+        labels.append(Label(name, left - 4, y + 13, "end", soft=True))
+        labels.append(Label(signed_usd_to_the_cent(value), round(label_x, 1), y + 13, anchor))
+    height = len(parts) * step + 4
+    words = ", ".join(f"{name} {signed_usd_to_the_cent(value)}" for name, value in parts)
+    axis = Rule("axis", middle, 0, middle, height)
+    return Chart(f"Why the spend changed: {words}", height, boxes, (axis,), labels)
+
+
+def draw_days(
+    names: Sequence[str],
+    one_before: str,
+    by_phase: Mapping[str, Sequence[float | None]],
+    before: Sequence[float | None],
+) -> Chart:
+    """A column for each name, USD stacked by phase, with a mark for the same day of the week before; None where nothing is known.
+    `one_before`: how a sentence calls that week."""
+    count = len(names)
+    sums = [add_up(values[day] or 0.0 for values in by_phase.values()) for day in range(count)]
+    before = [*before, *[None] * count][:count]
+    most = max((*sums, *(value or 0.0 for value in before)), default=0.0) or 1.0
+    step = WIDTH / count
+    top, height, width = 20, 116, min(38.0, step - 6)
+    # of narrow columns each second has a label
+    every = -(-_NARROWEST // step)
+    boxes, rules, labels = [], [], []
+    for day, name in enumerate(names):
+        x, y = day * step + (step - width) / 2, float(top + height)
+        for phase, values in by_phase.items():
+            tall = height * (values[day] or 0.0) / most
+            if tall > 0:
+                y -= tall
+                boxes.append(Box(phase, round(x, 1), y, width, tall, f"{name} {phase}: {usd(values[day])}"))
+        middle = round(x + width / 2, 1)
+        earlier = before[day]
+        above = y - 5
+        if earlier is not None:
+            mark = top + height - height * earlier / most
+            hint = f"{one_before}: {usd(earlier)}"
+            rules.append(Rule("mark", round(x - 4, 1), mark, round(x + width + 4, 1), mark, hint))
+            # the mark would strike the figure through
+            above = mark - 4 if above - _LETTER_HEIGHT < mark < above + 3 else above
+        if sums[day] and day % every == 0:
+            text = _write_short(sums[day])
+            # within the chart, where the column is narrower than its label
+            reach = len(text) * _HALF_LETTER
+            at = round(min(max(middle, reach), WIDTH - reach), 1)
+            labels.append(Label(text, at, round(above, 1), "middle"))
+        if day % every == 0:
+            labels.append(Label(name, middle, top + height + 14, "middle", soft=True))
+    rules.append(Rule("axis", 0, top + height, WIDTH, top + height))
+    words = ", ".join(f"{name} {usd(value)}" for name, value in zip(names, sums, strict=True))
+    return Chart(f"Spend: {words}", top + height + 20, boxes, rules, labels)
+
+
+def _write_short(value: float) -> str:
+    """USD above a column: as long as the column is wide."""
+    text = usd(value)
+    return text if len(text) <= _LONGEST_ABOVE_COLUMN else f"${amount(value)}".replace(" ", "")
+
+
+def draw_heatmap(what: str, unit: str, week: Week, hours: Hours) -> Chart:
+    """Days by hours of the clock; the darker the more, an outline where there is no data. The hour that clocks put back has a box of its
+    own beside its twin."""
+    columns = _count_columns(week)
+    most = max((value for value in hours if value is not None), default=0.0)
+    left, top, step = 48 if week.is_span else 30, 4, 14
+    wide = (WIDTH - left) / columns
+    boxes, labels = [], []
+    for hour, column, value in _place_hours(week, hours):
+        when = f"{week.days[hour.day]} {hour.hour:02d}:00"
+        if value is None:
+            kind, hint = "none", f"{when}: no data"
+        else:
+            shade = 0 if not most or value <= 0 else min(_SHADES, 1 + int(_SHADES * value / most * 0.9999))
+            kind, hint = f"h{shade}", f"{when}: {hours_text(value)} {unit}"
+        boxes.append(Box(kind, left + column * wide, top + hour.day * step, wide - 1, step - 1, hint))
+    for day, name in enumerate(week.days):
+        labels.append(Label(name, left - 5, top + day * step + 10, "end", soft=True))
+    below = top + len(week.days) * step
+    for clock in (0, 6, 12, 18):
+        labels.append(Label(f"{clock:02d}", round(left + clock * wide, 1), below + 12, soft=True))
+    # on a line of its own: between the clock and the edge there is no room for a large number
+    boxes += [Box(f"h{shade}", left + shade * 6, below + 16, 5, 9) for shade in range(_SHADES + 1)]
+    key = f"0 to {hours_text(most)} {unit} in an hour" if most else f"no {unit}"
+    labels.append(Label(key, left + (_SHADES + 1) * 6 + 4, below + 24, soft=True))
+    total = add_up(value for value in hours if value is not None)
+    words = f"{what} by day and hour: {hours_text(total)} {unit} in all, at most {hours_text(most)} in an hour"
+    return Chart(words, below + 28, boxes, (), labels, "heat")
+
+
+def _count_columns(week: Week) -> int:
+    most = max(sum(1 for hour in week.hours if hour.day == day) for day in range(len(week.days)))
+    return max(24, most)
+
+
+def _place_hours(week: Week, hours: Hours) -> Iterator[tuple[Hour, int, float | None]]:
+    """Each hour with its column: the hour of the clock, one further once clocks were put back that day."""
+    seen: set[tuple[int, int]] = set()
+    shift = 0
+    day = -1
+    for hour, value in zip(week.hours, hours, strict=True):
+        if hour.day != day:
+            day, shift = hour.day, 0
+        if (hour.day, hour.hour) in seen:
+            shift = 1
+        seen.add((hour.day, hour.hour))
+        yield hour, hour.hour + shift, value
