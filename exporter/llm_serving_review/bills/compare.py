@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import fsum
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
 from llm_serving_review.bills.charge import Fault
 from llm_serving_review.bills.instances import count_gpus_of_type
@@ -16,6 +16,7 @@ from llm_serving_review.bills.reasons import Compared, Reasons, compare_unit, fi
 from llm_serving_review.bills.scope import Scope
 from llm_serving_review.figures.metered_hours import MeteredHour
 from llm_serving_review.figures.split import round_parts
+from llm_serving_review.tables.sums import sum_by_key
 
 NOT_METERED, UNUSED = "(billed, not metered)", "(unused commitments)"
 
@@ -109,8 +110,8 @@ def compare(
     reasons = Reasons(unused_commitments=unused - metered_unused_usd)
     for row in rows:
         reasons.add(row.reasons)
-    metered_usd = add_up(row.metered_usd for row in rows) + metered_unused_usd
-    billed_usd = add_up(row.billed_usd for row in rows) + unused
+    metered_usd = fsum(row.metered_usd for row in rows) + metered_unused_usd
+    billed_usd = fsum(row.billed_usd for row in rows) + unused
     total = Pair(_in_cents(metered_usd) / 100, _in_cents(billed_usd) / 100)
     machines = sorted(
         (
@@ -122,7 +123,7 @@ def compare(
     )
     return Comparison(
         total,
-        _in_cents(add_up(row.invoiced_usd for row in rows)) / 100,
+        _in_cents(fsum(row.invoiced_usd for row in rows)) / 100,
         _round_reasons(reasons, total),
         _sum_by_model(rows, period, total, Pair(metered_unused_usd, unused)),
         tuple(machines),
@@ -157,8 +158,8 @@ def _count_gpus(units: Iterable[Unit], period: Period, stated: Mapping[str, int]
         if count_gpus_of_type(kind) is not None or not of_machines or len(of_machines) < len(unit.machines):
             continue
         fold = period.of_clouds(unit.clouds).fold
-        time = fold([add_up(values) for values in zip(*(one.gpu_hours for one in unit.metered.values()), strict=True)])
-        hours = fold([add_up(values) for values in zip(*of_machines, strict=True)])
+        time = fold([fsum(values) for values in zip(*(one.gpu_hours for one in unit.metered.values()), strict=True)])
+        hours = fold([fsum(values) for values in zip(*of_machines, strict=True)])
         found[kind.lower()] = max(found[kind.lower()], measure_used_gpus(time, hours) or 0.0)
     found.update({kind.lower(): float(count) for kind, count in stated.items()})
     return {kind: count for kind, count in found.items() if count}
@@ -171,7 +172,7 @@ def _sum_unused(commitments: Mapping[str, Commitment], period: Period, scope: Sc
     """
     ours, unknown, other = 0.0, Sum(), Sum()
     for one in commitments.values():
-        usd = add_up(period.fold(one.unused))
+        usd = fsum(period.fold(one.unused))
         if one.instance_type:
             share = float(scope.cover_type(one.instance_type))
         elif one.covered_usd > 0:
@@ -190,8 +191,8 @@ def _sum_other_time(rows: Iterable[Compared]) -> Sum:
     for row in rows:
         machines = row.unit.machines
         found.add(
-            add_up(add_up(machine.effective) for machine in machines) - row.billed_usd,
-            add_up(add_up(machine.billed) for machine in machines) - row.invoiced_usd,
+            fsum(fsum(machine.effective) for machine in machines) - row.billed_usd,
+            fsum(fsum(machine.billed) for machine in machines) - row.invoiced_usd,
             0,
         )
     return found
@@ -227,19 +228,18 @@ def _make_row(row: Compared) -> MachineRow:
 
 def _sum_by_model(rows: Iterable[Compared], period: Period, total: Pair, unused: Pair) -> tuple[tuple[str, Pair], ...]:
     """What a machine is billed goes to its models by their GPU-hours there."""
-    metered: dict[str, float] = {}
-    billed: dict[str, float] = {}
+    ours: list[tuple[str, float]] = []
+    theirs: list[tuple[str, float]] = []
     for row in rows:
         fold = period.of_clouds(row.unit.clouds).fold
-        time = {model: add_up(fold(one.gpu_hours)) for model, one in row.unit.metered.items()}
-        usd = {model: add_up(fold(one.usd)) for model, one in row.unit.metered.items()}
-        all_time = add_up(time.values())
+        time = {model: fsum(fold(one.gpu_hours)) for model, one in row.unit.metered.items()}
+        usd = {model: fsum(fold(one.usd)) for model, one in row.unit.metered.items()}
+        all_time = fsum(time.values())
         if not all_time:
-            billed[NOT_METERED] = billed.get(NOT_METERED, 0.0) + row.billed_usd
-        for model, hours in time.items():
-            metered[model] = metered.get(model, 0.0) + usd[model]
-            if all_time:
-                billed[model] = billed.get(model, 0.0) + row.billed_usd * hours / all_time
+            theirs.append((NOT_METERED, row.billed_usd))
+        ours += usd.items()
+        theirs += [(model, row.billed_usd * hours / all_time) for model, hours in time.items() if all_time]
+    metered, billed = sum_by_key(ours), sum_by_key(theirs)
     if unused.metered_usd or unused.billed_usd:
         metered[UNUSED], billed[UNUSED] = unused.metered_usd, unused.billed_usd
     names = sorted(metered.keys() | {name for name, usd in billed.items() if usd})

@@ -15,7 +15,8 @@ their own: what is empty there is within the net cost of the lines that it was g
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.numbers import add_up
+from math import fsum
+
 from llm_serving_exporter.settings.problems import shown
 from llm_serving_review.bills.cells import Row, counts_hours, read_map, read_period, read_quantity, read_usd
 from llm_serving_review.bills.charge import Charge, CurrencyError, Kind, LineError
@@ -134,7 +135,7 @@ class CurReader:
                 # the upfront part of a reservation, which what it covers has parts of
                 return Kind.PURCHASE, 0.0, billed
             return kind, effective, billed
-        effective = add_up(sign * self._read_part(row, column, name) for column, sign in parts)
+        effective = fsum(sign * self._read_part(row, column, name) for column, sign in parts)
         # a negation of its own takes this away again
         return kind, effective, 0.0 if name == "SavingsPlanCoveredUsage" else billed
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import ceil, floor
+from math import ceil, floor, fsum
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_review.bills.coverage import Span
 from llm_serving_review.bills.ledger import Ledger
@@ -46,7 +45,7 @@ class Period(Struct, frozen=True):
         """Values by slot of the week -> by what is compared."""
         if not slots:
             return [0.0] * len(range(self.first, self.last, self.step))
-        return [add_up(slots[at : at + self.step]) for at in range(self.first, self.last, self.step)]
+        return [fsum(slots[at : at + self.step]) for at in range(self.first, self.last, self.step)]
 
     def of_clouds(self, clouds: Iterable[str]) -> Period:
         """What the bills of these clouds cover; all of it where none of them has a bill."""

@@ -15,8 +15,8 @@ A unit with one side alone is billed and not metered, or metered and not billed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import fsum
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, name_fields
 from llm_serving_review.bills.join import Unit
 
@@ -51,7 +51,7 @@ class Reasons(Struct):
     @property
     def total(self) -> float:
         """Their sum."""
-        return add_up(self.parts().values())
+        return fsum(self.parts().values())
 
     def add(self, other: Reasons) -> None:
         """Adds another's."""
@@ -88,7 +88,7 @@ def compare_unit(unit: Unit, fold: Fold, gpus: Callable[[str], float | None]) ->
     hours = _sum(fold, of_machines)
     time = _sum(fold, [one.gpu_hours for one in unit.metered.values()])
     usd = _sum(fold, [one.usd for one in unit.metered.values()])
-    billed_usd, metered_usd = add_up(bill), add_up(usd)
+    billed_usd, metered_usd = fsum(bill), fsum(usd)
     reasons, of_instance = Reasons(), None
     if not any(map(abs, bill)) and not any(hours):
         reasons.not_billed = billed_usd - metered_usd
@@ -102,11 +102,11 @@ def compare_unit(unit: Unit, fold: Fold, gpus: Callable[[str], float | None]) ->
         _split(reasons, list(zip(bill, hours, time, usd, strict=True)), used, of_instance)
     return Compared(
         unit,
-        add_up(time),
+        fsum(time),
         metered_usd,
-        add_up(hours) if counts else None,
+        fsum(hours) if counts else None,
         billed_usd,
-        add_up(invoiced),
+        fsum(invoiced),
         of_instance,
         reasons,
     )
@@ -153,4 +153,4 @@ def _count_gpus(unit: Unit, gpus: Callable[[str], float | None]) -> float | None
 def _sum(fold: Fold, columns: Sequence[Sequence[float]]) -> list[float]:
     if not columns:
         return fold([])
-    return fold(columns[0]) if len(columns) == 1 else fold([add_up(values) for values in zip(*columns, strict=True)])
+    return fold(columns[0]) if len(columns) == 1 else fold([fsum(values) for values in zip(*columns, strict=True)])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from math import fsum
 
 from llm_serving_exporter.model.cost import RateKind
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import signed_usd_to_the_cent, usd, usd_to_the_cent
@@ -162,16 +162,16 @@ def _list_beside(ledger: Ledger, comparison: Comparison | None = None) -> tuple[
         # such as lines of months
         of_fleet, unused = Sum(), Sum()
         for machine in ledger.machines.values():
-            of_fleet.add(add_up(machine.effective), add_up(machine.billed), 0)
+            of_fleet.add(fsum(machine.effective), fsum(machine.billed), 0)
         for one in ledger.commitments.values():
-            unused.add(add_up(one.unused), 0.0, one.lines)
+            unused.add(fsum(one.unused), 0.0, one.lines)
         beside += [("usage of the fleet", of_fleet), ("unused commitments", unused)]
     beside.append(("usage that is not of the fleet", ledger.others))
     return tuple((what, one) for what, one in beside if one.lines or abs(one.effective_usd) >= 0.005)
 
 
 def _sum_paid(pieces: Iterable[MeteredHour]) -> float:
-    return add_up(piece.paid_usd for piece in pieces)
+    return fsum(piece.paid_usd for piece in pieces)
 
 
 def _list_metered(review: Review, evidence: Evidence, settings: Settings) -> tuple[MeteredHour, ...]:
@@ -205,7 +205,7 @@ def _sum_unused(review: Review, period: Period) -> float:
     with committed GPUs it is the week's, by length."""
     idle = {} if review.pools is None else review.pools.idle_usd
     # an hour at the period's edge counts whole: a pool's is cut to the week already
-    pools = add_up(usd for at, usd in idle.items() if at < period.end and period.begin < at + HOUR_SECONDS)
+    pools = fsum(usd for at, usd in idle.items() if at < period.end and period.begin < at + HOUR_SECONDS)
     return pools + sum_unused_usd(review.commitments) * period.hours / review.week.length_hours
 
 
@@ -317,7 +317,7 @@ def _write_span(begin: float, end: float) -> str:
 
 def _measure_double(ledger: Ledger, period: Period) -> float:
     """Hours of single machines beyond what an hour has."""
-    return add_up(
+    return fsum(
         max(0.0, hours - _DOUBLE * period.step)
         for key, machine in ledger.machines.items()
         if machine.counts_hours and key.startswith(("i-", "gce/"))

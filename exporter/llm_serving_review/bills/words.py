@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.numbers import add_up
+from math import fsum
+
 from llm_serving_exporter.render.numbers import signed_percent, usd
 from llm_serving_review.bills.compare import BillReview
 
@@ -48,4 +49,4 @@ def write_left_out(found: BillReview) -> str:
     parts = [f"{what} {usd(value)}" for what, value in beside[:_SHOWN_LEFT_OUT]]
     if len(beside) > _SHOWN_LEFT_OUT:
         parts.append(f"{len(beside) - _SHOWN_LEFT_OUT} more")
-    return f"Left out of it: {usd(add_up(value for _, value in beside))} ({', '.join(parts)})."
+    return f"Left out of it: {usd(fsum(value for _, value in beside))} ({', '.join(parts)})."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.numbers import add_up
+from math import fsum
+
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_review.evidence.fetch import MINUTE_SECONDS, Reader
 from llm_serving_review.evidence.gaps import LOOKBACK_SECONDS, Growth, Silence, crosses_hour, measure_growth
@@ -58,7 +59,7 @@ def is_booked(reader: Reader, usage: Usage, silence: Silence, grown: Growth, wee
     # what an increase that begins after the silence has: up to the hour's end, as far as it goes on alike
     alone = since + growing / (end - silence.begin) * (hour_end - seen_until)
     mine = (line for line in usage.gpu_seconds if line.owner.target == silence.who[1])
-    held = add_up(
+    held = fsum(
         line.hours[index] or 0.0
         for line in mine
         if all(line.owner.label(name) == value for name, value in silence.who[0])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from math import fsum
 
 from llm_serving_exporter.catalogue.spec import NODE_LABELS
 from llm_serving_exporter.clients.json_api import ApiError
 from llm_serving_exporter.clients.prometheus import Labels, Series
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.target import NodePlace
 from llm_serving_exporter.settings.kinds import parse_duration
 from llm_serving_review.evidence import names
@@ -214,4 +214,4 @@ def _budget(found: Iterable[Gauge]) -> float | None:
         values = [value for value in gauge.hours if value is not None]
         if values:
             last.append(values[-1])
-    return add_up(last) if last else None
+    return fsum(last) if last else None

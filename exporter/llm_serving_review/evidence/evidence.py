@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from math import fsum
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.errors import LLMServingExporterError
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import replace
 from llm_serving_exporter.model.text import count_nouns, on_one_line
 from llm_serving_exporter.settings.kinds import format_duration
@@ -206,7 +206,7 @@ def _note_absences(absences: Sequence[Absence]) -> list[str]:
     said = []
     back = [one for one in absences if one.end is not None]
     if back:
-        hours = add_up((one.end or one.begin) - one.begin for one in back) / HOUR_SECONDS
+        hours = fsum((one.end or one.begin) - one.begin for one in back) / HOUR_SECONDS
         said.append(
             f"{count_nouns(len(back), 'time')} a target disappeared and came back ({_name_targets(back)}; "
             f"{count_nouns(round(hours), 'hour')} in all): its exporter "

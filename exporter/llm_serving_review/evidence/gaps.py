@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from math import fsum
 
 from llm_serving_exporter.clients.prometheus import Labels, Sample
 from llm_serving_exporter.clients.stored_labels import read_label
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_review.evidence import names
 from llm_serving_review.evidence.fetch import MINUTE_SECONDS, add_hours, owner_of
 from llm_serving_review.evidence.names import Quantity
 from llm_serving_review.evidence.usage import Extra, Gap, Hours, Line, Owner, Usage
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week
+from llm_serving_review.tables.sums import sum_by_key
 
 # an instant query looks back so far, so that whatever fell silent is seen that much longer
 LOOKBACK_SECONDS = 300.0
@@ -80,7 +81,7 @@ class Growth(Struct, frozen=True):
     @property
     def gpu_seconds(self) -> float:
         """Of all states."""
-        return add_up(self.lines.get(names.GPU_SECONDS.name, {}).values())
+        return fsum(self.lines.get(names.GPU_SECONDS.name, {}).values())
 
 
 def measure_growth(
@@ -100,11 +101,13 @@ def measure_growth(
         alike = (*whose, *(labels.get(name, "") for name in (*names.TARGET, *quantity.alike, *quantity.of)))
         if (quantity, alike) not in best or best[quantity, alike][0] < grown:
             best[quantity, alike] = grown, labels
+    grown_by_key = sum_by_key(
+        ((quantity.name, owner_of(labels, extra), tuple(labels.get(label, "") for label in quantity.of)), grown)
+        for (quantity, _), (grown, labels) in best.items()
+    )
     lines: dict[str, dict[tuple[Owner, tuple[str, ...]], float]] = {}
-    for (quantity, _), (grown, labels) in best.items():
-        key = owner_of(labels, extra), tuple(labels.get(label, "") for label in quantity.of)
-        into = lines.setdefault(quantity.name, {})
-        into[key] = into.get(key, 0.0) + grown
+    for (name, owner, of), grown in grown_by_key.items():
+        lines.setdefault(name, {})[owner, of] = grown
     kinds: dict[str, float] = {}
     prices = []
     for labels_key, value in first.items():
@@ -113,7 +116,7 @@ def measure_growth(
             kinds[own.get("gpu_name", "")] = max(value, kinds.get(own.get("gpu_name", ""), 0.0))
         elif own.get("__name__") == names.exported(names.PRICE):
             prices.append(value)
-    return Growth(lines, add_up(kinds.values()) if kinds else None, add_up(prices) / len(prices) if prices else None)
+    return Growth(lines, fsum(kinds.values()) if kinds else None, fsum(prices) / len(prices) if prices else None)
 
 
 def describe_gap(gap: Gap, silence: Silence, grown: Growth | None, week: Week) -> Gap:
@@ -127,7 +130,7 @@ def describe_gap(gap: Gap, silence: Silence, grown: Growth | None, week: Week) -
     gap = replace(gap, seen_gpu_seconds=share * grown.gpu_seconds)
     if not crosses_hour(silence, week):
         return gap
-    return replace(gap, recovered={name: share * add_up(lines.values()) for name, lines in grown.lines.items()})
+    return replace(gap, recovered={name: share * fsum(lines.values()) for name, lines in grown.lines.items()})
 
 
 def add_recovered(

@@ -8,11 +8,10 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping
-from math import isfinite
+from math import fsum, isfinite
 from pathlib import Path
 
 from llm_serving_exporter.errors import LLMServingExporterError
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, field
 
 # the largest that was seen had 3 MB: 400 models and as many teams
@@ -118,9 +117,9 @@ def _read_hours(path: Path, name: str) -> dict[int, KeptHour]:
         begin = _read_number(path, row["hour_begin_unix_seconds"])
         if begin is None or len(found) >= _MOST_HOURS:
             raise KeptFileError(f"{path.name} is not a table of a week's hours. It is left out.")
-        tokens = None if None in counted else add_up(value for value in counted if value is not None)
+        tokens = None if None in counted else fsum(value for value in counted if value is not None)
         pools = _read_number(path, row.get("pools_usd") or "")
-        found[round(begin)] = KeptHour(add_up(known) if known else None, tokens, pools)
+        found[round(begin)] = KeptHour(fsum(known) if known else None, tokens, pools)
     return found
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
+from math import fsum
 from typing import TYPE_CHECKING
 
 from llm_serving_exporter.model.cost import PoolBook
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.model.target import NodePlace
 from llm_serving_review.evidence.week import Week
+from llm_serving_review.tables.sums import sum_known
 
 if TYPE_CHECKING:
     from llm_serving_review.evidence.tenants import TenantUsage
@@ -58,7 +59,7 @@ class Line:
     total: float = dataclasses.field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "total", add_up(value for value in self.hours if value is not None))
+        object.__setattr__(self, "total", fsum(value for value in self.hours if value is not None))
 
 
 class Usage(Struct, frozen=True):
@@ -276,14 +277,9 @@ def drop_unknown(values: Iterable[float | None]) -> Iterator[float]:
 def sum_lines(lines: Iterable[Line]) -> float | None:
     """The sum of lines; None without a line."""
     found = [line.total for line in lines]
-    return add_up(found) if found else None
+    return fsum(found) if found else None
 
 
 def sum_by_hour(lines: Iterable[Line], hours: int) -> Hours:
     """The sum of lines in each hour; None in hours without any value."""
-    sums: list[float | None] = [None] * hours
-    for line in lines:
-        for index, value in enumerate(line.hours):
-            if value is not None:
-                sums[index] = (sums[index] or 0.0) + value
-    return tuple(sums)
+    return tuple(map(sum_known, zip(*(line.hours for line in lines), strict=True))) or (None,) * hours

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import fsum
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.render.numbers import usd
 from llm_serving_review.figures.change import Change
 from llm_serving_review.figures.movements import Kind, Movement
@@ -67,7 +67,7 @@ def _list_parts(change: Change) -> list[tuple[float, str]]:
     """Each cause with its USD and its reason; what came and what went stand apart."""
     split = change.split
     found = [(getattr(split, cause), write(change)) for cause, write in _REASONS.items()]
-    came = add_up(one.usd for one in change.movements if one.kind == Kind.CAME)
+    came = fsum(one.usd for one in change.movements if one.kind == Kind.CAME)
     went = [one for one in change.movements if one.kind == Kind.WENT]
     # in cents, so that both add up to their part
     gone = round(split.came_and_went - round(came, 2), 2)

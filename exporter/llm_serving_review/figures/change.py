@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import fsum
+from typing import NamedTuple
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_review.evidence.usage import Evidence, Owner, Usage
 from llm_serving_review.figures.gpu_prices import (
@@ -18,7 +19,8 @@ from llm_serving_review.figures.gpu_prices import (
 from llm_serving_review.figures.matching import find_units, match_weeks
 from llm_serving_review.figures.movements import Compared, Movement, list_movements
 from llm_serving_review.figures.split import Cell, Key, Split, add_cents, add_splits, round_splits, split_use
-from llm_serving_review.figures.totals import TOKEN_PHASES
+from llm_serving_review.figures.totals import TOKEN_PHASES, sum_by_owner
+from llm_serving_review.tables.sums import group_by_key, sum_by_key
 
 # model and role: what prices are compared of
 Service = tuple[str, str]
@@ -39,15 +41,12 @@ class Change(Struct, frozen=True):
     left_out_before_usd: float = 0.0
 
 
-class _Hours(Struct):
+class _Hours(NamedTuple):
     """GPU-hours of one cell, and its tokens."""
 
-    # computed or generated
-    tokens: float = 0.0
-    # that the phase was busy for
-    busy: float = 0.0
-    # with the time that the target was not busy
-    gpu: float = 0.0
+    tokens: float  # computed or generated
+    busy: float  # that the phase was busy for
+    gpu: float  # with the time that the target was not busy
 
 
 def explain_change(evidence: Evidence, before: Usage, after: Usage, identity: Sequence[str]) -> Change | None:
@@ -98,7 +97,7 @@ def explain_change(evidence: Evidence, before: Usage, after: Usage, identity: Se
         add_cents(by_model.values()),
         by_model,
         list_movements(Compared(evidence, units, matched, kinds, last)),
-        *(add_up(week.left_out_usd.values()) for week in reversed(matched)),
+        *(fsum(week.left_out_usd.values()) for week in reversed(matched)),
     )
 
 
@@ -111,17 +110,14 @@ def _in_cents(usd: float) -> int:
 
 
 def _sum_cost(usage: Usage) -> float:
-    return add_up(line.total for line in usage.cost)
+    return fsum(line.total for line in usage.cost)
 
 
 def _add_bills(bills: Mapping[Service, Bill]) -> Bill:
-    total = Bill()
-    for bill in bills.values():
-        for key, value in bill.hours.items():
-            total.hours[key] = total.hours.get(key, 0.0) + value
-        for key, value in bill.usd.items():
-            total.usd[key] = total.usd.get(key, 0.0) + value
-    return total
+    return Bill(
+        sum_by_key(pair for bill in bills.values() for pair in bill.hours.items()),
+        sum_by_key(pair for bill in bills.values() for pair in bill.usd.items()),
+    )
 
 
 def _metered(bill: Bill) -> Bill:
@@ -130,39 +126,30 @@ def _metered(bill: Bill) -> Bill:
 
 
 def _unmetered(bill: Bill) -> float:
-    return add_up(usd for key, usd in bill.usd.items() if not bill.hours.get(key))
+    return fsum(usd for key, usd in bill.usd.items() if not bill.hours.get(key))
 
 
 def _build_cells(usage: Usage) -> tuple[dict[Key, _Hours], dict[Service, float]]:
     """GPU-hours by model, role and phase, and by service those that no cell bears, which includes those of cells without tokens."""
-    usd: dict[Owner, dict[str, float]] = {}
-    for line in usage.cost:
-        phases = usd.setdefault(line.owner, {})
-        phases[line.of[0]] = phases.get(line.of[0], 0.0) + line.total
-    hours: dict[Owner, float] = {}
-    for line in usage.gpu_seconds:
-        if line.of[1]:
-            hours[line.owner] = hours.get(line.owner, 0.0) + line.total / 3600
+    usd = sum_by_owner(usage.cost)
+    hours = sum_by_key((line.owner, line.total / 3600) for line in usage.gpu_seconds if line.of[1])
     tokens = {
         "prefill": {line.owner: line.total for line in usage.prefill_tokens},
         "decode": {line.owner: line.total for line in usage.decode_tokens},
     }
-    found: dict[Key, _Hours] = {}
-    nobody: dict[Service, float] = {}
+    parts: list[tuple[Key, _Hours]] = []
+    nobody: list[tuple[Service, float]] = []
     for owner, gpu_hours in hours.items():
         phases = usd.get(owner, {})
-        everything = add_up(phases.values())
-        productive = add_up(phases.get(phase, 0.0) for phase in TOKEN_PHASES)
+        everything = fsum(phases.values())
+        productive = fsum(phases.get(phase, 0.0) for phase in TOKEN_PHASES)
         if productive <= 0:
-            nobody[_service(owner)] = nobody.get(_service(owner), 0.0) + gpu_hours
+            nobody.append((_service(owner), gpu_hours))
             continue
         for phase in TOKEN_PHASES:
-            cell = found.setdefault((*_service(owner), phase), _Hours())
-            cell.tokens += tokens[phase].get(owner, 0.0)
-            cell.gpu += phases.get(phase, 0.0) / productive * gpu_hours
-            cell.busy += phases.get(phase, 0.0) / everything * gpu_hours
-    for key, cell in list(found.items()):
-        if not cell.tokens:
-            nobody[key[0], key[1]] = nobody.get((key[0], key[1]), 0.0) + cell.gpu
-            del found[key]
-    return found, nobody
+            value = phases.get(phase, 0.0)
+            part = _Hours(tokens[phase].get(owner, 0.0), value / everything * gpu_hours, value / productive * gpu_hours)
+            parts.append(((*_service(owner), phase), part))
+    found = {key: _Hours(*map(fsum, zip(*each, strict=True))) for key, each in group_by_key(parts).items()}
+    nobody += [((key[0], key[1]), cell.gpu) for key, cell in found.items() if not cell.tokens]
+    return {key: cell for key, cell in found.items() if cell.tokens}, sum_by_key(nobody)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
 from llm_serving_review.evidence.usage import Fleet
 from llm_serving_review.evidence.week import Week
+from llm_serving_review.tables.sums import group_by_key, sum_by_key, sum_known
 
 
 class CheckRow(Struct, frozen=True):
@@ -27,14 +27,19 @@ class CheckRow(Struct, frozen=True):
 
 def sum_checks(fleet: Fleet, week: Week) -> tuple[CheckRow, ...]:
     """A row for each check of each model that had a verdict at all, the worst first."""
-    sums: dict[tuple[tuple[tuple[str, str], ...], str], dict[str, float]] = {}
-    for gauge in fleet.verdicts:
-        labels = tuple(sorted((name, text) for name, text in gauge.labels.items() if name not in ("check", "verdict")))
-        into = sums.setdefault((labels, gauge.labels.get("check", "")), {})
-        said = gauge.labels["verdict"]
-        into[said] = into.get(said, 0.0) + add_up(hours for hours in gauge.hours if hours is not None)
+    verdicts = group_by_key(
+        (
+            (
+                tuple(sorted(pair for pair in gauge.labels.items() if pair[0] not in ("check", "verdict"))),
+                gauge.labels.get("check", ""),
+            ),
+            (gauge.labels["verdict"], sum_known(gauge.hours) or 0.0),
+        )
+        for gauge in fleet.verdicts
+    )
     rows = []
-    for (labels, check), hours in sums.items():
+    for (labels, check), pairs in verdicts.items():
+        hours = sum_by_key(pairs)
         page, ticket, fine = (hours.get(said, 0.0) for said in ("page", "ticket", "fine"))
         rows.append(CheckRow(labels, check, page, ticket, fine, max(0.0, week.length_hours - page - ticket - fine)))
     return tuple(

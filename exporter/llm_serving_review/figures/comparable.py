@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import fsum
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.render.numbers import hours, percent, usd
 from llm_serving_review.evidence.usage import Evidence, Usage
 from llm_serving_review.evidence.week import HOUR_SECONDS
@@ -43,12 +43,12 @@ def _unpriced(week: str, sums: Totals) -> Iterator[str]:
 def note_gaps(evidence: Evidence, now: Totals) -> tuple[str, ...]:
     """How much GPU time is missing in gaps, as a sentence; () where it is too little to matter."""
     gaps = evidence.gaps or ()
-    lost = add_up(missing_gpu_seconds(gap) for gap in gaps) / HOUR_SECONDS
+    lost = fsum(missing_gpu_seconds(gap) for gap in gaps) / HOUR_SECONDS
     if not lost or lost < _LEAST_MISSING * (lost + (now.gpu_hours or 0.0)):
         return ()
     known = [gap.estimated_usd for gap in gaps]
     worth = [value for value in known if value is not None]
-    cost = f", {'about' if len(worth) == len(known) else 'at least'} {usd(add_up(worth))}," if worth else ""
+    cost = f", {'about' if len(worth) == len(known) else 'at least'} {usd(fsum(worth))}," if worth else ""
     return (f"{hours(lost)} GPU-hours{cost} fall into gaps in the data and are in no figure.",)
 
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_exporter.model.target import Role
-from llm_serving_review.evidence.usage import Extra, Line, Owner, Usage
+from llm_serving_review.evidence.usage import Extra, Line, Owner, Usage, sum_by_hour
+from llm_serving_review.tables.sums import group_by_key, sum_by_key
 
 # whose events say what users had, the first that has any
 _OBSERVERS = (Role.FRONTEND, Role.UNIFIED, Role.DECODE, Role.PREFILL)
@@ -81,19 +82,12 @@ def find_counting(usage: Usage, identity: Sequence[str] = ()) -> Counting:
     tokens with the others; one that worked and counted nothing does not.
     """
     model = _find_model(identity)
-    all_usd: dict[Owner, float] = {}
-    work_usd: dict[Owner, float] = {}
-    for line in usage.cost:
-        all_usd[line.owner] = all_usd.get(line.owner, 0.0) + line.total
-        if line.of[0] not in _AT_REST:
-            work_usd[line.owner] = work_usd.get(line.owner, 0.0) + line.total
+    all_usd = sum_by_key((line.owner, line.total) for line in usage.cost)
+    work_usd = sum_by_key((line.owner, line.total) for line in usage.cost if line.of[0] not in _AT_REST)
     at_rest = {owner for owner, usd in all_usd.items() if work_usd.get(owner, 0.0) <= _LITTLE_WORK * usd}
 
     def find(*names: str) -> frozenset[Owner]:
-        own: dict[str, dict[Owner, float]] = {name: {} for name in names}
-        for name, sums in own.items():
-            for line in getattr(usage, name):
-                sums[line.owner] = sums.get(line.owner, 0.0) + line.total
+        own = {name: sum_by_key((line.owner, line.total) for line in getattr(usage, name)) for name in names}
         roles = {name: _find_roles(getattr(usage, name), model) for name in names}
         there = {name: {model(owner) for owner in owners} for name, owners in own.items()}
 
@@ -129,13 +123,11 @@ def _find_model(identity: Sequence[str]) -> Callable[[Owner], Place]:
 
 def _find_priced_shares(usage: Usage, place: Callable[[Owner], Place]) -> dict[Place, Shares]:
     """The share of GPU time that has a price, by place and hour: 1 where only the cost is known, 0 where there is no price."""
-    seconds: dict[Place, list[list[float]]] = {}
-    for line in usage.gpu_seconds:
-        into = seconds.setdefault(place(line.owner), [[0.0, 0.0] for _ in line.hours])
-        for index, value in enumerate(line.hours):
-            into[index][1] += value or 0.0
-            into[index][0] += (value or 0.0) if line.of[1] else 0.0
-    found = {who: [part / all_ if all_ else 0.0 for part, all_ in hours] for who, hours in seconds.items()}
+    found = {}
+    for who, lines in group_by_key((place(line.owner), line) for line in usage.gpu_seconds).items():
+        count = len(lines[0].hours)
+        priced, whole = sum_by_hour((line for line in lines if line.of[1]), count), sum_by_hour(lines, count)
+        found[who] = [(part or 0.0) / all_ if all_ else 0.0 for part, all_ in zip(priced, whole, strict=True)]
     for line in usage.cost:
         into_shares = found.setdefault(place(line.owner), [0.0] * len(line.hours))
         for index, value in enumerate(line.hours):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import fsum
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
 from llm_serving_review.evidence.usage import Gap, Usage, sum_by_hour
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week
@@ -33,9 +33,9 @@ def measure_coverage(week: Week, usage: Usage, sums: Totals, gaps: Iterable[Gap]
     if gaps is None:
         known = sum_by_hour(usage.gpu_seconds, len(week.hours))
         there = (hour.seconds for hour, value in zip(week.hours, known, strict=True) if value is not None)
-        return Seen(add_up(there) / HOUR_SECONDS, week.length_hours, week.is_span)
+        return Seen(fsum(there) / HOUR_SECONDS, week.length_hours, week.is_span)
     left = (week.end - week.hours[begins].begin) / HOUR_SECONDS
-    lost = add_up(missing_gpu_seconds(gap) for gap in gaps) / HOUR_SECONDS
+    lost = fsum(missing_gpu_seconds(gap) for gap in gaps) / HOUR_SECONDS
     have = sums.gpu_hours or 0.0
     return Seen(left * have / (have + lost) if lost else left, week.length_hours, week.is_span)
 

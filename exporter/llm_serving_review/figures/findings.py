@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import fsum
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import amount, hours, percent, usd
@@ -272,7 +272,7 @@ def _pages(facts: Facts) -> str | None:
 
 
 def _gaps(facts: Facts) -> str | None:
-    lost = add_up(gap.estimated_usd or 0.0 for gap in facts.gaps)
+    lost = fsum(gap.estimated_usd or 0.0 for gap in facts.gaps)
     if lost < 0.01 * (facts.now.usd or 0.0) or not lost:
         return None
     least = any(gap.estimated_usd is None for gap in facts.gaps)

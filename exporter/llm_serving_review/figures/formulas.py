@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
 from llm_serving_review.settings.settings import ApiPrice
 
@@ -26,12 +25,6 @@ def ratio(above: float | None, below: float | None) -> float | None:
 def change(after: float | None, before: float | None) -> float | None:
     """Relative change, 0.08 for 8 % more; None without something to compare with."""
     return after / before - 1 if after is not None and before else None
-
-
-def plus(*values: float | None) -> float | None:
-    """The sum of the known values; None where none is known."""
-    there = [value for value in values if value is not None]
-    return add_up(there) if there else None
 
 
 def allocated(phase_usd: float, prefill_usd: float, decode_usd: float, all_usd: float) -> float | None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from math import fsum
 from typing import TypeVar
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, field
-from llm_serving_review.evidence.usage import Book, Gauge, Owner, Usage
+from llm_serving_review.evidence.usage import Book, Gauge, Line, Owner, Usage
 from llm_serving_review.figures.rates import Where, fleet_of_gauge, fleet_of_owner
 from llm_serving_review.figures.split import Split
+from llm_serving_review.tables.sums import group_by_key, sum_by_key
 
 K = TypeVar("K", bound=Hashable)
 # kind of GPU, rate
@@ -27,12 +28,12 @@ class Bill(Struct):
     @property
     def all_hours(self) -> float:
         """Of all kinds and rates."""
-        return add_up(self.hours.values())
+        return fsum(self.hours.values())
 
     @property
     def all_usd(self) -> float:
         """Of all kinds and rates."""
-        return add_up(self.usd.values())
+        return fsum(self.usd.values())
 
     def price(self, key: Priced) -> float | None:
         """Mean USD per GPU-hour; None without GPU-hours."""
@@ -45,26 +46,14 @@ class Bill(Struct):
 
     def forget_kinds(self) -> Bill:
         """The same by rate alone."""
-        found = Bill()
-        for name in ("hours", "usd"):
-            into: dict[Priced, float] = getattr(found, name)
-            for (_, rate), value in getattr(self, name).items():
-                into["", rate] = into.get(("", rate), 0.0) + value
-        return found
+        return Bill(
+            *(sum_by_key((("", rate), value) for (_, rate), value in of.items()) for of in (self.hours, self.usd))
+        )
 
     def kinds(self) -> list[str]:
         """Kinds of GPU, those with most hours first."""
-        hours: dict[str, float] = {}
-        for (kind, _), value in self.hours.items():
-            hours[kind] = hours.get(kind, 0.0) + value
+        hours = sum_by_key((kind, value) for (kind, _), value in self.hours.items())
         return sorted((kind for kind in hours if hours[kind]), key=lambda kind: (-hours[kind], kind))
-
-    def rates(self) -> list[str]:
-        """Rates, those with most hours first."""
-        hours: dict[str, float] = {}
-        for (_, rate), value in self.hours.items():
-            hours[rate] = hours.get(rate, 0.0) + value
-        return sorted((rate for rate in hours if hours[rate]), key=lambda rate: (-hours[rate], rate))
 
 
 class GpuKinds:
@@ -98,24 +87,26 @@ class GpuKinds:
 
 def sum_bills(usage: Usage, kinds: GpuKinds, key: Callable[[Owner], K]) -> dict[K, Bill]:
     """The bill of each key."""
-    found: dict[K, Bill] = {}
-    for name, lines in (("hours", usage.gpu_seconds), ("usd", usage.cost)):
+
+    def list_parts(lines: Iterable[Line], unit: float) -> Iterator[tuple[K, tuple[Priced, float]]]:
         for line in lines:
-            rate = line.of[1]
-            if not rate:
-                continue
-            kind = kinds.find_kinds(line.owner, rate)
-            into: dict[Priced, float] = getattr(found.setdefault(key(line.owner), Bill()), name)
-            values = (
-                [(kind, line.total)]
-                if isinstance(kind, str)
-                else [(kind(hour), value) for hour, value in enumerate(line.hours) if value]
-            )
-            for name_of_kind, value in values:
-                if value:
-                    of = name_of_kind, rate
-                    into[of] = into.get(of, 0.0) + (value / 3600 if name == "hours" else value)
-    return found
+            if rate := line.of[1]:
+                kind = kinds.find_kinds(line.owner, rate)
+                values = (
+                    [(kind, line.total)]
+                    if isinstance(kind, str)
+                    else [(kind(hour), value) for hour, value in enumerate(line.hours) if value]
+                )
+                yield from ((key(line.owner), ((name, rate), value / unit)) for name, value in values)
+
+    hours, usd = (group_by_key(list_parts(lines, unit)) for lines, unit in ((usage.gpu_seconds, 3600), (usage.cost, 1)))
+    return {
+        of: Bill(*(_drop_nothing(sum_by_key(parts.get(of, ()))) for parts in (hours, usd))) for of in {**hours, **usd}
+    }
+
+
+def _drop_nothing(sums: Mapping[Priced, float]) -> dict[Priced, float]:
+    return {key: value for key, value in sums.items() if value}
 
 
 class LastPrices(Struct, frozen=True):
@@ -140,7 +131,7 @@ def read_said_prices(gauges: Iterable[Gauge]) -> dict[Priced, float]:
     for gauge in gauges:
         known = [value for value in gauge.hours if value is not None]
         found.setdefault((gauge.labels.get("gpu_name", ""), gauge.labels.get("rate", "")), []).extend(known)
-    return {key: add_up(values) / len(values) for key, values in found.items() if values}
+    return {key: fsum(values) / len(values) for key, values in found.items() if values}
 
 
 def split_prices(before: Bill, after: Bill, last: LastPrices) -> Split:
@@ -154,19 +145,17 @@ def split_prices(before: Bill, after: Bill, last: LastPrices) -> Split:
     assert mean is not None
     if "" in (*before.kinds(), *after.kinds()):
         before, after = before.forget_kinds(), after.forget_kinds()
-    at_last_prices: dict[str, float] = {}
-    hours: dict[str, float] = {}
-    for key, value in after.hours.items():
-        price = last.find(key, before)
-        cost = value * price if price is not None else after.usd.get(key, 0.0)
-        at_last_prices[key[0]] = at_last_prices.get(key[0], 0.0) + cost
-        hours[key[0]] = hours.get(key[0], 0.0) + value
-    list_price = after.all_usd - add_up(at_last_prices.values())
-    at_last_rates = 0.0
-    for kind, value in hours.items():
-        price = _price_at_last_rates(kind, before, last)
-        at_last_rates += at_last_prices[kind] if price is None else value * price
-    rate = add_up(at_last_prices.values()) - at_last_rates
+    at_last_prices = sum_by_key(
+        (key[0], after.usd.get(key, 0.0) if (price := last.find(key, before)) is None else value * price)
+        for key, value in after.hours.items()
+    )
+    hours = sum_by_key((key[0], value) for key, value in after.hours.items())
+    list_price = after.all_usd - fsum(at_last_prices.values())
+    at_last_rates = fsum(
+        at_last_prices[kind] if (price := _price_at_last_rates(kind, before, last)) is None else value * price
+        for kind, value in hours.items()
+    )
+    rate = fsum(at_last_prices.values()) - at_last_rates
     return Split(list_price=list_price, rate=rate, hardware=at_last_rates - after.all_hours * mean)
 
 
@@ -174,10 +163,9 @@ def _price_at_last_rates(kind: str, before: Bill, last: LastPrices) -> float | N
     """Last week's price of a kind of GPU at last week's rates: those of that kind, else those of all kinds. None where it is not known."""
     weights = {rate: hours for (of, rate), hours in before.hours.items() if of == kind and hours}
     if not weights:
-        for (_, rate), hours in before.hours.items():
-            weights[rate] = weights.get(rate, 0.0) + hours
+        weights = sum_by_key((rate, hours) for (_, rate), hours in before.hours.items())
     prices = {rate: last.find((kind, rate), before) for rate, hours in weights.items() if hours}
     known = {rate: price for rate, price in prices.items() if price is not None}
     if not known or len(known) < len(prices):
         return None
-    return add_up(weights[rate] * price for rate, price in known.items()) / add_up(weights[rate] for rate in known)
+    return fsum(weights[rate] * price for rate, price in known.items()) / fsum(weights[rate] for rate in known)

@@ -6,13 +6,14 @@ An hour of one week stands beside the same hour of the same day in the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import fsum
 from typing import NamedTuple
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_review.evidence.usage import Book, Evidence, Gap, Line, Owner, Usage
 from llm_serving_review.evidence.week import Week
 from llm_serving_review.figures.rates import fleet_of_gauge
+from llm_serving_review.tables.sums import sum_by_key
 
 # of a gap; less is the edge of a scrape
 _KNOWN_SECONDS = 60.0
@@ -145,9 +146,9 @@ def _divide(usage: Usage, known: Callable[[Owner], list[bool]], compared: Callab
             shares[owner] = None if all(seen) and all(of == 1 for of in part) else (seen, part)
         return shares[owner]
 
-    alone: dict[Owner, float] = {}
-    left_out: dict[Owner, float] = {}
-    left_out_seconds = 0.0
+    alone: list[tuple[Owner, float]] = []
+    left_out: list[tuple[Owner, float]] = []
+    left_out_seconds = []
     kept: dict[str, tuple[Line, ...]] = {}
     for name in _COMPARED:
         lines = []
@@ -162,20 +163,18 @@ def _divide(usage: Usage, known: Callable[[Owner], list[bool]], compared: Callab
                 for value, sees, of in zip(line.hours, seen, part, strict=True)
             )
             lines.append(Line(line.owner, line.of, hours))
-            hidden = add_up(
-                value for value, sees in zip(line.hours, seen, strict=True) if value is not None and not sees
-            )
+            hidden = fsum(value for value, sees in zip(line.hours, seen, strict=True) if value is not None and not sees)
             if name == "cost":
-                left_out[line.owner] = left_out.get(line.owner, 0.0) + hidden
-                alone[line.owner] = alone.get(line.owner, 0.0) + line.total - hidden - lines[-1].total
+                left_out.append((line.owner, hidden))
+                alone += [(line.owner, line.total), (line.owner, -hidden), (line.owner, -lines[-1].total)]
             elif name == "gpu_seconds" and line.of[1]:
-                left_out_seconds += hidden
+                left_out_seconds.append(hidden)
         kept[name] = tuple(lines)
     return Matched(
         Usage(kept["cost"], kept["gpu_seconds"], kept["prefill_tokens"], kept["decode_tokens"]),
-        alone,
-        left_out,
-        left_out_seconds / 3600,
+        sum_by_key(alone),
+        sum_by_key(left_out),
+        fsum(left_out_seconds) / 3600,
     )
 
 
@@ -241,13 +240,10 @@ def _share_replaced(usages: tuple[Usage, Usage], units: Units) -> tuple[dict[Uni
         {unit: hours[index][unit] for unit in hours[index].keys() - hours[1 - index].keys()} for index in (0, 1)
     )
     found: tuple[dict[Unit, float], dict[Unit, float]] = ({}, {})
-    sums: dict[Unit, list[float]] = {}
-    for index in (0, 1):
-        for unit, length in only[index].items():
-            sums.setdefault(_group(unit), [0.0, 0.0])[index] += length
+    sums = [sum_by_key((_group(unit), length) for unit, length in each.items()) for each in only]
     for index in (0, 1):
         for unit in only[index]:
-            both = sums[_group(unit)]
+            both = [each.get(_group(unit), 0.0) for each in sums]
             if min(both) > 0:
                 found[index][unit] = min(both) / both[index]
     return found

@@ -16,14 +16,16 @@ A target on several nodes is spread evenly over them. What is not known of a nod
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import fsum
 from typing import NamedTuple
 
 from llm_serving_exporter.model.record import Struct
 from llm_serving_review.evidence.places import NodePlaces
-from llm_serving_review.evidence.usage import Book, Gauge, Line, Owner, Usage, drop_unknown
+from llm_serving_review.evidence.usage import Book, Gauge, Hours, Owner, Usage, drop_unknown, sum_by_hour
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week
 from llm_serving_review.figures.gpu_prices import GpuKinds
 from llm_serving_review.figures.rates import Where, fleet_of_gauge, fleet_of_owner
+from llm_serving_review.tables.sums import group_by_key
 
 
 class MeteredHour(Struct, frozen=True):
@@ -74,16 +76,11 @@ class MachineHour(NamedTuple):
 class MachineCost(Struct):
     """What a target used of a machine within a UTC hour, over models and rates."""
 
-    # of the node; "" where it is unknown
-    region: str
-    # of the node; "" where it is unknown
-    instance_type: str
-    # in all states
-    gpu_hours: float = 0.0
-    # at the stated price
-    usd: float = 0.0
-    # after commitments
-    paid_usd: float = 0.0
+    region: str  # of the node; "" where it is unknown
+    instance_type: str  # of the node; "" where it is unknown
+    gpu_hours: float  # in all states
+    usd: float  # at the stated price
+    paid_usd: float  # after commitments
 
 
 def measure_metered_hours(
@@ -95,11 +92,12 @@ def measure_metered_hours(
     prices = _index_prices(book, identity)
     cuts = [list(_cut_at_utc_hours(hour.begin, hour.end)) for hour in week.hours]
     found = []
-    for (owner, rate), (seconds, usd) in _sum_by_owner(usage, len(week.hours)).items():
+    for (owner, rate), both in _sum_by_owner(usage, len(week.hours)).items():
         fleet, kind = fleet_of_owner(owner, identity), kinds.find_kinds(owner, rate)
-        for index, (time, money) in enumerate(zip(seconds, usd, strict=True)):
-            if not time and not money:
+        for index, known in enumerate(zip(*both, strict=True)):
+            if not any(known):
                 continue
+            time, money = known[0] or 0.0, known[1] or 0.0
             gpu_name = kind if isinstance(kind, str) else kind(index)
             said = (gauge.hours[index] for gauge in prices.get((fleet, owner.target, rate), ()))
             price = next(drop_unknown(said), None)
@@ -128,14 +126,16 @@ def _index_prices(book: Book, identity: Sequence[str]) -> dict[tuple[Where, str,
 
 def sum_by_machine(pieces: Iterable[MeteredHour]) -> dict[MachineHour, MachineCost]:
     """GPU-hours, USD metered and USD after commitments by UTC hour, machine and target, in the order of hours."""
-    found: dict[MachineHour, MachineCost] = {}
-    for one in pieces:
-        key = MachineHour(one.utc_begin, one.provider_id, one.node, one.target)
-        into = found.setdefault(key, MachineCost(one.region, one.instance_type))
-        into.gpu_hours += one.gpu_hours
-        into.usd += one.usd
-        into.paid_usd += one.paid_usd
-    return found
+    by_machine = group_by_key(
+        (MachineHour(one.utc_begin, one.provider_id, one.node, one.target), one) for one in pieces
+    )
+    return {
+        machine: MachineCost(
+            each[0].region, each[0].instance_type, fsum(one.gpu_hours for one in each), fsum(one.usd for one in each),
+            fsum(one.paid_usd for one in each),
+        )
+        for machine, each in by_machine.items()
+    }  # fmt: skip
 
 
 class _Nodes:
@@ -158,20 +158,15 @@ class _Nodes:
         return (sorted(there[hour]) if there else ()) or self._ever.get(key, ()) or ("",)
 
 
-def _sum_by_owner(usage: Usage, hours: int) -> Mapping[tuple[Owner, str], tuple[list[float], list[float]]]:
+def _sum_by_owner(usage: Usage, hours: int) -> Mapping[tuple[Owner, str], tuple[Hours, Hours]]:
     """Seconds and USD by hour over states, phases and methods."""
-    found: dict[tuple[Owner, str], tuple[list[float], list[float]]] = {}
-
-    def add(lines: Iterable[Line], column: int) -> None:
-        for line in lines:
-            into = found.setdefault((line.owner, line.of[1]), ([0.0] * hours, [0.0] * hours))[column]
-            for index, value in enumerate(line.hours):
-                if value:
-                    into[index] += value
-
-    add(usage.gpu_seconds, 0)
-    add(usage.cost, 1)
-    return found
+    seconds, usd = (
+        group_by_key(((line.owner, line.of[1]), line) for line in lines) for lines in (usage.gpu_seconds, usage.cost)
+    )
+    return {
+        who: (sum_by_hour(seconds.get(who, ()), hours), sum_by_hour(usd.get(who, ()), hours))
+        for who in {**seconds, **usd}
+    }
 
 
 def _cut_at_utc_hours(begin: float, end: float) -> Iterator[tuple[float, float]]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
+from math import fsum
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week, find_midnight
 from llm_serving_review.figures.past_weeks import Known, Source, zone_of
+from llm_serving_review.tables.sums import sum_by_key
 
 # of the spend of an hour: what the run rate is taken from
 _RATE_SECONDS = 7 * 24 * HOUR_SECONDS
@@ -87,7 +88,7 @@ def sum_month(week: Week, known: Sequence[Known], budget_usd: float | None) -> M
     rate_usd, rate_hours = _find_rate(week, known, paid)
     if not there or not rate_hours:
         return None
-    total = add_up(there.values())
+    total = fsum(there.values())
     unknown = float(len(passed) - len(there))
     missing = unknown * total / len(there) + _sum_gaps(known, begin, week.end)
     hours_left = (end - week.end) / HOUR_SECONDS
@@ -114,7 +115,7 @@ def _find_rate(week: Week, known: Sequence[Known], paid: dict[int, float]) -> tu
         if one.week.name == week.name and not week.is_span:
             return one.paid_usd, one.hours_seen
     recent = [usd for at, usd in paid.items() if week.end - _RATE_SECONDS <= at < week.end]
-    return add_up(recent), float(len(recent))
+    return fsum(recent), float(len(recent))
 
 
 def _find_reached(
@@ -136,19 +137,16 @@ def _find_reached(
 def _sum_gaps(known: Sequence[Known], begin: float, end: float) -> float:
     """Estimated cost of gaps in the part of each week that is in the month. What of a span lies in a week of a file is in that week's."""
     of_files = max((one.week.end for one in known if one.source is Source.FILE), default=begin)
-    found = 0.0
+    found = []
     for one in known:
         since = max(begin, of_files) if one.week.is_span else begin
         inside = max(0.0, min(one.week.end, end) - max(one.week.begin, since))
-        found += one.missing_usd * inside / (one.week.end - one.week.begin)
-    return found
+        found.append(one.missing_usd * inside / (one.week.end - one.week.begin))
+    return fsum(found)
 
 
 def _list_days(first: date, last: date, paid: dict[float, float], zone: ZoneInfo) -> Iterable[MonthDay]:
-    by_day: dict[date, float] = {}
-    for at, usd in paid.items():
-        day = datetime.fromtimestamp(at, zone).date()
-        by_day[day] = by_day.get(day, 0.0) + usd
+    by_day = sum_by_key((datetime.fromtimestamp(at, zone).date(), usd) for at, usd in paid.items())
     for number in range((last - first).days + 1):
         day = first + timedelta(days=number)
         yield MonthDay(day, by_day.get(day))

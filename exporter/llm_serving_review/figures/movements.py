@@ -14,6 +14,7 @@ from llm_serving_review.evidence.week import Week
 from llm_serving_review.figures.gpu_prices import GpuKinds, LastPrices, split_prices, sum_bills
 from llm_serving_review.figures.matching import Matched, Place, Unit, Units, find_spans
 from llm_serving_review.figures.rates import fleet_of_gauge
+from llm_serving_review.tables.sums import sum_by_key
 
 # of its GPU-hours: less is a restart, not a decision
 _LEAST_SCALED = 0.02
@@ -75,10 +76,7 @@ def _list_came_and_went(compared: Compared) -> Iterable[Movement]:
         (evidence.week, evidence.usage, compared.matched[1], Kind.CAME),
         (evidence.previous, evidence.usage_before, compared.matched[0], Kind.WENT),
     ):
-        sums: dict[Unit, float] = {}
-        for owner, usd in matched.alone_usd.items():
-            unit = compared.units.unit_of(owner)
-            sums[unit] = sums.get(unit, 0.0) + usd
+        sums = sum_by_key((compared.units.unit_of(owner), usd) for owner, usd in matched.alone_usd.items())
         other = evidence.usage_before if kind == Kind.CAME else evidence.usage
         there = find_spans(other, compared.units)
         own = find_spans(of, compared.units)

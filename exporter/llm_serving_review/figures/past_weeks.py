@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from math import fsum
 from zoneinfo import ZoneInfo
 
 from llm_serving_exporter.model.cost import RateKind
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_review.evidence.kept_files import KeptWeek
@@ -15,8 +15,8 @@ from llm_serving_review.evidence.past import Past, RecordedWeek, list_weeks_befo
 from llm_serving_review.evidence.usage import Gap, Hours, Owner, Usage, sum_by_hour
 from llm_serving_review.evidence.week import Week
 from llm_serving_review.figures.counted_once import count_once, find_counting
-from llm_serving_review.figures.formulas import plus
 from llm_serving_review.figures.totals import sum_usage
+from llm_serving_review.tables.sums import sum_known
 
 # of a week's hours: with fewer an hour without data is not known, with more it cost nothing
 COMPLETE_SHARE = 0.998
@@ -81,7 +81,7 @@ class Known(Struct, frozen=True):
             for at in (round(hour.begin) for hour in self.week.hours)
             if self.complete or at in self.usd_by_hour
         }
-        beside = self.paid_usd - add_up(hours.values())
+        beside = self.paid_usd - fsum(hours.values())
         return {hour: usd + beside / len(hours) for hour, usd in hours.items()}
 
 
@@ -104,7 +104,7 @@ def describe_read_week(
         sums.tokens,
         sums.blended_usd_per_million,
         hours_seen,
-        add_up(gap.estimated_usd or 0.0 for gap in gaps),
+        fsum(gap.estimated_usd or 0.0 for gap in gaps),
         _index_hours(week, sum_by_hour(usage.cost, len(week.hours))),
         _index_hours(week, sum_tokens_by_hour(counted, len(week.hours))),
         {} if sums.counted is None else _index_hours(week, sum_by_hour(counted.cost, len(week.hours))),
@@ -127,13 +127,13 @@ def _find_doubtful_days(week: Week, usage: Usage, gaps: Sequence[Gap]) -> Iterat
     targets = len({line.owner.who for line in usage.gpu_seconds} | {(gap.extra, gap.target) for gap in gaps})
     for day in range(len(week.days)):
         hours = [hour for hour in week.hours if hour.day == day]
-        missing = add_up(
+        missing = fsum(
             max(0.0, min(gap.end, hour.end) - max(gap.begin, hour.begin))
             for gap in gaps
             if gap.begin < hours[-1].end and hours[0].begin < gap.end
             for hour in hours
         )
-        if missing > _LITTLE_SHARE * targets * add_up(hour.seconds for hour in hours):
+        if missing > _LITTLE_SHARE * targets * fsum(hour.seconds for hour in hours):
             yield day
 
 
@@ -189,7 +189,7 @@ def _describe_recorded(recorded: RecordedWeek, identity: Sequence[str]) -> Known
     return Known(
         week,
         Source.RECORDS,
-        plus(sums.usd, sums.energy_usd) or 0.0,
+        sum_known((sums.usd, sums.energy_usd)) or 0.0,
         sums.tokens,
         sums.blended_usd_per_million,
         seen,

@@ -7,14 +7,15 @@ price, whichever they are.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import fsum
 
 from llm_serving_exporter.model.cost import RateKind
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_review.evidence.usage import Line
 from llm_serving_review.evidence.week import HOUR_SECONDS, Week
 from llm_serving_review.figures.metered_hours import MeteredHour
 from llm_serving_review.figures.pool_hours import OpenUse, find_card
 from llm_serving_review.figures.rates import Where, fleet_of_owner
+from llm_serving_review.tables.sums import sum_by_key
 
 # card, region, zone, instance type: one takes over another's commitment
 Kind = tuple[str, str, str, str]
@@ -28,19 +29,20 @@ class PoolCash:
     def __init__(self, uses: Iterable[OpenUse], week: Week, identity: Iterable[str]) -> None:
         """`uses`: what pools left, () without pools."""
         self._identity = tuple(identity)
-        self._open: dict[Slot, float] = {}
+        left: list[tuple[Slot, float]] = []
         self._kinds: dict[tuple[Where, str, int], Kind] = {}
         for use in uses:
             piece = use.piece
             # a UTC hour that two hours of the week share counts for the first
             hour = max(0, int((piece.utc_begin - week.begin) // HOUR_SECONDS))
             kind = _find_kind(piece)
-            self._open[hour, kind] = self._open.get((hour, kind), 0.0) + use.left * use.usd_per_gpu_hour
+            left.append(((hour, kind), use.left * use.usd_per_gpu_hour))
             self._kinds[piece.fleet, piece.target, hour] = kind
+        self._open = sum_by_key(left)
 
     def sum_cost(self, lines: Iterable[Line]) -> dict[Slot, float]:
         """Cost at the rate of pools by hour and kind; `lines` may be at any rate."""
-        found: dict[Slot, float] = {}
+        found: list[tuple[Slot, float]] = []
         for line in lines:
             if not self._open or line.of[1] != RateKind.POOL.value:
                 continue
@@ -48,12 +50,12 @@ class PoolCash:
             for hour, usd in enumerate(line.hours):
                 kind = self._kinds.get((fleet, line.owner.target, hour)) if usd else None
                 if kind is not None and usd:
-                    found[hour, kind] = found.get((hour, kind), 0.0) + usd
-        return found
+                    found.append(((hour, kind), usd))
+        return sum_by_key(found)
 
     def limit(self, cost: dict[Slot, float]) -> float:
         """The part of such cost that is saved where it falls away alone."""
-        return add_up(min(usd, self._open.get(slot, 0.0)) for slot, usd in cost.items())
+        return fsum(min(usd, self._open.get(slot, 0.0)) for slot, usd in cost.items())
 
 
 def _find_kind(piece: MeteredHour) -> Kind:

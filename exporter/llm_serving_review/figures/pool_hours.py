@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from math import fsum
 
 from llm_serving_exporter.model.cost import Pool, PoolKind, PoolUse
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
 from llm_serving_review.evidence.week import HOUR_SECONDS
 from llm_serving_review.figures.metered_hours import MeteredHour
@@ -103,11 +103,11 @@ def _spend(pool: Pool, uses: Sequence[OpenUse], utc_begin: float, length: float,
         if use.left > 0 and price is not None:
             groups.setdefault((-use.discount(price), price), []).append(use)
     committed = left = pool.usd_per_hour * length
-    covered = uncommitted = 0.0
+    of_groups = [(0.0, 0.0)]
     for _, price in sorted(groups):
-        of_group, usd = _cover(groups[_, price], share, left / price, price)
-        left = max(0.0, left - of_group * price)
-        covered, uncommitted = covered + of_group, uncommitted + usd
+        of_groups.append(_cover(groups[_, price], share, left / price, price))
+        left = max(0.0, left - of_groups[-1][0] * price)
+    covered, uncommitted = map(fsum, zip(*of_groups, strict=True))
     return PoolHour(utc_begin, committed, committed - left, covered, uncommitted)
 
 
@@ -123,18 +123,18 @@ def _find_rate(pool: Pool, piece: MeteredHour) -> float | None:
 
 def _cover(uses: Sequence[OpenUse], share: float, most: float, price: float) -> tuple[float, float]:
     """Covers at most `most` GPU-hours of a share of what is left, evenly. The GPU-hours, and what they would have cost."""
-    open_ = add_up(use.left for use in uses) * share
+    open_ = fsum(use.left for use in uses) * share
     covered = min(open_, most)
     if covered <= 0:
         return 0.0, 0.0
-    part, uncommitted = covered / open_ * share, 0.0
+    part, uncommitted = covered / open_ * share, []
     for use in uses:
         taken = use.left * part
         # what is covered to the last bit is covered
         use.left = 0.0 if part >= 1 else use.left - taken
         use.committed_usd += taken * price
-        uncommitted += taken * use.usd_per_gpu_hour
-    return covered, uncommitted
+        uncommitted.append(taken * use.usd_per_gpu_hour)
+    return covered, fsum(uncommitted)
 
 
 def covers(use: PoolUse, piece: MeteredHour, *, size_flexible: bool = False) -> bool:

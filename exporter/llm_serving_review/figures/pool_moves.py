@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import fsum
 from types import MappingProxyType
 
 from llm_serving_exporter.model.cost import Pool
 from llm_serving_exporter.model.record import Struct
 from llm_serving_review.figures.metered_hours import MeteredHour
 from llm_serving_review.figures.pool_hours import OpenUse, find_card
+from llm_serving_review.tables.sums import sum_by_key
 
 
 class Move(Struct, frozen=True):
@@ -26,10 +28,7 @@ class Move(Struct, frozen=True):
 
 def sum_moves(moves: Iterable[Move]) -> dict[str, float]:
     """GPU-hours at on-demand rates that fit onto what is committed already, by kind of GPU."""
-    found: dict[str, float] = {}
-    for card, hours in (item for one in moves for item in one.by_card):
-        found[card] = found.get(card, 0.0) + hours
-    return found
+    return sum_by_key(item for one in moves for item in one.by_card)
 
 
 class _Load(Struct):
@@ -77,8 +76,7 @@ def find_moves(
     found = []
     for pool in pools:
         cards = _find_cards(pool, pieces)
-        moved = usd = 0.0
-        by_card: dict[str, float] = {}
+        moved: list[tuple[_Load, float]] = []
         for at, free in unused.get(pool.name, {}).items():
             own = [one for one in loads.get(at, ()) if one.left > 0 and _is_same_kind(one, pool, cards)]
             # the dearest first: that is what is worth moving
@@ -86,11 +84,11 @@ def find_moves(
             for load in sorted(own, key=lambda one: -one.usd_per_gpu_hour):
                 taken = min(open_, load.left)
                 load.left, open_ = load.left - taken, open_ - taken
-                moved, usd = moved + taken, usd + taken * load.usd_per_gpu_hour
-                if load.on_demand:
-                    by_card[load.card] = by_card.get(load.card, 0.0) + taken
+                moved.append((load, taken))
+        usd = fsum(taken * load.usd_per_gpu_hour for load, taken in moved)
         if usd > 0:
-            found.append(Move(pool.name, moved, usd, tuple(sorted(by_card.items()))))
+            by_card = sum_by_key((load.card, taken) for load, taken in moved if load.on_demand)
+            found.append(Move(pool.name, fsum(taken for _, taken in moved), usd, tuple(sorted(by_card.items()))))
     return tuple(found)
 
 

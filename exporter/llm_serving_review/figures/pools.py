@@ -6,9 +6,9 @@ Use it or lose it, by UTC hour. `pool_hours` says in which order pools apply and
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import fsum
 
 from llm_serving_exporter.model.cost import Pool, PoolBook, PoolKind, RateKind
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, field, replace
 from llm_serving_exporter.render.numbers import hours as write_hours
 from llm_serving_exporter.render.numbers import usd
@@ -21,6 +21,7 @@ from llm_serving_review.figures.pool_doubts import Doubts, find_hidden, is_hidde
 from llm_serving_review.figures.pool_hours import OpenUse, PoolHour, apply_to_hour, find_card, order_pools
 from llm_serving_review.figures.pool_moves import Move, find_moves
 from llm_serving_review.figures.rates import Commitment, find_rates_of_kind
+from llm_serving_review.tables.sums import group_by_key, sum_by_key
 
 RATE = RateKind.POOL.value
 # fewer GPU-hours read as 0.0
@@ -98,27 +99,27 @@ class Pools(Struct, frozen=True):
     @property
     def committed_usd(self) -> float:
         """Paid, used or not."""
-        return add_up(row.committed_usd for row in self.rows)
+        return fsum(row.committed_usd for row in self.rows)
 
     @property
     def uncommitted_usd(self) -> float:
         """What the covered use would have cost without pools: part of the metered GPU time."""
-        return add_up(row.uncommitted_usd for row in self.rows)
+        return fsum(row.uncommitted_usd for row in self.rows)
 
     @property
     def benefit_usd(self) -> float:
         """What pools took off the metered GPU time."""
-        return add_up(row.benefit_usd for row in self.rows)
+        return fsum(row.benefit_usd for row in self.rows)
 
     @property
     def unused_usd(self) -> float:
         """What was committed and not used."""
-        return add_up(row.unused_usd for row in self.rows)
+        return fsum(row.unused_usd for row in self.rows)
 
     @property
     def unknown_usd(self) -> float:
         """What was committed in hours in which a gap hides its use. It is paid all the same."""
-        return add_up(row.unknown_usd for row in self.rows)
+        return fsum(row.unknown_usd for row in self.rows)
 
     @property
     def effect_usd(self) -> float:
@@ -152,16 +153,14 @@ def measure_pools(
     sums = {pool.name: _Sums() for pool in stated.pools}
     begin = week.hours[min(begins, len(week.hours) - 1)].begin
     at = begin // HOUR_SECONDS * HOUR_SECONDS
-    effect: dict[float, float] = {}
-    idle: dict[float, float] = {}
+    applied: list[PoolHour] = []
     while at < week.end:
         for pool in order_pools(stated.pools):
             until = min(week.end, at + HOUR_SECONDS)
             found = apply_to_hour(pool, uses.get(at, ()), at, max(begin, at), until)
             if found is not None:
                 sums[pool.name].add(found, hidden=is_hidden(hidden[pool.name], at))
-                effect[at] = effect.get(at, 0.0) + found.committed_usd - found.uncommitted_usd
-                idle[at] = idle.get(at, 0.0) + found.committed_usd - found.used_usd
+                applied.append(found)
         at += HOUR_SECONDS
     rows = tuple(_make_row(pool, sums[pool.name]) for pool in order_pools(stated.pools) if sums[pool.name].hours)
     if not rows:
@@ -178,8 +177,10 @@ def measure_pools(
         after,
         find_moves([row.pool for row in rows], unused, pieces, elsewhere, on_demand, _sum_promised(bought, week)),
         tuple(_write_notes(doubts, uses)),
-        _spread_effect(effect, week, begin),
-        idle,
+        _spread_effect(
+            sum_by_key((one.utc_begin, one.committed_usd - one.uncommitted_usd) for one in applied), week, begin
+        ),
+        sum_by_key((one.utc_begin, one.committed_usd - one.used_usd) for one in applied),
         tuple(use for each in uses.values() for use in each),
     )
 
@@ -201,7 +202,7 @@ def note_pools(usage: Usage, pools: Pools | None, stated: PoolBook | None) -> tu
     """What a reader has to know, in sentences."""
     if pools is not None:
         return pools.notes
-    metered = add_up(line.total for line in usage.cost if line.of[1] == RATE)
+    metered = fsum(line.total for line in usage.cost if line.of[1] == RATE)
     if not metered:
         return ()
     why = "Name the price file in the settings (price_file) or by --price-file."
@@ -232,10 +233,8 @@ class _Sums(Struct):
 
     # those in which it is in force
     hours: list[PoolHour] = field(default_factory=list)
-    # USD of hours that are not known
-    unknown_usd: float = 0.0
-    # GPU-hours of such hours
-    unknown_gpu_hours: float = 0.0
+    # USD and GPU-hours of each that is not known
+    unknown: list[tuple[float, float]] = field(default_factory=list)
     # GPU-hours that nobody used, by hour
     unused_by_hour: dict[float, float] = field(default_factory=dict)
 
@@ -244,36 +243,36 @@ class _Sums(Struct):
         self.hours.append(hour)
         unused = hour.committed_gpu_hours - hour.covered_gpu_hours if hour.committed_gpu_hours else 0.0
         if hidden:
-            self.unknown_usd += hour.committed_usd - hour.used_usd
-            self.unknown_gpu_hours += unused
+            self.unknown.append((hour.committed_usd - hour.used_usd, unused))
         elif unused > 0:
             self.unused_by_hour[hour.utc_begin] = unused
 
 
 def _make_row(pool: Pool, sums: _Sums) -> PoolRow:
-    committed, used = add_up(one.committed_usd for one in sums.hours), add_up(one.used_usd for one in sums.hours)
-    covered = add_up(one.covered_gpu_hours for one in sums.hours)
-    gpu_hours = None if pool.kind is PoolKind.SPEND else add_up(one.committed_gpu_hours for one in sums.hours)
+    committed, used = fsum(one.committed_usd for one in sums.hours), fsum(one.used_usd for one in sums.hours)
+    covered = fsum(one.covered_gpu_hours for one in sums.hours)
+    gpu_hours = None if pool.kind is PoolKind.SPEND else fsum(one.committed_gpu_hours for one in sums.hours)
+    unknown_usd, unknown_gpu_hours = (fsum(one[at] for one in sums.unknown) for at in (0, 1))
     return PoolRow(
         pool,
         committed,
         used,
-        max(0.0, committed - used - sums.unknown_usd),
-        sums.unknown_usd,
+        max(0.0, committed - used - unknown_usd),
+        unknown_usd,
         gpu_hours,
         covered,
-        None if gpu_hours is None else max(0.0, gpu_hours - covered - sums.unknown_gpu_hours),
-        add_up(one.uncommitted_usd for one in sums.hours),
+        None if gpu_hours is None else max(0.0, gpu_hours - covered - unknown_gpu_hours),
+        fsum(one.uncommitted_usd for one in sums.hours),
     )
 
 
 def _sum_promised(bought: Iterable[Commitment], week: Week) -> dict[tuple[float, str], float]:
     """GPU-hours of on-demand load that rates' commitments take over, by UTC hour and card. An hour of the week counts where it begins."""
-    found: dict[tuple[float, str], float] = {}
-    for (index, kind), hours in (item for one in bought for item in one.movable_by_hour.items()):
-        key = week.hours[index].begin // HOUR_SECONDS * HOUR_SECONDS, find_card(kind)
-        found[key] = found.get(key, 0.0) + hours
-    return found
+    return sum_by_key(
+        ((week.hours[index].begin // HOUR_SECONDS * HOUR_SECONDS, find_card(kind)), hours)
+        for one in bought
+        for (index, kind), hours in one.movable_by_hour.items()
+    )
 
 
 def _spread_effect(effect: Mapping[float, float], week: Week, begin: float) -> Hours:
@@ -283,13 +282,13 @@ def _spread_effect(effect: Mapping[float, float], week: Week, begin: float) -> H
         if hour.end <= begin:
             found.append(None)
             continue
-        usd, at = 0.0, hour.begin // HOUR_SECONDS * HOUR_SECONDS
+        usd, at = [], hour.begin // HOUR_SECONDS * HOUR_SECONDS
         while at < hour.end:
             since, until = max(at, begin), min(at + HOUR_SECONDS, week.end)
             both = max(0.0, min(hour.end, until) - max(hour.begin, since))
-            usd += effect.get(at, 0.0) * both / (until - since)
+            usd.append(effect.get(at, 0.0) * both / (until - since))
             at += HOUR_SECONDS
-        found.append(usd)
+        found.append(fsum(usd))
     return tuple(found)
 
 
@@ -299,19 +298,18 @@ def _replace_paid(pieces: Iterable[MeteredHour], uses: Mapping[float, list[OpenU
 
 
 def _sum_models(uses: Mapping[float, list[OpenUse]]) -> tuple[PoolModel, ...]:
-    sums: dict[str, list[float]] = {}
-    for use in (use for each in uses.values() for use in each):
-        of = use.piece
-        into = sums.setdefault(of.model_name, [0.0] * 4)
-        for at, value in enumerate((of.gpu_hours, of.gpu_hours - use.left, of.usd, use.paid_usd)):
-            into[at] += value
-    rows = [PoolModel(name, *values) for name, values in sums.items()]
+    amounts = group_by_key(
+        (use.piece.model_name, (use.piece.gpu_hours, use.piece.gpu_hours - use.left, use.piece.usd, use.paid_usd))
+        for each in uses.values()
+        for use in each
+    )
+    rows = [PoolModel(name, *map(fsum, zip(*each, strict=True))) for name, each in amounts.items()]
     return tuple(sorted(rows, key=lambda row: (-row.paid_usd, row.model_name)))
 
 
 def _write_notes(doubts: Doubts, uses: Mapping[float, list[OpenUse]]) -> Iterable[str]:
     """What keeps a pool from covering what it may be meant for."""
-    unknown = add_up(use.left for each in uses.values() for use in each if use.left > 0 and doubts.has(use.piece))
+    unknown = fsum(use.left for each in uses.values() for use in each if use.left > 0 and doubts.has(use.piece))
     if unknown >= _LEAST_HOURS:
         yield (
             f"{write_hours(unknown)} GPU-hours at the rate pool ran on nodes whose region, zone or instance type is not known: pools that "

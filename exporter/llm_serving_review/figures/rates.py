@@ -6,14 +6,14 @@ Targets, rates and commitments belong together only within a fleet, so identity 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import ceil
+from math import ceil, fsum
 from types import MappingProxyType
 
 from llm_serving_exporter.model.cost import RateKind
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_review.evidence.usage import Book, Gap, Line, Owner, Usage, sum_by_hour
 from llm_serving_review.evidence.week import Week
+from llm_serving_review.tables.sums import group_by_key, sum_by_key
 
 # of a GPU, in the hour of a restart or of a missed scrape
 _LOST_AT_EDGES = 0.05
@@ -82,8 +82,8 @@ def average_rate_price(
     if not any(weight for _, weight in weighted):
         # in force, but nothing was counted at it
         weighted = [(value, 1.0) for value, _ in weighted]
-    all_ = add_up(weight for _, weight in weighted)
-    return add_up(value * weight for value, weight in weighted) / all_ if all_ else None
+    all_ = fsum(weight for _, weight in weighted)
+    return fsum(value * weight for value, weight in weighted) / all_ if all_ else None
 
 
 def _find_last_price(book: Book, rate: str, gpu_name: str) -> float | None:
@@ -139,12 +139,12 @@ class Commitment(Struct, frozen=True):
 
 def sum_unused_usd(found: Iterable[Commitment]) -> float:
     """USD of unused commitments whose price is known."""
-    return add_up(one.unused_usd or 0.0 for one in found)
+    return fsum(one.unused_usd or 0.0 for one in found)
 
 
 def sum_unused_usd_seen(found: Iterable[Commitment], seen_share: float) -> float:
     """USD of unused commitments in the part of the week that is seen; hours in gaps are taken to be like the others."""
-    return add_up((one.unused_usd or 0.0) / one.known_share for one in found) * seen_share
+    return fsum((one.unused_usd or 0.0) / one.known_share for one in found) * seen_share
 
 
 class _OnDemandLoad:
@@ -153,17 +153,23 @@ class _OnDemandLoad:
     def __init__(self, usage: Usage, book: Book, hours: int, identity: Sequence[str]) -> None:
         self._kinds, self._hours = find_gpu_kinds(book, identity), hours
         rates = find_rates_of_kind(book, RateKind.ON_DEMAND)
+
+        def sum_kinds(lines: Iterable[Line], unit: float) -> dict[tuple[Where, frozenset[str]], list[float]]:
+            by_kind = group_by_key(
+                ((fleet, frozenset(self._kinds.get((fleet, line.owner.target, line.of[1]), ()))), line)
+                for line in lines
+                if line.of[1] in rates
+                for fleet in (fleet_of_owner(line.owner, identity),)
+            )
+            return {
+                key: [(value or 0.0) / unit for value in sum_by_hour(each, hours)]
+                for key, each in by_kind.items()
+                if key[1]
+            }
+
         # by fleet and kind of GPU: hours left, and USD of each
-        self._left: dict[tuple[Where, frozenset[str]], tuple[list[float], list[float]]] = {}
-        for column, lines in enumerate((usage.gpu_seconds, usage.cost)):
-            for line in lines:
-                fleet = fleet_of_owner(line.owner, identity)
-                kinds = frozenset(self._kinds.get((fleet, line.owner.target, line.of[1]), ()))
-                if line.of[1] not in rates or not kinds:
-                    continue
-                into = self._left.setdefault((fleet, kinds), ([0.0] * hours, [0.0] * hours))[column]
-                for index, value in enumerate(line.hours):
-                    into[index] += (value or 0.0) / (1.0 if column else 3600.0)
+        left, usd = sum_kinds(usage.gpu_seconds, 3600.0), sum_kinds(usage.cost, 1.0)
+        self._left = {key: (left.get(key, [0.0] * hours), usd.get(key, [0.0] * hours)) for key in {**left, **usd}}
 
     def take_over(
         self, fleet: Where, rate: str, free: Sequence[float]
@@ -171,8 +177,8 @@ class _OnDemandLoad:
         """GPU-hours that fit onto `free` GPUs of a rate by the hour, what they cost, and the same GPU-hours by hour of the week and kind of
         GPU. They are not there for another commitment."""
         own = {kind for (at, _, of), kinds in self._kinds.items() if (at, of) == (fleet, rate) for kind in kinds}
-        moved = usd = 0.0
-        by_hour: dict[tuple[int, str], float] = {}
+        usd: list[float] = []
+        taken_by_hour: list[tuple[tuple[int, str], float]] = []
         left = list(free)
         for (at, kinds), (seconds, cost) in self._left.items():
             if at != fleet or not kinds <= own:
@@ -182,12 +188,12 @@ class _OnDemandLoad:
                 taken = min(most, seconds[index])
                 if taken > 0:
                     left[index] -= taken
-                    by_hour[index, kind] = by_hour.get((index, kind), 0.0) + taken
+                    taken_by_hour.append(((index, kind), taken))
                     part = taken / seconds[index]
-                    moved, usd = moved + taken, usd + cost[index] * part
+                    usd.append(cost[index] * part)
                     seconds[index] -= taken
                     cost[index] *= 1 - part
-        return moved, usd, by_hour
+        return fsum(taken for _, taken in taken_by_hour), fsum(usd), sum_by_key(taken_by_hour)
 
 
 def measure_commitments(
@@ -213,23 +219,23 @@ def measure_commitments(
         targets = {line.owner.target for line in lines if line.total}
         unknown = [gap for gap in holes if gap.target in targets and fleet_of_gauge(dict(gap.extra), identity) == fleet]
         used = sum_by_hour(lines, count)
-        bought = taken = idle = hidden = 0.0
+        hidden = []
+        known: list[tuple[float, float]] = []
         free = [0.0] * count
         for index, (hour, committed_gpus) in enumerate(zip(week.hours, gpus, strict=True)):
             if committed_gpus is None:
                 continue
             if any(gap.begin < hour.end and hour.begin < gap.end for gap in unknown):
-                hidden += committed_gpus
+                hidden.append(committed_gpus)
                 continue
-            hour_used = (used[index] or 0.0) / 3600
-            bought += committed_gpus
-            taken += hour_used
-            free[index] = max(0.0, committed_gpus - hour_used)
-            idle += free[index]
+            known.append((committed_gpus, (used[index] or 0.0) / 3600))
+            free[index] = max(0.0, known[-1][0] - known[-1][1])
+        bought = fsum(gpus for gpus, _ in known)
         if bought:
+            taken, share = fsum(of for _, of in known), bought / (bought + fsum(hidden))
             price = average_rate_price(usage, book, rate, identity, fleet=fleet)
             moved = load.take_over(fleet, rate, free)
-            found.append(Commitment(rate, bought, taken, idle, price, fleet, bought / (bought + hidden), *moved))
+            found.append(Commitment(rate, bought, taken, fsum(free), price, fleet, share, *moved))
     return tuple(found)
 
 
@@ -266,9 +272,7 @@ def find_steady_load(
     reserved, on_demand = find_rates_of_kind(book, RateKind.RESERVED), find_rates_of_kind(book, RateKind.ON_DEMAND)
     # an hour of which nothing at all is known says nothing about what is steady
     known = [index for index, value in enumerate(sum_by_hour(usage.gpu_seconds, hours)) if value is not None]
-    idle: dict[str, float] = {}
-    for one in unused:
-        idle[one.rate] = idle.get(one.rate, 0.0) + one.unused_gpu_hours
+    idle = sum_by_key((one.rate, one.unused_gpu_hours) for one in unused)
     found = []
     for kind in sorted({kind for each in of.values() for kind in each}):
         lines = [

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import fsum
 
 from llm_serving_exporter.model.cost import RateKind
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_review.bills.compare import BillReview
 from llm_serving_review.evidence import names
@@ -55,6 +55,7 @@ from llm_serving_review.figures.tenant_costs import TenantSplit
 from llm_serving_review.figures.tenants import split_by_tenant
 from llm_serving_review.figures.totals import PHASES, Totals, sum_usage
 from llm_serving_review.settings.settings import Settings
+from llm_serving_review.tables.sums import group_by_key, sum_by_key, sum_known
 
 NO_PAST = Past()
 
@@ -172,7 +173,7 @@ class Review(Struct, frozen=True):
     def missing_usd(self) -> float | None:
         """Estimated cost of what is in no figure; None where no gap can be estimated."""
         known = [gap.estimated_usd for gap in self.gaps or () if gap.estimated_usd is not None]
-        return add_up(known) if known else None
+        return fsum(known) if known else None
 
     @property
     def about_missing(self) -> str:
@@ -228,7 +229,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
     unneeded = measure_spare(usage, evidence.fleet, count, by_the_hour, pool_cash)
     promised = sum_moves(pools.moves) if pools is not None else {}
     offers = find_steady_load(usage, book, count, bought, identity, promised)
-    owned_usd = add_up(line.total for line in usage.cost if line.of[1] in owned)
+    owned_usd = fsum(line.total for line in usage.cost if line.of[1] in owned)
     part = there.hours / there.of
     owned_usd += sum_unused_usd_seen((one for one in bought if one.rate in owned), part)
     beside = sum_unused_usd_seen(bought, part) + sum_effect_seen(pools, there, evidence.begins)
@@ -291,7 +292,7 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
             sum_by_hour(usage.decode_tokens, count),
             _list_effect(pools),
         ),
-        add_up(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
+        fsum(gap.recovered.get(names.COST.name, 0.0) for gap in gaps),
         pools,
         tenants=None if evidence.tenants is None else split_by_tenant(usage, evidence.tenants, count, identity),
         beyond=look_beyond(
@@ -308,14 +309,12 @@ def build_review(evidence: Evidence, settings: Settings, past: Past = NO_PAST) -
 
 def _sum_cash(usage: Usage, rates: Collection[str], pool_cash: PoolCash) -> dict[str, float]:
     """USD that are paid by the hour, by phase: at the given rates, and what no pool covers."""
-    found: dict[str, float] = {}
-    for line in usage.cost:
-        if line.of[1] in rates:
-            found[line.of[0]] = found.get(line.of[0], 0.0) + line.total
-    for phase in {line.of[0] for line in usage.cost}:
-        uncovered = pool_cash.limit(pool_cash.sum_cost(line for line in usage.cost if line.of[0] == phase))
-        found[phase] = found.get(phase, 0.0) + uncovered
-    return found
+    at_rates = sum_by_key((line.of[0], line.total) for line in usage.cost if line.of[1] in rates)
+    uncovered = {
+        phase: pool_cash.limit(pool_cash.sum_cost(lines))
+        for phase, lines in group_by_key((line.of[0], line) for line in usage.cost).items()
+    }
+    return {phase: at_rates.get(phase, 0.0) + usd for phase, usd in uncovered.items()}
 
 
 def _list_effect(pools: Pools | None) -> Hours:
@@ -324,8 +323,5 @@ def _list_effect(pools: Pools | None) -> Hours:
 
 def sum_by_day(hours: Hours, week: Week) -> tuple[float | None, ...]:
     """Sums of the days, Monday first; None for a day without data."""
-    days: list[float | None] = [None] * len(week.days)
-    for hour, value in zip(week.hours, hours, strict=True):
-        if value is not None:
-            days[hour.day] = (days[hour.day] or 0.0) + value
-    return tuple(days)
+    by_day = group_by_key((hour.day, value) for hour, value in zip(week.hours, hours, strict=True))
+    return tuple(sum_known(by_day.get(day, ())) for day in range(len(week.days)))

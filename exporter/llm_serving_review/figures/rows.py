@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import fsum
 
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
 from llm_serving_review.evidence.names import PAGE, TICKET
-from llm_serving_review.evidence.usage import Book, Episode, Fleet, Gauge, Usage, drop_unknown
+from llm_serving_review.evidence.usage import Book, Episode, Fleet, Gauge, Line, Usage, drop_unknown
 from llm_serving_review.evidence.week import Week
 from llm_serving_review.figures.counted_once import find_counting
 from llm_serving_review.figures.formulas import ratio
@@ -20,6 +21,7 @@ from llm_serving_review.figures.rates import (
 )
 from llm_serving_review.figures.split import Split
 from llm_serving_review.figures.totals import Chosen, Totals, sum_usage
+from llm_serving_review.tables.sums import group_by_key, sum_by_key
 
 # of the exporter's sources the first that is there; the engine's own estimate is no measurement
 _BANDWIDTH_SOURCES = ("gpm", "dcgm", "model")
@@ -119,19 +121,19 @@ def build_node_rows(usage: Usage, book: Book, hours: int) -> tuple[NodeRow, ...]
         for index, value in enumerate(gauge.hours):
             if value is not None:
                 of_target[index].add(gauge.labels.get("node", ""))
-    sums: dict[str, list[float]] = {}
-    for column, lines in enumerate((usage.cost, usage.gpu_seconds)):
+
+    def list_parts(lines: Iterable[Line]) -> Iterator[tuple[str, float]]:
         for line in lines:
             key = *(line.owner.label(name) for name in extra), line.owner.target
             of_target = where.get(key, [])
             ever = sorted(set().union(*of_target)) if of_target else []
             for index, value in enumerate(line.hours):
-                if not value:
-                    continue
-                nodes = (sorted(of_target[index]) if of_target else []) or ever or [UNKNOWN_NODE]
-                for node in nodes:
-                    sums.setdefault(node, [0.0, 0.0])[column] += value / len(nodes)
-    rows = [NodeRow(node, usd, seconds / 3600) for node, (usd, seconds) in sums.items()]
+                if value:
+                    nodes = (sorted(of_target[index]) if of_target else []) or ever or [UNKNOWN_NODE]
+                    yield from ((node, value / len(nodes)) for node in nodes)
+
+    usd, seconds = sum_by_key(list_parts(usage.cost)), sum_by_key(list_parts(usage.gpu_seconds))
+    rows = [NodeRow(node, usd.get(node, 0.0), seconds.get(node, 0.0) / 3600) for node in {**usd, **seconds}]
     return tuple(sorted(rows, key=lambda row: (-row.usd, row.node)))
 
 
@@ -165,29 +167,30 @@ def build_invoice_rows(usage: Usage, book: Book, identity: Sequence[str] = ()) -
     for gauge in book.gpus:
         key = fleet_of_gauge(gauge.labels, identity), gauge.labels.get("target", "")
         of_target.setdefault(key, set()).add(gauge.labels.get("gpu_name", ""))
-    sums: dict[tuple[str, str], list[float]] = {}
     said = _list_prices(book, identity)
     prices: dict[tuple[str, str], set[float]] = {}
-    for column, lines in enumerate((usage.gpu_seconds, usage.cost)):
-        for line in lines:
-            rate = line.of[1]
-            who = fleet_of_owner(line.owner, identity), line.owner.target
-            gpus = of_rate.get((*who, rate)) or of_target.get(who, set())
-            cell = rate, " + ".join(sorted(gpus))
-            sums.setdefault(cell, [0.0, 0.0])[column] += line.total
-            # a target whose price nobody knows makes it one that is not known
-            prices.setdefault(cell, set()).update(said.get((*who, rate), {0.0}))
+
+    def find_cell(line: Line) -> tuple[str, str]:
+        rate, who = line.of[1], (fleet_of_owner(line.owner, identity), line.owner.target)
+        cell = rate, " + ".join(sorted(of_rate.get((*who, rate)) or of_target.get(who, set())))
+        # a target whose price nobody knows makes it one that is not known
+        prices.setdefault(cell, set()).update(said.get((*who, rate), {0.0}))
+        return cell
+
+    seconds, usd = (
+        sum_by_key((find_cell(line), line.total) for line in lines) for lines in (usage.gpu_seconds, usage.cost)
+    )
     rows = [
         InvoiceRow(
             rate,
             book.rates[rate].kind if rate in book.rates else "",
             gpu,
-            seconds / 3600,
-            usd,
+            seconds.get((rate, gpu), 0.0) / 3600,
+            usd.get((rate, gpu), 0.0),
             next(iter(prices[rate, gpu])) or None if len(prices[rate, gpu]) == 1 else None,
         )
-        for (rate, gpu), (seconds, usd) in sums.items()
-        if seconds or usd
+        for rate, gpu in prices
+        if seconds.get((rate, gpu)) or usd.get((rate, gpu))
     ]
     return tuple(sorted(rows, key=lambda row: (-row.usd, row.rate, row.gpu_name)))
 
@@ -203,7 +206,7 @@ def _list_prices(book: Book, identity: Sequence[str]) -> dict[tuple[tuple[str, .
 
 def sum_invoice(rows: Iterable[InvoiceRow], unused: Iterable[Commitment], energy_usd: float | None) -> float:
     """What invoices should come to: GPU-hours that were used, unused commitments whose price is known, electricity."""
-    return add_up(row.usd for row in rows) + sum_unused_usd(unused) + (energy_usd or 0.0)
+    return fsum(row.usd for row in rows) + sum_unused_usd(unused) + (energy_usd or 0.0)
 
 
 class Attainment(Struct, frozen=True):
@@ -226,13 +229,9 @@ class Attainment(Struct, frozen=True):
 
 def measure_attainments(usage: Usage, objectives: Mapping[str, float]) -> tuple[Attainment, ...]:
     """A row for each objective, over all models."""
-    sums: dict[str, list[float]] = {}
-    for line in usage.slo:
-        into = sums.setdefault(line.of[0], [0.0, 0.0])
-        into[1] += line.total
-        if line.of[1] == "good":
-            into[0] += line.total
-    return tuple(Attainment(slo, good, total, objectives.get(slo)) for slo, (good, total) in sorted(sums.items()))
+    total = sum_by_key((line.of[0], line.total) for line in usage.slo)
+    good = sum_by_key((line.of[0], line.total) for line in usage.slo if line.of[1] == "good")
+    return tuple(Attainment(slo, good.get(slo, 0.0), total[slo], objectives.get(slo)) for slo in sorted(total))
 
 
 class AlertRow(Struct, frozen=True):
@@ -269,21 +268,19 @@ def sum_alerts(
 ) -> AlertSums | None:
     """Pages and tickets of the week. An episode that began earlier counts with its minutes within the week. None where no alert fired
     because nothing evaluated the rules."""
-    sums: dict[tuple[str, str], list[float]] = {}
     episodes = tuple(episodes)
     if not watched_hours and not episodes:
         return None
-    for episode in episodes:
-        minutes = (min(episode.end, week.end) - max(episode.begin, week.begin)) / 60
-        into = sums.setdefault((episode.alert, episode.severity), [0, 0.0])
-        into[0] += 1
-        into[1] += max(0.0, minutes)
-    rows = [AlertRow(alert, severity, int(times), minutes) for (alert, severity), (times, minutes) in sums.items()]
+    minutes = group_by_key(
+        ((one.alert, one.severity), max(0.0, (min(one.end, week.end) - max(one.begin, week.begin)) / 60))
+        for one in episodes
+    )
+    rows = [AlertRow(alert, severity, len(each), fsum(each)) for (alert, severity), each in minutes.items()]
     rows.sort(key=lambda row: (-row.episodes, -row.minutes, row.alert))
 
     def sum_of_severity(severity: str) -> tuple[int, float]:
         chosen = [row for row in rows if row.severity == severity]
-        return add_up(row.episodes for row in chosen), add_up(row.minutes for row in chosen)
+        return add_up(row.episodes for row in chosen), fsum(row.minutes for row in chosen)
 
     notified = [row for row in rows if row.severity in (PAGE, TICKET)]
     return AlertSums(*sum_of_severity(PAGE), *sum_of_severity(TICKET), tuple(notified[:shown]), watched_hours or None)
@@ -311,4 +308,4 @@ def _average_bandwidth(fleet: Fleet, model: str) -> tuple[str, float | None]:
 
 def _average(gauges: Iterable[Gauge]) -> float | None:
     values = [value for gauge in gauges for value in drop_unknown(gauge.hours)]
-    return add_up(values) / len(values) if values else None
+    return fsum(values) / len(values) if values else None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
 from llm_serving_review.evidence.usage import Fleet, Gauge, Hours, Line, Usage, sum_by_hour
 from llm_serving_review.figures.pool_cash import PoolCash, Slot
+from llm_serving_review.tables.sums import group_by_key, sum_by_key, sum_known
 
 _DOWN = "down"
 
@@ -38,12 +38,9 @@ def measure_spare(
     GPUs at the rate of pools is paid by the hour; None for nothing."""
     present = {_model_key(gauge): gauge.hours for gauge in fleet.present}
     required = {(_model_key(gauge), gauge.labels.get("reserve", "")): gauge.hours for gauge in fleet.required}
-    excess: list[float | None] = [None] * hours
-    reserve: list[float | None] = [None] * hours
-    excess_usd: float | None = None
-    reserve_usd: float | None = None
-    excess_cash = 0.0
-    of_pools: dict[Slot, float] = {}
+    over_by_hour: list[tuple[int, tuple[float, float]]] = []
+    priced_usd: list[tuple[float, float, float]] = []
+    of_pools: list[tuple[Slot, float]] = []
     for who, running in present.items():
         bare, whole = required.get((who, "none")), required.get((who, "nodes"))
         cost, of_cash, priced = _cost_running(usage, who, hours, cash)
@@ -58,22 +55,25 @@ def measure_spare(
                 continue
             over = max(0.0, there - with_reserve)
             held = max(0.0, min(there, with_reserve) - min(there, without)) if without is not None else 0.0
-            excess[index] = (excess[index] or 0.0) + over
-            reserve[index] = (reserve[index] or 0.0) + held
+            over_by_hour.append((index, (over, held)))
             usd = cost[index]
             # of those that have a price: what others cost is not known
             paid = there * priced[index]
             if usd is not None and paid > 0:
-                excess_usd = (excess_usd or 0.0) + over * usd / paid
-                reserve_usd = (reserve_usd or 0.0) + held * usd / paid
-                excess_cash += over * (of_cash[index] or 0.0) / paid
-                for slot, value in at_pools.get(index, ()):
-                    of_pools[slot] = of_pools.get(slot, 0.0) + over * value / paid
-    if all(value is None for value in excess):
+                priced_usd.append((over * usd / paid, held * usd / paid, over * (of_cash[index] or 0.0) / paid))
+                of_pools += [(slot, over * value / paid) for slot, value in at_pools.get(index, ())]
+    if not over_by_hour:
         return None
-    if pool_cash is not None:
-        excess_cash += pool_cash.limit(of_pools)
-    return Spare(_sum(excess), excess_usd, _sum(reserve), reserve_usd, tuple(excess), tuple(reserve), excess_cash)
+    by_hour = group_by_key(over_by_hour)
+    excess, reserve = (
+        tuple(sum_known(one[column] for one in by_hour.get(hour, ())) for hour in range(hours)) for column in (0, 1)
+    )
+    excess_usd, reserve_usd, cash_usd = map(sum_known, zip(*priced_usd, strict=True)) if priced_usd else (None,) * 3
+    uncovered = 0.0 if pool_cash is None else pool_cash.limit(sum_by_key(of_pools))
+    return Spare(
+        sum_known(excess) or 0.0, excess_usd, sum_known(reserve) or 0.0, reserve_usd, excess, reserve,
+        (cash_usd or 0.0) + uncovered,
+    )  # fmt: skip
 
 
 def _cost_running(
@@ -104,7 +104,3 @@ def _model_key(gauge: Gauge) -> tuple[tuple[str, str], ...]:
 def _belongs(extra: Iterable[tuple[str, str]], model_name: str, role: str, who: Iterable[tuple[str, str]]) -> bool:
     own = {**dict(extra), "model_name": model_name, "role": role}
     return all(own.get(name, "") == value for name, value in who)
-
-
-def _sum(values: Iterable[float | None]) -> float:
-    return add_up(value for value in values if value is not None)

@@ -9,7 +9,7 @@ add up to the change.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import floor, log, log1p
+from math import floor, fsum, log, log1p
 
 from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, name_fields
@@ -42,7 +42,7 @@ class Split(Struct, frozen=True):
     @property
     def total(self) -> float:
         """The change."""
-        return add_up(self.parts().values())
+        return fsum(self.parts().values())
 
     @property
     def price(self) -> float:
@@ -60,7 +60,7 @@ CAUSES = name_fields(Split)
 def add_splits(splits: Iterable[Split]) -> Split:
     """The sum, cause by cause."""
     found = list(splits)
-    return Split(**{name: add_up(getattr(one, name) for one in found) for name in CAUSES})
+    return Split(**{name: fsum(getattr(one, name) for one in found) for name in CAUSES})
 
 
 def add_cents(splits: Iterable[Split]) -> Split:
@@ -95,7 +95,7 @@ def split_use(before: Mapping[Key, Cell], after: Mapping[Key, Cell]) -> dict[Key
 
     Cells that only one week has, or of which a factor is 0, are mix.
     """
-    volumes = add_up(cell.tokens for cell in before.values()), add_up(cell.tokens for cell in after.values())
+    volumes = fsum(cell.tokens for cell in before.values()), fsum(cell.tokens for cell in after.values())
     found = {}
     for key in sorted(before.keys() | after.keys()):
         old, new = before.get(key), after.get(key)

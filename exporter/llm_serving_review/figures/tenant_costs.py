@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from llm_serving_exporter.model.numbers import add_up
+from math import fsum
+
 from llm_serving_exporter.model.record import Struct
 from llm_serving_review.figures.formulas import usd_per_million
 
@@ -105,9 +106,9 @@ class TenantSplit(Struct, frozen=True):
     @property
     def usd(self) -> float:
         """The whole spend."""
-        return add_up(row.usd for row in (*self.rows, *self.unexplained))
+        return fsum(row.usd for row in (*self.rows, *self.unexplained))
 
     @property
     def unexplained_usd(self) -> float:
         """What no tenant explains."""
-        return add_up(row.usd for row in self.unexplained)
+        return fsum(row.usd for row in self.unexplained)

@@ -7,14 +7,16 @@ another tokenizer. So a gateway says only how tokens divide among tenants; how m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import fsum
+from typing import NamedTuple
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.target import Role
 from llm_serving_review.evidence.tenants import TenantUsage
 from llm_serving_review.evidence.usage import Hours, Line, Owner, Usage, sum_by_hour
 from llm_serving_review.figures.formulas import ratio
 from llm_serving_review.figures.tenant_costs import Fleet, Scale, TenantCost, TenantSplit
+from llm_serving_review.tables.sums import group_by_key
 
 # of an hour: where engines counted more than so many times what the gateway did, the rest is no tenant's. Retries and tokenizers do not
 # double tokens; requests past the gateway do, and an hour of which the gateway was read for less than half
@@ -24,19 +26,14 @@ Place = tuple[Fleet, str]
 Who = tuple[str, str]
 
 
-class _Sums(Struct):
-    """What a row adds up hour by hour, in USD but for the last."""
+class _Sums(NamedTuple):
+    """What a row comes to, in USD but for the last."""
 
-    # of prefill
     prefill: float = 0.0
-    # of decode
     decode: float = 0.0
-    # of other time that goes with prefill
-    prefill_rest: float = 0.0
-    # of other time that goes with decode
-    decode_rest: float = 0.0
-    # cached prompt tokens
-    cached: float = 0.0
+    prefill_rest: float = 0.0  # of other time that goes with prefill
+    decode_rest: float = 0.0  # of other time that goes with decode
+    cached: float = 0.0  # prompt tokens
 
 
 class _Counted(Struct, frozen=True):
@@ -55,7 +52,7 @@ class _Counted(Struct, frozen=True):
     def cached_total(self) -> float | None:
         """Of the week; None where none is known."""
         known = [value for value in self.cached if value is not None]
-        return add_up(known) if known else None
+        return fsum(known) if known else None
 
 
 def split_by_tenant(usage: Usage, tenants: TenantUsage, hours: int, identity: Sequence[str] = ()) -> TenantSplit | None:
@@ -100,9 +97,7 @@ class _Engine:
         self._computed, self._decode = sum_mine(usage.prefill_tokens), sum_mine(usage.decode_tokens)
         self._sent = self._prompt if any(self._prompt) else self._computed
         # of the week, for hours that do not say it
-        mean = (
-            ratio(add_up(value or 0.0 for value in self._cached), add_up(value or 0.0 for value in self._prompt)) or 0.0
-        )
+        mean = ratio(fsum(value or 0.0 for value in self._cached), fsum(value or 0.0 for value in self._prompt)) or 0.0
         self._cached_share = [
             min(1.0, mean if (value := ratio(cached, prompt)) is None else value)
             for cached, prompt in zip(self._cached, self._prompt, strict=True)
@@ -121,48 +116,41 @@ class _Engine:
         """A row for each tenant, and what none of them explains."""
         # a gateway that says cached tokens at all says those of every tenant: one without any had none
         knows = any(value for one in mine.values() for value in one.cached)
-        sums, nobody = {who: _Sums() for who in mine}, _Sums()
+        booked: list[tuple[Who | None, _Sums]] = []
         for hour in range(len(self._rest_usd)):
             sent, cached, computed, generated = {}, {}, {}, {}
             for who, one in mine.items():
                 prompt = sent[who] = one.prompt[hour] or 0.0
                 cached[who] = min(prompt, (one.cached[hour] or 0.0) if knows else prompt * self._cached_share[hour])
                 computed[who], generated[who] = prompt - cached[who], one.decode[hour] or 0.0
-                sums[who].cached += cached[who]
             # what all had cached was computed for somebody all the same: the end of each prompt
             weights = computed if any(computed.values()) else sent
-            prefill = _share(weights, add_up(sent.values()), self._sent[hour])
-            decode = _share(generated, add_up(generated.values()), self._decode[hour])
-            self._book(hour, sums, nobody, prefill, decode)
+            prefill = _share(weights, fsum(sent.values()), self._sent[hour])
+            decode = _share(generated, fsum(generated.values()), self._decode[hour])
+            booked += self._book(hour, cached, prefill, decode)
+        hours = group_by_key(booked)
+        sums = {who: _Sums(*map(fsum, zip(*hours.get(who, (_Sums(),)), strict=True))) for who in (*mine, None)}
         rows = [
             _make_row(self._place, who, one, cached=sums[who].cached, is_mean=not knows, sums=sums[who])
             for who, one in mine.items()
         ]
-        return rows, _make_row(self._place, ("", ""), _Counted((), (), (), 0.0), cached=0.0, sums=nobody)
+        return rows, _make_row(self._place, ("", ""), _Counted((), (), (), 0.0), cached=0.0, sums=sums[None])
 
     def _book(
-        self,
-        hour: int,
-        sums: Mapping[Who, _Sums],
-        nobody: _Sums,
-        prefill: Mapping[Who, float],
-        decode: Mapping[Who, float],
-    ) -> None:
-        """One hour's cost, with the tenants' shares of each phase; what the shares leave is nobody's."""
+        self, hour: int, cached: Mapping[Who, float], prefill: Mapping[Who, float], decode: Mapping[Who, float]
+    ) -> Iterator[tuple[Who | None, _Sums]]:
+        """One hour's cost, with the tenants' shares of each phase; what the shares leave is nobody's, whom None stands for."""
         prefill_usd, decode_usd = self._prefill_usd[hour] or 0.0, self._decode_usd[hour] or 0.0
         rest_usd, busy_usd = self._rest_usd[hour] or 0.0, prefill_usd + decode_usd
         parts = (prefill_usd / busy_usd, decode_usd / busy_usd) if busy_usd else _weigh(prefill, decode)
-        for who, one in sums.items():
-            one.prefill += prefill_usd * prefill.get(who, 0.0)
-            one.decode += decode_usd * decode.get(who, 0.0)
-            one.prefill_rest += rest_usd * parts[0] * prefill.get(who, 0.0)
-            one.decode_rest += rest_usd * parts[1] * decode.get(who, 0.0)
+        shares: dict[Who | None, tuple[float, float]] = {
+            who: (prefill.get(who, 0.0), decode.get(who, 0.0)) for who in cached
+        }
         # rounding must not make a row of its own
-        left, left_decode = _leave(prefill), _leave(decode)
-        nobody.prefill += prefill_usd * left
-        nobody.decode += decode_usd * left_decode
-        nobody.prefill_rest += rest_usd * parts[0] * left
-        nobody.decode_rest += rest_usd * parts[1] * left_decode
+        shares[None] = _leave(prefill), _leave(decode)
+        for who, (of_prefill, of_decode) in shares.items():
+            rest = rest_usd * parts[0] * of_prefill, rest_usd * parts[1] * of_decode
+            yield who, _Sums(prefill_usd * of_prefill, decode_usd * of_decode, *rest, cached[who] if who else 0.0)
 
 
 def _make_row(
@@ -176,10 +164,10 @@ def _make_row(
         fleet=place[0],
         model_name=place[1],
         served=sums is not None,
-        prompt_tokens=add_up(value or 0.0 for value in one.prompt),
+        prompt_tokens=fsum(value or 0.0 for value in one.prompt),
         cached_tokens=cached,
         cached_is_mean=is_mean,
-        decode_tokens=add_up(value or 0.0 for value in one.decode),
+        decode_tokens=fsum(value or 0.0 for value in one.decode),
         requests=one.requests,
         prefill_usd=usd.prefill,
         decode_usd=usd.decode,
@@ -191,7 +179,7 @@ def _make_row(
 def _share(weights: Mapping[Who, float], of_gateways: float, of_engines: float | None) -> dict[Who, float]:
     """Each tenant's share of an hour's cost of one phase, by weights; together 1, less where the engines counted far more tokens than the
     gateways. {} without any weight."""
-    total = add_up(weights.values())
+    total = fsum(weights.values())
     if total <= 0:
         return {}
     explained = min(1.0, MOST_EXPLAINED * of_gateways / of_engines) if of_engines else 1.0
@@ -199,7 +187,7 @@ def _share(weights: Mapping[Who, float], of_gateways: float, of_engines: float |
 
 
 def _leave(shares: Mapping[Who, float]) -> float:
-    left = 1.0 - add_up(shares.values())
+    left = 1.0 - fsum(shares.values())
     return left if left > 1e-9 else 0.0
 
 
@@ -212,12 +200,9 @@ def _weigh(prefill: Mapping[Who, float], decode: Mapping[Who, float]) -> tuple[f
 
 def _measure(engines: Hours, gateways: Sequence[Hours]) -> float | None:
     """Engines' over gateways' tokens in the hours in which both counted some."""
-    above = below = 0.0
-    for hour, value in enumerate(engines):
-        seen = add_up(one[hour] or 0.0 for one in gateways)
-        if value and seen:
-            above, below = above + value, below + seen
-    return ratio(above, below)
+    seen = [fsum(one[hour] or 0.0 for one in gateways) for hour in range(len(engines))]
+    both = [(value, counted) for value, counted in zip(engines, seen, strict=True) if value and counted]
+    return ratio(fsum(value for value, _ in both), fsum(counted for _, counted in both))
 
 
 def _place(owner: Owner, identity: Sequence[str]) -> Place:
@@ -248,7 +233,7 @@ def _sum_up(
     for key, each in lines.items():
         prompt, decode, cached = (sum_by_hour(each.get(name, ()), hours) for name in ("prompt", "decode", "cached"))
         requests = [line.total for line in each.get("requests", ())]
-        yield key, _Counted(prompt, decode, cached, add_up(requests) if requests else None)
+        yield key, _Counted(prompt, decode, cached, fsum(requests) if requests else None)
 
 
 def _find_engines(place: Place, served: frozenset[Place]) -> Place:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from math import fsum
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, field
 from llm_serving_exporter.render.numbers import percent
 from llm_serving_review.evidence.usage import Line, Owner, Usage
 from llm_serving_review.figures.counted_once import Counting, find_counting
-from llm_serving_review.figures.formulas import allocated, plus, ratio, usd_per_million
+from llm_serving_review.figures.formulas import allocated, ratio, usd_per_million
+from llm_serving_review.tables.sums import group_by_key, sum_by_key, sum_known
 
 PHASES = ("prefill", "decode", "idle", "down", "unattributed")
 STATES = ("busy", "idle", "down", "unknown")
@@ -81,7 +82,7 @@ class Totals(Struct, frozen=True):
     @property
     def all_usd(self) -> float | None:
         """GPU time and electricity."""
-        return plus(self.usd, self.energy_usd)
+        return sum_known((self.usd, self.energy_usd))
 
     @property
     def of_tokens(self) -> Counted:
@@ -156,15 +157,10 @@ def sum_usage(usage: Usage, chosen: Chosen = lambda owner: True, counting: Count
     counts = counting or find_counting(usage)
 
     def one(lines: Iterable[Line], of: Collection[Owner] | None = None) -> float | None:
-        found = [line.total for line in lines if chosen(line.owner) and (of is None or line.owner in of)]
-        return add_up(found) if found else None
+        return sum_known(line.total for line in lines if chosen(line.owner) and (of is None or line.owner in of))
 
     def each(lines: Iterable[Line]) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for line in lines:
-            if chosen(line.owner):
-                found[line.of[0]] = found.get(line.of[0], 0.0) + line.total
-        return found
+        return sum_by_key((line.of[0], line.total) for line in lines if chosen(line.owner))
 
     cost = [line for line in usage.cost if chosen(line.owner)]
 
@@ -182,9 +178,9 @@ def sum_usage(usage: Usage, chosen: Chosen = lambda owner: True, counting: Count
     return Totals(
         usd=one(usage.cost),
         usd_by_phase=each(usage.cost),
-        gpu_hours=add_up(hours_by_state.values()) if hours_by_state else None,
+        gpu_hours=fsum(hours_by_state.values()) if hours_by_state else None,
         gpu_hours_by_state=hours_by_state,
-        unpriced_gpu_hours=add_up(
+        unpriced_gpu_hours=fsum(
             line.total for line in usage.gpu_seconds if not line.of[1] and chosen(line.owner)
         ) / 3600,
         prefill_tokens=one(usage.prefill_tokens),
@@ -212,26 +208,23 @@ def sum_usage(usage: Usage, chosen: Chosen = lambda owner: True, counting: Count
 def _allocate(cost: Iterable[Line], counting: Mapping[str, Collection[Owner] | None]) -> tuple[dict[str, float], float]:
     """USD by phase with idle and down time borne by the tokens, and what no token bears. `counting`: by phase, who counts its tokens; None
     for all."""
-    borne = dict.fromkeys(TOKEN_PHASES, 0.0)
-    nobody = 0.0
-    for owner, phases in _sum_by_owner(cost).items():
-        prefill, decode, everything = phases.get("prefill", 0.0), phases.get("decode", 0.0), add_up(phases.values())
+    borne: dict[str, list[float]] = {phase: [] for phase in TOKEN_PHASES}
+    nobody = []
+    for owner, phases in sum_by_owner(cost).items():
+        prefill, decode, everything = phases.get("prefill", 0.0), phases.get("decode", 0.0), fsum(phases.values())
         for phase in TOKEN_PHASES:
             share = allocated(phases.get(phase, 0.0), prefill, decode, everything)
             who = counting[phase]
             if share is not None and (who is None or owner in who):
-                borne[phase] += share
+                borne[phase].append(share)
             else:
-                nobody += share or 0.0
+                nobody.append(share or 0.0)
         if prefill + decode <= 0:
-            nobody += everything
-    return borne, nobody
+            nobody.append(everything)
+    return {phase: fsum(shares) for phase, shares in borne.items()}, fsum(nobody)
 
 
-def _sum_by_owner(lines: Iterable[Line]) -> dict[Owner, dict[str, float]]:
+def sum_by_owner(lines: Iterable[Line]) -> dict[Owner, dict[str, float]]:
     """Sums by owner and by the first of the line's own labels."""
-    found: dict[Owner, dict[str, float]] = {}
-    for line in lines:
-        into = found.setdefault(line.owner, {})
-        into[line.of[0]] = into.get(line.of[0], 0.0) + line.total
-    return found
+    of_owner = group_by_key((line.owner, (line.of[0], line.total)) for line in lines)
+    return {owner: sum_by_key(pairs) for owner, pairs in of_owner.items()}

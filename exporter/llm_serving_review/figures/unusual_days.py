@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from math import fsum
 from statistics import median
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct, replace
 from llm_serving_review.evidence.usage import Line, Usage
 from llm_serving_review.evidence.week import Week
 from llm_serving_review.figures.past_weeks import Known
+from llm_serving_review.tables.sums import group_by_key
 
 # Iglewicz and Hoaglin, How to Detect and Handle Outliers (1993): 3.5 robust standard deviations
 _SPREADS = 3.5
@@ -140,7 +141,7 @@ def _sum_days(of: Known, usd_by_hour: Mapping[int, float]) -> dict[int, tuple[fl
         if None in usd:
             continue
         tokens = [of.tokens_by_hour[at] for at in begins if at in of.tokens_by_hour]
-        found[number] = add_up(value for value in usd if value is not None), add_up(tokens) if tokens else None
+        found[number] = fsum(value for value in usd if value is not None), fsum(tokens) if tokens else None
     return found
 
 
@@ -192,11 +193,11 @@ def _explain(week: Week, found: UnusualDay, usage: Usage, usage_before: Usage) -
     before = _sum_owners(usage_before, tokens=tokens, price=price)
     best: tuple[float, str, str, float] = (0.0, "", "", next(hour.begin for hour in week.hours if hour.day == day))
     for who, hours in lines.items():
-        by_day = [add_up(hours[at] for at, hour in enumerate(week.hours) if hour.day == number) for number in range(7)]
+        by_day = [fsum(hours[at] for at, hour in enumerate(week.hours) if hour.day == number) for number in range(7)]
         rest = [value for number, value in enumerate(by_day) if number != day]
         earlier = before.get(who)
         if earlier:
-            rest.append(add_up(earlier[day * 24 : day * 24 + 24]))
+            rest.append(fsum(earlier[day * 24 : day * 24 + 24]))
         apart = side * (by_day[day] - median(rest))
         if apart > best[0]:
             best = (apart, *who, _find_hour(week, hours, day, side))
@@ -206,19 +207,15 @@ def _explain(week: Week, found: UnusualDay, usage: Usage, usage_before: Usage) -
 def _sum_owners(usage: Usage, *, tokens: bool, price: float) -> dict[tuple[str, str], list[float]]:
     """By model and target: USD by hour, or tokens; with a `price` of a token USD less the tokens at that price."""
 
-    def add(lines: Sequence[Line], factor: float) -> None:
-        for line in lines:
-            into = found.setdefault((line.owner.model_name, line.owner.target), [0.0] * len(line.hours))
-            for at, value in enumerate(line.hours):
-                into[at] += factor * (value or 0.0)
-
-    found: dict[tuple[str, str], list[float]] = {}
-    if not tokens:
-        add(usage.cost, 1.0)
+    counted: tuple[tuple[Sequence[Line], float], ...] = () if tokens else ((usage.cost, 1.0),)
     if tokens or price:
-        for lines in (usage.prompt_tokens, usage.decode_tokens):
-            add(lines, 1.0 if tokens else -price)
-    return found
+        counted += tuple((lines, 1.0 if tokens else -price) for lines in (usage.prompt_tokens, usage.decode_tokens))
+    of_owner = group_by_key(
+        ((line.owner.model_name, line.owner.target), [factor * (value or 0.0) for value in line.hours])
+        for lines, factor in counted
+        for line in lines
+    )
+    return {who: [fsum(values) for values in zip(*each, strict=True)] for who, each in of_owner.items()}
 
 
 def _find_hour(week: Week, hours: Sequence[float], day: int, side: int) -> float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import fsum
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.html import make_presentable
@@ -135,7 +135,7 @@ def _list_machines(shown: Comparison) -> Iterator[Table]:
 
 
 def _sum_pairs(rows: Sequence[MachineRow]) -> Pair:
-    return Pair(add_up(row.pair.metered_usd for row in rows), add_up(row.pair.billed_usd for row in rows))
+    return Pair(fsum(row.pair.metered_usd for row in rows), fsum(row.pair.billed_usd for row in rows))
 
 
 def _both_cells(row: MachineRow) -> tuple[Cell, ...]:

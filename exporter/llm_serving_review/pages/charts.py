@@ -6,8 +6,8 @@ Every chart is as wide as `WIDTH`, has its origin at the upper left, and carries
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import fsum
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.render.numbers import amount, signed_usd_to_the_cent, usd
 from llm_serving_exporter.render.numbers import hours as hours_text
@@ -131,7 +131,7 @@ def draw_days(
     """A column for each name, USD stacked by phase, with a mark for the same day of the week before; None where nothing is known.
     `one_before`: how a sentence calls that week."""
     count = len(names)
-    sums = [add_up(values[day] or 0.0 for values in by_phase.values()) for day in range(count)]
+    sums = [fsum(values[day] or 0.0 for values in by_phase.values()) for day in range(count)]
     before = [*before, *[None] * count][:count]
     most = max((*sums, *(value or 0.0 for value in before)), default=0.0) or 1.0
     step = WIDTH / count
@@ -199,7 +199,7 @@ def draw_heatmap(what: str, unit: str, week: Week, hours: Hours) -> Chart:
     boxes += [Box(f"h{shade}", left + shade * 6, below + 16, 5, 9) for shade in range(_SHADES + 1)]
     key = f"0 to {hours_text(most)} {unit} in an hour" if most else f"no {unit}"
     labels.append(Label(key, left + (_SHADES + 1) * 6 + 4, below + 24, soft=True))
-    total = add_up(value for value in hours if value is not None)
+    total = fsum(value for value in hours if value is not None)
     words = f"{what} by day and hour: {hours_text(total)} {unit} in all, at most {hours_text(most)} in an hour"
     return Chart(words, below + 28, boxes, (), labels, "heat")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from math import fsum
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.render.numbers import NOTHING, amount, hours, percent, signed_percent, usd
@@ -158,7 +158,7 @@ def _explain_change(review: Review) -> Sequence[str]:
     said = write_causes(review.change, week.this, week.one_before)
     if review.invoice_before_usd is None:
         return said
-    beside = add_up(value for _, value in review.list_beside()) - (
+    beside = fsum(value for _, value in review.list_beside()) - (
         review.invoice_before_usd - (review.earlier.usd or 0.0)
     )
     if abs(beside) < max(1.0, _LEAST_SAID * review.invoice_usd):
@@ -289,6 +289,6 @@ def _build_models(review: Review) -> tuple[Sequence[ModelBar], str]:
     rest = review.models[_SHOWN_MODELS:]
     if not rest:
         return bars, ""
-    usd_rest = add_up(row.now.usd or 0.0 for row in rest)
+    usd_rest = fsum(row.now.usd or 0.0 for row in rest)
     others = "1 other model" if len(rest) == 1 else f"{len(rest)} other models"
     return bars, f"{others}: {usd(usd_rest)}, {percent(ratio(usd_rest, review.now.usd), 0)}."

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import fsum
 
 from llm_serving_exporter.model.cost import PoolKind
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.render.numbers import NOTHING, hours, percent, usd, usd_plain
@@ -43,7 +43,7 @@ def write_pool_line(review: Review) -> str:
     found = review.pools
     if found is None:
         return ""
-    saved = add_up(one.saved_usd for one in found.rows)
+    saved = fsum(one.saved_usd for one in found.rows)
     unknown = f", {usd(found.unknown_usd)} in hours of gaps" if found.unknown_usd else ""
     came_to = f"saved {usd(saved)}" if saved >= 0 else f"cost {usd(-saved)} more"
     return (
@@ -78,11 +78,11 @@ def _write_lead(review: Review, found: Pools) -> str:
 
 def _tabulate(found: Pools) -> Table:
     rows = [_row(one) for one in found.rows[:MOST_ROWS]]
-    sums = (found.committed_usd, add_up(one.used_usd for one in found.rows), found.unused_usd)
-    saved = add_up(one.saved_usd for one in found.rows)
+    sums = (found.committed_usd, fsum(one.used_usd for one in found.rows), found.unused_usd)
+    saved = fsum(one.saved_usd for one in found.rows)
     foot = (
         Cell("Sum"), *(number_cell(usd_plain(value), value) for value in sums),
-        number_cell(hours(add_up(one.used_gpu_hours for one in found.rows)), None),
+        number_cell(hours(fsum(one.used_gpu_hours for one in found.rows)), None),
         number_cell(usd_plain(found.uncommitted_usd), found.uncommitted_usd), number_cell(usd_plain(saved), saved),
     )  # fmt: skip
     return Table("Commitments", _POOL_COLUMNS, rows, foot, left_out=len(found.rows) - len(rows))
@@ -116,9 +116,9 @@ def _tabulate_models(found: Pools) -> Table | None:
         )
         for one in found.models[:MOST_ROWS]
     ]
-    usd_, paid = add_up(one.usd for one in found.models), add_up(one.paid_usd for one in found.models)
+    usd_, paid = fsum(one.usd for one in found.models), fsum(one.paid_usd for one in found.models)
     foot = (
-        Cell("Sum"), Cell(hours(add_up(one.gpu_hours for one in found.models))), Cell(NOTHING), number_cell(usd_plain(usd_), usd_),
+        Cell("Sum"), Cell(hours(fsum(one.gpu_hours for one in found.models))), Cell(NOTHING), number_cell(usd_plain(usd_), usd_),
         number_cell(usd_plain(paid), paid),
     )  # fmt: skip
     return Table("Models after commitments", _MODEL_COLUMNS, rows, foot, left_out=len(found.models) - len(rows))

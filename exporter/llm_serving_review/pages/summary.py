@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from math import fsum
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.text import on_one_line
 from llm_serving_exporter.render.numbers import (
     NOTHING,
@@ -28,6 +28,7 @@ from llm_serving_review.pages.bills import write_headline
 from llm_serving_review.pages.first_page import write_known_hours, write_month
 from llm_serving_review.pages.history import write_unusual_day
 from llm_serving_review.pages.pools import write_pool_line
+from llm_serving_review.tables.sums import sum_by_key
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
 _LONGEST_NAME = 60
@@ -129,15 +130,11 @@ def _write_month_to_date(month: MonthToDate, review: Review) -> str:
 
 def _write_tenants(split: TenantSplit) -> str:
     """The tenants that cost most, and what none of them explains."""
-    spend: dict[str, float] = {}
-    for row in split.rows:
-        spend[row.tenant] = spend.get(row.tenant, 0.0) + row.usd
+    spend = sum_by_key((row.tenant, row.usd) for row in split.rows)
     first = sorted(spend, key=lambda name: (-spend[name], name))[:_TENANTS]
     said = [f"{escape_markdown(name) or '(no name)'} {usd(spend[name])}" for name in first]
     if len(spend) > len(first):
-        said.append(
-            f"{len(spend) - len(first)} more {usd(add_up(spend.values()) - add_up(spend[name] for name in first))}"
-        )
+        said.append(f"{len(spend) - len(first)} more {usd(fsum(spend.values()) - fsum(spend[name] for name in first))}")
     if split.unexplained:
         said.append(f"no tenant {usd(split.unexplained_usd)}")
     return f"By tenant: {', '.join(said)}."

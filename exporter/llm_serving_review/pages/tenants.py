@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import fsum
 
-from llm_serving_exporter.model.numbers import add_up
 from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.render.numbers import amount, percent, usd, usd_plain
 from llm_serving_review.figures.formulas import ratio
@@ -49,7 +49,7 @@ def build_tenants(review: Review) -> TenantTables | None:
     if split is None:
         return None
     names = list(dict.fromkeys((row.tenant, row.kind) for row in split.rows))
-    costs = sorted(names, key=lambda name: -add_up(row.usd for row in _pick(split, name)))
+    costs = sorted(names, key=lambda name: -fsum(row.usd for row in _pick(split, name)))
     # with one row for all the others, and what is no tenant's: what is shown adds up, however many there are
     shown = costs if len(costs) < MOST_ROWS else costs[: MOST_ROWS - 2]
     rows = [tuple(_cost_cells(name[0], _pick(split, name), split)) for name in shown]
@@ -105,26 +105,26 @@ def _pick(split: TenantSplit, name: tuple[str, str]) -> tuple[TenantCost, ...]:
 
 
 def _cost_cells(name: str, rows: Sequence[TenantCost], split: TenantSplit) -> Iterator[Cell]:
-    spend = add_up(row.usd for row in rows)
+    spend = fsum(row.usd for row in rows)
     served = [row for row in rows if row.served]
     yield name_cell(name)
     yield number_cell(usd_plain(spend), spend)
     share = ratio(spend, split.usd)
     yield number_cell(percent(share), share)
     for value in (
-        add_up(row.prefill_usd for row in rows),
-        add_up(row.decode_usd for row in rows),
-        add_up(row.rest_usd for row in rows),
+        fsum(row.prefill_usd for row in rows),
+        fsum(row.decode_usd for row in rows),
+        fsum(row.rest_usd for row in rows),
     ):
         yield number_cell(usd_plain(value), value)
-    sent = add_up(row.prompt_tokens for row in served)
+    sent = fsum(row.prompt_tokens for row in served)
     yield number_cell(amount(sent), sent)
-    cached = ratio(add_up(row.cached_tokens or 0.0 for row in served), sent)
+    cached = ratio(fsum(row.cached_tokens or 0.0 for row in served), sent)
     yield number_cell(percent(cached, 0) + _mark(rows), cached)
-    made = add_up(row.decode_tokens for row in served)
+    made = fsum(row.decode_tokens for row in served)
     yield number_cell(amount(made), made)
     requests = [row.requests for row in served if row.requests is not None]
-    yield number_cell(amount(add_up(requests) if requests else None), add_up(requests) if requests else None)
+    yield number_cell(amount(fsum(requests) if requests else None), fsum(requests) if requests else None)
 
 
 def _mark(rows: Sequence[TenantCost]) -> str:
