@@ -48,16 +48,11 @@ class Charge(NamedTuple):
 class Fault(Struct, frozen=True):
     """What is wrong with a file or a line of it."""
 
-    # the file's path
     file: str
-    # counted from 1, the header being the first; 0 for the file as a whole
-    line: int
-    # the column's name as the file has it; "" for the line as a whole
-    column: str
-    # the fault, without a full stop
-    what: str
-    # what to do, a sentence
-    fix: str
+    line: int  # counted from 1, the header being the first; 0 for the file as a whole
+    column: str  # the column's name as the file has it; "" for the line as a whole
+    what: str  # the fault, without a full stop
+    fix: str  # what to do, a sentence
 
     def __str__(self) -> str:
         where = f"{self.file}, line {self.line}" if self.line else self.file

@@ -27,10 +27,8 @@ _LEAST_USD, _LEAST_SHARE = 1.0, 0.02
 class Pair(Struct, frozen=True):
     """Both sides of a comparison, USD in whole cents."""
 
-    # after commitments
-    metered_usd: float
-    # amortised
-    billed_usd: float
+    metered_usd: float  # after commitments
+    billed_usd: float  # amortised
 
     @property
     def difference_usd(self) -> float:
@@ -46,46 +44,32 @@ class Pair(Struct, frozen=True):
 class MachineRow(Struct, frozen=True):
     """A unit: machines and what was metered on them."""
 
-    # of the bill; the nodes' names where nothing is billed
-    name: str
-    # that were metered there
-    targets: tuple[str, ...]
-    # "" where it is unknown
-    instance_type: str
-    # "" where it is unknown
-    account: str
+    name: str  # of the bill; the nodes' names where nothing is billed
+    targets: tuple[str, ...]  # that were metered there
+    instance_type: str  # "" where it is unknown
+    account: str  # "" where it is unknown
     metered_gpu_hours: float
-    # of instances; None where the bill does not say
-    billed_hours: float | None
-    # both sides
-    pair: Pair
-    # USD by reason
-    reasons: Reasons
+    billed_hours: float | None  # of instances; None where the bill does not say
+    pair: Pair  # both sides
+    reasons: Reasons  # USD by reason
 
 
 class Comparison(Struct, frozen=True):
     """A bill against what was metered."""
 
-    # both sides, with unused commitments
-    total: Pair
-    # USD of the same lines as invoiced
-    invoiced_usd: float
-    # why both differ, in whole cents that add up to the difference
-    reasons: Reasons
-    # by model, the largest bill first
-    models: tuple[tuple[str, Pair], ...]
-    # by machine, the largest difference first
-    machines: tuple[MachineRow, ...]
-    # what is compared
-    period: Period
+    total: Pair  # both sides, with unused commitments
+    invoiced_usd: float  # USD of the same lines as invoiced
+    reasons: Reasons  # why both differ, in whole cents that add up to the difference
+    models: tuple[tuple[str, Pair], ...]  # by model, the largest bill first
+    machines: tuple[MachineRow, ...]  # by machine, the largest difference first
+    period: Period  # what is compared
     # unused commitments of which nobody knows what for, because they say no type of instance and covered nothing: in no sum
     unassigned: Sum
-    # unused commitments for what is not compared: in no sum
-    other_unused: Sum
-    # usage of machines that are compared, outside of the time that is: in no sum
-    other_time: Sum
-    # types of machines on both sides of which nobody says how many GPUs they have
-    uncounted_types: tuple[str, ...] = ()
+    other_unused: Sum  # unused commitments for what is not compared: in no sum
+    other_time: Sum  # usage of machines that are compared, outside of the time that is: in no sum
+    uncounted_types: tuple[
+        str, ...
+    ] = ()  # types of machines on both sides of which nobody says how many GPUs they have
 
 
 def compare(
@@ -254,28 +238,17 @@ def _sum_by_model(rows: Iterable[Compared], period: Period, total: Pair, unused:
 class BillReview(Struct, frozen=True):
     """What the review shows of bills."""
 
-    # None where nothing could be compared
-    comparison: Comparison | None
-    # why not; "" where it could
-    refused: str = ""
-    # what a reader must know, in sentences
-    notes: tuple[str, ...] = ()
-    # the first lines that could not be used
-    faults: tuple[Fault, ...] = ()
-    # all of them
-    fault_count: int = 0
-    # what is no usage, by what it is about; usage out of scope
-    beside: tuple[tuple[str, Sum], ...] = ()
-    # files that were read
+    comparison: Comparison | None  # None where nothing could be compared
+    refused: str = ""  # why not; "" where it could
+    notes: tuple[str, ...] = ()  # what a reader must know, in sentences
+    faults: tuple[Fault, ...] = ()  # the first lines that could not be used
+    fault_count: int = 0  # all of them
+    beside: tuple[tuple[str, Sum], ...] = ()  # what is no usage, by what it is about; usage out of scope
     files: int = 0
-    # lines that were read
     lines: int = 0
-    # FOCUS, AWS CUR
-    formats: tuple[str, ...] = ()
-    # whether lines may still be added or changed
-    preliminary: bool = False
-    # what stands behind `refused`: why that is so and what to do; "" for nothing
-    refused_because: str = ""
+    formats: tuple[str, ...] = ()  # FOCUS, AWS CUR
+    preliminary: bool = False  # whether lines may still be added or changed
+    refused_because: str = ""  # what stands behind `refused`: why that is so and what to do; "" for nothing
 
     @property
     def whole_refusal(self) -> str:

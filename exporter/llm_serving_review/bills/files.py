@@ -32,10 +32,8 @@ _TIMED = re.compile(r"\d{8}")
 class BillFiles(Struct, frozen=True):
     """What is read."""
 
-    # in the order of their names
-    paths: tuple[str, ...]
-    # older versions of exports, whose files are left out
-    older: tuple[str, ...] = ()
+    paths: tuple[str, ...]  # in the order of their names
+    older: tuple[str, ...] = ()  # older versions of exports, whose files are left out
 
 
 def find_bill_files(patterns: Iterable[str]) -> BillFiles:

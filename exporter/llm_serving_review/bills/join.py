@@ -23,27 +23,20 @@ _MACHINE = "machine"
 class Metered(Struct):
     """GPU time of one model, by slot."""
 
-    # GPU-hours
-    gpu_hours: array[float]
-    # USD, after commitments
-    usd: array[float]
+    gpu_hours: array[float]  # GPU-hours
+    usd: array[float]  # USD, after commitments
 
 
 class Unit(Struct):
     """Machines and metered GPU time that belong together; either may be missing."""
 
-    # of the bill
     machines: list[Machine] = field(default_factory=list)
-    # by model
-    metered: dict[str, Metered] = field(default_factory=dict)
+    metered: dict[str, Metered] = field(default_factory=dict)  # by model
     # where it was metered: targets, in the order of their names once it is complete
     targets: set[str] = field(default_factory=set)
-    # where it was metered: nodes that have a name
-    nodes: set[str] = field(default_factory=set)
-    # of the metered nodes; "" where it is unknown
-    instance_type: str = ""
-    # of the metered nodes, as far as their names say it
-    node_clouds: set[str] = field(default_factory=set)
+    nodes: set[str] = field(default_factory=set)  # where it was metered: nodes that have a name
+    instance_type: str = ""  # of the metered nodes; "" where it is unknown
+    node_clouds: set[str] = field(default_factory=set)  # of the metered nodes, as far as their names say it
 
     @property
     def clouds(self) -> set[str]:

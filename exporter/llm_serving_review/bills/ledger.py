@@ -31,12 +31,9 @@ _LONGEST_DAY = 25 * HOUR_SECONDS
 class Sum(Struct):
     """Lines that are counted and not compared."""
 
-    # how many
     lines: int = 0
-    # USD, amortised
-    effective_usd: float = 0.0
-    # USD, as invoiced
-    billed_usd: float = 0.0
+    effective_usd: float = 0.0  # USD, amortised
+    billed_usd: float = 0.0  # USD, as invoiced
 
     def add(self, effective_usd: float, billed_usd: float, lines: int = 1) -> None:
         """One more line, or several with their sums."""
@@ -48,30 +45,19 @@ class Sum(Struct):
 class Machine(Struct):
     """What is billed for a machine, by hour."""
 
-    # as the bill names it
-    name: str
-    # "" where no line says
-    instance_type: str
-    # that used it; "" where no line says
-    account: str
-    # USD, amortised
-    effective: array[float]
-    # USD, as invoiced
-    billed: array[float]
-    # hours of an instance; meaningless where `counts_hours` is False
-    hours: array[float]
-    # whose bill it is on, as `find_cloud_of_provider` names it; of several the first
-    cloud: str = ""
-    # whether every line of it counts in hours
-    counts_hours: bool = True
+    name: str  # as the bill names it
+    instance_type: str  # "" where no line says
+    account: str  # that used it; "" where no line says
+    effective: array[float]  # USD, amortised
+    billed: array[float]  # USD, as invoiced
+    hours: array[float]  # hours of an instance; meaningless where `counts_hours` is False
+    cloud: str = ""  # whose bill it is on, as `find_cloud_of_provider` names it; of several the first
+    counts_hours: bool = True  # whether every line of it counts in hours
     # the time that lines without hours of an instance cover, by slot, in hours; None where that is not known, or every line counts them
     covered: array[float] | None = None
-    # whether a line counts no hours and covers more than one, or no single machine
-    forgot_hours: bool = False
-    # of one instance; None where no line says
-    gpus: float | None = None
-    # the tags that the settings name
-    tags: Mapping[str, str] = field(default_factory=dict)
+    forgot_hours: bool = False  # whether a line counts no hours and covers more than one, or no single machine
+    gpus: float | None = None  # of one instance; None where no line says
+    tags: Mapping[str, str] = field(default_factory=dict)  # the tags that the settings name
 
     def read_hours(self) -> array[float] | None:
         """Hours of an instance by slot: as the lines count them, else the time for which a single machine is billed by the hour. None
@@ -86,16 +72,11 @@ class Machine(Struct):
 class Commitment(Struct):
     """A reservation or savings plan."""
 
-    # USD by hour that nothing used
-    unused: array[float]
-    # how many lines say so
-    lines: int = 0
-    # the type or family of instances that it is for; "" for any
-    instance_type: str = ""
-    # USD that it paid for lines that are compared
-    in_scope_usd: float = 0.0
-    # USD that it paid for any line
-    covered_usd: float = 0.0
+    unused: array[float]  # USD by hour that nothing used
+    lines: int = 0  # how many lines say so
+    instance_type: str = ""  # the type or family of instances that it is for; "" for any
+    in_scope_usd: float = 0.0  # USD that it paid for lines that are compared
+    covered_usd: float = 0.0  # USD that it paid for any line
 
 
 class Ledger:

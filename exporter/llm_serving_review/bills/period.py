@@ -18,16 +18,11 @@ PRELIMINARY_SECONDS = 72 * HOUR_SECONDS
 class Period(Struct, frozen=True):
     """What is compared."""
 
-    # Unix seconds
-    begin: float
-    # Unix seconds
-    end: float
-    # the first slot of the week that counts
-    first: int
-    # the slot after the last
-    last: int
-    # slots that are compared as one: 1, or 24 for whole days in UTC
-    step: int
+    begin: float  # Unix seconds
+    end: float  # Unix seconds
+    first: int  # the first slot of the week that counts
+    last: int  # the slot after the last
+    step: int  # slots that are compared as one: 1, or 24 for whole days in UTC
     # what of it each cloud's bill covers, by the cloud; {} where nobody tells them apart
     by_cloud: Mapping[str, Period] = field(default_factory=dict)
 

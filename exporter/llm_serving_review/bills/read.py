@@ -32,28 +32,17 @@ _SHORT = "Export the file again: it seems to be cut."
 class Bill(Struct):
     """What was read."""
 
-    # its charges
     ledger: Ledger
-    # how many files
     files: int = 0
-    # older versions of exports that were left out, by their folders
-    older: tuple[str, ...] = ()
-    # lines below headers, with those that could not be used
-    lines: int = 0
-    # FOCUS, AWS CUR
-    formats: tuple[str, ...] = ()
-    # files of AWS CUR
-    cur_files: int = 0
-    # those of them that were read after discounts, by their net columns
-    net_files: int = 0
-    # lines in another currency that the bill has in USD too
-    converted_lines: int = 0
-    # clouds whose lines they have, as `find_cloud_of_provider` names them
-    clouds: frozenset[str] = frozenset()
-    # the first faults
-    faults: tuple[Fault, ...] = ()
-    # all of them
-    fault_count: int = 0
+    older: tuple[str, ...] = ()  # older versions of exports that were left out, by their folders
+    lines: int = 0  # lines below headers, with those that could not be used
+    formats: tuple[str, ...] = ()  # FOCUS, AWS CUR
+    cur_files: int = 0  # files of AWS CUR
+    net_files: int = 0  # those of them that were read after discounts, by their net columns
+    converted_lines: int = 0  # lines in another currency that the bill has in USD too
+    clouds: frozenset[str] = frozenset()  # clouds whose lines they have, as `find_cloud_of_provider` names them
+    faults: tuple[Fault, ...] = ()  # the first faults
+    fault_count: int = 0  # all of them
 
     def note(self, fault: Fault) -> None:
         """One more fault; the first ones are kept."""

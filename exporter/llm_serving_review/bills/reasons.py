@@ -29,20 +29,13 @@ _LEAST_HOURS = 1e-6
 class Reasons(Struct):
     """USD by reason: what the bill has more than what was metered."""
 
-    # machines on which nothing was metered
-    not_metered: float = 0.0
-    # metered GPUs of which no machine is billed; negative
-    not_billed: float = 0.0
-    # other hours of machines that are on both sides
-    hours: float = 0.0
-    # GPUs of such machines that no target uses
-    unused_gpus: float = 0.0
-    # the same GPU-hours at another price
-    price: float = 0.0
-    # hours, unused GPUs and price of machines of which the bill counts no hours
-    undivided: float = 0.0
-    # commitments that nothing used: billed less metered
-    unused_commitments: float = 0.0
+    not_metered: float = 0.0  # machines on which nothing was metered
+    not_billed: float = 0.0  # metered GPUs of which no machine is billed; negative
+    hours: float = 0.0  # other hours of machines that are on both sides
+    unused_gpus: float = 0.0  # GPUs of such machines that no target uses
+    price: float = 0.0  # the same GPU-hours at another price
+    undivided: float = 0.0  # hours, unused GPUs and price of machines of which the bill counts no hours
+    unused_commitments: float = 0.0  # commitments that nothing used: billed less metered
 
     def parts(self) -> dict[str, float]:
         """By name, in this order."""
@@ -62,20 +55,13 @@ class Reasons(Struct):
 class Compared(Struct, frozen=True):
     """A unit within the period that is compared."""
 
-    # the machines and what was metered on them
-    unit: Unit
+    unit: Unit  # the machines and what was metered on them
     metered_gpu_hours: float
-    # USD that was metered, after commitments
-    metered_usd: float
-    # hours of instances that are billed; None where the bill does not say
-    billed_hours: float | None
-    # USD, amortised
-    billed_usd: float
-    # USD, as invoiced
-    invoiced_usd: float
-    # GPUs of one instance; None where that is unknown
-    gpus: float | None
-    # why both differ
+    metered_usd: float  # USD that was metered, after commitments
+    billed_hours: float | None  # hours of instances that are billed; None where the bill does not say
+    billed_usd: float  # USD, amortised
+    invoiced_usd: float  # USD, as invoiced
+    gpus: float | None  # GPUs of one instance; None where that is unknown
     reasons: Reasons
 
 

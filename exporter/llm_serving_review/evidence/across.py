@@ -15,10 +15,8 @@ from llm_serving_review.evidence.week import Week
 class Across(Struct, frozen=True):
     """A silence with its exact edges, and what the counters show across it."""
 
-    # with the moments of the last sample before it and the first after it
-    silence: Silence
-    # what the counters grew by in between
-    growth: Growth
+    silence: Silence  # with the moments of the last sample before it and the first after it
+    growth: Growth  # what the counters grew by in between
 
 
 def measure_across(reader: Reader, part: Part) -> Across:

@@ -28,14 +28,10 @@ Presence = Mapping[Who, Sequence[float]]
 class Silence(Struct, frozen=True):
     """A time without data of a target, to the minute: it may begin five minutes late and end one minute late. Unix seconds."""
 
-    # identity labels and name of the target
-    who: Who
-    # the last minute with data
-    begin: float
-    # the first minute with data again; None where there is none
-    end: float | None
-    # whether other targets still had data
-    alone: bool = False
+    who: Who  # identity labels and name of the target
+    begin: float  # the last minute with data
+    end: float | None  # the first minute with data again; None where there is none
+    alone: bool = False  # whether other targets still had data
 
 
 def find_silences(presence: Presence, end: float) -> list[Silence]:
@@ -71,12 +67,9 @@ def crosses_hour(silence: Silence, week: Week) -> bool:
 class Growth(Struct, frozen=True):
     """What the counters of a target show across a silence."""
 
-    # growth by quantity, then by owner and labels
-    lines: Mapping[str, Mapping[tuple[Owner, tuple[str, ...]], float]]
-    # the target's GPUs before it; None where that is unknown
-    gpus: float | None
-    # their mean price before it; None where that is unknown
-    usd_per_gpu_hour: float | None
+    lines: Mapping[str, Mapping[tuple[Owner, tuple[str, ...]], float]]  # growth by quantity, then by owner and labels
+    gpus: float | None  # the target's GPUs before it; None where that is unknown
+    usd_per_gpu_hour: float | None  # their mean price before it; None where that is unknown
 
     @property
     def gpu_seconds(self) -> float:

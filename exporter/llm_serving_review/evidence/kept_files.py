@@ -34,10 +34,10 @@ class KeptFileError(LLMServingExporterError):
 class KeptHour(Struct, frozen=True):
     """One hour of an earlier review."""
 
-    # GPU time; None where nothing was known
-    usd: float | None
-    # prompt as sent and generated; None where nothing was known, or the file is of a version that did not say
-    tokens: float | None
+    usd: float | None  # GPU time; None where nothing was known
+    tokens: (
+        float | None
+    )  # prompt as sent and generated; None where nothing was known, or the file is of a version that did not say
     # what pools add to GPU time, mostly less than nothing; None without pools, or where the file is of a version that did not say
     pools_usd: float | None = None
 
@@ -45,24 +45,16 @@ class KeptHour(Struct, frozen=True):
 class KeptWeek(Struct, frozen=True):
     """What an earlier review found. None: it did not know, or did not say."""
 
-    # the name of its file
     file: str
-    # GPU time, unused commitments and electricity
-    paid_usd: float
-    # GPU time alone
-    gpu_usd: float | None
-    # prompt as sent and generated
-    tokens: float | None
-    # over all tokens
-    usd_per_million: float | None
-    # hours of the week that are in the figures
-    hours_seen: float | None
-    # estimated cost of gaps, in no other figure
-    missing_usd: float | None
+    paid_usd: float  # GPU time, unused commitments and electricity
+    gpu_usd: float | None  # GPU time alone
+    tokens: float | None  # prompt as sent and generated
+    usd_per_million: float | None  # over all tokens
+    hours_seen: float | None  # hours of the week that are in the figures
+    missing_usd: float | None  # estimated cost of gaps, in no other figure
     # settings that decide what a week is: timezone, identity_labels
     settings: Mapping[str, str] = field(default_factory=dict)
-    # by the Unix second at which the hour begins
-    hours: Mapping[int, KeptHour] = field(default_factory=dict)
+    hours: Mapping[int, KeptHour] = field(default_factory=dict)  # by the Unix second at which the hour begins
 
 
 def read_kept_week(folder: Path, name: str) -> KeptWeek | None:

@@ -46,18 +46,12 @@ _SCRAPE_LABELS = (
 class Quantity(Struct, frozen=True):
     """A counter whose growth the review adds up by hour."""
 
-    # the field of `Usage` that holds it
-    name: str
-    # the exporter's counter, without prefix
-    counter: str
-    # labels that are kept, besides those of the target
-    of: tuple[str, ...]
-    # the rule pack's hourly record of the same growth; "": there is none
-    record: str
-    # labels that tell the series of one target apart; they are added up
-    alike: tuple[str, ...] = ("engine",)
-    # matchers that choose the record's series; "" for all
-    where: str = ""
+    name: str  # the field of `Usage` that holds it
+    counter: str  # the exporter's counter, without prefix
+    of: tuple[str, ...]  # labels that are kept, besides those of the target
+    record: str  # the rule pack's hourly record of the same growth; "": there is none
+    alike: tuple[str, ...] = ("engine",)  # labels that tell the series of one target apart; they are added up
+    where: str = ""  # matchers that choose the record's series; "" for all
 
 
 COST = Quantity("cost", cost.COST.name, ("phase", "rate", "method"), "target:llm_serving_cost_usd:increase1h")
@@ -120,10 +114,8 @@ def exported(name: str) -> str:
 class Asking(Struct, frozen=True):
     """Writes the queries."""
 
-    # labels that tell fleets apart
-    identity: tuple[str, ...] = ()
-    # further labels that the bill is split by
-    by: tuple[str, ...] = ()
+    identity: tuple[str, ...] = ()  # labels that tell fleets apart
+    by: tuple[str, ...] = ()  # further labels that the bill is split by
 
     @property
     def extra(self) -> tuple[str, ...]:

@@ -23,21 +23,16 @@ WEEKS = 12
 class RecordedWeek(Struct, frozen=True):
     """A week as the hourly records have it: without prices, commitments and gaps."""
 
-    # its hours
-    week: Week
-    # spend, GPU time, electricity and tokens; other quantities are empty
-    usage: Usage
+    week: Week  # its hours
+    usage: Usage  # spend, GPU time, electricity and tokens; other quantities are empty
 
 
 class Past(Struct, frozen=True):
     """What is known of the weeks before the one under review. A week is in one of the two, or in neither."""
 
-    # by the week's name, out of files
-    kept: Mapping[str, KeptWeek] = field(default_factory=dict)
-    # by the week's name, out of the store
-    recorded: Mapping[str, RecordedWeek] = field(default_factory=dict)
-    # files that were left out and why, in sentences
-    refused: tuple[str, ...] = ()
+    kept: Mapping[str, KeptWeek] = field(default_factory=dict)  # by the week's name, out of files
+    recorded: Mapping[str, RecordedWeek] = field(default_factory=dict)  # by the week's name, out of the store
+    refused: tuple[str, ...] = ()  # files that were left out and why, in sentences
 
 
 def list_weeks_before(week: Week, count: int = WEEKS - 1) -> Iterator[Week]:

@@ -52,27 +52,20 @@ class Reason(Enum):
 class Part(Struct, frozen=True):
     """A part of a silence, of one kind."""
 
-    # its moments; an `end` of None goes on to the end of the week
-    silence: Silence
-    # why there are no data; None where nothing shows it
-    reason: Reason | None
-    # whether it is the whole silence
-    whole: bool
+    silence: Silence  # its moments; an `end` of None goes on to the end of the week
+    reason: Reason | None  # why there are no data; None where nothing shows it
+    whole: bool  # whether it is the whole silence
 
 
 class Watching(Struct, frozen=True):
     """What Prometheus saw of exporters, minute by minute from `begin` on; bytes by minute are 1 where something was so."""
 
-    # Unix seconds of the first minute
-    begin: float
-    # number of minutes
+    begin: float  # Unix seconds of the first minute
     minutes: int
     # minutes in which a scrape had the target's GPU time
     counted: Mapping[Who, Mapping[Scrape, bytearray]] = field(default_factory=dict)
-    # minutes in which an exporter was scraped
-    answered: Mapping[Scrape, bytearray] = field(default_factory=dict)
-    # minutes in which a scrape of it failed
-    failed: Mapping[Scrape, bytearray] = field(default_factory=dict)
+    answered: Mapping[Scrape, bytearray] = field(default_factory=dict)  # minutes in which an exporter was scraped
+    failed: Mapping[Scrape, bytearray] = field(default_factory=dict)  # minutes in which a scrape of it failed
     # minutes in which an exporter had a target of this name without counting its GPU time
     uncounted: Mapping[tuple[Scrape, str], bytearray] = field(default_factory=dict)
     # minutes in which a job had any scrape, by job and fleet

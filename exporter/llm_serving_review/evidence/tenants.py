@@ -24,13 +24,9 @@ _KINDS_OF_TOKENS = 2
 class TenantUsage(Struct, frozen=True):
     """Growth of gateways' counters by hour of a week; labels tenant, kind. The owners' models are named as engines serve them."""
 
-    # generated tokens
-    decode: tuple[Line, ...] = ()
-    # prompt tokens as sent
-    prompt: tuple[Line, ...] = ()
-    # of these, what the engine's answers said to have been cached; () where they do not
-    cached: tuple[Line, ...] = ()
-    # finished requests
+    decode: tuple[Line, ...] = ()  # generated tokens
+    prompt: tuple[Line, ...] = ()  # prompt tokens as sent
+    cached: tuple[Line, ...] = ()  # of these, what the engine's answers said to have been cached; () where they do not
     requests: tuple[Line, ...] = ()
 
     @property

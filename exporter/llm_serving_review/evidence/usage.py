@@ -26,14 +26,10 @@ Extra = tuple[tuple[str, str], ...]
 class Owner(Struct, frozen=True):
     """Which target, model and role a series belongs to."""
 
-    # identity labels and labels that the bill is split by, with their values; "" where a series has none
-    extra: Extra
-    # the target's name, as its series have it
-    target: str
-    # the model that it serves; "" where it is unknown
-    model_name: str
-    # unified, prefill, decode or frontend
-    role: str
+    extra: Extra  # identity labels and labels that the bill is split by, with their values; "" where a series has none
+    target: str  # the target's name, as its series have it
+    model_name: str  # the model that it serves; "" where it is unknown
+    role: str  # unified, prefill, decode or frontend
 
     @property
     def who(self) -> tuple[Extra, str]:
@@ -49,12 +45,9 @@ class Owner(Struct, frozen=True):
 class Line:
     """One quantity of one owner, by hour."""
 
-    # whose it is
     owner: Owner
-    # the values of the quantity's own labels, in the order of `names.Quantity.of`
-    of: tuple[str, ...]
-    # growth in each hour of the week; None where nothing is known
-    hours: Hours
+    of: tuple[str, ...]  # the values of the quantity's own labels, in the order of `names.Quantity.of`
+    hours: Hours  # growth in each hour of the week; None where nothing is known
     # sum of the known hours; computed once because every row of every table needs it
     total: float = dataclasses.field(init=False, compare=False)
 
@@ -65,32 +58,19 @@ class Line:
 class Usage(Struct, frozen=True):
     """Growth of counters by hour of a week, one `Line` for each owner and set of labels."""
 
-    # USD; labels phase, rate, method
-    cost: tuple[Line, ...] = ()
-    # seconds times GPUs; labels state, rate
-    gpu_seconds: tuple[Line, ...] = ()
-    # prompt tokens that were computed
-    prefill_tokens: tuple[Line, ...] = ()
-    # tokens that were generated
+    cost: tuple[Line, ...] = ()  # USD; labels phase, rate, method
+    gpu_seconds: tuple[Line, ...] = ()  # seconds times GPUs; labels state, rate
+    prefill_tokens: tuple[Line, ...] = ()  # prompt tokens that were computed
     decode_tokens: tuple[Line, ...] = ()
-    # prompt tokens as clients sent them, cached ones included
-    prompt_tokens: tuple[Line, ...] = ()
-    # prompt tokens that the prefix cache had
-    cached_tokens: tuple[Line, ...] = ()
-    # finished requests
+    prompt_tokens: tuple[Line, ...] = ()  # prompt tokens as clients sent them, cached ones included
+    cached_tokens: tuple[Line, ...] = ()  # prompt tokens that the prefix cache had
     requests: tuple[Line, ...] = ()
-    # energy of the GPUs
-    energy_joules: tuple[Line, ...] = ()
-    # USD of electricity that the GPU rates do not include
-    energy_cost: tuple[Line, ...] = ()
-    # grams of CO2 equivalent
-    carbon_grams: tuple[Line, ...] = ()
-    # USD of GPU time that the prefix cache saved
-    savings: tuple[Line, ...] = ()
-    # events of objectives; labels slo, outcome
-    slo: tuple[Line, ...] = ()
-    # names of the quantities that could not be read
-    unread: tuple[str, ...] = ()
+    energy_joules: tuple[Line, ...] = ()  # energy of the GPUs
+    energy_cost: tuple[Line, ...] = ()  # USD of electricity that the GPU rates do not include
+    carbon_grams: tuple[Line, ...] = ()  # grams of CO2 equivalent
+    savings: tuple[Line, ...] = ()  # USD of GPU time that the prefix cache saved
+    slo: tuple[Line, ...] = ()  # events of objectives; labels slo, outcome
+    unread: tuple[str, ...] = ()  # names of the quantities that could not be read
 
     @property
     def empty(self) -> bool:
@@ -101,40 +81,30 @@ class Usage(Struct, frozen=True):
 class Gauge(Struct, frozen=True):
     """A gauge by hour."""
 
-    # its labels, identity labels first
-    labels: Mapping[str, str]
-    # its value in each hour; None where nothing is known
-    hours: Hours
+    labels: Mapping[str, str]  # its labels, identity labels first
+    hours: Hours  # its value in each hour; None where nothing is known
 
 
 class RateFacts(Struct, frozen=True):
     """What the price file says of a rate."""
 
-    # the rate's name
     name: str
-    # reserved, on_demand, spot or owned; "" where it is unknown
-    kind: str = ""
-    # whether the rate pays for electricity too
-    includes_power: bool = True
+    kind: str = ""  # reserved, on_demand, spot or owned; "" where it is unknown
+    includes_power: bool = True  # whether the rate pays for electricity too
 
 
 class Book(Struct, frozen=True):
     """Prices and commitments, as they were in force."""
 
-    # USD per GPU and hour; labels target, gpu_name, rate
-    prices: tuple[Gauge, ...] = ()
-    # number of GPUs; labels target, gpu_name
-    gpus: tuple[Gauge, ...] = ()
-    # 1 where a target runs on a node; labels target, node
-    nodes: tuple[Gauge, ...] = ()
-    # 1 where a target belongs to a workload; labels target, workload, workload_kind, namespace
-    workloads: tuple[Gauge, ...] = ()
-    # GPUs that are committed; label rate
-    committed: tuple[Gauge, ...] = ()
-    # facts of each rate, by its name
-    rates: Mapping[str, RateFacts] = field(default_factory=dict)
-    # the last budget that was in force; None for none
-    budget_usd_per_month: float | None = None
+    prices: tuple[Gauge, ...] = ()  # USD per GPU and hour; labels target, gpu_name, rate
+    gpus: tuple[Gauge, ...] = ()  # number of GPUs; labels target, gpu_name
+    nodes: tuple[Gauge, ...] = ()  # 1 where a target runs on a node; labels target, node
+    workloads: tuple[
+        Gauge, ...
+    ] = ()  # 1 where a target belongs to a workload; labels target, workload, workload_kind, namespace
+    committed: tuple[Gauge, ...] = ()  # GPUs that are committed; label rate
+    rates: Mapping[str, RateFacts] = field(default_factory=dict)  # facts of each rate, by its name
+    budget_usd_per_month: float | None = None  # the last budget that was in force; None for none
     # as `nodes`, with the labels region, zone, instance_type, provider_id: two for a node where they changed
     places: tuple[Gauge, ...] = ()
     # what the cluster itself says of its nodes: by the values of the identity labels that scrapes add, and node
@@ -144,52 +114,34 @@ class Book(Struct, frozen=True):
 class Fleet(Struct, frozen=True):
     """Replicas and ratios by model and role."""
 
-    # replicas that ran, mean of the hour
-    present: tuple[Gauge, ...] = ()
-    # replicas that were required, highest of the hour; label reserve: none, nodes
-    required: tuple[Gauge, ...] = ()
-    # share of the bandwidth ceiling, mean; label source
-    bandwidth: tuple[Gauge, ...] = ()
-    # batch utilisation, mean
-    batch: tuple[Gauge, ...] = ()
-    # hours by model, role, check and verdict
-    verdicts: tuple[Gauge, ...] = ()
+    present: tuple[Gauge, ...] = ()  # replicas that ran, mean of the hour
+    required: tuple[Gauge, ...] = ()  # replicas that were required, highest of the hour; label reserve: none, nodes
+    bandwidth: tuple[Gauge, ...] = ()  # share of the bandwidth ceiling, mean; label source
+    batch: tuple[Gauge, ...] = ()  # batch utilisation, mean
+    verdicts: tuple[Gauge, ...] = ()  # hours by model, role, check and verdict
 
 
 class Episode(Struct, frozen=True):
     """A time in which an alert fired, to the minute. Times are Unix seconds."""
 
-    # the alert's name
     alert: str
-    # critical, warning or another severity of the rules
-    severity: str
-    # the labels of what it fired for, joined with " / "
-    what: str
-    # the first minute in which it fired
-    begin: float
-    # a minute after the last
-    end: float
+    severity: str  # critical, warning or another severity of the rules
+    what: str  # the labels of what it fired for, joined with " / "
+    begin: float  # the first minute in which it fired
+    end: float  # a minute after the last
 
 
 class Gap(Struct, frozen=True):
     """A time within the week without data of a target. Times are Unix seconds."""
 
-    # identity labels of the target
-    extra: Extra
-    # the target's name
+    extra: Extra  # identity labels of the target
     target: str
-    # when data ended, or the week began
-    begin: float
-    # when data came back, or the week ended
-    end: float
-    # whether data came back within the week
-    ends: bool
-    # the target's GPUs before the gap; None where that is unknown
-    gpus: float | None = None
-    # their price before the gap; None where that is unknown
-    usd_per_gpu_hour: float | None = None
-    # all GPU time that counters show across the gap
-    seen_gpu_seconds: float = 0.0
+    begin: float  # when data ended, or the week began
+    end: float  # when data came back, or the week ended
+    ends: bool  # whether data came back within the week
+    gpus: float | None = None  # the target's GPUs before the gap; None where that is unknown
+    usd_per_gpu_hour: float | None = None  # their price before the gap; None where that is unknown
+    seen_gpu_seconds: float = 0.0  # all GPU time that counters show across the gap
     # growth that counters show across the gap and no hour had, by quantity; already part of `Usage`
     recovered: Mapping[str, float] = field(default_factory=dict)
 
@@ -210,63 +162,37 @@ class Gap(Struct, frozen=True):
 class Absence(Struct, frozen=True):
     """A time in which a target was not there: free, and no gap. Times are Unix seconds."""
 
-    # identity labels of the target
-    extra: Extra
-    # the target's name
+    extra: Extra  # identity labels of the target
     target: str
-    # when it went
     begin: float
-    # when it came back; None where it did not by the end of the week
-    end: float | None
-    # whether its exporter lived on without it; else it went with its exporter
-    exporter_lived: bool
-    # whether anything shows that it was taken away
-    sure: bool = True
+    end: float | None  # when it came back; None where it did not by the end of the week
+    exporter_lived: bool  # whether its exporter lived on without it; else it went with its exporter
+    sure: bool = True  # whether anything shows that it was taken away
 
 
 class Evidence(Struct, frozen=True):
     """All that the review is computed from."""
 
-    # the week that is reviewed
     week: Week
-    # the week before
     previous: Week
-    # counters of the week
-    usage: Usage
-    # counters of the week before
-    usage_before: Usage
-    # prices and commitments of the week
-    book: Book = Book()
-    # replicas and ratios of the week
-    fleet: Fleet = Fleet()
-    # alerts that fired; None where they could not be read
-    episodes: tuple[Episode, ...] | None = ()
-    # gaps of the week; None where they could not be read
-    gaps: tuple[Gap, ...] | None = ()
-    # gaps of the week before; None where they could not be read
-    gaps_before: tuple[Gap, ...] | None = ()
-    # hours at the beginning of the week before the first data of all
-    begins: int = 0
-    # the same of the week before
-    begins_before: int = 0
-    # how busy time was split, and from which inputs
-    methods: tuple[tuple[str, str], ...] = ()
-    # what a reader must know, in sentences
-    notes: tuple[str, ...] = ()
-    # what could not be read, in sentences
-    missing_parts: tuple[str, ...] = ()
-    # what Prometheus no longer has, in sentences; shown before all other notes
-    memory: tuple[str, ...] = ()
-    # hours in which alert rules were evaluated; None where that is unknown
-    watched_hours: float | None = None
-    # times of both weeks in which a target was not there
-    absences: tuple[Absence, ...] = ()
-    # prices, GPUs, nodes and commitments of the week before
-    book_before: Book = Book()
-    # commitments and nodes of the price files; None where the review has none
-    pools: PoolBook | None = None
-    # what gateways counted by tenant in the week; None where none does
-    tenants: TenantUsage | None = None
+    usage: Usage  # counters of the week
+    usage_before: Usage  # counters of the week before
+    book: Book = Book()  # prices and commitments of the week
+    fleet: Fleet = Fleet()  # replicas and ratios of the week
+    episodes: tuple[Episode, ...] | None = ()  # alerts that fired; None where they could not be read
+    gaps: tuple[Gap, ...] | None = ()  # gaps of the week; None where they could not be read
+    gaps_before: tuple[Gap, ...] | None = ()  # gaps of the week before; None where they could not be read
+    begins: int = 0  # hours at the beginning of the week before the first data of all
+    begins_before: int = 0  # the same of the week before
+    methods: tuple[tuple[str, str], ...] = ()  # how busy time was split, and from which inputs
+    notes: tuple[str, ...] = ()  # what a reader must know, in sentences
+    missing_parts: tuple[str, ...] = ()  # what could not be read, in sentences
+    memory: tuple[str, ...] = ()  # what Prometheus no longer has, in sentences; shown before all other notes
+    watched_hours: float | None = None  # hours in which alert rules were evaluated; None where that is unknown
+    absences: tuple[Absence, ...] = ()  # times of both weeks in which a target was not there
+    book_before: Book = Book()  # prices, GPUs, nodes and commitments of the week before
+    pools: PoolBook | None = None  # commitments and nodes of the price files; None where the review has none
+    tenants: TenantUsage | None = None  # what gateways counted by tenant in the week; None where none does
 
 
 def drop_unknown(values: Iterable[float | None]) -> Iterator[float]:

@@ -17,14 +17,10 @@ _WEEK = re.compile(r"([0-9]{4})-?W([0-9]{2})")
 class Hour(Struct, frozen=True):
     """An hour of a week. The last one may be shorter where clocks change by half an hour."""
 
-    # Unix seconds
-    begin: float
-    # Unix seconds
-    end: float
-    # number of the day within the week, 0 for Monday to 6 for Sunday; of a span within the span
-    day: int
-    # of the local clock where the hour begins
-    hour: int
+    begin: float  # Unix seconds
+    end: float  # Unix seconds
+    day: int  # number of the day within the week, 0 for Monday to 6 for Sunday; of a span within the span
+    hour: int  # of the local clock where the hour begins
 
     @property
     def seconds(self) -> float:
@@ -35,16 +31,11 @@ class Hour(Struct, frozen=True):
 class Week(Struct, frozen=True):
     """What is reviewed: an ISO week in a time zone, or a span of hours."""
 
-    # as in "2026-W46"; of a span "24 hours to 2026-11-25 14:00"
-    name: str
-    # the time zone's name, as in "Europe/Berlin"
-    zone: str
-    # its first day, a Monday but for spans
-    monday: date
-    # its hours in order: 168, or 167 or 169 where clocks change; of a span as many as it has
-    hours: tuple[Hour, ...]
-    # whether it is a span of hours and no calendar week
-    is_span: bool = False
+    name: str  # as in "2026-W46"; of a span "24 hours to 2026-11-25 14:00"
+    zone: str  # the time zone's name, as in "Europe/Berlin"
+    monday: date  # its first day, a Monday but for spans
+    hours: tuple[Hour, ...]  # its hours in order: 168, or 167 or 169 where clocks change; of a span as many as it has
+    is_span: bool = False  # whether it is a span of hours and no calendar week
 
     @property
     def begin(self) -> float:

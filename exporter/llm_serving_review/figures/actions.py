@@ -44,18 +44,12 @@ _WORTH = {
 class Action(Struct, frozen=True):
     """Something to do, and what it comes to."""
 
-    # an imperative
-    what: str
-    # where the amount comes from
+    what: str  # an imperative
     why: str
-    # USD in the week under review
-    usd_per_week: float
-    # whether that is money saved, capacity freed or money lost
-    kind: Kind
-    # how often it comes: "a week", "in 24 hours"
-    each: str = "a week"
-    # of what it is: "the week", "these 24 hours"
-    this: str = "the week"
+    usd_per_week: float  # USD in the week under review
+    kind: Kind  # whether that is money saved, capacity freed or money lost
+    each: str = "a week"  # how often it comes: "a week", "in 24 hours"
+    this: str = "the week"  # of what it is: "the week", "these 24 hours"
 
     @property
     def worth(self) -> str:

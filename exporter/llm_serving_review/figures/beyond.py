@@ -17,16 +17,11 @@ from llm_serving_review.figures.unusual_days import UnusualDay, find_unusual_day
 class Beyond(Struct, frozen=True):
     """Beyond the week."""
 
-    # the last weeks, the earliest first; () where nothing is known of any before
-    trend: tuple[TrendWeek, ...] = ()
-    # the calendar month to date; None where nothing is known of it
-    month: MonthToDate | None = None
-    # days that are unlike others
-    unusual: tuple[UnusualDay, ...] = ()
-    # how many weeks before are known, which is what days are compared with
-    weeks_before: int = 0
-    # files of earlier reviews that were left out, in sentences
-    refused: tuple[str, ...] = ()
+    trend: tuple[TrendWeek, ...] = ()  # the last weeks, the earliest first; () where nothing is known of any before
+    month: MonthToDate | None = None  # the calendar month to date; None where nothing is known of it
+    unusual: tuple[UnusualDay, ...] = ()  # days that are unlike others
+    weeks_before: int = 0  # how many weeks before are known, which is what days are compared with
+    refused: tuple[str, ...] = ()  # files of earlier reviews that were left out, in sentences
 
 
 NOT_BEYOND = Beyond()
@@ -35,14 +30,10 @@ NOT_BEYOND = Beyond()
 class ReadWeek(Struct, frozen=True):
     """One of the two weeks whose counters were read."""
 
-    # as it counts, after `count_once`
-    usage: Usage
-    # GPU time, unused commitments and electricity; None for no cost
-    paid_usd: float | None
-    # hours that are in its figures
-    hours_seen: float
-    # what pools add to GPU time by hour, mostly less than nothing; () without pools
-    pools_by_hour: Hours = ()
+    usage: Usage  # as it counts, after `count_once`
+    paid_usd: float | None  # GPU time, unused commitments and electricity; None for no cost
+    hours_seen: float  # hours that are in its figures
+    pools_by_hour: Hours = ()  # what pools add to GPU time by hour, mostly less than nothing; () without pools
 
 
 def look_beyond(evidence: Evidence, past: Past, identity: Sequence[str], now: ReadWeek, before: ReadWeek) -> Beyond:

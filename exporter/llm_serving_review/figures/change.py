@@ -29,16 +29,11 @@ Service = tuple[str, str]
 class Change(Struct, frozen=True):
     """Why the spend is another than the week before."""
 
-    # over all models, in whole cents
-    split: Split
-    # by model, in whole cents; they add up to `split`
-    by_model: Mapping[str, Split] = field(default_factory=dict)
-    # what came, went, was scaled and moved; the largest amount first
-    movements: tuple[Movement, ...] = ()
-    # USD of the week that is compared with nothing because one of the weeks does not know it
-    left_out_usd: float = 0.0
-    # the same of the week before
-    left_out_before_usd: float = 0.0
+    split: Split  # over all models, in whole cents
+    by_model: Mapping[str, Split] = field(default_factory=dict)  # by model, in whole cents; they add up to `split`
+    movements: tuple[Movement, ...] = ()  # what came, went, was scaled and moved; the largest amount first
+    left_out_usd: float = 0.0  # USD of the week that is compared with nothing because one of the weeks does not know it
+    left_out_before_usd: float = 0.0  # the same of the week before
 
 
 class _Hours(NamedTuple):

@@ -11,18 +11,14 @@ from llm_serving_review.tables.sums import group_by_key, sum_by_key, sum_known
 class CheckRow(Struct, frozen=True):
     """One check of one model and role. Hours of the week."""
 
-    # the fleet's identity labels, the model and its role, as they tell it from others
-    labels: tuple[tuple[str, str], ...]
-    # phases, ttft, kv, tail, node_loss, slo, cost, gpu or exporter
-    check: str
-    # in which an alert of it paged
-    page_hours: float
-    # in which one opened a ticket and none paged
-    ticket_hours: float
-    # in which none fired
-    fine_hours: float
-    # without a verdict: its inputs were absent, or its alerts were not evaluated
-    unknown_hours: float
+    labels: tuple[
+        tuple[str, str], ...
+    ]  # the fleet's identity labels, the model and its role, as they tell it from others
+    check: str  # phases, ttft, kv, tail, node_loss, slo, cost, gpu or exporter
+    page_hours: float  # in which an alert of it paged
+    ticket_hours: float  # in which one opened a ticket and none paged
+    fine_hours: float  # in which none fired
+    unknown_hours: float  # without a verdict: its inputs were absent, or its alerts were not evaluated
 
 
 def sum_checks(fleet: Fleet, week: Week) -> tuple[CheckRow, ...]:

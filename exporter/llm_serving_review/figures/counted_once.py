@@ -36,10 +36,8 @@ Shares = list[float]
 class _Priced(Struct, frozen=True):
     """The share of GPU time that has a price, by hour."""
 
-    # by target
-    targets: dict[Place, Shares]
-    # by model
-    models: dict[Place, Shares]
+    targets: dict[Place, Shares]  # by target
+    models: dict[Place, Shares]  # by model
 
 
 def count_once(usage: Usage, identity: Sequence[str] = ()) -> Usage:
@@ -65,14 +63,10 @@ def count_once(usage: Usage, identity: Sequence[str] = ()) -> Usage:
 class Counting(Struct, frozen=True):
     """Owners whose GPU time stands over a sum, because what is summed is counted there."""
 
-    # over prompt tokens as sent and generated ones
-    tokens: frozenset[Owner]
-    # over tokens of a phase, by its name
-    of_phase: Mapping[str, frozenset[Owner]]
-    # over finished requests
+    tokens: frozenset[Owner]  # over prompt tokens as sent and generated ones
+    of_phase: Mapping[str, frozenset[Owner]]  # over tokens of a phase, by its name
     requests: frozenset[Owner]
-    # over prompt tokens of which the cached ones are counted
-    cached: frozenset[Owner]
+    cached: frozenset[Owner]  # over prompt tokens of which the cached ones are counted
 
 
 def find_counting(usage: Usage, identity: Sequence[str] = ()) -> Counting:

@@ -14,12 +14,9 @@ from llm_serving_review.figures.totals import Totals
 class Seen(Struct, frozen=True):
     """How much of a week's GPU time is in its figures."""
 
-    # hours that are seen; an hour without one of two equal targets counts half
-    hours: float
-    # all hours of the week
-    of: float
-    # whether it is a span of hours and no week
-    is_span: bool = False
+    hours: float  # hours that are seen; an hour without one of two equal targets counts half
+    of: float  # all hours of the week
+    is_span: bool = False  # whether it is a span of hours and no week
 
     @property
     def missing_share(self) -> float:

@@ -25,41 +25,26 @@ _SHOWN_MODELS = 3
 class Facts(Struct, frozen=True):
     """What the rules look at."""
 
-    # totals of the week
-    now: Totals
-    # totals of the week before
-    earlier: Totals
-    # why the spend changed; None without both weeks
-    change: Change | None = None
-    # by model, the most expensive first
-    models: tuple[ModelRow, ...] = ()
-    # replicas beyond need; None where that is unknown
-    spare: Spare | None = None
-    # by rate
-    commitments: tuple[Commitment, ...] = ()
-    # the month at this week's rate; None without a cost
-    outlook: Outlook | None = None
-    # times without data
-    gaps: tuple[Gap, ...] = ()
-    # what fired; None where that is unknown
-    alerts: AlertSums | None = None
-    # by objective
-    attainments: tuple[Attainment, ...] = ()
-    # floating commitments; None without any
-    pools: Pools | None = None
-    # how sentences call what is reviewed
-    this: str = "the week"
-    # how sentences call what it is compared with
-    one_before: str = "the week before"
+    now: Totals  # totals of the week
+    earlier: Totals  # totals of the week before
+    change: Change | None = None  # why the spend changed; None without both weeks
+    models: tuple[ModelRow, ...] = ()  # by model, the most expensive first
+    spare: Spare | None = None  # replicas beyond need; None where that is unknown
+    commitments: tuple[Commitment, ...] = ()  # by rate
+    outlook: Outlook | None = None  # the month at this week's rate; None without a cost
+    gaps: tuple[Gap, ...] = ()  # times without data
+    alerts: AlertSums | None = None  # what fired; None where that is unknown
+    attainments: tuple[Attainment, ...] = ()  # by objective
+    pools: Pools | None = None  # floating commitments; None without any
+    this: str = "the week"  # how sentences call what is reviewed
+    one_before: str = "the week before"  # how sentences call what it is compared with
 
 
 class Finding(Struct, frozen=True):
     """A sentence that stands out."""
 
-    # the rule of `RULES` that wrote it
-    rule: str
-    # with its numbers
-    sentence: str
+    rule: str  # the rule of `RULES` that wrote it
+    sentence: str  # with its numbers
 
 
 def apply_rules(facts: Facts) -> tuple[Finding, ...]:

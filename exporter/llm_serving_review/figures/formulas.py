@@ -58,12 +58,9 @@ def break_even_tokens(own_usd_per_month: float, api_usd_per_million: float | Non
 class Payback(Struct, frozen=True):
     """When a purchase is paid back."""
 
-    # until then; None for never, or where that is not known
-    months: float | None
-    # why never, or why nobody knows, as a sentence; "" otherwise
-    reason: str = ""
-    # whether it is known
-    is_known: bool = True
+    months: float | None  # until then; None for never, or where that is not known
+    reason: str = ""  # why never, or why nobody knows, as a sentence; "" otherwise
+    is_known: bool = True  # whether it is known
 
 
 def payback(purchase_usd: float, api_usd_per_month: float, own_usd_per_month: float) -> Payback:

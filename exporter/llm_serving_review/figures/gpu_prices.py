@@ -20,10 +20,8 @@ Priced = tuple[str, str]
 class Bill(Struct):
     """GPU-hours that have a price, and their cost, by kind of GPU and rate."""
 
-    # by kind and rate
-    hours: dict[Priced, float] = field(default_factory=dict)
-    # the same in USD
-    usd: dict[Priced, float] = field(default_factory=dict)
+    hours: dict[Priced, float] = field(default_factory=dict)  # by kind and rate
+    usd: dict[Priced, float] = field(default_factory=dict)  # the same in USD
 
     @property
     def all_hours(self) -> float:
@@ -112,8 +110,7 @@ def _drop_nothing(sums: Mapping[Priced, float]) -> dict[Priced, float]:
 class LastPrices(Struct, frozen=True):
     """Last week's USD per GPU-hour by kind and rate."""
 
-    # over everything that ran last week
-    ran: Bill
+    ran: Bill  # over everything that ran last week
     # what the price file said then, where nothing ran; by kind and rate
     said: Mapping[Priced, float] = field(default_factory=dict)
 

@@ -26,29 +26,21 @@ Place = tuple[tuple[str, ...], str]
 class Unit(NamedTuple):
     """A workload or a target, with what it serves."""
 
-    # values of the identity labels
-    fleet: tuple[str, ...]
-    # whether it is a workload
-    is_workload: bool
-    # of the workload, with its namespace, or of the target
+    fleet: tuple[str, ...]  # values of the identity labels
+    is_workload: bool  # whether it is a workload
     name: str
-    # "" where it is unknown
-    model_name: str
-    # unified, prefill, decode or frontend
-    role: str
+    model_name: str  # "" where it is unknown
+    role: str  # unified, prefill, decode or frontend
 
 
 class Matched(Struct, frozen=True):
     """One week of the two, divided into what is compared and what is not."""
 
-    # only what is compared
-    usage: Usage
-    # USD of what only this week had, by owner
-    alone_usd: Mapping[Owner, float] = field(default_factory=dict)
+    usage: Usage  # only what is compared
+    alone_usd: Mapping[Owner, float] = field(default_factory=dict)  # USD of what only this week had, by owner
     # USD of hours that the other week does not know, or this one knows in part, by owner
     left_out_usd: Mapping[Owner, float] = field(default_factory=dict)
-    # GPU-hours of the same
-    left_out_gpu_hours: float = 0.0
+    left_out_gpu_hours: float = 0.0  # GPU-hours of the same
     # targets that took the place of others under another name, or whose place others took: what all of them are called together
     replaced: Mapping[Unit, str] = field(default_factory=dict)
 
@@ -56,10 +48,8 @@ class Matched(Struct, frozen=True):
 class Units(Struct, frozen=True):
     """What a target counts as in both weeks: its workload, where that is known, else the target itself."""
 
-    # by target: the workloads that it belonged to in either week
-    workloads: Mapping[Place, frozenset[str]]
-    # labels that tell fleets apart
-    identity: tuple[str, ...] = ()
+    workloads: Mapping[Place, frozenset[str]]  # by target: the workloads that it belonged to in either week
+    identity: tuple[str, ...] = ()  # labels that tell fleets apart
 
     def place(self, owner: Owner) -> Place:
         """Fleet and target."""

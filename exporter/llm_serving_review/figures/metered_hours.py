@@ -31,34 +31,20 @@ from llm_serving_review.tables.sums import group_by_key
 class MeteredHour(Struct, frozen=True):
     """GPU time within one UTC hour, of one model of a target on one node at one rate."""
 
-    # Unix seconds of the full UTC hour in which it lies
-    utc_begin: float
-    # values of the identity labels
-    fleet: Where
-    # the target's name
+    utc_begin: float  # Unix seconds of the full UTC hour in which it lies
+    fleet: Where  # values of the identity labels
     target: str
-    # the model that it serves; "" where it is unknown
-    model_name: str
-    # "" where it is unknown
-    node: str
-    # what the cloud calls the machine; "" where it is unknown
-    provider_id: str
-    # of the node; "" where it is unknown
-    region: str
-    # of the node; "" where it is unknown
-    zone: str
-    # of the node; "" where it is unknown
-    instance_type: str
-    # the kind of GPU, several joined with " + "; "" where it is unknown
-    gpu_name: str
-    # "" without a price
-    rate: str
-    # in all states
-    gpu_hours: float
-    # at the stated price; 0 without a price
-    usd: float
-    # after commitments: covered GPU-hours at the committed price, the others at the stated one
-    paid_usd: float
+    model_name: str  # the model that it serves; "" where it is unknown
+    node: str  # "" where it is unknown
+    provider_id: str  # what the cloud calls the machine; "" where it is unknown
+    region: str  # of the node; "" where it is unknown
+    zone: str  # of the node; "" where it is unknown
+    instance_type: str  # of the node; "" where it is unknown
+    gpu_name: str  # the kind of GPU, several joined with " + "; "" where it is unknown
+    rate: str  # "" without a price
+    gpu_hours: float  # in all states
+    usd: float  # at the stated price; 0 without a price
+    paid_usd: float  # after commitments: covered GPU-hours at the committed price, the others at the stated one
     # the stated price, as it was in force last in the hour; None where nothing says it. USD over GPU-hours of a single hour may differ:
     # busy time waits up to five minutes for its tokens before it is booked
     usd_per_gpu_hour: float | None = None

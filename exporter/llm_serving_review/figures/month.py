@@ -24,41 +24,30 @@ _ORDER = {Source.RECORDS: 0, Source.COUNTERS: 1, Source.FILE: 2}
 class MonthDay(Struct, frozen=True):
     """A day of the month that has passed."""
 
-    # which
     day: date
-    # what is paid for it; None where no hour of it is known
-    usd: float | None
+    usd: float | None  # what is paid for it; None where no hour of it is known
 
 
 class MonthToDate(Struct, frozen=True):
     """The calendar month in which what is reviewed ends."""
 
-    # its first day
     first: date
-    # the first day of the next
-    next_first: date
-    # the end of what is reviewed, which is how far the month is known; Unix seconds
-    until: float
-    # GPU time, unused commitments and electricity of its known hours
-    usd: float
-    # hours that are in `usd`
-    known_hours: float
-    # hours that have passed and are not
-    unknown_hours: float
-    # what those may have cost at the mean of the known ones, with gaps of single targets; 0 for none
-    unknown_usd: float
-    # USD of an hour of the last seven days
-    usd_per_hour: float
-    # hours on which that rests
-    rate_hours: float
-    # hours of the month that remain
-    hours_left: float
-    # of the month; None for no budget
-    budget_usd: float | None
-    # when the budget is reached by the known hours and the run rate; None for not in this month, or no budget
-    budget_reached: float | None
-    # the days that have passed
-    days: tuple[MonthDay, ...]
+    next_first: date  # the first day of the next
+    until: float  # the end of what is reviewed, which is how far the month is known; Unix seconds
+    usd: float  # GPU time, unused commitments and electricity of its known hours
+    known_hours: float  # hours that are in `usd`
+    unknown_hours: float  # hours that have passed and are not
+    unknown_usd: (
+        float  # what those may have cost at the mean of the known ones, with gaps of single targets; 0 for none
+    )
+    usd_per_hour: float  # USD of an hour of the last seven days
+    rate_hours: float  # hours on which that rests
+    hours_left: float  # hours of the month that remain
+    budget_usd: float | None  # of the month; None for no budget
+    budget_reached: (
+        float | None
+    )  # when the budget is reached by the known hours and the run rate; None for not in this month, or no budget
+    days: tuple[MonthDay, ...]  # the days that have passed
 
     @property
     def forecast_usd(self) -> float:

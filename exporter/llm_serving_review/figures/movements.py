@@ -35,33 +35,23 @@ class Kind(StrEnum):
 class Movement(Struct, frozen=True):
     """What happened to one target or workload."""
 
-    # came, went, was scaled or moved
-    kind: Kind
-    # the workload with its namespace, or the target
-    name: str
-    # what it serves; "" where that is unknown
-    model_name: str
-    # from when to when, or from what to what
-    detail: str
+    kind: Kind  # came, went, was scaled or moved
+    name: str  # the workload with its namespace, or the target
+    model_name: str  # what it serves; "" where that is unknown
+    detail: str  # from when to when, or from what to what
     # what it changed: came and went are a part of the split; scaled is within volume, mix, idle and efficiency, moved within prices
     usd: float
-    # replicas that moved, as a mean over the time that they were there; 0 for other kinds
-    replicas: float = 0.0
+    replicas: float = 0.0  # replicas that moved, as a mean over the time that they were there; 0 for other kinds
 
 
 class Compared(Struct, frozen=True):
     """What movements are found in; of pairs the week before is first."""
 
-    # weeks and books
     evidence: Evidence
-    # what a target counts as
-    units: Units
-    # both weeks, divided
-    matched: tuple[Matched, Matched]
-    # kinds of GPU in both weeks
-    kinds: tuple[GpuKinds, GpuKinds]
-    # prices of the week before
-    last: LastPrices
+    units: Units  # what a target counts as
+    matched: tuple[Matched, Matched]  # both weeks, divided
+    kinds: tuple[GpuKinds, GpuKinds]  # kinds of GPU in both weeks
+    last: LastPrices  # prices of the week before
 
 
 def list_movements(compared: Compared) -> tuple[Movement, ...]:

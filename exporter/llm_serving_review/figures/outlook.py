@@ -24,45 +24,28 @@ _LEAST_SAID = 0.002
 class ApiComparison(Struct, frozen=True):
     """The week's tokens at the price of an API. Both sides cover the hours that are seen, and the engines whose tokens are counted."""
 
-    # the API
     name: str
-    # what the API would have charged
-    api_usd: float
-    # GPU time, unused commitments, electricity and the monthly costs: the share of them that `counted_share` says
-    own_usd: float
-    # over all tokens; None without tokens
-    api_usd_per_million: float | None
-    # over all tokens; None without tokens
-    own_usd_per_million: float | None
-    # tokens a month for which both cost the same; None where the API is free
-    break_even_tokens_per_month: float | None
-    # tokens a month at this week's rate
-    tokens_per_month: float
-    # of the purchase; None where none is configured
-    payback: Payback | None
-    # share of the spend whose tokens are counted
-    counted_share: float = 1.0
+    api_usd: float  # what the API would have charged
+    own_usd: float  # GPU time, unused commitments, electricity and the monthly costs: the share of them that `counted_share` says
+    api_usd_per_million: float | None  # over all tokens; None without tokens
+    own_usd_per_million: float | None  # over all tokens; None without tokens
+    break_even_tokens_per_month: float | None  # tokens a month for which both cost the same; None where the API is free
+    tokens_per_month: float  # tokens a month at this week's rate
+    payback: Payback | None  # of the purchase; None where none is configured
+    counted_share: float = 1.0  # share of the spend whose tokens are counted
 
 
 class Outlook(Struct, frozen=True):
     """The month at this week's rate."""
 
-    # GPU time, unused commitments and electricity, a month of 730 hours
-    projected_usd: float
-    # the same with the monthly costs
-    own_usd: float
-    # storage, network, monitoring, engineering
-    monthly_costs_usd: float
-    # a month; None for no budget
-    budget_usd: float | None
-    # projected over budget; None for no budget
-    budget_used_ratio: float | None
-    # total cost of ownership, a month of 720 hours; None without GPU-hours
-    tco_usd: float | None
-    # None without a price or without tokens
-    api: ApiComparison | None
-    # the hours on which it is based
-    seen: Seen | None = None
+    projected_usd: float  # GPU time, unused commitments and electricity, a month of 730 hours
+    own_usd: float  # the same with the monthly costs
+    monthly_costs_usd: float  # storage, network, monitoring, engineering
+    budget_usd: float | None  # a month; None for no budget
+    budget_used_ratio: float | None  # projected over budget; None for no budget
+    tco_usd: float | None  # total cost of ownership, a month of 720 hours; None without GPU-hours
+    api: ApiComparison | None  # None without a price or without tokens
+    seen: Seen | None = None  # the hours on which it is based
 
     @property
     def of_hours(self) -> str:

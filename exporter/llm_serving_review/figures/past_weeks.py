@@ -40,32 +40,24 @@ class Source(StrEnum):
 class Known(Struct, frozen=True):
     """A week, or a span, of which something is known."""
 
-    # which
     week: Week
-    # where it is known from
     source: Source
-    # GPU time, unused commitments and electricity
-    paid_usd: float
-    # prompt as sent and generated; None where it is not known
-    tokens: float | None
-    # GPU time over tokens, of engines that count them; None where it is not known
-    usd_per_million: float | None
-    # hours that are in the figures; an hour without one of two equal targets counts half
-    hours_seen: float
-    # estimated cost of gaps, in no other figure
-    missing_usd: float = 0.0
+    paid_usd: float  # GPU time, unused commitments and electricity
+    tokens: float | None  # prompt as sent and generated; None where it is not known
+    usd_per_million: float | None  # GPU time over tokens, of engines that count them; None where it is not known
+    hours_seen: float  # hours that are in the figures; an hour without one of two equal targets counts half
+    missing_usd: float = 0.0  # estimated cost of gaps, in no other figure
     # GPU time by the Unix second at which the hour begins; only hours that are known
     usd_by_hour: Mapping[int, float] = field(default_factory=dict)
-    # tokens by the same
-    tokens_by_hour: Mapping[int, float] = field(default_factory=dict)
+    tokens_by_hour: Mapping[int, float] = field(default_factory=dict)  # tokens by the same
     # GPU time of engines whose tokens are counted, by the same; {} where that is all of it, or nobody knows
     counted_usd_by_hour: Mapping[int, float] = field(default_factory=dict)
     # what pools add to GPU time by the same, mostly less than nothing
     pools_by_hour: Mapping[int, float] = field(default_factory=dict)
-    # what makes it hard to compare, a few words each
-    marks: tuple[str, ...] = ()
-    # numbers of days of which more than a little is missing in gaps of single targets
-    doubtful_days: frozenset[int] = frozenset()
+    marks: tuple[str, ...] = ()  # what makes it hard to compare, a few words each
+    doubtful_days: frozenset[int] = (
+        frozenset()
+    )  # numbers of days of which more than a little is missing in gaps of single targets
 
     @property
     def complete(self) -> bool:

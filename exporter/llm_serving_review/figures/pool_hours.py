@@ -31,12 +31,9 @@ _FIRST_NUMBER = re.compile(r"[0-9]+")
 class OpenUse(Struct):
     """GPU-hours of a pool's rate, and what is not covered of them yet."""
 
-    # as it was metered
-    piece: MeteredHour
-    # GPU-hours that no pool covers so far
-    left: float
-    # what the covered ones cost, at committed prices
-    committed_usd: float = 0.0
+    piece: MeteredHour  # as it was metered
+    left: float  # GPU-hours that no pool covers so far
+    committed_usd: float = 0.0  # what the covered ones cost, at committed prices
 
     @property
     def usd_per_gpu_hour(self) -> float:
@@ -58,18 +55,12 @@ class OpenUse(Struct):
 class PoolHour(Struct, frozen=True):
     """A pool within a UTC hour."""
 
-    # Unix seconds of the full hour
-    utc_begin: float
-    # what is paid for it, used or not
-    committed_usd: float
-    # part of that which covers use
-    used_usd: float
-    # GPU-hours that it covers
-    covered_gpu_hours: float
-    # what these would have cost without it
-    uncommitted_usd: float
-    # GPU-hours that are paid for; 0 of a spend
-    committed_gpu_hours: float = 0.0
+    utc_begin: float  # Unix seconds of the full hour
+    committed_usd: float  # what is paid for it, used or not
+    used_usd: float  # part of that which covers use
+    covered_gpu_hours: float  # GPU-hours that it covers
+    uncommitted_usd: float  # what these would have cost without it
+    committed_gpu_hours: float = 0.0  # GPU-hours that are paid for; 0 of a spend
 
 
 def order_pools(pools: Iterable[Pool]) -> list[Pool]:

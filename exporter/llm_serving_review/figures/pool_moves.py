@@ -16,14 +16,10 @@ from llm_serving_review.tables.sums import sum_by_key
 class Move(Struct, frozen=True):
     """What one commitment could take over."""
 
-    # the pool's name
     pool: str
-    # of GPUs that ran on demand while as many of it stood unused
-    gpu_hours: float
-    # what they cost on demand
-    usd: float
-    # the same GPU-hours by kind of GPU, of those at on-demand rates
-    by_card: tuple[tuple[str, float], ...] = ()
+    gpu_hours: float  # of GPUs that ran on demand while as many of it stood unused
+    usd: float  # what they cost on demand
+    by_card: tuple[tuple[str, float], ...] = ()  # the same GPU-hours by kind of GPU, of those at on-demand rates
 
 
 def sum_moves(moves: Iterable[Move]) -> dict[str, float]:
@@ -34,16 +30,11 @@ def sum_moves(moves: Iterable[Move]) -> dict[str, float]:
 class _Load(Struct):
     """GPU time that is paid on demand."""
 
-    # GPU-hours that no commitment has been promised yet
-    left: float
-    # what each costs
-    usd_per_gpu_hour: float
-    # the kind of GPU
-    card: str
-    # of its node; "" where it is unknown
-    instance_type: str
-    # whether its rate is on demand, not that of pools
-    on_demand: bool
+    left: float  # GPU-hours that no commitment has been promised yet
+    usd_per_gpu_hour: float  # what each costs
+    card: str  # the kind of GPU
+    instance_type: str  # of its node; "" where it is unknown
+    on_demand: bool  # whether its rate is on demand, not that of pools
 
 
 def find_moves(

@@ -31,24 +31,15 @@ _LEAST_HOURS = 0.05
 class PoolRow(Struct, frozen=True):
     """A pool over the week. Its committed USD are used, unused or unknown."""
 
-    # as the price file states it
-    pool: Pool
-    # paid, used or not
-    committed_usd: float
-    # part that covers use
-    used_usd: float
-    # part that nobody used
-    unused_usd: float
-    # part of hours in which a gap hides whether it was used
-    unknown_usd: float
-    # GPU-hours paid for; None of a spend
-    committed_gpu_hours: float | None
-    # GPU-hours that it covers
-    used_gpu_hours: float
-    # GPU-hours that nobody used; None of a spend
-    unused_gpu_hours: float | None
-    # what the covered GPU-hours would have cost without it
-    uncommitted_usd: float
+    pool: Pool  # as the price file states it
+    committed_usd: float  # paid, used or not
+    used_usd: float  # part that covers use
+    unused_usd: float  # part that nobody used
+    unknown_usd: float  # part of hours in which a gap hides whether it was used
+    committed_gpu_hours: float | None  # GPU-hours paid for; None of a spend
+    used_gpu_hours: float  # GPU-hours that it covers
+    unused_gpu_hours: float | None  # GPU-hours that nobody used; None of a spend
+    uncommitted_usd: float  # what the covered GPU-hours would have cost without it
 
     @property
     def benefit_usd(self) -> float:
@@ -64,37 +55,25 @@ class PoolRow(Struct, frozen=True):
 class PoolModel(Struct, frozen=True):
     """A model whose GPUs are metered at the rate of pools."""
 
-    # "" where it is unknown
-    model_name: str
-    # at that rate
-    gpu_hours: float
-    # of these, covered by a pool
-    covered_gpu_hours: float
-    # at the uncommitted price
-    usd: float
-    # after commitments; unused commitments are nobody's
-    paid_usd: float
+    model_name: str  # "" where it is unknown
+    gpu_hours: float  # at that rate
+    covered_gpu_hours: float  # of these, covered by a pool
+    usd: float  # at the uncommitted price
+    paid_usd: float  # after commitments; unused commitments are nobody's
 
 
 class Pools(Struct, frozen=True):
     """What pools came to in a week."""
 
-    # those in force in the week, in the order in which they apply
-    rows: tuple[PoolRow, ...]
-    # the most expensive after commitments first
-    models: tuple[PoolModel, ...]
-    # every piece of the week's GPU time, with what it cost after commitments
-    hours: tuple[MeteredHour, ...]
-    # on-demand load that would fit onto what stood unused, by pool
-    moves: tuple[Move, ...]
-    # what a reader has to know, in sentences
-    notes: tuple[str, ...] = ()
-    # `effect_usd` by hour of the week; None before the first data of all
-    effect_by_hour: Hours = ()
+    rows: tuple[PoolRow, ...]  # those in force in the week, in the order in which they apply
+    models: tuple[PoolModel, ...]  # the most expensive after commitments first
+    hours: tuple[MeteredHour, ...]  # every piece of the week's GPU time, with what it cost after commitments
+    moves: tuple[Move, ...]  # on-demand load that would fit onto what stood unused, by pool
+    notes: tuple[str, ...] = ()  # what a reader has to know, in sentences
+    effect_by_hour: Hours = ()  # `effect_usd` by hour of the week; None before the first data of all
     # USD that are committed and cover no use, also where a gap hides it: by UTC hour
     idle_usd: Mapping[float, float] = field(default_factory=dict)
-    # every piece of GPU time at the rate of pools, with what no pool covers of it
-    uses: tuple[OpenUse, ...] = ()
+    uses: tuple[OpenUse, ...] = ()  # every piece of GPU time at the rate of pools, with what no pool covers of it
 
     @property
     def committed_usd(self) -> float:
@@ -231,12 +210,9 @@ def _meter(
 class _Sums(Struct):
     """A pool's hours, added up."""
 
-    # those in which it is in force
-    hours: list[PoolHour] = field(default_factory=list)
-    # USD and GPU-hours of each that is not known
-    unknown: list[tuple[float, float]] = field(default_factory=list)
-    # GPU-hours that nobody used, by hour
-    unused_by_hour: dict[float, float] = field(default_factory=dict)
+    hours: list[PoolHour] = field(default_factory=list)  # those in which it is in force
+    unknown: list[tuple[float, float]] = field(default_factory=list)  # USD and GPU-hours of each that is not known
+    unused_by_hour: dict[float, float] = field(default_factory=dict)  # GPU-hours that nobody used, by hour
 
     def add(self, hour: PoolHour, *, hidden: bool) -> None:
         """An hour. `hidden`: whether a gap may hide use."""

@@ -100,24 +100,15 @@ def _find_last_price(book: Book, rate: str, gpu_name: str) -> float | None:
 class Commitment(Struct, frozen=True):
     """GPU-hours of a rate that are paid for whether they are used or not."""
 
-    # the rate's name
     rate: str
-    # in the hours that are known
-    committed_gpu_hours: float
-    # in the same hours
-    used_gpu_hours: float
-    # hour by hour; use beyond the commitment in one hour does not fill another
-    unused_gpu_hours: float
-    # mean price of the rate; None where it was in force on no target
-    usd_per_gpu_hour: float | None
-    # values of the identity labels
-    fleet: Where = ()
-    # share of the committed GPU-hours in which no gap hides who used them
-    known_share: float = 1.0
-    # of GPUs of the same kind that ran on demand while as many of it stood unused
-    movable_gpu_hours: float = 0.0
-    # what these cost on demand
-    movable_usd: float = 0.0
+    committed_gpu_hours: float  # in the hours that are known
+    used_gpu_hours: float  # in the same hours
+    unused_gpu_hours: float  # hour by hour; use beyond the commitment in one hour does not fill another
+    usd_per_gpu_hour: float | None  # mean price of the rate; None where it was in force on no target
+    fleet: Where = ()  # values of the identity labels
+    known_share: float = 1.0  # share of the committed GPU-hours in which no gap hides who used them
+    movable_gpu_hours: float = 0.0  # of GPUs of the same kind that ran on demand while as many of it stood unused
+    movable_usd: float = 0.0  # what these cost on demand
     # the same GPU-hours by hour of the week and kind of GPU
     movable_by_hour: Mapping[tuple[int, str], float] = field(default_factory=dict)
 
@@ -242,18 +233,12 @@ def measure_commitments(
 class Steady(Struct, frozen=True):
     """GPUs that ran on demand in every known hour, and the cheapest reserved rate for their kind."""
 
-    # the kind of GPU
-    gpu_name: str
-    # whole GPUs, beyond commitments that stand unused
-    gpus: float
-    # the on-demand price
-    usd_per_gpu_hour: float
-    # the reserved rate
+    gpu_name: str  # the kind of GPU
+    gpus: float  # whole GPUs, beyond commitments that stand unused
+    usd_per_gpu_hour: float  # the on-demand price
     rate: str
-    # its price
-    reserved_usd_per_gpu_hour: float
-    # what the difference comes to in the week
-    usd: float
+    reserved_usd_per_gpu_hour: float  # its price
+    usd: float  # what the difference comes to in the week
 
 
 def find_steady_load(

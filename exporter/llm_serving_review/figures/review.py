@@ -63,94 +63,54 @@ NO_PAST = Past()
 class Hourly(Struct, frozen=True):
     """The week by hour; None in hours of which nothing is known."""
 
-    # USD by phase
-    usd: dict[str, Hours]
-    # GPU-hours in the state idle
-    idle_gpu_hours: Hours
-    # replicas beyond the demand and its reserve; None without the rule pack's records
-    excess_replicas: Hours | None
-    # replicas held against the loss of a node; None without the rule pack's records
-    reserve_replicas: Hours | None
-    # USD by day of the week before, Monday first
-    usd_by_day_before: tuple[float | None, ...] = (None,) * 7
-    # USD by hour of the week before
-    usd_by_hour_before: Hours = ()
-    # prompt tokens as sent
-    prompt_tokens: Hours = ()
+    usd: dict[str, Hours]  # USD by phase
+    idle_gpu_hours: Hours  # GPU-hours in the state idle
+    excess_replicas: Hours | None  # replicas beyond the demand and its reserve; None without the rule pack's records
+    reserve_replicas: Hours | None  # replicas held against the loss of a node; None without the rule pack's records
+    usd_by_day_before: tuple[float | None, ...] = (None,) * 7  # USD by day of the week before, Monday first
+    usd_by_hour_before: Hours = ()  # USD by hour of the week before
+    prompt_tokens: Hours = ()  # prompt tokens as sent
     generated_tokens: Hours = ()
-    # USD that pools add to GPU time, mostly less than nothing; () without pools
-    pools_usd: Hours = ()
+    pools_usd: Hours = ()  # USD that pools add to GPU time, mostly less than nothing; () without pools
 
 
 class Review(Struct, frozen=True):
     """Every figure that the page, the CSV files and the summary show."""
 
-    # the heading of the page
     title: str
-    # the week under review
     week: Week
-    # the week that it is compared with
     previous: Week
-    # how busy time was split, and from which inputs
-    methods: tuple[tuple[str, str], ...]
-    # what a reader must know first, in sentences
-    notes: tuple[str, ...]
-    # what could not be read, in sentences
-    missing_parts: tuple[str, ...]
-    # totals of the week
-    now: Totals
-    # totals of the week before; empty where the weeks cannot be compared
-    earlier: Totals
-    # why the spend changed; None where the weeks cannot be compared
-    change: Change | None
-    # what stands out, in the order of the rules
-    findings: tuple[Finding, ...]
-    # what to do, the largest amount first
-    actions: tuple[Action, ...]
-    # the most expensive first
-    models: tuple[ModelRow, ...]
-    # label by label, the most expensive value first
-    labels: tuple[LabelRow, ...]
-    # the most expensive first
-    nodes: tuple[NodeRow, ...]
-    # the month at this week's rate; None without a cost
-    outlook: Outlook | None
-    # replicas beyond need; None without the rule pack's records
-    spare: Spare | None
-    # by fleet and rate
-    commitments: tuple[Commitment, ...]
-    # on-demand GPUs that a reserved rate would make cheaper
-    steady: tuple[Steady, ...]
-    # by objective
-    attainments: tuple[Attainment, ...]
-    # what fired; None where that is unknown
-    alerts: AlertSums | None
-    # by model and check, the worst first; () without the rule pack's verdicts
-    checks: tuple[CheckRow, ...]
-    # times without data; None where they could not be read
-    gaps: tuple[Gap, ...] | None
-    # by rate and kind of GPU
-    invoice: tuple[InvoiceRow, ...]
-    # what is paid: GPU time less what pools took off it, unused commitments, electricity
-    invoice_usd: float
-    # the same of the week before; None where the weeks cannot be compared
-    invoice_before_usd: float | None
-    # the week by hour
-    hourly: Hourly
-    # part of the spend that counters recovered across gaps
-    recovered_usd: float
+    methods: tuple[tuple[str, str], ...]  # how busy time was split, and from which inputs
+    notes: tuple[str, ...]  # what a reader must know first, in sentences
+    missing_parts: tuple[str, ...]  # what could not be read, in sentences
+    now: Totals  # totals of the week
+    earlier: Totals  # totals of the week before; empty where the weeks cannot be compared
+    change: Change | None  # why the spend changed; None where the weeks cannot be compared
+    findings: tuple[Finding, ...]  # what stands out, in the order of the rules
+    actions: tuple[Action, ...]  # what to do, the largest amount first
+    models: tuple[ModelRow, ...]  # the most expensive first
+    labels: tuple[LabelRow, ...]  # label by label, the most expensive value first
+    nodes: tuple[NodeRow, ...]  # the most expensive first
+    outlook: Outlook | None  # the month at this week's rate; None without a cost
+    spare: Spare | None  # replicas beyond need; None without the rule pack's records
+    commitments: tuple[Commitment, ...]  # by fleet and rate
+    steady: tuple[Steady, ...]  # on-demand GPUs that a reserved rate would make cheaper
+    attainments: tuple[Attainment, ...]  # by objective
+    alerts: AlertSums | None  # what fired; None where that is unknown
+    checks: tuple[CheckRow, ...]  # by model and check, the worst first; () without the rule pack's verdicts
+    gaps: tuple[Gap, ...] | None  # times without data; None where they could not be read
+    invoice: tuple[InvoiceRow, ...]  # by rate and kind of GPU
+    invoice_usd: float  # what is paid: GPU time less what pools took off it, unused commitments, electricity
+    invoice_before_usd: float | None  # the same of the week before; None where the weeks cannot be compared
+    hourly: Hourly  # the week by hour
+    recovered_usd: float  # part of the spend that counters recovered across gaps
     # what is committed at a cloud and floats over the week's GPU time; None where the price files state none that is in force
     pools: Pools | None = None
-    # against the bills of clouds; None where none are given
-    bills: BillReview | None = None
-    # the spend by tenant; None where no gateway counts by tenant
-    tenants: TenantSplit | None = None
-    # the weeks before, the month, and days that are unlike others
-    beyond: Beyond = NOT_BEYOND
-    # labels that tell fleets apart, as the settings have them
-    identity_labels: tuple[str, ...] = ()
-    # where Grafana shows the dashboards; "" where the settings do not say
-    dashboards_url: str = ""
+    bills: BillReview | None = None  # against the bills of clouds; None where none are given
+    tenants: TenantSplit | None = None  # the spend by tenant; None where no gateway counts by tenant
+    beyond: Beyond = NOT_BEYOND  # the weeks before, the month, and days that are unlike others
+    identity_labels: tuple[str, ...] = ()  # labels that tell fleets apart, as the settings have them
+    dashboards_url: str = ""  # where Grafana shows the dashboards; "" where the settings do not say
 
     @property
     def split(self) -> Split | None:

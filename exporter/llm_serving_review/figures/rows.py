@@ -33,20 +33,13 @@ _MOST_PENDING = 0.1
 class ModelRow(Struct, frozen=True):
     """A model in both weeks."""
 
-    # "" where it is unknown
-    model_name: str
-    # totals of the week
-    now: Totals
-    # totals of the week before
-    before: Totals
-    # share of the bandwidth ceiling, mean of its engines; None where that is unknown
-    bandwidth_ratio: float | None
-    # gpm, dcgm or model; "" where the ratio is unknown
-    bandwidth_source: str
-    # batch utilisation, mean of its engines; None where that is unknown
-    batch_ratio: float | None
-    # why its spend changed; None where the weeks cannot be compared
-    split: Split | None = None
+    model_name: str  # "" where it is unknown
+    now: Totals  # totals of the week
+    before: Totals  # totals of the week before
+    bandwidth_ratio: float | None  # share of the bandwidth ceiling, mean of its engines; None where that is unknown
+    bandwidth_source: str  # gpm, dcgm or model; "" where the ratio is unknown
+    batch_ratio: float | None  # batch utilisation, mean of its engines; None where that is unknown
+    split: Split | None = None  # why its spend changed; None where the weeks cannot be compared
 
 
 def build_model_rows(usage: Usage, earlier: Usage, fleet: Fleet, identity: Sequence[str] = ()) -> tuple[ModelRow, ...]:
@@ -74,12 +67,9 @@ class LabelRow(Struct, frozen=True):
     """A value of a label that the bill is split by."""
 
     label: str
-    # "" for series without the label
-    value: str
-    # totals of the week
-    now: Totals
-    # totals of the week before
-    before: Totals
+    value: str  # "" for series without the label
+    now: Totals  # totals of the week
+    before: Totals  # totals of the week before
 
 
 def build_label_rows(
@@ -103,11 +93,8 @@ def build_label_rows(
 class NodeRow(Struct, frozen=True):
     """A node. The cost of a target on several nodes is split evenly."""
 
-    # "" where it is unknown
-    node: str
-    # cost of GPU time in the week
-    usd: float
-    # in the week
+    node: str  # "" where it is unknown
+    usd: float  # cost of GPU time in the week
     gpu_hours: float
 
 
@@ -140,18 +127,14 @@ def build_node_rows(usage: Usage, book: Book, hours: int) -> tuple[NodeRow, ...]
 class InvoiceRow(Struct, frozen=True):
     """GPU-hours of a rate and a kind of GPU."""
 
-    # "" for GPU time without a price
-    rate: str
-    # reserved, on_demand, spot or owned; "" where it is unknown
-    kind: str
-    # the kind of GPU, several joined with " + "; "" where it is unknown
-    gpu_name: str
-    # in the week
+    rate: str  # "" for GPU time without a price
+    kind: str  # reserved, on_demand, spot or owned; "" where it is unknown
+    gpu_name: str  # the kind of GPU, several joined with " + "; "" where it is unknown
     gpu_hours: float
-    # what they cost
-    usd: float
-    # the one price that was in force all the time; None where it changed, or nobody knows it
-    flat_price: float | None = None
+    usd: float  # what they cost
+    flat_price: float | None = (
+        None  # the one price that was in force all the time; None where it changed, or nobody knows it
+    )
 
     @property
     def usd_per_gpu_hour(self) -> float | None:
@@ -212,14 +195,10 @@ def sum_invoice(rows: Iterable[InvoiceRow], unused: Iterable[Commitment], energy
 class Attainment(Struct, frozen=True):
     """How far an objective was attained."""
 
-    # the objective's name
     slo: str
-    # good events
     good: float
-    # all events
-    total: float
-    # share of good events that is asked for; None where none is set
-    objective: float | None
+    total: float  # all events
+    objective: float | None  # share of good events that is asked for; None where none is set
 
     @property
     def share(self) -> float | None:
@@ -237,30 +216,21 @@ def measure_attainments(usage: Usage, objectives: Mapping[str, float]) -> tuple[
 class AlertRow(Struct, frozen=True):
     """How often one alert fired."""
 
-    # its name
     alert: str
     severity: str
-    # times that it fired
-    episodes: int
-    # for how long in all
-    minutes: float
+    episodes: int  # times that it fired
+    minutes: float  # for how long in all
 
 
 class AlertSums(Struct, frozen=True):
     """Pages (critical) and tickets (warning) of the week."""
 
-    # episodes that paged
-    pages: int
-    # how long they fired in all
-    page_minutes: float
-    # episodes that opened a ticket
-    tickets: int
-    # how long they fired in all
-    ticket_minutes: float
-    # alerts that fired most often
-    noisiest: tuple[AlertRow, ...]
-    # hours in which rules were evaluated; None where that is unknown
-    watched_hours: float | None = None
+    pages: int  # episodes that paged
+    page_minutes: float  # how long they fired in all
+    tickets: int  # episodes that opened a ticket
+    ticket_minutes: float  # how long they fired in all
+    noisiest: tuple[AlertRow, ...]  # alerts that fired most often
+    watched_hours: float | None = None  # hours in which rules were evaluated; None where that is unknown
 
 
 def sum_alerts(

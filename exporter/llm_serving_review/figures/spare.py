@@ -15,20 +15,15 @@ _DOWN = "down"
 class Spare(Struct, frozen=True):
     """Replicas beyond need, and what they cost."""
 
-    # replica-hours beyond the demand and its reserve
-    excess_hours: float
-    # their cost; None where no hour has both replicas and a cost
-    excess_usd: float | None
-    # replica-hours held against the loss of a node
-    reserve_hours: float
-    # their cost; None where no hour has both replicas and a cost
-    reserve_usd: float | None
-    # replicas beyond need in each hour; None where one of the figures is unknown
-    excess_by_hour: Hours
-    # replicas in reserve in each hour; None where one of the figures is unknown
-    reserve_by_hour: Hours
-    # part of `excess_usd` at rates that are paid by the hour, and of GPUs that no pool covers
-    excess_cash_usd: float = 0.0
+    excess_hours: float  # replica-hours beyond the demand and its reserve
+    excess_usd: float | None  # their cost; None where no hour has both replicas and a cost
+    reserve_hours: float  # replica-hours held against the loss of a node
+    reserve_usd: float | None  # their cost; None where no hour has both replicas and a cost
+    excess_by_hour: Hours  # replicas beyond need in each hour; None where one of the figures is unknown
+    reserve_by_hour: Hours  # replicas in reserve in each hour; None where one of the figures is unknown
+    excess_cash_usd: float = (
+        0.0  # part of `excess_usd` at rates that are paid by the hour, and of GPUs that no pool covers
+    )
 
 
 def measure_spare(

@@ -20,24 +20,15 @@ Key = tuple[str, ...]
 class Split(Struct, frozen=True):
     """USD by cause; they add up to the change."""
 
-    # targets, workloads and models that only one of the weeks had
-    came_and_went: float = 0.0
-    # another price of the same kind of GPU at the same rate
-    list_price: float = 0.0
-    # the same kind of GPU at another rate
-    rate: float = 0.0
-    # another kind of GPU
-    hardware: float = 0.0
-    # more or fewer tokens
-    volume: float = 0.0
-    # another spread over models and phases
-    mix: float = 0.0
-    # more or fewer GPU-hours in which nothing was served, for each that was busy
-    idle: float = 0.0
-    # more or fewer busy GPU-hours for a token
-    efficiency: float = 0.0
-    # what only one of the weeks knows: gaps, GPU time without a price
-    left_out: float = 0.0
+    came_and_went: float = 0.0  # targets, workloads and models that only one of the weeks had
+    list_price: float = 0.0  # another price of the same kind of GPU at the same rate
+    rate: float = 0.0  # the same kind of GPU at another rate
+    hardware: float = 0.0  # another kind of GPU
+    volume: float = 0.0  # more or fewer tokens
+    mix: float = 0.0  # another spread over models and phases
+    idle: float = 0.0  # more or fewer GPU-hours in which nothing was served, for each that was busy
+    efficiency: float = 0.0  # more or fewer busy GPU-hours for a token
+    left_out: float = 0.0  # what only one of the weeks knows: gaps, GPU time without a price
 
     @property
     def total(self) -> float:
@@ -71,14 +62,10 @@ def add_cents(splits: Iterable[Split]) -> Split:
 class Cell(Struct, frozen=True):
     """A week of one model, role and phase at last week's prices. Idle and down time is included: what the target did bears it."""
 
-    # computed or generated
-    tokens: float
-    # GPU-hours that the phase was busy for
-    busy_hours: float
-    # the same with the time that the target was not busy
-    gpu_hours: float
-    # those at last week's price
-    usd: float
+    tokens: float  # computed or generated
+    busy_hours: float  # GPU-hours that the phase was busy for
+    gpu_hours: float  # the same with the time that the target was not busy
+    usd: float  # those at last week's price
 
 
 def logarithmic_mean(a: float, b: float) -> float:

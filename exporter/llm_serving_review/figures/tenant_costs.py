@@ -16,32 +16,21 @@ Fleet = tuple[str, ...]
 class TenantCost(Struct, frozen=True):
     """One tenant's tokens of one model as the gateway counted them, and its part of what the engines cost. Nothing is below 0."""
 
-    # the tenant's name as it is published; "" for what no tenant explains
-    tenant: str
-    # team, key, user, header or adapter; "" for what no tenant explains
-    kind: str
-    # values of the identity labels of the fleet
-    fleet: Fleet
-    # as the engine serves it; of an external model as it was asked for
-    model_name: str
-    # whether engines serve the model; else it has no cost here
-    served: bool
-    # prompt tokens as sent
-    prompt_tokens: float
+    tenant: str  # the tenant's name as it is published; "" for what no tenant explains
+    kind: str  # team, key, user, header or adapter; "" for what no tenant explains
+    fleet: Fleet  # values of the identity labels of the fleet
+    model_name: str  # as the engine serves it; of an external model as it was asked for
+    served: bool  # whether engines serve the model; else it has no cost here
+    prompt_tokens: float  # prompt tokens as sent
     # of these, what was cached: as the gateway knows it, else by the model's mean; None where no engine serves the model and none are known
     cached_tokens: float | None
-    # whether that is the model's mean
-    cached_is_mean: bool
-    # generated tokens
-    decode_tokens: float
-    # finished requests; None where no gateway counts them
-    requests: float | None
+    cached_is_mean: bool  # whether that is the model's mean
+    decode_tokens: float  # generated tokens
+    requests: float | None  # finished requests; None where no gateway counts them
     prefill_usd: float = 0.0
     decode_usd: float = 0.0
-    # of idle, down and unattributed time, as much of it as goes with prefill
-    prefill_rest_usd: float = 0.0
-    # ... with decode; of hours without prefill and decode all of it
-    decode_rest_usd: float = 0.0
+    prefill_rest_usd: float = 0.0  # of idle, down and unattributed time, as much of it as goes with prefill
+    decode_rest_usd: float = 0.0  # ... with decode; of hours without prefill and decode all of it
 
     @property
     def busy_usd(self) -> float:
@@ -78,14 +67,10 @@ class TenantCost(Struct, frozen=True):
 class Scale(Struct, frozen=True):
     """How much more or less the engines counted than the gateway, of one model in the hours in which both counted."""
 
-    # values of the identity labels of the fleet
-    fleet: Fleet
-    # as the engine serves it
-    model_name: str
-    # engines' over gateway's prompt tokens; None where either counted none
-    prompt: float | None
-    # the same of generated tokens
-    decode: float | None
+    fleet: Fleet  # values of the identity labels of the fleet
+    model_name: str  # as the engine serves it
+    prompt: float | None  # engines' over gateway's prompt tokens; None where either counted none
+    decode: float | None  # the same of generated tokens
 
     @property
     def flagged(self) -> bool:
@@ -96,12 +81,9 @@ class Scale(Struct, frozen=True):
 class TenantSplit(Struct, frozen=True):
     """The whole spend by tenant: the rows and what no tenant explains add up to it."""
 
-    # the most expensive first, external ones last
-    rows: tuple[TenantCost, ...]
-    # what no tenant explains, by model, the most expensive first
-    unexplained: tuple[TenantCost, ...]
-    # by model that gateways and engines both count
-    scales: tuple[Scale, ...]
+    rows: tuple[TenantCost, ...]  # the most expensive first, external ones last
+    unexplained: tuple[TenantCost, ...]  # what no tenant explains, by model, the most expensive first
+    scales: tuple[Scale, ...]  # by model that gateways and engines both count
 
     @property
     def usd(self) -> float:

@@ -39,14 +39,10 @@ class _Sums(NamedTuple):
 class _Counted(Struct, frozen=True):
     """One tenant's counts of one model."""
 
-    # prompt tokens as sent, by hour
-    prompt: Hours
-    # generated tokens, by hour
-    decode: Hours
-    # cached prompt tokens, by hour
-    cached: Hours
-    # finished requests of the week; None where its gateways count none
-    requests: float | None
+    prompt: Hours  # prompt tokens as sent, by hour
+    decode: Hours  # generated tokens, by hour
+    cached: Hours  # cached prompt tokens, by hour
+    requests: float | None  # finished requests of the week; None where its gateways count none
 
     @property
     def cached_total(self) -> float | None:

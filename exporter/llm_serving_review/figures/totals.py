@@ -26,58 +26,43 @@ Chosen = Callable[[Owner], bool]
 class Counted(Struct, frozen=True):
     """Both sides of a unit cost: GPU time and tokens of the same engines. None: nothing was counted, which is not 0."""
 
-    # GPU time
-    usd: float | None
-    # as clients sent them, cached ones included
-    prompt_tokens: float | None
-    # that the prefix cache had
-    cached_tokens: float | None
-    # that were generated
+    usd: float | None  # GPU time
+    prompt_tokens: float | None  # as clients sent them, cached ones included
+    cached_tokens: float | None  # that the prefix cache had
     decode_tokens: float | None
 
 
 class Totals(Struct, frozen=True):
     """Sums over a week. None: nothing was counted, which is not 0."""
 
-    # GPU time
-    usd: float | None = None
-    # GPU time by phase
-    usd_by_phase: Mapping[str, float] = field(default_factory=dict)
-    # in all states
-    gpu_hours: float | None = None
-    # busy, idle, down, unknown
-    gpu_hours_by_state: Mapping[str, float] = field(default_factory=dict)
-    # part of `gpu_hours` that is in no cost
-    unpriced_gpu_hours: float = 0.0
-    # prompt tokens that were computed
-    prefill_tokens: float | None = None
+    usd: float | None = None  # GPU time
+    usd_by_phase: Mapping[str, float] = field(default_factory=dict)  # GPU time by phase
+    gpu_hours: float | None = None  # in all states
+    gpu_hours_by_state: Mapping[str, float] = field(default_factory=dict)  # busy, idle, down, unknown
+    unpriced_gpu_hours: float = 0.0  # part of `gpu_hours` that is in no cost
+    prefill_tokens: float | None = None  # prompt tokens that were computed
     decode_tokens: float | None = None
-    # prompt tokens as clients sent them, cached ones included
-    prompt_tokens: float | None = None
-    # prompt tokens that the prefix cache had
-    cached_tokens: float | None = None
-    # finished requests
+    prompt_tokens: float | None = None  # prompt tokens as clients sent them, cached ones included
+    cached_tokens: float | None = None  # prompt tokens that the prefix cache had
     requests: float | None = None
-    # energy of the GPUs
-    energy_kwh: float | None = None
-    # electricity that the GPU rates do not include
-    energy_usd: float | None = None
-    # kilograms of CO2 equivalent
-    carbon_kg: float | None = None
-    # GPU time that the prefix cache saved
-    savings_usd: float | None = None
+    energy_kwh: float | None = None  # energy of the GPUs
+    energy_usd: float | None = None  # electricity that the GPU rates do not include
+    carbon_kg: float | None = None  # kilograms of CO2 equivalent
+    savings_usd: float | None = None  # GPU time that the prefix cache saved
     # by phase, with idle and down time borne by the tokens of the same target
     allocated_usd: Mapping[str, float] = field(default_factory=dict)
-    # cost that no token bears, because its target did neither phase, or counts no tokens of it
-    tokenless_usd: float = 0.0
-    # of engines whose tokens, prompt as sent and generated, are counted; None where that is all of them
-    counted: Counted | None = None
+    tokenless_usd: float = (
+        0.0  # cost that no token bears, because its target did neither phase, or counts no tokens of it
+    )
+    counted: Counted | None = (
+        None  # of engines whose tokens, prompt as sent and generated, are counted; None where that is all of them
+    )
     # `usd_by_phase` of engines whose tokens of that phase are counted; None where that is all of them
     counted_usd_by_phase: Mapping[str, float] | None = None
-    # `usd` of engines whose requests are counted; None where that is all of them
-    requests_usd: float | None = None
-    # `prompt_tokens` of engines whose cached ones are counted; None where that is all of them
-    cacheable_tokens: float | None = None
+    requests_usd: float | None = None  # `usd` of engines whose requests are counted; None where that is all of them
+    cacheable_tokens: float | None = (
+        None  # `prompt_tokens` of engines whose cached ones are counted; None where that is all of them
+    )
 
     @property
     def all_usd(self) -> float | None:

@@ -13,10 +13,8 @@ from llm_serving_review.figures.past_weeks import Known
 class TrendWeek(Struct, frozen=True):
     """A week of the trend."""
 
-    # as in "2026-W46"
-    name: str
-    # what is known of it; None for nothing, which is not 0
-    known: Known | None
+    name: str  # as in "2026-W46"
+    known: Known | None  # what is known of it; None for nothing, which is not 0
 
 
 def build_trend(week: Week, known: Sequence[Known]) -> tuple[TrendWeek, ...]:

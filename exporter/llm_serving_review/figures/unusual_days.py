@@ -50,20 +50,13 @@ class Measure(StrEnum):
 class UnusualDay(Struct, frozen=True):
     """A day that is unlike others."""
 
-    # number of the day in the week, 0 for Monday
-    day: int
-    # what was unlike
-    measure: Measure
-    # what it came to
-    value: float
-    # the median of what it is compared with
-    usual: float
-    # the model that made most of it; "" where it is not known
-    model_name: str
-    # the target that made most of it; "" where it is not known
-    target: str
-    # the hour that made most of it: Unix seconds at which it begins
-    hour_begin: float
+    day: int  # number of the day in the week, 0 for Monday
+    measure: Measure  # what was unlike
+    value: float  # what it came to
+    usual: float  # the median of what it is compared with
+    model_name: str  # the model that made most of it; "" where it is not known
+    target: str  # the target that made most of it; "" where it is not known
+    hour_begin: float  # the hour that made most of it: Unix seconds at which it begins
 
     @property
     def ratio(self) -> float:

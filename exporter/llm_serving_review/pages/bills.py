@@ -34,16 +34,11 @@ _METERED_COLUMNS = (_MACHINE, _RUNS, _TYPE, _GPU_HOURS, _PAIR_COLUMNS[0])
 class Bills(Struct, frozen=True):
     """What the section shows."""
 
-    # what was read, or why nothing is compared
-    lead: str
-    # both sums and their difference, names and amounts
-    facts: Sequence[tuple[str, str]]
-    # what a reader must know, in sentences
-    notes: Sequence[str]
-    # by reason, by model, by machine, without a counterpart, beside
-    tables: Sequence[Table]
-    # lines that could not be used, with file, line, column and what to do
-    faults: Sequence[str]
+    lead: str  # what was read, or why nothing is compared
+    facts: Sequence[tuple[str, str]]  # both sums and their difference, names and amounts
+    notes: Sequence[str]  # what a reader must know, in sentences
+    tables: Sequence[Table]  # by reason, by model, by machine, without a counterpart, beside
+    faults: Sequence[str]  # lines that could not be used, with file, line, column and what to do
 
 
 def build_bills(review: Review) -> Bills | None:
@@ -182,18 +177,12 @@ def _pair_cells(pair: Pair) -> tuple[Cell, ...]:
 class _Side(Struct, frozen=True):
     """Machines that belong into one table."""
 
-    # the table's heading
     caption: str
-    # whether a machine belongs here
-    holds: Callable[[MachineRow], bool]
-    # headings
+    holds: Callable[[MachineRow], bool]  # whether a machine belongs here
     columns: Sequence[Column]
-    # a machine's cells
-    cells: Callable[[MachineRow], tuple[Cell, ...]]
-    # the cells of USD
-    amounts: Callable[[Pair], tuple[Cell, ...]]
-    # whether the last column says why
-    has_reason: bool = False
+    cells: Callable[[MachineRow], tuple[Cell, ...]]  # a machine's cells
+    amounts: Callable[[Pair], tuple[Cell, ...]]  # the cells of USD
+    has_reason: bool = False  # whether the last column says why
 
 
 _SIDES = (

@@ -28,65 +28,46 @@ _NARROWEST = 48.0
 class Box(Struct, frozen=True):
     """A filled rectangle."""
 
-    # class of the style sheet that colours it
-    kind: str
-    # left edge
+    kind: str  # class of the style sheet that colours it
     x: float
-    # upper edge
     y: float
     width: float  # to the right
     height: float  # downwards
-    # text that appears under the pointer; "" for none
-    hint: str = ""
+    hint: str = ""  # text that appears under the pointer; "" for none
 
 
 class Rule(Struct, frozen=True):
     """A straight line."""
 
-    # class of the style sheet: axis or mark
-    kind: str
+    kind: str  # class of the style sheet: axis or mark
     x1: float  # where it begins
     y1: float  # where it begins
     x2: float  # where it ends
     y2: float  # where it ends
-    # text that appears under the pointer; "" for none
-    hint: str = ""
+    hint: str = ""  # text that appears under the pointer; "" for none
 
 
 class Label(Struct, frozen=True):
     """A short text in a chart."""
 
-    # what it says
     text: str
-    # the anchor's place
-    x: float
-    # the text's base line
-    y: float
-    # which end of the text is at x: start, middle or end
-    anchor: str = "start"
-    # whether it is in the softer colour
-    soft: bool = False
+    x: float  # the anchor's place
+    y: float  # the text's base line
+    anchor: str = "start"  # which end of the text is at x: start, middle or end
+    soft: bool = False  # whether it is in the softer colour
 
 
 class Chart(Struct, frozen=True):
     """Shapes in the order in which they are drawn: boxes, then lines, then labels."""
 
-    # what the chart shows, with its numbers, for screen readers
-    description: str
-    # in the units of WIDTH
-    height: float
-    # filled rectangles
+    description: str  # what the chart shows, with its numbers, for screen readers
+    height: float  # in the units of WIDTH
     boxes: Sequence[Box]
-    # straight lines
     rules: Sequence[Rule] = ()
-    # short texts
-    labels: Sequence[Label] = ()
-    # class of the style sheet: bar, heat or ""
-    kind: str = ""
-    # in the same units
-    width: float = WIDTH
-    # whether its height is the style sheet's and its width that of its place; without labels
-    stretched: bool = False
+    labels: Sequence[Label] = ()  # short texts
+    kind: str = ""  # class of the style sheet: bar, heat or ""
+    width: float = WIDTH  # in the same units
+    stretched: bool = False  # whether its height is the style sheet's and its width that of its place; without labels
 
 
 def draw_stacked_bar(parts: Sequence[tuple[str, float]], total: float) -> Chart:

@@ -32,86 +32,57 @@ _LEAST_SAID = 0.001
 class Figure(Struct, frozen=True):
     """A headline figure."""
 
-    # what it is
     name: str
     value: str
-    # the line below it
     below: str
-    # what begins that line and is coloured by `kind`; "" for nothing
-    marked: str = ""
-    # "good", "bad" or "" for the colour of `marked`
-    kind: str = ""
+    marked: str = ""  # what begins that line and is coloured by `kind`; "" for nothing
+    kind: str = ""  # "good", "bad" or "" for the colour of `marked`
 
 
 class MonthLine(Struct, frozen=True):
     """The month on page one."""
 
-    # as in "November to date"
-    figure: Figure
-    # to date, forecast and budget; None where there is no month
-    bar: Chart | None
-    # forecast, budget, what is not known: a sentence each
-    sentences: Sequence[str]
+    figure: Figure  # as in "November to date"
+    bar: Chart | None  # to date, forecast and budget; None where there is no month
+    sentences: Sequence[str]  # forecast, budget, what is not known: a sentence each
 
 
 class ModelBar(Struct, frozen=True):
     """One of the largest models."""
 
-    # the model
     name: str
-    # its GPU time
-    spend: str
-    # share of the GPU time's cost, and the change against the week before
-    about: str
-    # the share as a bar
-    bar: Chart
-    # its cost dashboard; "" for none
-    link: str
+    spend: str  # its GPU time
+    about: str  # share of the GPU time's cost, and the change against the week before
+    bar: Chart  # the share as a bar
+    link: str  # its cost dashboard; "" for none
 
 
 class ActionLine(Struct, frozen=True):
     """Something to do."""
 
-    # an imperative
-    what: str
-    # the USD that it comes to
-    worth: str
-    # where that figure comes from
-    why: str
+    what: str  # an imperative
+    worth: str  # the USD that it comes to
+    why: str  # where that figure comes from
 
 
 class FirstPage(Struct, frozen=True):
     """Everything on page one, below the title."""
 
-    # the first note; "" for none
-    note: str
-    # how many more there are, further down
-    more_notes: int
+    note: str  # the first note; "" for none
+    more_notes: int  # how many more there are, further down
     paid: Figure
-    # what that consists of, a name with its amount each
-    parts: Sequence[tuple[str, str]]
-    # what the bill says beside it, a sentence each; () without bills
-    bill: Sequence[str]
-    # the last weeks as small columns; None where only this one is known
-    spark: Chart | None
-    # the month to date
+    parts: Sequence[tuple[str, str]]  # what that consists of, a name with its amount each
+    bill: Sequence[str]  # what the bill says beside it, a sentence each; () without bills
+    spark: Chart | None  # the last weeks as small columns; None where only this one is known
     month: MonthLine
-    # further figures
     figures: Sequence[Figure]
-    # why the spend changed, a sentence each
-    why: Sequence[str]
-    # what stands in their place where the weeks are not compared; "" otherwise
-    no_why: str
-    # the largest
-    models: Sequence[ModelBar]
-    # how many models there are beside them, with their share; "" for none
-    more_models: str
-    # the actions, the one that is worth most first
-    actions: Sequence[ActionLine]
-    # what the actions' amounts are of
-    actions_lead: str
-    # what stands below the actions where there are fewer than three; "" otherwise
-    fewer_actions: str
+    why: Sequence[str]  # why the spend changed, a sentence each
+    no_why: str  # what stands in their place where the weeks are not compared; "" otherwise
+    models: Sequence[ModelBar]  # the largest
+    more_models: str  # how many models there are beside them, with their share; "" for none
+    actions: Sequence[ActionLine]  # the actions, the one that is worth most first
+    actions_lead: str  # what the actions' amounts are of
+    fewer_actions: str  # what stands below the actions where there are fewer than three; "" otherwise
 
 
 def build_first_page(review: Review) -> FirstPage:

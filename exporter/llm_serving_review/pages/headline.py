@@ -18,7 +18,6 @@ _SHOWN_NOTES = 24
 class Link(Struct, frozen=True):
     """A link to a dashboard."""
 
-    # what it leads to
     words: str
     address: str
 
@@ -26,21 +25,16 @@ class Link(Struct, frozen=True):
 class Heading(Struct, frozen=True):
     """What stands above the figures."""
 
-    # the review's title and week
     title: str
-    # days, time zone, what the week is compared with
-    about: str
-    # dashboards at that time; () without a Grafana
-    links: Sequence[Link]
+    about: str  # days, time zone, what the week is compared with
+    links: Sequence[Link]  # dashboards at that time; () without a Grafana
 
 
 class Notes(Struct, frozen=True):
     """What a reader must know."""
 
-    # a sentence each
     sentences: Sequence[str]
-    # notes that are in the CSV only
-    left_out: int
+    left_out: int  # notes that are in the CSV only
 
 
 def build_heading(review: Review) -> Heading:

@@ -41,45 +41,33 @@ _FROM = {
 class Trend(Struct, frozen=True):
     """The last weeks."""
 
-    # how many, and how many of them are not known
-    lead: str
-    # a column for each
+    lead: str  # how many, and how many of them are not known
     chart: Chart
-    # the same in numbers, the latest first
-    table: Table
+    table: Table  # the same in numbers, the latest first
 
 
 class MonthSoFar(Struct, frozen=True):
     """The calendar month."""
 
-    # as in "November 2026 to date"
-    title: str
-    # how the forecast is made
-    lead: str
-    # what was paid by day, added up, with the forecast and the budget
-    chart: Chart
-    # names and amounts
+    title: str  # as in "November 2026 to date"
+    lead: str  # how the forecast is made
+    chart: Chart  # what was paid by day, added up, with the forecast and the budget
     facts: Sequence[tuple[str, str]]
 
 
 class DayLine(Struct, frozen=True):
     """A day that is unlike others."""
 
-    # what was unlike
     sentence: str
-    # the dashboard at the hour that made it; "" for none
-    link: str
+    link: str  # the dashboard at the hour that made it; "" for none
 
 
 class UnusualDays(Struct, frozen=True):
     """Days that are unlike others."""
 
-    # in order; () for none
-    days: Sequence[DayLine]
-    # what stands in their place; "" where there are some
-    none: str
-    # what they are compared with
-    lead: str
+    days: Sequence[DayLine]  # in order; () for none
+    none: str  # what stands in their place; "" where there are some
+    lead: str  # what they are compared with
 
 
 def build_trend_section(review: Review) -> Trend | None:

@@ -40,12 +40,11 @@ _REASON_COLUMNS = (
 class ModelTables(Struct, frozen=True):
     """Both tables have the same models in the same order."""
 
-    # unit costs by model
-    costs: Table
-    # what changed each model's spend, in cents that add up; None where the weeks are not compared
-    changes: Table | None
-    # how full each model's GPUs were
-    reasons: Table
+    costs: Table  # unit costs by model
+    changes: (
+        Table | None
+    )  # what changed each model's spend, in cents that add up; None where the weeks are not compared
+    reasons: Table  # how full each model's GPUs were
 
 
 def build_model_tables(review: Review) -> ModelTables:

@@ -35,45 +35,33 @@ _GAP_COLUMNS = (
 class HourMap(Struct, frozen=True):
     """A heatmap with its heading."""
 
-    # what it shows
     title: str
-    # days by hours of the clock
-    chart: Chart
+    chart: Chart  # days by hours of the clock
 
 
 class HourMaps(Struct, frozen=True):
     """When GPUs were idle and replicas spare."""
 
-    # the time zone, and what the replicas cost or why they are not shown
-    lead: str
-    # idle GPU-hours, then replicas beyond need and in reserve where they are known
-    maps: Sequence[HourMap]
+    lead: str  # the time zone, and what the replicas cost or why they are not shown
+    maps: Sequence[HourMap]  # idle GPU-hours, then replicas beyond need and in reserve where they are known
 
 
 class Service(Struct, frozen=True):
     """What the money bought."""
 
-    # how far objectives were attained; None where no event was counted
-    objectives: Table | None
-    # how many pages and tickets there were, as a sentence; "" where that is not known
-    alerts: str
-    # the alerts that fired most often; None for none
-    noisiest: Table | None
-    # checks that were not fine all week, the worst first; None for none
-    checks: Table | None
-    # for how long rules were evaluated, where that was not all week or is not known; "" where it was
-    evaluated: str
+    objectives: Table | None  # how far objectives were attained; None where no event was counted
+    alerts: str  # how many pages and tickets there were, as a sentence; "" where that is not known
+    noisiest: Table | None  # the alerts that fired most often; None for none
+    checks: Table | None  # checks that were not fine all week, the worst first; None for none
+    evaluated: str  # for how long rules were evaluated, where that was not all week or is not known; "" where it was
 
 
 class Gaps(Struct, frozen=True):
     """Times without data."""
 
-    # what the columns mean; "" without a table
-    lead: str
-    # a row for each gap; None where there is none, or gaps are not known
-    table: Table | None
-    # the sentence in place of a table
-    none: str
+    lead: str  # what the columns mean; "" without a table
+    table: Table | None  # a row for each gap; None where there is none, or gaps are not known
+    none: str  # the sentence in place of a table
 
 
 def build_hour_maps(review: Review) -> HourMaps:

@@ -28,14 +28,10 @@ _MODEL_COLUMNS = (
 class PoolTables(Struct, frozen=True):
     """The section about pools."""
 
-    # one sentence: metered, taken off, unused, paid
-    lead: str
-    # by pool, in the order in which they apply
-    pools: Table
-    # by model, at the rate of pools; None where no GPU was metered at it
-    models: Table | None
-    # how to read them, a sentence each
-    sentences: Sequence[str]
+    lead: str  # one sentence: metered, taken off, unused, paid
+    pools: Table  # by pool, in the order in which they apply
+    models: Table | None  # by model, at the rate of pools; None where no GPU was metered at it
+    sentences: Sequence[str]  # how to read them, a sentence each
 
 
 def write_pool_line(review: Review) -> str:

@@ -31,18 +31,15 @@ from llm_serving_review.pages.tenants import build_tenants
 class Section(Struct, frozen=True):
     """A part of the page."""
 
-    # its template is templates/sections/NAME.html, which sees the values as `shown`; it is the link's anchor, too
-    name: str
-    # the values; None leaves the section out
-    build: Callable[[Review], Any]
+    name: str  # its template is templates/sections/NAME.html, which sees the values as `shown`; it is the link's anchor, too
+    build: Callable[[Review], Any]  # the values; None leaves the section out
 
 
 class ShownSection(Struct, frozen=True):
     """A section of one review."""
 
     name: str
-    # what its template sees
-    shown: Any
+    shown: Any  # what its template sees
 
 
 # after page one, which has a template of its own

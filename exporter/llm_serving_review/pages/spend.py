@@ -62,55 +62,41 @@ _INVOICE_COLUMNS = (
 class SpendByPhase(Struct, frozen=True):
     """Where the week's GPU time went."""
 
-    # one bar, a part for each phase
-    chart: Chart
-    # the same with GPU-hours
-    table: Table
-    # what is no part of the spend by phase but belongs to it, as one sentence; "" for nothing
-    beside: str
+    chart: Chart  # one bar, a part for each phase
+    table: Table  # the same with GPU-hours
+    beside: str  # what is no part of the spend by phase but belongs to it, as one sentence; "" for nothing
 
 
 class Change(Struct, frozen=True):
     """Why the spend is another than the week before."""
 
-    # both weeks' spend and their difference; "" where they are not compared
-    summary: str
-    # a bar for each cause; None where the weeks are not compared
-    causes: Chart | None
-    # the days of the week against those of the week before
-    days: Chart
-    # how sentences call what it is compared with
-    one_before: str
-    # what a column is: "day", or "hour" of a short span
-    step: str
+    summary: str  # both weeks' spend and their difference; "" where they are not compared
+    causes: Chart | None  # a bar for each cause; None where the weeks are not compared
+    days: Chart  # the days of the week against those of the week before
+    one_before: str  # how sentences call what it is compared with
+    step: str  # what a column is: "day", or "hour" of a short span
 
 
 class LabelTable(Struct, frozen=True):
     """The bill by one label."""
 
     name: str
-    # a row for each of its values
     table: Table
 
 
 class Month(Struct, frozen=True):
     """The month at this week's rate, and the price of an API for the same tokens."""
 
-    # on which hours all of it rests; "" for a whole week
-    lead: str
-    # names and amounts
+    lead: str  # on which hours all of it rests; "" for a whole week
     facts: Sequence[tuple[str, str]]
-    # why a purchase is never paid back; "" where it is, or nothing was purchased
-    no_payback: str
+    no_payback: str  # why a purchase is never paid back; "" where it is, or nothing was purchased
 
 
 class Invoice(Struct, frozen=True):
     """What invoices should come to."""
 
-    # by rate, then commitments that stood unused, then electricity
-    table: Table
-    # commitments that are in no sum because their price is not known, as one sentence; "" for none
-    without_price: str
+    table: Table  # by rate, then commitments that stood unused, then electricity
+    without_price: str  # commitments that are in no sum because their price is not known, as one sentence; "" for none
 
 
 def build_spend_by_phase(review: Review) -> SpendByPhase:

@@ -15,46 +15,31 @@ LONGEST_NAME = 120
 class Column(Struct, frozen=True):
     """The heading of a column."""
 
-    # what the column shows
     title: str
-    # stands small below the title; "" for none
-    unit: str = ""
-    # whether cells are aligned to the right and sorted as numbers
-    number: bool = True
+    unit: str = ""  # stands small below the title; "" for none
+    number: bool = True  # whether cells are aligned to the right and sorted as numbers
 
 
 class Cell(Struct, frozen=True):
     """One cell."""
 
-    # the text that a reader sees
-    shown: str
-    # the value that the column is sorted by; None sorts last
-    sort_key: float | str | None = None
-    # "good", "bad" or "" for the colour of the text
-    kind: str = ""
-    # a soft word after the text
-    aside: str = ""
-    # the phase whose colour stands before the text as a key to a chart; "" for none
-    phase: str = ""
-    # an address that the text leads to; "" for none
-    link: str = ""
+    shown: str  # the text that a reader sees
+    sort_key: float | str | None = None  # the value that the column is sorted by; None sorts last
+    kind: str = ""  # "good", "bad" or "" for the colour of the text
+    aside: str = ""  # a soft word after the text
+    phase: str = ""  # the phase whose colour stands before the text as a key to a chart; "" for none
+    link: str = ""  # an address that the text leads to; "" for none
 
 
 class Table(Struct, frozen=True):
     """A table that can be sorted. Every row has one cell for each column."""
 
-    # names the table for screen readers
     caption: str
-    # headings, left to right
     columns: Sequence[Column]
-    # rows, top to bottom
     rows: Sequence[Sequence[Cell]]
-    # the row of sums; () for none
-    foot: Sequence[Cell] = ()
-    # rows that are printed on paper; 0 prints all
-    printed_rows: int = 0
-    # rows that the screen leaves out and the CSV has
-    left_out: int = 0
+    foot: Sequence[Cell] = ()  # the row of sums; () for none
+    printed_rows: int = 0  # rows that are printed on paper; 0 prints all
+    left_out: int = 0  # rows that the screen leaves out and the CSV has
 
     @property
     def left_out_on_paper(self) -> int:

@@ -31,16 +31,11 @@ _SCALE_COLUMNS = (
 class TenantTables(Struct, frozen=True):
     """What the card about tenants shows."""
 
-    # how to read the tables
-    lead: str
-    # a row for each tenant
+    lead: str  # how to read the tables
     costs: Table
-    # a row for each tenant and model
-    prices: Table
-    # how far gateways and engines agree, by model; None where no model is counted by both
-    scales: Table | None
-    # sentences below the tables
-    notes: Sequence[str]
+    prices: Table  # a row for each tenant and model
+    scales: Table | None  # how far gateways and engines agree, by model; None where no model is counted by both
+    notes: Sequence[str]  # sentences below the tables
 
 
 def build_tenants(review: Review) -> TenantTables | None:
