@@ -116,6 +116,11 @@ class Totals(Struct, frozen=True):
         return ratio(self.usd if self.requests_usd is None else self.requests_usd, self.requests)
 
     @property
+    def usd_per_thousand_requests(self) -> float | None:
+        """The same of a thousand."""
+        return None if self.usd_per_request is None else 1000 * self.usd_per_request
+
+    @property
     def tokens_per_usd(self) -> float | None:
         """All tokens over all GPU cost of engines that count them."""
         return ratio(self.tokens, self.of_tokens.usd)

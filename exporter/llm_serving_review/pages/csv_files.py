@@ -16,10 +16,8 @@ from zoneinfo import ZoneInfo
 from llm_serving_exporter.model.text import blank_unprintable
 from llm_serving_review.evidence.week import HOUR_SECONDS
 from llm_serving_review.figures.review import Review
+from llm_serving_review.figures.tenant_costs import TenantCost, TenantSplit
 from llm_serving_review.figures.totals import PHASES, STATES, TOKEN_PHASES, Totals
-from llm_serving_review.pages.bills import list_bill_figures
-from llm_serving_review.pages.pools import list_pool_figures
-from llm_serving_review.pages.tenant_rows import list_tenants
 
 LABELS = (
     "model_name",
@@ -45,7 +43,8 @@ HOUR_COLUMNS = (
 # OWASP, CSV Injection; tabs and line breaks, which it also names, are blanks before this is looked at
 _FORMULA = ("=", "+", "-", "@")
 
-Row = tuple[str, str, str, dict[str, str], float | None, str]
+# section, item, labels, value, unit
+_Figure = tuple[str, str, dict[str, str], float | None, str]
 
 
 def render_figures_csv(review: Review) -> str:
@@ -87,7 +86,7 @@ def render_hours_csv(review: Review) -> str:
     return out.getvalue()
 
 
-def _list_rows(review: Review) -> Iterator[Row]:
+def _list_rows(review: Review) -> Iterator[tuple[str, *_Figure]]:
     for name, sums in ((review.week.name, review.now), (review.previous.name, review.earlier)):
         for section, item, labels, value, unit in _list_totals(sums):
             yield name, section, item, labels, value, unit
@@ -104,18 +103,15 @@ def _list_rows(review: Review) -> Iterator[Row]:
     for section, item, labels, value, unit in (
         *_list_changes(review),
         *_list_operations(review),
-        *list_tenants(review.tenants),
+        *_list_tenants(review.tenants),
         *_list_month(review),
         *_list_invoice(review),
-        *list_bill_figures(review),
-        *list_pool_figures(review),
+        *_list_bills(review),
+        *_list_pools(review),
         *_list_gaps(review),
         *_list_beyond(review),
     ):
         yield review.week.name, section, item, labels, value, unit
-
-
-_Figure = tuple[str, str, dict[str, str], float | None, str]
 
 
 def _list_totals(sums: Totals) -> Iterator[_Figure]:
@@ -253,6 +249,114 @@ def _list_invoice(review: Review) -> Iterator[_Figure]:
         yield "invoice", "unused_commitment", labels, one.unused_usd, "USD"
     yield "invoice", "electricity", {}, review.now.energy_usd, "USD"
     yield "invoice", "sum", {}, review.invoice_usd, "USD"
+
+
+def _list_bills(review: Review) -> Iterator[_Figure]:
+    found = review.bills
+    if found is None or found.comparison is None:
+        return
+    shown = found.comparison
+    for item, value in (
+        ("metered", shown.total.metered_usd), ("billed", shown.total.billed_usd),
+        ("difference", shown.total.difference_usd), ("invoiced", shown.invoiced_usd),
+    ):  # fmt: skip
+        yield "bill", item, {}, value, "USD"
+    for name, usd in shown.reasons.parts().items():
+        yield "bill_difference", name, {}, usd, "USD"
+    for model, pair in shown.models:
+        yield "bill_by_model", "metered", {"model_name": model}, pair.metered_usd, "USD"
+        yield "bill_by_model", "billed", {"model_name": model}, pair.billed_usd, "USD"
+    for row in shown.machines:
+        labels = {"node": row.name, "target": " ".join(row.targets)}
+        yield "bill_by_machine", "metered", labels, row.pair.metered_usd, "USD"
+        yield "bill_by_machine", "billed", labels, row.pair.billed_usd, "USD"
+        yield "bill_by_machine", "metered", labels, row.metered_gpu_hours, "GPU-hours"
+        yield "bill_by_machine", "billed", labels, row.billed_hours, "hours"
+        for name, usd in row.reasons.parts().items():
+            if usd:
+                yield "bill_difference_by_machine", name, labels, usd, "USD"
+    for what, one in found.beside:
+        yield "bill_beside", what, {}, float(one.lines), "lines"
+        yield "bill_beside", what, {}, one.effective_usd, "USD"
+
+
+def _list_pools(review: Review) -> Iterator[_Figure]:
+    found = review.pools
+    if found is None:
+        return
+    for one in found.rows:
+        labels = {"rate": one.pool.name, "basis": one.pool.kind.value, "gpu_name": one.pool.use.gpu_name}
+        for item, value in (
+            ("committed", one.committed_usd), ("used", one.used_usd), ("unused", one.unused_usd), ("unknown", one.unknown_usd),
+            ("uncommitted_price", one.uncommitted_usd), ("benefit", one.benefit_usd), ("saved", one.saved_usd),
+        ):  # fmt: skip
+            yield "pool", item, labels, value, "USD"
+        for item, number in (
+            ("committed", one.committed_gpu_hours), ("used", one.used_gpu_hours), ("unused", one.unused_gpu_hours),
+        ):  # fmt: skip
+            yield "pool", item, labels, number, "GPU-hours"
+    for model in found.models:
+        labels = {"model_name": model.model_name}
+        yield "pool_models", "metered", labels, model.usd, "USD"
+        yield "pool_models", "after_commitments", labels, model.paid_usd, "USD"
+        yield "pool_models", "gpu_hours", labels, model.gpu_hours, "GPU-hours"
+        yield "pool_models", "covered", labels, model.covered_gpu_hours, "GPU-hours"
+    for move in found.moves:
+        yield "pool", "on_demand_that_would_fit", {"rate": move.pool}, move.gpu_hours, "GPU-hours"
+        yield "pool", "on_demand_that_would_fit", {"rate": move.pool}, move.usd, "USD"
+    yield "invoice", "pools_benefit", {}, -found.benefit_usd, "USD"
+    yield "invoice", "pools_unused", {}, found.unused_usd, "USD"
+    yield "invoice", "pools_unknown", {}, found.unknown_usd, "USD"
+
+
+def _list_tenants(split: TenantSplit | None) -> Iterator[_Figure]:
+    """Every figure of every tenant and model, then what no tenant explains, and how far gateway and engines agree."""
+    if split is None:
+        return
+    for row in split.rows:
+        yield from _list_tenant("tenants" if row.served else "tenants_external", row)
+    for row in split.unexplained:
+        labels = {"model_name": row.model_name, "label_value": " / ".join(row.fleet)}
+        for item, usd in _list_usd(row):
+            yield "tenants_unexplained", item, labels, usd, "USD"
+    for scale in split.scales:
+        labels = {"model_name": scale.model_name, "label_value": " / ".join(scale.fleet)}
+        yield "tenants_scale", "input", labels, scale.prompt, "ratio"
+        yield "tenants_scale", "output", labels, scale.decode, "ratio"
+
+
+def _list_tenant(section: str, row: TenantCost) -> Iterator[_Figure]:
+    labels = {
+        "tenant": row.tenant,
+        "label": row.kind,
+        "label_value": " / ".join(row.fleet),
+        "model_name": row.model_name,
+    }
+    cached = "cached_by_mean" if row.cached_is_mean else "cached"
+    for item, tokens in (
+        ("prompt_as_sent", row.prompt_tokens),
+        (cached, row.cached_tokens),
+        ("decode", row.decode_tokens),
+    ):
+        yield section, item, labels, tokens, "tokens"
+    yield section, "finished", labels, row.requests, "requests"
+    if not row.served:
+        return
+    for item, usd in _list_usd(row):
+        yield section, item, labels, usd, "USD"
+    for item, price in (
+        ("input_as_sent", row.input_usd_per_million), ("input_not_cached", row.uncached_usd_per_million),
+        ("output", row.output_usd_per_million),
+    ):  # fmt: skip
+        yield section, item, labels, price, "USD per million tokens"
+
+
+def _list_usd(row: TenantCost) -> Iterator[tuple[str, float]]:
+    yield "spend", row.usd
+    yield "prefill", row.prefill_usd
+    yield "decode", row.decode_usd
+    yield "prefill_idle_and_other", row.prefill_rest_usd
+    yield "decode_idle_and_other", row.decode_rest_usd
 
 
 def _list_gaps(review: Review) -> Iterator[_Figure]:

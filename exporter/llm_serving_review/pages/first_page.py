@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import fsum
 from zoneinfo import ZoneInfo
 
@@ -12,17 +12,15 @@ from llm_serving_exporter.render.html import make_presentable
 from llm_serving_exporter.render.numbers import NOTHING, amount, hours, percent, signed_percent, usd
 from llm_serving_review.bills.words import write_difference, write_left_out
 from llm_serving_review.figures.causes import write_causes
+from llm_serving_review.figures.findings import CAUSE_RULE
 from llm_serving_review.figures.formulas import change, ratio
 from llm_serving_review.figures.month import MonthToDate
 from llm_serving_review.figures.review import Review
 from llm_serving_review.figures.totals import say_counted
-from llm_serving_review.pages.charts import Chart
-from llm_serving_review.pages.history_charts import draw_month_bar, draw_share, draw_spark
-from llm_serving_review.pages.links import COST, MODEL_VARIABLE, link_week
-from llm_serving_review.pages.model_tables import usd_per_thousand_requests
-from llm_serving_review.pages.tables import LONGEST_NAME
+from llm_serving_review.pages.charts import draw_month_bar, draw_share, draw_spark
+from llm_serving_review.pages.tables import COST, HOME, LATENCY, LONGEST_NAME, MODEL_VARIABLE, Shown, link_week
 
-_SHOWN_MODELS = 3
+_SHOWN_MODELS, _SHOWN_NOTES = 3, 24
 # a change below half a percent has no colour
 _LEAST_COLOURED_CHANGE = 0.005
 # of what is paid: a smaller part of its change is in no sentence
@@ -34,60 +32,14 @@ class Figure(Struct, frozen=True):
 
     name: str
     value: str
-    below: str
+    below: str  # the line below it
     marked: str = ""  # what begins that line and is coloured by `kind`; "" for nothing
     kind: str = ""  # "good", "bad" or "" for the colour of `marked`
 
 
-class MonthLine(Struct, frozen=True):
-    """The month on page one."""
-
-    figure: Figure  # as in "November to date"
-    bar: Chart | None  # to date, forecast and budget; None where there is no month
-    sentences: Sequence[str]  # forecast, budget, what is not known: a sentence each
-
-
-class ModelBar(Struct, frozen=True):
-    """One of the largest models."""
-
-    name: str
-    spend: str  # its GPU time
-    about: str  # share of the GPU time's cost, and the change against the week before
-    bar: Chart  # the share as a bar
-    link: str  # its cost dashboard; "" for none
-
-
-class ActionLine(Struct, frozen=True):
-    """Something to do."""
-
-    what: str  # an imperative
-    worth: str  # the USD that it comes to
-    why: str  # where that figure comes from
-
-
-class FirstPage(Struct, frozen=True):
-    """Everything on page one, below the title."""
-
-    note: str  # the first note; "" for none
-    more_notes: int  # how many more there are, further down
-    paid: Figure
-    parts: Sequence[tuple[str, str]]  # what that consists of, a name with its amount each
-    bill: Sequence[str]  # what the bill says beside it, a sentence each; () without bills
-    spark: Chart | None  # the last weeks as small columns; None where only this one is known
-    month: MonthLine
-    figures: Sequence[Figure]
-    why: Sequence[str]  # why the spend changed, a sentence each
-    no_why: str  # what stands in their place where the weeks are not compared; "" otherwise
-    models: Sequence[ModelBar]  # the largest
-    more_models: str  # how many models there are beside them, with their share; "" for none
-    actions: Sequence[ActionLine]  # the actions, the one that is worth most first
-    actions_lead: str  # what the actions' amounts are of
-    fewer_actions: str  # what stands below the actions where there are fewer than three; "" otherwise
-
-
-def build_first_page(review: Review) -> FirstPage:
-    """Works out what stands on page one."""
-    notes = (*review.notes, *review.missing_parts, *review.beyond.refused)
+def build_first_page(review: Review) -> Shown:
+    """Works out what stands on page one, below the title."""
+    notes = list_notes(review)
     week = review.week
     no_why = ""
     differs = review.bills is not None and review.bills.differs
@@ -97,21 +49,23 @@ def build_first_page(review: Review) -> FirstPage:
             if review.earlier.usd is None
             else f"Only one of the two has tokens, so the change against {week.one_before} is not divided into causes."
         )
-    return FirstPage(
-        notes[0] if notes else "",
-        max(0, len(notes) - 1),
-        _build_paid(review),
-        _list_parts(review),
-        _write_bill(review),
-        draw_spark(review.beyond.trend) if review.beyond.trend else None,
-        _build_month(review),
-        build_figures(review),
-        () if review.change is None else _explain_change(review),
-        no_why,
-        *_build_models(review),
-        tuple(ActionLine(action.what, action.worth, action.why) for action in review.actions),
-        f"Amounts are for {week.this}. They may overlap, so they are not added up.",
-        [
+    models, more_models = _build_models(review)
+    return Shown(
+        note=notes[0] if notes else "",
+        more_notes=max(0, len(notes) - 1),
+        paid=compare_usd(f"Paid for {week.this}", review.invoice_usd, review.invoice_before_usd),
+        parts=_list_parts(review),
+        bill=_write_bill(review),
+        spark=draw_spark(review.beyond.trend) if review.beyond.trend else None,
+        month=_build_month(review),
+        figures=_build_figures(review),
+        why=() if review.change is None else _explain_change(review),
+        no_why=no_why,
+        models=models,
+        more_models=more_models,
+        actions=review.actions,
+        actions_lead=f"Amounts are for {week.this}. They may overlap, so they are not added up.",
+        fewer_actions=[
             "These figures call for no action, but the bill for a look."
             if differs
             else "These figures call for no action.",
@@ -138,10 +92,9 @@ def _explain_change(review: Review) -> Sequence[str]:
     return (*said, f"What is paid beside GPU time came to {usd(abs(beside))} {words}.")
 
 
-def build_figures(review: Review) -> Sequence[Figure]:
+def _build_figures(review: Review) -> Sequence[Figure]:
     """Figures beside the headline, each against the week before where it has one."""
     now, before = review.now, review.earlier
-    thousand, thousand_before = usd_per_thousand_requests(now), usd_per_thousand_requests(before)
     return (
         compare_usd(
             "A million tokens",
@@ -150,7 +103,12 @@ def build_figures(review: Review) -> Sequence[Figure]:
             say_counted(now.tokens_share),
         ),
         _compare_tokens("Tokens", now.tokens, before.tokens),
-        compare_usd("1,000 requests", thousand, thousand_before, say_counted(now.requests_share, "requests")),
+        compare_usd(
+            "1,000 requests",
+            now.usd_per_thousand_requests,
+            before.usd_per_thousand_requests,
+            say_counted(now.requests_share, "requests"),
+        ),
         Figure("GPU-hours", hours(now.gpu_hours), f"{percent(now.share('idle'), 0)} of their cost was idle time"),
     )
 
@@ -163,10 +121,6 @@ def compare_usd(name: str, now: float | None, before: float | None, of: str = ""
         return Figure(name, usd(now), f"nothing to compare with{of}")
     kind = "" if abs(moved) < _LEAST_COLOURED_CHANGE else "bad" if moved > 0 else "good"
     return Figure(name, usd(now), f"from {usd(before)}{of}", signed_percent(moved), kind)
-
-
-def _build_paid(review: Review) -> Figure:
-    return compare_usd(f"Paid for {review.week.this}", review.invoice_usd, review.invoice_before_usd)
 
 
 def _list_parts(review: Review) -> Sequence[tuple[str, str]]:
@@ -192,18 +146,15 @@ def _compare_tokens(name: str, now: float | None, before: float | None) -> Figur
     return Figure(name, amount(now), f"from {amount(before)}", signed_percent(moved))
 
 
-def _build_month(review: Review) -> MonthLine:
+def _build_month(review: Review) -> Shown:
     month = review.beyond.month
     if month is None:
-        return MonthLine(Figure("Month to date", NOTHING, "nothing is known of it"), None, ())
-    return MonthLine(
-        Figure(
-            f"{month.first:%B} {'in all' if month.is_over else 'to date'}",
-            usd(month.usd),
-            write_known_hours(month),
-        ),
-        draw_month_bar(month),
-        tuple(write_month(month, review)),
+        return Shown(figure=Figure("Month to date", NOTHING, "nothing is known of it"), bar=None, sentences=())
+    name = f"{month.first:%B} {'in all' if month.is_over else 'to date'}"
+    return Shown(
+        figure=Figure(name, usd(month.usd), write_known_hours(month)),
+        bar=draw_month_bar(month),
+        sentences=write_month(month, review),
     )
 
 
@@ -238,7 +189,7 @@ def _write_budget(month: MonthToDate, review: Review) -> str:
     return f"{begin}, which {'was' if past else 'is'} used up on {when:%-d %B}."
 
 
-def _build_models(review: Review) -> tuple[Sequence[ModelBar], str]:
+def _build_models(review: Review) -> tuple[Sequence[Shown], str]:
     shown = review.models[:_SHOWN_MODELS]
     bars = []
     for row in shown:
@@ -249,12 +200,12 @@ def _build_models(review: Review) -> tuple[Sequence[ModelBar], str]:
             words = f"{percent(abs(moved), 0)} {'more' if moved >= 0 else 'less'}"
             against = f" · {'unchanged' if abs(moved) < _LEAST_COLOURED_CHANGE else words}"
         bars.append(
-            ModelBar(
-                make_presentable(row.model_name or "(no name)", LONGEST_NAME),
-                usd(row.now.usd),
-                f"{percent(share, 0)}{against}",
-                draw_share(share or 0.0),
-                link_week(review, COST, **{MODEL_VARIABLE: row.model_name}),
+            Shown(
+                name=make_presentable(row.model_name or "(no name)", LONGEST_NAME),
+                spend=usd(row.now.usd),
+                about=f"{percent(share, 0)}{against}",
+                bar=draw_share(share or 0.0),
+                link=link_week(review, COST, **{MODEL_VARIABLE: row.model_name}),
             )
         )
     rest = review.models[_SHOWN_MODELS:]
@@ -263,3 +214,45 @@ def _build_models(review: Review) -> tuple[Sequence[ModelBar], str]:
     usd_rest = fsum(row.now.usd or 0.0 for row in rest)
     others = "1 other model" if len(rest) == 1 else f"{len(rest)} other models"
     return bars, f"{others}: {usd(usd_rest)}, {percent(ratio(usd_rest, review.now.usd), 0)}."
+
+
+# --- above page one the title and the days; below it notes, and what stands out
+
+
+def build_heading(review: Review) -> Shown:
+    """The title and the days."""
+    week = review.week
+    boards = (("Overview", HOME), ("Cost", COST), ("Latency", LATENCY))
+    links = [(words, link_week(review, board)) for words, board in boards]
+    return Shown(
+        title=f"{review.title}, {week.name}",
+        about=f"{_write_days(review)}, {week.zone}; compared with {review.previous.name}. All amounts in USD.",
+        links=[(words, address) for words, address in links if address],
+    )
+
+
+def _write_days(review: Review) -> str:
+    week, zone = review.week, ZoneInfo(review.week.zone)
+    if week.is_span:
+        begin, end = (datetime.fromtimestamp(at, zone) for at in (week.begin, week.end))
+        return f"{begin:%a %-d %B %H:%M} to {end:%a %-d %B %Y %H:%M}"
+    last = week.monday + timedelta(days=6)
+    first = f"{week.monday:%A, %-d %B}" if week.monday.year == last.year else f"{week.monday:%A, %-d %B %Y}"
+    whole = "" if week.length_hours == 168 else f" ({hours(week.length_hours)} hours)"
+    return f"{first} to {last:%A, %-d %B %Y}{whole}"
+
+
+def list_notes(review: Review) -> Sequence[str]:
+    """What a reader must know before relying on a figure, in sentences."""
+    return (*review.notes, *review.missing_parts, *review.beyond.refused)
+
+
+def build_notes(review: Review) -> Shown | None:
+    """The first of them, and how many are in the CSV only; None for nothing."""
+    notes = list_notes(review)
+    return Shown(sentences=notes[:_SHOWN_NOTES], left_out=max(0, len(notes) - _SHOWN_NOTES)) if notes else None
+
+
+def list_findings(review: Review) -> Sequence[str]:
+    """What stands out beside the causes of the change, which page one has; a sentence each, () for nothing."""
+    return tuple(finding.sentence for finding in review.findings if finding.rule != CAUSE_RULE)

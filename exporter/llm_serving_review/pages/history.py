@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import (
-    NOTHING,
     amount,
     amount_of,
     hours,
@@ -23,76 +22,42 @@ from llm_serving_review.figures.month import MonthToDate
 from llm_serving_review.figures.past_weeks import BEFORE_COMMITMENTS, Source
 from llm_serving_review.figures.review import Review
 from llm_serving_review.figures.unusual_days import Measure, UnusualDay
-from llm_serving_review.pages.charts import Chart
-from llm_serving_review.pages.history_charts import draw_month, draw_trend
-from llm_serving_review.pages.links import COST, MODEL_VARIABLE, TARGET_VARIABLE, link_hour
-from llm_serving_review.pages.tables import Cell, Column, Table, number_cell
+from llm_serving_review.pages.charts import draw_month, draw_trend
+from llm_serving_review.pages.tables import (
+    COST,
+    MODEL_VARIABLE,
+    NONE,
+    TARGET_VARIABLE,
+    Column,
+    Marked,
+    Shown,
+    link_hour,
+    make_table,
+    name_column,
+)
 
 _TREND_COLUMNS = (
-    Column("Week", number=False), Column("Paid", "USD"), Column("Change"), Column("A million tokens", "USD"), Column("Tokens"),
+    name_column("Week"), Column("Paid", "USD", usd_plain), Column("Change", "", signed_percent),
+    Column("A million tokens", "USD", usd_plain), Column("Tokens", "", amount),
 )  # fmt: skip
-_FROM = {
-    Source.COUNTERS: "",
-    Source.FILE: "",
-    Source.RECORDS: "from hourly records",
-}
+_FROM = {Source.COUNTERS: "", Source.FILE: "", Source.RECORDS: "from hourly records"}
 
 
-class Trend(Struct, frozen=True):
-    """The last weeks."""
-
-    lead: str  # how many, and how many of them are not known
-    chart: Chart
-    table: Table  # the same in numbers, the latest first
-
-
-class MonthSoFar(Struct, frozen=True):
-    """The calendar month."""
-
-    title: str  # as in "November 2026 to date"
-    lead: str  # how the forecast is made
-    chart: Chart  # what was paid by day, added up, with the forecast and the budget
-    facts: Sequence[tuple[str, str]]
-
-
-class DayLine(Struct, frozen=True):
-    """A day that is unlike others."""
-
-    sentence: str
-    link: str  # the dashboard at the hour that made it; "" for none
-
-
-class UnusualDays(Struct, frozen=True):
-    """Days that are unlike others."""
-
-    days: Sequence[DayLine]  # in order; () for none
-    none: str  # what stands in their place; "" where there are some
-    lead: str  # what they are compared with
-
-
-def build_trend_section(review: Review) -> Trend | None:
+def build_trend_section(review: Review) -> Shown | None:
     """The last weeks; None where nothing is known of any before."""
     weeks = review.beyond.trend
     if not weeks:
         return None
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for index in reversed(range(len(weeks))):
         one = weeks[index]
         if one.known is None:
-            rows.append((Cell(one.name, one.name, aside="not known"), *(Cell(NOTHING) for _ in range(4))))
+            rows.append((Marked(one.name, aside="not known"), NONE, NONE, NONE, NONE))
             continue
         known, before = one.known, weeks[index - 1].known if index else None
         moved = change(known.paid_usd, before.paid_usd) if before is not None else None
         aside = "; ".join(word for word in (*known.marks, _FROM[known.source]) if word)
-        rows.append(
-            (
-                Cell(one.name, one.name, aside=aside),
-                number_cell(usd_plain(known.paid_usd), known.paid_usd),
-                number_cell(signed_percent(moved), moved),
-                number_cell(usd_plain(known.usd_per_million), known.usd_per_million),
-                number_cell(amount(known.tokens), known.tokens),
-            )
-        )
+        rows.append((Marked(one.name, aside=aside), known.paid_usd, moved, known.usd_per_million, known.tokens))
     unknown = sum(1 for one in weeks if one.known is None)
     lead = "Paid: GPU time after pools, unused commitments and electricity."
     if any(one.known is not None and BEFORE_COMMITMENTS in one.known.marks for one in weeks):
@@ -100,10 +65,10 @@ def build_trend_section(review: Review) -> Trend | None:
     if unknown:
         blank = count_nouns(unknown, "is not known and stays", "are not known and stay")
         lead += f" Of {len(weeks)} weeks {blank} blank: neither a review of them nor hourly records are there."
-    return Trend(lead, draw_trend(weeks), Table("The last weeks", _TREND_COLUMNS, rows))
+    return Shown(lead=lead, chart=draw_trend(weeks), table=make_table("The last weeks", _TREND_COLUMNS, rows))
 
 
-def build_month_section(review: Review) -> MonthSoFar | None:
+def build_month_section(review: Review) -> Shown | None:
     """The calendar month; None where nothing is known of it."""
     month = review.beyond.month
     if month is None:
@@ -115,12 +80,8 @@ def build_month_section(review: Review) -> MonthSoFar | None:
         else f"Forecast: what is known, and {usd(month.usd_per_hour)} for each of the {hours(month.hours_left)} hours that remain. That "
         f"is the mean of the last seven days, of which {hours(month.rate_hours)} hours are known."
     )
-    return MonthSoFar(
-        f"{month.first:%B %Y}{'' if over else ' to date'}",
-        lead,
-        draw_month(month),
-        tuple(_list_month(month, review)),
-    )
+    title = f"{month.first:%B %Y}{'' if over else ' to date'}"
+    return Shown(title=title, lead=lead, chart=draw_month(month), facts=_list_month(month, review))
 
 
 def _list_month(month: MonthToDate, review: Review) -> Sequence[tuple[str, str]]:
@@ -146,18 +107,20 @@ def _list_month(month: MonthToDate, review: Review) -> Sequence[tuple[str, str]]
     return facts
 
 
-def build_unusual_days(review: Review) -> UnusualDays | None:
+def build_unusual_days(review: Review) -> Shown | None:
     """Days that are unlike others; None for a span, and where nothing is known to compare them with."""
     if review.week.is_span or not review.beyond.weeks_before:
         return None
-    lines = tuple(DayLine(write_unusual_day(review, day), _link_day(review, day)) for day in review.beyond.unusual)
+    days = [
+        Shown(sentence=write_unusual_day(review, day), link=_link_day(review, day)) for day in review.beyond.unusual
+    ]
     weeks = review.beyond.weeks_before
     lead = (
         f"Compared with the days of the {weeks} weeks before that are known."
         if weeks > 1
         else "Compared with the days of the week before."
     )
-    return UnusualDays(lines, "" if lines else "No day is unlike the others in spend, unit cost or tokens.", lead)
+    return Shown(days=days, none="No day is unlike the others in spend, unit cost or tokens.", lead=lead)
 
 
 def write_unusual_day(review: Review, day: UnusualDay) -> str:

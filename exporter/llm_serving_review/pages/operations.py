@@ -2,78 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from llm_serving_exporter.model.record import Struct
 from llm_serving_exporter.model.text import count_nouns
 from llm_serving_exporter.render.numbers import amount, hours, percent, usd, usd_plain
 from llm_serving_review.figures.review import Review
 from llm_serving_review.figures.rows import AlertSums
-from llm_serving_review.pages.charts import Chart, draw_heatmap
-from llm_serving_review.pages.links import EXPORTER, link_board
-from llm_serving_review.pages.tables import MOST_ROWS, Cell, Column, Table, name_cell, number_cell
+from llm_serving_review.pages.charts import draw_heatmap
+from llm_serving_review.pages.tables import (
+    BLANK,
+    EXPORTER,
+    Cell,
+    Column,
+    Marked,
+    Shown,
+    link_board,
+    make_table,
+    name_column,
+)
 
 _PRINTED_GAPS = 4
+
+
+def write_objective(share: float | None) -> str:
+    """With two digits after the point, which a difference between nines takes."""
+    return percent(share, 2)
+
+
 # a restart of Prometheus or vmalert is no news
 _MOST_EVALUATED = 0.99
-_OBJECTIVE_COLUMNS = (Column("Objective", number=False), Column("Attained"), Column("Objective"), Column("Events"))
+_OBJECTIVE_COLUMNS = (
+    name_column("Objective"), *(Column(title, "", write_objective) for title in ("Attained", "Objective")), Column("Events", "", amount),
+)  # fmt: skip
 _ALERT_COLUMNS = (
-    Column("Noisiest alerts", number=False), Column("Severity", number=False), Column("Episodes"), Column("Firing", "minutes"),
+    name_column("Noisiest alerts"), name_column("Severity"), Column("Episodes"), Column("Firing", "minutes", "{:.0f}".format),
 )  # fmt: skip
 _CHECK_COLUMNS = (
-    Column("Check", number=False), Column("Model", number=False), Column("Page", "hours"), Column("Ticket", "hours"),
-    Column("Not known", "hours"),
+    name_column("Check"), name_column("Model"), *(Column(title, "hours", "{:.1f}".format) for title in ("Page", "Ticket", "Not known")),
 )  # fmt: skip
 _GAP_COLUMNS = (
-    Column("Target", number=False), Column("From", number=False), Column("Hours"), Column("Recovered", "USD"),
-    Column("Missing", "USD, estimated"),
+    name_column("Target"), name_column("From"), Column("Hours", "", "{:.2f}".format), Column("Recovered", "USD", usd_plain),
+    Column("Missing", "USD, estimated", usd_plain),
 )  # fmt: skip
 
 
-class HourMap(Struct, frozen=True):
-    """A heatmap with its heading."""
-
-    title: str
-    chart: Chart  # days by hours of the clock
-
-
-class HourMaps(Struct, frozen=True):
-    """When GPUs were idle and replicas spare."""
-
-    lead: str  # the time zone, and what the replicas cost or why they are not shown
-    maps: Sequence[HourMap]  # idle GPU-hours, then replicas beyond need and in reserve where they are known
-
-
-class Service(Struct, frozen=True):
-    """What the money bought."""
-
-    objectives: Table | None  # how far objectives were attained; None where no event was counted
-    alerts: str  # how many pages and tickets there were, as a sentence; "" where that is not known
-    noisiest: Table | None  # the alerts that fired most often; None for none
-    checks: Table | None  # checks that were not fine all week, the worst first; None for none
-    evaluated: str  # for how long rules were evaluated, where that was not all week or is not known; "" where it was
-
-
-class Gaps(Struct, frozen=True):
-    """Times without data."""
-
-    lead: str  # what the columns mean; "" without a table
-    table: Table | None  # a row for each gap; None where there is none, or gaps are not known
-    none: str  # the sentence in place of a table
-
-
-def build_hour_maps(review: Review) -> HourMaps:
+def build_hour_maps(review: Review) -> Shown:
     """Maps of idle time, and of replicas where the rule pack records them."""
     hourly, week = review.hourly, review.week
-    maps = [HourMap("Idle GPU-hours", draw_heatmap("Idle time", "GPU-hours", week, hourly.idle_gpu_hours))]
+    idle = draw_heatmap("Idle time", "GPU-hours", week, hourly.idle_gpu_hours)
+    maps = [Shown(title="Idle GPU-hours", chart=idle)]
     for title, line in (
         ("Replicas beyond the demand and its reserve", hourly.excess_replicas),
         ("Replicas in reserve for a lost node", hourly.reserve_replicas),
     ):
         if line is not None:
-            maps.append(HourMap(title, draw_heatmap(title, "replica-hours", week, line)))
+            maps.append(Shown(title=title, chart=draw_heatmap(title, "replica-hours", week, line)))
     lead = f"Hours are local time in {week.zone}."
     if hourly.excess_replicas is None:
         lead += " Replicas are not shown because Prometheus has no records of required replicas; load the rule pack."
@@ -82,100 +66,70 @@ def build_hour_maps(review: Review) -> HourMaps:
             f" Beyond the demand and its reserve: {hours(review.spare.excess_hours)} replica-hours, {usd(review.spare.excess_usd)};"
             f" in reserve for a lost node: {hours(review.spare.reserve_hours)}, {usd(review.spare.reserve_usd)}."
         )
-    return HourMaps(lead, maps)
+    return Shown(lead=lead, maps=maps)
 
 
-def build_service(review: Review) -> Service:
-    """Objectives, pages and tickets."""
+def build_service(review: Review) -> Shown:
+    """What the money bought: objectives, pages and tickets, checks that were not fine all week, the worst first."""
     found = review.alerts
-    return Service(
-        _tabulate_objectives(review),
-        "" if found is None else _count_alerts(found),
-        None if found is None or not found.noisiest else _tabulate_alerts(found),
-        _tabulate_checks(review),
-        _write_evaluated(review),
+    objectives = [
+        (
+            one.slo,
+            Marked(
+                one.share,
+                "bad" if one.objective is not None and one.share is not None and one.share < one.objective else "",
+            ),
+            one.objective,
+            one.total,
+        )
+        for one in review.attainments
+    ]
+    noisiest = [
+        (row.alert, row.severity, row.episodes, row.minutes) for row in (found.noisiest if found is not None else ())
+    ]
+    checks = [
+        (
+            one.check, " ".join(text for _, text in one.labels if text), Marked(one.page_hours, "bad" if one.page_hours else ""),
+            one.ticket_hours, one.unknown_hours,
+        )
+        for one in review.checks
+        if one.page_hours or one.ticket_hours or one.unknown_hours >= 1
+    ]  # fmt: skip
+    return Shown(
+        objectives=make_table("Objectives", _OBJECTIVE_COLUMNS, objectives, most=None) if objectives else None,
+        alerts="" if found is None else _count_alerts(found),
+        noisiest=make_table("Noisiest alerts", _ALERT_COLUMNS, noisiest) if noisiest else None,
+        checks=make_table("Checks", _CHECK_COLUMNS, checks) if checks else None,
+        evaluated=_write_evaluated(review),
     )
 
 
-def build_gaps(review: Review) -> Gaps:
+def build_gaps(review: Review) -> Shown:
     """Times without data and what they may have cost."""
-    if review.gaps is None:
-        return Gaps("", None, "Gaps are unknown because Prometheus could not be asked for them.")
     if not review.gaps:
-        return Gaps(
-            "", None, "There are no gaps: every target has data for every minute between its first and its last."
+        none = (
+            "Gaps are unknown because Prometheus could not be asked for them."
+            if review.gaps is None
+            else "There are no gaps: every target has data for every minute between its first and its last."
         )
-    zone = ZoneInfo(review.week.zone)
+        return Shown(lead="", table=None, none=none)
     rows = []
-    for gap in review.gaps[:MOST_ROWS]:
-        begin = datetime.fromtimestamp(gap.begin, zone)
+    for gap in review.gaps:
+        begin = f"{datetime.fromtimestamp(gap.begin, ZoneInfo(review.week.zone)):%a %H:%M}{'' if gap.ends else ', to the end'}"
+        link = link_board(review, EXPORTER, gap.begin - 3600, gap.end + 3600)
         length = (gap.end - gap.begin) / 3600
-        recovered = gap.recovered.get("cost")
         rows.append(
-            (
-                name_cell(gap.target),
-                Cell(
-                    f"{begin:%a %H:%M}" + ("" if gap.ends else ", to the end"),
-                    gap.begin,
-                    link=link_board(review, EXPORTER, gap.begin - 3600, gap.end + 3600),
-                ),
-                number_cell(f"{length:.2f}", length),
-                number_cell(usd_plain(recovered), recovered),
-                number_cell(usd_plain(gap.estimated_usd), gap.estimated_usd),
-            )
+            (gap.target, Cell(begin, gap.begin, link=link), length, gap.recovered.get("cost"), gap.estimated_usd)
         )
     missing = f"{'≥ ' if review.about_missing == 'at least' else ''}{usd_plain(review.missing_usd)}"
-    foot = (Cell("Sum"), Cell(""), Cell(""), Cell(usd_plain(review.recovered_usd)), Cell(missing))
-    return Gaps(
+    foot = (Cell("Sum"), BLANK, BLANK, Cell(usd_plain(review.recovered_usd)), Cell(missing))
+    lead = (
         "Recovered: cost that counters added up during the gap; it is part of the spend. "
-        "Missing: GPUs × time × the last price; it is in no other figure.",
-        Table("Gaps in the data", _GAP_COLUMNS, rows, foot, _PRINTED_GAPS, len(review.gaps) - len(rows)),
-        "",
+        "Missing: GPUs × time × the last price; it is in no other figure."
     )
-
-
-def _tabulate_objectives(review: Review) -> Table | None:
-    if not review.attainments:
-        return None
-    rows = []
-    for one in review.attainments:
-        missed = one.objective is not None and one.share is not None and one.share < one.objective
-        rows.append(
-            (
-                name_cell(one.slo),
-                number_cell(percent(one.share, 2), one.share, "bad" if missed else ""),
-                number_cell(percent(one.objective, 2), one.objective),
-                number_cell(amount(one.total), one.total),
-            )
-        )
-    return Table("Objectives", _OBJECTIVE_COLUMNS, rows)
-
-
-def _tabulate_alerts(found: AlertSums) -> Table:
-    rows = [
-        (
-            name_cell(row.alert),
-            Cell(row.severity, row.severity),
-            number_cell(str(row.episodes), row.episodes),
-            number_cell(f"{row.minutes:.0f}", row.minutes),
-        )
-        for row in found.noisiest
-    ]
-    return Table("Noisiest alerts", _ALERT_COLUMNS, rows)
-
-
-def _tabulate_checks(review: Review) -> Table | None:
-    troubled = [one for one in review.checks if one.page_hours or one.ticket_hours or one.unknown_hours >= 1]
-    if not troubled:
-        return None
-    rows = []
-    for one in troubled[:MOST_ROWS]:
-        cells = [
-            number_cell(f"{found:.1f}", found, "bad" if bad and found else "")
-            for found, bad in ((one.page_hours, True), (one.ticket_hours, False), (one.unknown_hours, False))
-        ]
-        rows.append((name_cell(one.check), name_cell(" ".join(text for _, text in one.labels if text)), *cells))
-    return Table("Checks", _CHECK_COLUMNS, rows, left_out=len(troubled) - len(rows))
+    return Shown(
+        lead=lead, table=make_table("Gaps in the data", _GAP_COLUMNS, rows, foot, printed=_PRINTED_GAPS), none=""
+    )
 
 
 def _count_alerts(found: AlertSums) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -18,11 +19,47 @@ from markupsafe import Markup
 from llm_serving_exporter import __version__
 from llm_serving_exporter.render.html import make_presentable
 from llm_serving_review.figures.review import Review
-from llm_serving_review.pages.first_page import build_first_page
-from llm_serving_review.pages.headline import build_heading
-from llm_serving_review.pages.sections import build_sections
+from llm_serving_review.pages.bills import build_bills
+from llm_serving_review.pages.first_page import build_first_page, build_heading, build_notes, list_findings
+from llm_serving_review.pages.history import build_month_section, build_trend_section, build_unusual_days
+from llm_serving_review.pages.operations import build_gaps, build_hour_maps, build_service
+from llm_serving_review.pages.pools import build_pools
+from llm_serving_review.pages.spend import (
+    build_change,
+    build_invoice,
+    build_label_tables,
+    build_model_tables,
+    build_month,
+    build_movements,
+    build_node_table,
+    build_spend_by_phase,
+)
+from llm_serving_review.pages.tenants import build_tenants
 
 LONGEST_TEXT = 400
+# after page one, in their order: the template templates/sections/NAME.html, which is the link's anchor, too, and what works out the values
+# that it sees as `shown`; None leaves the section out
+SECTIONS: tuple[tuple[str, Callable[[Review], Any]], ...] = (
+    ("notes", build_notes),
+    ("findings", list_findings),
+    ("spend_by_phase", build_spend_by_phase),
+    ("change", build_change),
+    ("unusual_days", build_unusual_days),
+    ("models", build_model_tables),
+    ("tenants", build_tenants),
+    ("movements", build_movements),
+    ("trend", build_trend_section),
+    ("month_to_date", build_month_section),
+    ("month", build_month),
+    ("hours", build_hour_maps),
+    ("labels", build_label_tables),
+    ("invoice", build_invoice),
+    ("pools", build_pools),
+    ("bills", build_bills),
+    ("nodes", build_node_table),
+    ("service", build_service),
+    ("gaps", build_gaps),
+)
 
 
 def render_page(review: Review) -> str:
@@ -38,8 +75,15 @@ def render_page(review: Review) -> str:
         version=__version__,
         heading=build_heading(review),
         first=build_first_page(review),
-        sections=build_sections(review),
+        sections=tuple(_list_sections(review)),
     )
+
+
+def _list_sections(review: Review) -> Iterator[tuple[str, Any]]:
+    """Those that have something to show."""
+    for name, build in SECTIONS:
+        if (shown := build(review)) is not None:
+            yield name, shown
 
 
 @cache

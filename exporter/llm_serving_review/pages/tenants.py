@@ -4,41 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import fsum
+from typing import Any
 
-from llm_serving_exporter.model.record import Struct
-from llm_serving_exporter.render.numbers import amount, percent, usd, usd_plain
+from llm_serving_exporter.model.record import replace
+from llm_serving_exporter.render.numbers import NOTHING, amount, percent, usd, usd_plain
 from llm_serving_review.figures.formulas import ratio
 from llm_serving_review.figures.review import Review
-from llm_serving_review.figures.tenant_costs import LEAST_SCALE, MOST_SCALE, Scale, TenantCost, TenantSplit
-from llm_serving_review.pages.tables import MOST_ROWS, Cell, Column, Table, name_cell, number_cell
+from llm_serving_review.figures.tenant_costs import LEAST_SCALE, MOST_SCALE, TenantCost, TenantSplit
+from llm_serving_review.pages.tables import MOST_ROWS, Cell, Column, Marked, Shown, make_table, name_column
+from llm_serving_review.tables.sums import sum_known
 
 _PRINTED_TENANTS, _PRINTED_PRICES, _PRINTED_SCALES = 10, 10, 5
 EXTERNAL, UNEXPLAINED = "external", "(no tenant)"
 _COST_COLUMNS = (
-    Column("Tenant", number=False), Column("Spend", "USD"), Column("Share"), Column("Prefill", "USD"), Column("Decode", "USD"),
-    Column("Idle and other", "USD"), Column("Input as sent", "tokens"), Column("Cached", "of input"), Column("Output", "tokens"),
-    Column("Requests"),
+    name_column("Tenant"), Column("Spend", "USD", usd_plain), Column("Share", "", percent),
+    *(Column(title, "USD", usd_plain) for title in ("Prefill", "Decode", "Idle and other")),
+    Column("Input as sent", "tokens", amount), Column("Cached", "of input", lambda share: percent(share, 0)),
+    Column("Output", "tokens", amount), Column("Requests", "", amount),
 )  # fmt: skip
 _PRICE_COLUMNS = (
-    Column("Tenant", number=False), Column("Model", number=False), Column("Spend", "USD"), Column("Input as sent", "USD/M"),
-    Column("Input, not cached", "USD/M"), Column("Output", "USD/M"), Column("Input as sent", "tokens"), Column("Output", "tokens"),
+    name_column("Tenant"), name_column("Model", "(not named)"), Column("Spend", "USD", usd_plain),
+    *(Column(title, "USD/M", usd_plain) for title in ("Input as sent", "Input, not cached", "Output")),
+    Column("Input as sent", "tokens", amount), Column("Output", "tokens", amount),
 )  # fmt: skip
 _SCALE_COLUMNS = (
-    Column("Model", number=False), Column("Input", "engines over gateway"), Column("Output", "engines over gateway"),
+    name_column("Model"),
+    *(Column(title, "engines over gateway", lambda value: NOTHING if value is None else f"{value:.2f}") for title in ("Input", "Output")),
 )  # fmt: skip
 
 
-class TenantTables(Struct, frozen=True):
-    """What the card about tenants shows."""
-
-    lead: str  # how to read the tables
-    costs: Table
-    prices: Table  # a row for each tenant and model
-    scales: Table | None  # how far gateways and engines agree, by model; None where no model is counted by both
-    notes: Sequence[str]  # sentences below the tables
-
-
-def build_tenants(review: Review) -> TenantTables | None:
+def build_tenants(review: Review) -> Shown | None:
     """The tables; None where no gateway counts by tenant."""
     split = review.tenants
     if split is None:
@@ -47,30 +42,35 @@ def build_tenants(review: Review) -> TenantTables | None:
     costs = sorted(names, key=lambda name: -fsum(row.usd for row in _pick(split, name)))
     # with one row for all the others, and what is no tenant's: what is shown adds up, however many there are
     shown = costs if len(costs) < MOST_ROWS else costs[: MOST_ROWS - 2]
-    rows = [tuple(_cost_cells(name[0], _pick(split, name), split)) for name in shown]
+    rows = [tuple(_list_costs(name[0], _pick(split, name), split)) for name in shown]
     if others := costs[len(shown) :]:
         rest = [row for name in others for row in _pick(split, name)]
-        rows.append(tuple(_cost_cells(f"({len(others)} more)", rest, split)))
+        rows.append(tuple(_list_costs(f"({len(others)} more)", rest, split)))
     if split.unexplained:
-        rows.append(tuple(_cost_cells(UNEXPLAINED, split.unexplained, split)))
-    foot = tuple(_cost_cells("All", (*split.rows, *split.unexplained), split))
-    prices = [tuple(_price_cells(row)) for row in split.rows]
-    scales = [tuple(_scale_cells(scale)) for scale in split.scales]
-    return TenantTables(
-        "Gateways say how a model's tokens divide among tenants, the engines what they cost and how many there were. Idle, down and "
+        rows.append(tuple(_list_costs(UNEXPLAINED, split.unexplained, split)))
+    foot = tuple(_list_costs("All", (*split.rows, *split.unexplained), split))
+    prices = [
+        (
+            row.tenant, row.model_name, row.usd if row.served else Cell(EXTERNAL), row.input_usd_per_million,
+            row.uncached_usd_per_million, row.output_usd_per_million, row.prompt_tokens, row.decode_tokens,
+        )
+        for row in split.rows
+    ]  # fmt: skip
+    scales = [
+        (" / ".join((scale.model_name, *filter(None, scale.fleet))), _mark_far(scale.prompt), _mark_far(scale.decode))
+        for scale in split.scales
+    ]
+    costs_table = make_table("Cost by tenant", _COST_COLUMNS, rows, foot, printed=_PRINTED_TENANTS, most=None)
+    return Shown(
+        lead="Gateways say how a model's tokens divide among tenants, the engines what they cost and how many there were. Idle, down and "
         "unattributed time goes with the busy time of its hour.",
-        Table("Cost by tenant", _COST_COLUMNS, rows, foot, _PRINTED_TENANTS, len(others)),
-        Table(
-            "Tokens as an API bills them",
-            _PRICE_COLUMNS,
-            prices[:MOST_ROWS],
-            (),
-            _PRINTED_PRICES,
-            max(0, len(prices) - MOST_ROWS),
-        ),
-        Table("Engines' tokens over the gateway's", _SCALE_COLUMNS, scales, (), _PRINTED_SCALES) if scales else None,
-        tuple(list_notes(split)),
-    )
+        costs=replace(costs_table, left_out=len(others)),
+        prices=make_table("Tokens as an API bills them", _PRICE_COLUMNS, prices, printed=_PRINTED_PRICES),
+        scales=make_table("Engines' tokens over the gateway's", _SCALE_COLUMNS, scales, printed=_PRINTED_SCALES, most=None)
+        if scales
+        else None,
+        notes=tuple(list_notes(split)),
+    )  # fmt: skip
 
 
 def list_notes(split: TenantSplit) -> Iterator[str]:
@@ -99,51 +99,25 @@ def _pick(split: TenantSplit, name: tuple[str, str]) -> tuple[TenantCost, ...]:
     return tuple(row for row in split.rows if (row.tenant, row.kind) == name)
 
 
-def _cost_cells(name: str, rows: Sequence[TenantCost], split: TenantSplit) -> Iterator[Cell]:
+def _list_costs(name: str, rows: Sequence[TenantCost], split: TenantSplit) -> Iterator[Any]:
     spend = fsum(row.usd for row in rows)
     served = [row for row in rows if row.served]
-    yield name_cell(name)
-    yield number_cell(usd_plain(spend), spend)
-    share = ratio(spend, split.usd)
-    yield number_cell(percent(share), share)
-    for value in (
+    sent = fsum(row.prompt_tokens for row in served)
+    cached = ratio(fsum(row.cached_tokens or 0.0 for row in served), sent)
+    mark = "*" if any(row.cached_is_mean and row.prompt_tokens for row in rows) else ""
+    yield from (
+        name,
+        spend,
+        ratio(spend, split.usd),
         fsum(row.prefill_usd for row in rows),
         fsum(row.decode_usd for row in rows),
-        fsum(row.rest_usd for row in rows),
-    ):
-        yield number_cell(usd_plain(value), value)
-    sent = fsum(row.prompt_tokens for row in served)
-    yield number_cell(amount(sent), sent)
-    cached = ratio(fsum(row.cached_tokens or 0.0 for row in served), sent)
-    yield number_cell(percent(cached, 0) + _mark(rows), cached)
-    made = fsum(row.decode_tokens for row in served)
-    yield number_cell(amount(made), made)
-    requests = [row.requests for row in served if row.requests is not None]
-    yield number_cell(amount(fsum(requests) if requests else None), fsum(requests) if requests else None)
+    )
+    yield from (fsum(row.rest_usd for row in rows), sent, Cell(percent(cached, 0) + mark, cached))
+    yield from (fsum(row.decode_tokens for row in served), sum_known(row.requests for row in served))
 
 
-def _mark(rows: Sequence[TenantCost]) -> str:
-    return "*" if any(row.cached_is_mean and row.prompt_tokens for row in rows) else ""
-
-
-def _price_cells(row: TenantCost) -> Iterator[Cell]:
-    yield name_cell(row.tenant)
-    yield name_cell(row.model_name, "(not named)")
-    if row.served:
-        yield number_cell(usd_plain(row.usd), row.usd)
-    else:
-        yield number_cell(EXTERNAL, None)
-    for value in (row.input_usd_per_million, row.uncached_usd_per_million, row.output_usd_per_million):
-        yield number_cell(usd_plain(value), value)
-    for value in (row.prompt_tokens, row.decode_tokens):
-        yield number_cell(amount(value), value)
-
-
-def _scale_cells(scale: Scale) -> Iterator[Cell]:
-    yield name_cell(" / ".join((scale.model_name, *filter(None, scale.fleet))))
-    for value in (scale.prompt, scale.decode):
-        far = value is not None and not LEAST_SCALE <= value <= MOST_SCALE
-        yield number_cell("–" if value is None else f"{value:.2f}", value, "bad" if far else "")
+def _mark_far(value: float | None) -> Marked:
+    return Marked(value, "bad" if value is not None and not LEAST_SCALE <= value <= MOST_SCALE else "")
 
 
 def _join(names: Sequence[str]) -> str:

@@ -11,9 +11,9 @@ from llm_serving_alerts.settings_file import default_settings
 from llm_serving_dashboards.boards import build_dashboards
 from llm_serving_exporter.model.record import replace
 from llm_serving_review.figures.review import build_review
-from llm_serving_review.pages import links
-from llm_serving_review.pages.links import link_board
+from llm_serving_review.pages import tables as links
 from llm_serving_review.pages.page import render_page
+from llm_serving_review.pages.tables import link_board
 from tests.support.builders.costevidence import fleet_of
 from tests.support.builders.samplereview import SETTINGS, WEEK, make_evidence, make_past, make_sample
 

@@ -16,8 +16,7 @@ from llm_serving_exporter.model.record import replace
 from llm_serving_review.evidence.usage import Usage
 from llm_serving_review.evidence.week import parse_week, week_before
 from llm_serving_review.figures.review import Review, build_review
-from llm_serving_review.pages.page import make_environment, render_page
-from llm_serving_review.pages.sections import SECTIONS
+from llm_serving_review.pages.page import SECTIONS, make_environment, render_page
 from llm_serving_review.pages.summary import render_summary
 from llm_serving_review.settings.settings import ApiPrice, MonthlyCosts, Settings
 from tests.support.builders.costevidence import evidence, flat, fleet_of, owner, usage
@@ -90,7 +89,7 @@ def test_templates_escape_everything_and_know_every_name_they_use() -> None:
     own = [file for file in folder.iterdir() if file.name.endswith(".html")]
     of_sections = list((folder / "sections").iterdir())
     assert {file.name for file in own} == {"page.html", "first.html", "parts.html"}
-    assert {file.name for file in of_sections} == {f"{section.name}.html" for section in SECTIONS}
+    assert {file.name for file in of_sections} == {f"{name}.html" for name, _ in SECTIONS}
     for file in (*own, *of_sections):
         assert not re.search(r"\|\s*safe\b|autoescape|forceescape", file.read_text(encoding="utf-8"))
     environment = make_environment()
